@@ -51,7 +51,7 @@ forecasts: ## hold the forecasts of FORECASTS random charts from SEED on against
 	  oracle::forecasts_are_exactly_the_conflicts_of_the_next_upgrade --nocapture
 
 simulate: ## run the loop against SEEDS simulated clusters
-	KUBEMOOR_SEEDS=$${SEEDS:-1000000} cargo test --locked --lib -- reconcile::simulation
+	KUBEMOOR_SEEDS=$${SEEDS:-1000000} cargo test --locked --release --lib -- reconcile::simulation
 
 lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
 	cargo fmt --check

@@ -1,11 +1,11 @@
 //! What the ledger carries and what it costs: rows a second that are written,
-//! filtered queries over many rows, bytes per row, on SQLite and PostgreSQL; recorded
+//! filtered queries over many rows, bytes per row, on SQLite and PostgreSQL, and over the rows of 200 clusters; recorded
 //! changes that are judged by other policies; and the webhook's answers beside a ledger
 //! that is written to all the time.
 //!
-//! `cargo bench --bench ledger` takes all; `-- write`, `-- query`, `-- replay` and
+//! `cargo bench --bench ledger` takes all; `-- write`, `-- query`, `-- clusters`, `-- replay` and
 //! `-- webhook` take one, or several. A number behind one is how many rows
-//! it takes, or how many rounds: `-- write 200000 query 5000000 replay 1000000 webhook 24`,
+//! it takes, or how many rounds: `-- write 200000 query 5000000 clusters 5000000 replay 1000000 webhook 24`,
 //! which are the numbers without one.
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -13,6 +13,7 @@
 #![allow(clippy::print_stdout, clippy::too_many_lines, clippy::too_many_arguments)]
 
 mod ledger {
+    pub(crate) mod clusters;
     pub(crate) mod query;
     pub(crate) mod replay;
     pub(crate) mod rows;
@@ -35,8 +36,13 @@ mod support;
 use std::path::Path;
 
 /// The parts, and how much of each.
-const PARTS: [(&str, u64); 4] =
-    [("write", 200_000), ("query", 5_000_000), ("replay", 1_000_000), ("webhook", 24)];
+const PARTS: [(&str, u64); 5] = [
+    ("write", 200_000),
+    ("query", 5_000_000),
+    ("clusters", 5_000_000),
+    ("replay", 1_000_000),
+    ("webhook", 24),
+];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -57,6 +63,7 @@ fn main() {
         match part {
             "write" => runtime().block_on(ledger::write::measure(number)),
             "query" => runtime().block_on(ledger::query::measure(number)),
+            "clusters" => runtime().block_on(ledger::clusters::measure(number)),
             "replay" => runtime().block_on(ledger::replay::measure(number)),
             _ => ledger::webhook::measure(number),
         }

@@ -42,7 +42,7 @@ pub(crate) async fn measure(rows: u64) {
         sqlx::query(sqlx::AssertSqlSafe(once_more(written, copy))).execute(&mut connection).await.unwrap();
     }
     connection.close().await.unwrap();
-    query("SQLite", &sqlite).await;
+    query("SQLite", &sqlite, None).await;
     drop(folder);
 
     let server = Postgres::start().await;
@@ -55,7 +55,7 @@ pub(crate) async fn measure(rows: u64) {
     }
     // What autovacuum does by itself within a minute.
     server.psql(database, "VACUUM ANALYZE entries").unwrap();
-    query("PostgreSQL", &postgres).await;
+    query("PostgreSQL", &postgres, None).await;
 }
 
 /// Writes rows that leave room in time for that many copies behind them, and a few
@@ -89,10 +89,11 @@ pub(super) fn once_more(rows: u64, copy: u64) -> String {
     )
 }
 
-async fn query(name: &str, url: &LedgerUrl) {
+/// Puts each query, of one cluster or of all, and prints how long it takes.
+pub(super) async fn query(name: &str, url: &LedgerUrl, cluster: Option<&str>) {
     let store = Store::read(url).await.unwrap();
     let text = |text: &str| Some(text.to_owned());
-    let all = Filter { limit: Some(1000), ..Filter::default() };
+    let all = Filter { cluster: cluster.map(str::to_owned), limit: Some(1000), ..Filter::default() };
     let of = |namespace: &str, release: &str, user: &str, verdict: &str| {
         let given = |it: &str| (!it.is_empty()).then(|| it.to_owned());
         Filter {

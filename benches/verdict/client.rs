@@ -9,12 +9,16 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::load::USER;
 use super::server::Server;
 
-/// Sends the same review again and again.
+/// Sends the same review again and again, each time of another user.
 pub(crate) struct Client {
     stream: StreamOwned<ClientConnection, TcpStream>,
     request: Vec<u8>,
+    /// Where the user's name ends, and how often was asked.
+    user: usize,
+    asked: u32,
     answer: Vec<u8>,
 }
 
@@ -39,7 +43,10 @@ impl Client {
             review.len()
         );
         let request = [head.as_bytes(), review.as_bytes()].concat();
-        Self { stream: StreamOwned::new(connection, tcp), request, answer: vec![0; 64 << 10] }
+        let user = request.windows(USER.len()).position(|name| name == USER).expect("a review has a user");
+        let user = user + USER.len();
+        let answer = vec![0; 64 << 10];
+        Self { stream: StreamOwned::new(connection, tcp), request, user, asked: 0, answer }
     }
 
     /// Sends the review and gives the answer, its head in front.
@@ -55,6 +62,9 @@ impl Client {
     }
 
     fn exchange(&mut self) -> usize {
+        self.asked += 1;
+        let number = format!("{:08}", self.asked);
+        self.request[self.user - number.len()..self.user].copy_from_slice(number.as_bytes());
         self.stream.write_all(&self.request).unwrap();
         self.stream.flush().unwrap();
         let mut read = 0;

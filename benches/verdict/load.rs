@@ -25,6 +25,10 @@ const RULES: usize = 10;
 const CONTAINERS: [&str; 3] = ["web", "worker", "proxy"];
 /// A part of the answer that lets a review pass.
 pub(crate) const ALLOWED: &str = "\"allowed\":true";
+
+/// Where the user's name has a number, which is another one in each request: two refusals of one user would count as one.
+pub(crate) const USER: &[u8] = b"bob-00000000";
+
 const DENIED: &str = "\"allowed\":false";
 
 /// Writes the release `shop/web` as a store's file.
@@ -250,7 +254,7 @@ pub(crate) fn update(name: &str, old: &Value, new: &Value) -> String {
             r#""requestKind":{{"group":"apps","version":"v1","kind":"Deployment"}},"#,
             r#""requestResource":{{"group":"apps","version":"v1","resource":"deployments"}},"#,
             r#""name":"{name}","namespace":"shop","operation":"UPDATE","#,
-            r#""userInfo":{{"username":"bob","groups":["people","system:authenticated"]}},"#,
+            r#""userInfo":{{"username":"bob-00000000","groups":["people","system:authenticated"]}},"#,
             r#""object":{new},"oldObject":{old},"dryRun":false,"#,
             r#""options":{{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1","fieldManager":"kubectl-edit"}}}}}}"#
         ),

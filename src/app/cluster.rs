@@ -67,6 +67,8 @@ struct Conditions {
     policies: Condition,
     switch: Condition,
     loop_listed: Condition,
+    /// Not waited for: it says how many statuses have still to be compared.
+    statuses: Condition,
 }
 
 /// What the parts share of a cluster that answers.
@@ -99,11 +101,14 @@ impl Run {
         let followed =
             user_authority::follow(connection.client.clone(), users, self.services.stop.child_token());
         self.parts.spawn("following the authorities of users", followed);
-        let [records, policies, switch, loop_listed] =
-            ["records", "policies", "emergency", "loop"].map(|name| self.readiness.condition(name));
+        let [records, policies, switch, loop_listed, statuses] =
+            ["records", "policies", "emergency", "loop", "statuses"]
+                .map(|name| self.readiness.condition(name));
         records.unmet("the API server has not answered yet");
         policies.unmet("the API server has not answered yet");
         loop_listed.unmet("the declared objects have not been listed yet");
+        // Nobody waits for them.
+        statuses.met();
         // What follows the cluster ends together.
         let stop = self.services.stop.child_token();
         let work = Work {
@@ -112,7 +117,7 @@ impl Run {
             keeping,
             certifying,
             worker: self.worker.take(),
-            conditions: Conditions { records, policies, switch, loop_listed },
+            conditions: Conditions { records, policies, switch, loop_listed, statuses },
             naming: self.naming.take(),
         };
         self.parts.try_spawn("following the cluster", work.run(connection));
@@ -281,7 +286,7 @@ impl Work {
         (suspended, key): (Suspended, SigningKey),
         parts: &mut Parts,
     ) -> Result<(), Halt> {
-        let Services { resolver, in_force, state, metrics, ledger, notifiers, stop, .. } =
+        let Services { resolver, in_force, state, metrics, certificates, ledger, notifiers, stop, .. } =
             self.services.clone();
         let Link { releases, kinds, objects, policing, .. } = link;
         let (listed, is_listed) = watch::channel(false);
@@ -302,6 +307,9 @@ impl Work {
             metrics: metrics.notices.clone(),
             key: key.clone(),
             settled: Arc::clone(&link.settled),
+            condition: self.conditions.statuses.clone(),
+            ledger: ledger.clone(),
+            certificates,
         };
         let told = telling.start(&self.cluster, session, parts, &stop).await;
         told.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;

@@ -22,7 +22,7 @@ impl Work {
         let unconfirmed = move |release: &ReleaseId| {
             let Some(report) = state.of(release) else { return Vec::new() };
             let is_missing = |object: &ObjectId| {
-                report.drifted.iter().any(|it| it.kind == DriftKind::Missing && it.object == *object)
+                report.drifted.iter().any(|it| it.kind == DriftKind::Missing && *it.object == *object)
             };
             let verb = |object: &ObjectId| if is_missing(object) { Verb::Create } else { Verb::Update };
             report.unconfirmed.iter().map(|object| (verb(object), object.clone())).collect()

@@ -7,12 +7,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::leading::LeaderSession;
 use super::parts::Parts;
+use crate::admin::Condition;
 use crate::client::call::CallError;
 use crate::client::events::Events;
 use crate::client::guarded::{self, GuardedReleases, Remembered};
@@ -21,10 +22,12 @@ use crate::client::lease::Leadership;
 use crate::client::objects::Objects;
 use crate::config;
 use crate::guard::announce::Announcer;
+use crate::guard::fleet::FleetWriter;
 use crate::guard::notices::Teller;
 use crate::guard::orders::Command;
 use crate::guard::state::State;
 use crate::guard::status::Statuses;
+use crate::ledger::Ledger;
 use crate::metrics::NoticeMetrics;
 use crate::mirror::kinds::Kinds;
 use crate::mirror::policies::InForce;
@@ -34,12 +37,16 @@ use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 use crate::policy::suspension::Suspended;
 use crate::telemetry::FailureLog;
+use crate::tls::Certificates;
 
 /// Writes of GuardedReleases per second.
 const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
     Some(number) => number,
     None => NonZeroU32::MIN,
 };
+
+/// From so many statuses on that have still to be compared `/readyz` says so. After an upgrade of the guard these are all.
+const MANY_DUE: usize = 100;
 
 /// The pause between attempts to read what an earlier guard knew.
 const RETRY: Duration = Duration::from_secs(5);
@@ -60,6 +67,10 @@ pub(super) struct Telling {
     pub(super) metrics: NoticeMetrics,
     pub(super) key: SigningKey,
     pub(super) settled: Arc<SettledValues>,
+    /// Where `/readyz` says how many statuses have still to be compared.
+    pub(super) condition: Condition,
+    pub(super) ledger: Ledger,
+    pub(super) certificates: Certificates,
 }
 
 impl Telling {
@@ -73,7 +84,8 @@ impl Telling {
     ) -> anyhow::Result<()> {
         // Who writes nothing has nobody to agree with.
         let leadership = if cluster.read_only { Leadership::alone() } else { session.leadership.clone() };
-        self.deliver(leadership, parts, stop).await?;
+        self.deliver(leadership.clone(), parts, stop).await?;
+        self.keep_fleet(cluster, leadership, parts, stop);
         let teller = Teller {
             state: Arc::clone(&self.state),
             notifiers: self.notifiers.clone(),
@@ -112,6 +124,29 @@ impl Telling {
         Ok(())
     }
 
+    /// Starts to keep how releases stand where many clusters do.
+    fn keep_fleet(
+        &self,
+        cluster: &config::Cluster,
+        leadership: Leadership,
+        parts: &mut Parts,
+        stop: &CancellationToken,
+    ) {
+        if !self.ledger.keeps_fleet() {
+            return;
+        }
+        let writer = FleetWriter {
+            ledger: self.ledger.clone(),
+            state: Arc::clone(&self.state),
+            releases: Arc::clone(&self.releases),
+            in_force: Arc::clone(&self.in_force),
+            namespaces: cluster.namespaces.clone(),
+            leadership,
+            certificates: self.certificates.clone(),
+        };
+        parts.spawn("keeping the releases in the ledger", writer.run(stop.clone()));
+    }
+
     /// What tells of drifts and repairs by events.
     fn announcer(&self, session: &LeaderSession) -> Announcer {
         let LeaderSession { leadership, identity, .. } = session;
@@ -136,6 +171,8 @@ impl Telling {
     ) {
         let leadership = session.leadership.clone();
         self.metrics.leads(leadership.holds());
+        let (due, counts) = watch::channel(0);
+        parts.spawn("telling how many statuses are due", note_due(counts, self.condition, stop.clone()));
         let statuses = Statuses {
             guarded: GuardedReleases::new(self.client, leadership.clone(), WRITES),
             kinds: self.kinds,
@@ -150,6 +187,7 @@ impl Telling {
             key: self.key,
             lease: session.place(),
             settled: self.settled,
+            due,
         };
         let stop = stop.clone();
         // Before the loop has judged anything.
@@ -160,6 +198,25 @@ impl Telling {
                 statuses.run(stop).await;
             }
         });
+    }
+}
+
+/// Says in `/readyz` how many statuses have still to be compared, where these are many.
+async fn note_due(mut counts: watch::Receiver<usize>, condition: Condition, stop: CancellationToken) {
+    loop {
+        let count = *counts.borrow_and_update();
+        match count {
+            MANY_DUE.. => condition.noted(format!(
+                "{count} GuardedReleases have still to be compared, and written if they differ"
+            )),
+            _ => condition.met(),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = counts.changed() => if changed.is_err() {
+                return stop.cancelled().await;
+            },
+        }
     }
 }
 

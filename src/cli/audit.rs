@@ -71,6 +71,10 @@ enum What {
 /// Which rows.
 #[derive(Debug, clap::Args)]
 struct FilterArgs {
+    /// Only rows of this cluster, by its guard's --cluster-name; with --ledger
+    #[arg(long, value_name = "NAME", requires = "ledger")]
+    cluster_name: Option<String>,
+
     /// Only this release
     #[arg(long, value_name = "NAME")]
     release: Option<String>,
@@ -193,8 +197,9 @@ impl Args {
 impl FilterArgs {
     /// The filter, seen from `now`.
     fn filter(self, namespace: Option<&str>, now: Timestamp) -> Filter {
-        let Self { release, object, by, operation, verdict, since, until } = self;
+        let Self { cluster_name, release, object, by, operation, verdict, since, until } = self;
         Filter {
+            cluster: cluster_name,
             namespace: namespace.map(str::to_owned),
             release,
             user: by,

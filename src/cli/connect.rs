@@ -124,7 +124,8 @@ impl ClusterArgs {
             request_timeout,
             verbosity: _,
         } = self.clone();
-        Access { kubeconfig, context, cluster, account, token, timeout: request_timeout.0, user, groups }
+        let (timeout, server) = (request_timeout.0, None);
+        Access { kubeconfig, context, cluster, account, token, timeout, user, groups, server }
     }
 }
 
@@ -139,6 +140,11 @@ impl NamespacesArgs {
     /// The namespace that is meant; `None` for all.
     pub(super) fn chosen(&self, connection: &Connection) -> Option<String> {
         (!self.all_namespaces).then(|| self.one.or_default(connection))
+    }
+
+    /// The namespace that a flag names; none for all, and for those of several contexts.
+    pub(super) fn named(&self) -> Option<&str> {
+        self.one.namespace.as_deref().filter(|_| !self.all_namespaces)
     }
 
     /// The same for a command that asks no API server: a kubeconfig is read only where no flag says it.

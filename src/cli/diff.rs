@@ -4,6 +4,7 @@
 //! is written, but for the dry runs of `--settle`. Exit 1 when something has
 //! drifted; what is only in doubt is said, and is drift with `--strict`.
 
+mod placed;
 mod preview;
 mod show;
 mod unified;
@@ -20,10 +21,12 @@ pub(super) use self::preview::Preview;
 use self::preview::Previews;
 use super::candidates;
 use super::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs, parse_release};
+use super::contexts::ContextsArgs;
 use super::labels::LabelArgs;
 use super::list::{Items, SelectorArgs, nothing};
 use super::output::{self, Form};
 use super::{Outcome, standing, warn};
+use crate::client::connection::Connection;
 use crate::inspect::comparison::object::State;
 use crate::inspect::comparison::{self, ObjectReport, ReleaseReport};
 use crate::inspect::reading::Reader;
@@ -33,7 +36,7 @@ use crate::model::ReleaseId;
 const RELEASES_AT_ONCE: usize = 4;
 
 /// The flags of `kubemoor diff`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
     /// The release [default: all of the namespace, or of the cluster with -A]
     #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(candidates::releases), conflicts_with_all = ["all_namespaces", "labels"])]
@@ -65,6 +68,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     cluster: ClusterArgs,
+
+    #[command(flatten)]
+    contexts: ContextsArgs,
 }
 
 /// How a comparison is printed for people.
@@ -83,8 +89,11 @@ struct Report {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+    if !args.contexts.is_empty() {
+        return connect::run(placed::run(args));
+    }
     let (form, strict) = (args.output.clone(), args.strict);
-    let report = connect::run(compare(args))?;
+    let report = connect::run(compare_one(args))?;
     match form {
         Form::People(People::Table) => output::write(show::text(&report).as_str())?,
         Form::People(People::Unified) => output::write(unified::text(&report).as_str())?,
@@ -113,9 +122,20 @@ pub(super) fn preview(
 ) -> anyhow::Result<Outcome> {
     let (output, selector) = (Form::People(People::Table), SelectorArgs { labels: None });
     let (strict, settle) = (false, false);
-    let args =
-        Args { release, strict, settle, selector, cluster_labels, output, namespaces, records, cluster };
-    let report = connect::run(compare(args))?;
+    let contexts = ContextsArgs::default();
+    let args = Args {
+        release,
+        strict,
+        settle,
+        selector,
+        cluster_labels,
+        output,
+        namespaces,
+        records,
+        cluster,
+        contexts,
+    };
+    let report = connect::run(compare_one(args))?;
     let failures: Vec<_> = report.failures().collect();
     for sentence in &failures {
         warn(sentence);
@@ -129,7 +149,13 @@ pub(super) fn preview(
     }
 }
 
-async fn compare(args: Args) -> anyhow::Result<Report> {
+async fn compare_one(args: Args) -> anyhow::Result<Report> {
+    let connection = args.cluster.connect().await?;
+    standing::say(&connection, args.namespaces.chosen(&connection).as_deref()).await;
+    compare(args, connection).await
+}
+
+async fn compare(args: Args, connection: Connection) -> anyhow::Result<Report> {
     let Args {
         release,
         strict: _,
@@ -139,12 +165,11 @@ async fn compare(args: Args) -> anyhow::Result<Report> {
         output: _,
         namespaces,
         records,
-        cluster,
+        cluster: _,
+        contexts: _,
     } = args;
     let labels = cluster_labels.labels()?;
-    let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
-    standing::say(&connection, namespace.as_deref()).await;
     let reader = Reader::new(connection, records.record_driver, &labels).await?;
     let now = Timestamp::now();
     if let Some(name) = release {

@@ -12,9 +12,11 @@ mod certs;
 mod check;
 mod completions;
 mod connect;
+mod contexts;
 mod diff;
 mod emergency;
 mod explain;
+mod fleet;
 mod follow;
 mod forecast;
 mod get;
@@ -70,6 +72,8 @@ enum Command {
     Revoke(allow::RevokeArgs),
     /// List releases, exceptions or policies
     Get(get::Args),
+    /// Show how the releases of many clusters stand
+    Fleet(Box<fleet::Args>),
     /// Allow all changes in an emergency, until a person turns the guard on again
     Emergency(emergency::Args),
     /// Explain which release, policy and exception decide about an object or a denial, and what to do
@@ -192,6 +196,7 @@ impl Command {
             Self::Allow(args) => allow::run(args),
             Self::Revoke(args) => allow::revoke(args),
             Self::Get(args) => get::run(args),
+            Self::Fleet(args) => fleet::run(*args),
             Self::Emergency(args) => emergency::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Audit(args) => audit::run(*args),

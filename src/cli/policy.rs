@@ -19,7 +19,6 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub(super) use self::lint::Row as LintRow;
-pub(super) use self::replay::Report as ReplayReport;
 use self::suite::Suite;
 use super::output::{self, BAD, Form, GOOD, HEAD, PLAIN, Text};
 use super::{Outcome, connect, policy_files, warn};

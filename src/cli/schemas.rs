@@ -16,7 +16,7 @@ use super::{Outcome, allow, certs, check, diff, emergency, forecast, notify, pol
 use super::{uninstall, version};
 use crate::inspect::comparison::ReleaseReport;
 use crate::inspect::exceptions::Allowed;
-use crate::inspect::{allowances, explanation, policies, releases};
+use crate::inspect::{allowances, explanation, policies, releases, replay};
 use crate::ledger::entry::Entry;
 
 /// The flags of `kubemoor schemas`.
@@ -60,7 +60,7 @@ fn answers() -> Vec<(&'static str, Schema)> {
         of::<forecast::Forecast>("forecast"),
         of::<check::Report>("check"),
         of::<policy::Tally>("policy test"),
-        of::<policy::ReplayReport>("policy replay"),
+        of::<replay::Report>("policy replay"),
         of::<version::Versions>("version"),
         of::<Allowed>("allow"),
         of::<allow::Revoked>("revoke"),

@@ -1,6 +1,6 @@
 //! What stands between the guard and its work, said before anything else.
 //!
-//! Entry point: [`say`]. Invariant: what the user may not read is not guessed, and costs the command
+//! Entry points: [`say`], [`say_of`]. Invariant: what the user may not read is not guessed, and costs the command
 //! nothing; a cluster without Kubemoor is no reason for a word.
 
 use std::time::Duration;
@@ -25,6 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) async fn say(connection: &Connection, namespace: Option<&str>) {
     if let Ok(Some(sentence)) = timeout(PATIENCE, standing(connection, namespace)).await {
         warn(&sentence);
+    }
+}
+
+/// The same of one of several clusters.
+pub(super) async fn say_of(name: &str, connection: &Connection, namespace: Option<&str>) {
+    if let Ok(Some(sentence)) = timeout(PATIENCE, standing(connection, namespace)).await {
+        warn(&format!("{name}: {sentence}"));
     }
 }
 

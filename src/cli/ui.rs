@@ -1,7 +1,9 @@
-//! `kubemoor ui`: the web page, on this machine and with the caller's own rights.
+//! `kubemoor ui`: the web page, on this machine and with the caller's own rights, or in a cluster (`in_cluster`).
 //!
-//! Entry point: [`run`]. Invariant: the page listens on a loopback address alone; the address that lets a browser in
-//! is printed, and handed to a browser through a file that nobody else can read.
+//! Entry point: [`run`]. Invariant: without --in-cluster the page listens on a loopback address alone; the address
+//! that lets a browser in is printed, and handed to a browser through a file that nobody else can read.
+
+mod in_cluster;
 
 use std::fs;
 use std::io::Write as _;
@@ -13,6 +15,7 @@ use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use self::in_cluster::{InClusterArgs, Shared};
 use super::audit::parse_server;
 use super::connect::{self, RecordArgs};
 use super::labels::LabelArgs;
@@ -42,6 +45,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     clusters: ClustersArgs,
+
+    #[command(flatten)]
+    in_cluster: InClusterArgs,
 }
 
 /// Where the ledger is read.
@@ -82,9 +88,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<Outcome> {
-    let Args { port, no_browser, guard, cluster_labels, records, clusters } = args;
+    let Args { port, no_browser, guard, cluster_labels, records, clusters, in_cluster } = args;
     let labels = cluster_labels.labels()?;
     let guard = guard.address(&clusters)?;
+    if in_cluster.in_cluster {
+        return in_cluster::serve(in_cluster, Shared { driver: records.record_driver, labels, guard }).await;
+    }
     let clusters = clusters.named()?;
     // One that cannot be used is shown as such beside others; where it is the only one there is nothing to show.
     if let [(_, only)] = clusters.as_slice() {

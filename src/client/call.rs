@@ -196,6 +196,11 @@ impl CallError {
         matches!(self, Self::Refused { code: 403, .. })
     }
 
+    /// Whether the API server does not know, or no longer knows, whose the credentials are.
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Refused { code: 401, .. })
+    }
+
     /// Whether the `resourceVersion` or `continue` token of the request has expired.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })

@@ -65,6 +65,17 @@ pub struct Access {
     pub user: Option<String>,
     /// The groups to act as.
     pub groups: Vec<String>,
+    /// The API server, in place of a kubeconfig's; with the token and no other credentials.
+    pub server: Option<ApiServer>,
+}
+
+/// An API server that no kubeconfig names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiServer {
+    /// Its address.
+    pub url: http::Uri,
+    /// The file with the CA of its certificate.
+    pub authority: PathBuf,
 }
 
 /// Why there is no client.
@@ -220,7 +231,10 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
 }
 
 async fn configuration(access: &Access) -> Result<Config, ConnectError> {
-    let Access { kubeconfig, context, cluster, account, token, timeout, user, groups } = access;
+    let Access { kubeconfig, context, cluster, account, token, timeout, user, groups, server } = access;
+    if let Some(server) = server {
+        return by_token(server, token.as_ref());
+    }
     let options =
         KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: account.clone() };
     let named = [("context", context), ("cluster", cluster), ("user", account)];
@@ -251,6 +265,18 @@ async fn configuration(access: &Access) -> Result<Config, ConnectError> {
         config.auth_info.impersonate.clone_from(user);
         config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
     }
+    Ok(config)
+}
+
+/// A token's own configuration: neither a kubeconfig nor the pod's account is looked at.
+fn by_token(server: &ApiServer, token: Option<&SecretString>) -> Result<Config, ConnectError> {
+    let ApiServer { url, authority } = server;
+    let Some(token) = token else {
+        return Err(ConnectError::Nowhere { reason: "there is no token for the API server".to_owned() });
+    };
+    let mut config = Config::new(url.clone());
+    config.root_cert = Some(certificates(authority)?);
+    config.auth_info = AuthInfo { token: Some(token.clone()), ..AuthInfo::default() };
     Ok(config)
 }
 

@@ -12,6 +12,7 @@
 
 pub mod announce;
 mod feed;
+pub mod fleet;
 pub mod notices;
 pub mod orders;
 pub mod state;

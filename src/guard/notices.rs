@@ -33,6 +33,9 @@ pub struct Teller {
 impl Teller {
     /// Tells until `stop`.
     pub async fn run(self, stop: CancellationToken) {
+        if !self.notifiers.have_receivers() {
+            return stop.cancelled().await;
+        }
         let (mut happenings, changes) = (self.state.happenings(), self.state.changes());
         let mut standing = Standing::default();
         loop {

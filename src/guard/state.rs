@@ -24,9 +24,16 @@ const HAPPENINGS: usize = 1024;
 /// What the loop knows of all releases.
 #[derive(Debug)]
 pub struct State {
-    reports: Mutex<HashMap<ReleaseId, Arc<ReleaseReport>>>,
+    reports: Mutex<HashMap<ReleaseId, Known>>,
     changed: Announcer<ReleaseId>,
     happenings: broadcast::Sender<Arc<Happening>>,
+}
+
+/// The last report of a release, and what metrics say of it: they are asked far more often than it changes.
+#[derive(Debug)]
+struct Known {
+    report: Arc<ReleaseReport>,
+    standing: Standing,
 }
 
 impl Default for State {
@@ -48,21 +55,12 @@ impl State {
 
     /// The last report of a release; none for releases that are gone.
     pub fn of(&self, release: &ReleaseId) -> Option<Arc<ReleaseReport>> {
-        self.reports.lock().get(release).cloned()
+        self.reports.lock().get(release).map(|known| Arc::clone(&known.report))
     }
 
     /// How all releases stand, for metrics.
     pub fn standings(&self) -> Vec<Standing> {
-        let reports = self.reports.lock();
-        let standing = |report: &Arc<ReleaseReport>| {
-            let Health { reason, counts, .. } = report.health();
-            Standing {
-                release: report.release.clone(),
-                reason: reason.as_str(),
-                drifted: u64::try_from(counts.drifted).unwrap_or(u64::MAX),
-            }
-        };
-        reports.values().map(standing).collect()
+        self.reports.lock().values().map(|known| known.standing.clone()).collect()
     }
 
     /// What happens from now on. A listener that falls behind loses the oldest
@@ -76,9 +74,10 @@ impl State {
         let release = report.release.clone();
         let changed = {
             let mut reports = self.reports.lock();
-            let same = reports.get(&release).is_some_and(|known| **known == report);
+            let same = reports.get(&release).is_some_and(|known| *known.report == report);
             if !same {
-                reports.insert(release.clone(), Arc::new(report));
+                let standing = standing(&report);
+                reports.insert(release.clone(), Known { report: Arc::new(report), standing });
             }
             !same
         };
@@ -98,6 +97,12 @@ impl State {
     pub fn tell(&self, happening: Happening) {
         drop(self.happenings.send(Arc::new(happening)));
     }
+}
+
+fn standing(report: &ReleaseReport) -> Standing {
+    let Health { reason, counts, .. } = report.health();
+    let drifted = u64::try_from(counts.drifted).unwrap_or(u64::MAX);
+    Standing { release: report.release.clone(), reason: reason.as_str(), drifted }
 }
 
 #[cfg(test)]

@@ -7,20 +7,20 @@
 //! not judge or repair anything.
 
 mod due;
+mod known;
 mod shelf;
 mod summary;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::due::Due;
-use self::shelf::Shelf;
+use self::known::Known;
 use self::summary::{Context, summary};
 use super::orders::Command;
 use super::state::State;
@@ -44,7 +44,6 @@ use crate::policy::order::{CONFIRMED_BY, Order, Ticket};
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 use crate::policy::suspension::{Suspended, Suspension};
-use crate::telemetry::FailureLog;
 
 /// The shortest time between two writes of one status.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -81,27 +80,8 @@ pub struct Statuses {
     pub lease: Option<LeaseReference>,
     /// What dry runs have settled, also those of a guard before.
     pub settled: Arc<SettledValues>,
-}
-
-/// What is known while it runs.
-#[derive(Default)]
-struct Known {
-    live: Shelf,
-    /// Those of a listing under way.
-    listing: Option<HashSet<ReleaseId>>,
-    /// Whether all there is was listed.
-    listed: bool,
-    /// Whether a watch stands, which it does only where there is a definition.
-    defined: bool,
-    /// When a definition that is still not there counts as absent.
-    absent_at: Option<Instant>,
-    due: Due,
-    written: HashMap<ReleaseId, Instant>,
-    /// The spec.reconcileAt that was handed to the loop last.
-    reconciled: HashMap<ReleaseId, String>,
-    suspended: Suspended,
-    watching: FailureLog,
-    writing: FailureLog,
+    /// Where it is told how many statuses have still to be compared, and written where they differ.
+    pub due: watch::Sender<usize>,
 }
 
 impl Statuses {
@@ -115,15 +95,16 @@ impl Statuses {
 
     async fn keep(&self) {
         let mut known = Known { suspended: self.suspended.clone(), ..Known::default() };
-        let mut watch = Watching::new(&self.guarded, &self.kinds);
+        let mut watching = Watching::new(&self.guarded, &self.kinds);
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
         let mut policies = self.in_force.changes();
         loop {
+            self.tell_due(known.due.count());
             let (due, absent) = (until(known.due.next()), until(known.absent_at));
             tokio::select! {
                 biased;
-                event = watch.next() => self.take_in(&mut known, event).await,
+                event = watching.next() => self.take_in(&mut known, event).await,
                 release = reports.next() => known.due.look_at(release, Duration::ZERO),
                 release = records.next() => known.due.look_at(release, Duration::ZERO),
                 changed = leading.changed() => {
@@ -155,6 +136,11 @@ impl Statuses {
         }
     }
 
+    fn tell_due(&self, count: usize) {
+        self.metrics.statuses_due(count);
+        self.due.send_if_modified(|told| std::mem::replace(told, count) != count);
+    }
+
     async fn take_in(&self, known: &mut Known, event: Event<Box<GuardedRelease>>) {
         match event {
             Event::Relisting => known.listing = Some(HashSet::new()),
@@ -184,20 +170,22 @@ impl Statuses {
                 }
                 known.listed = true;
                 if listing.is_empty() {
-                    known.defined = false;
+                    known.watched = false;
                     known.absent_at = Some(Instant::now() + GRACE);
                 }
                 self.look_at_all(known);
             }
             Event::Watching => {
-                known.defined = true;
                 known.absent_at = None;
                 known.watching.note_success();
                 known.writing.note_success();
-                self.look_at_all(known);
+                // One that goes on from where it ended has nothing to tell: it is opened anew every few minutes.
+                if !std::mem::replace(&mut known.watched, true) {
+                    self.look_at_all(known);
+                }
             }
             Event::Broken(error) => {
-                known.listed = false;
+                known.watched = false;
                 if known.watching.note_failure() {
                     tracing::warn!(
                         "GuardedReleases cannot be watched, so their statuses are not kept: {error}"
@@ -282,7 +270,7 @@ impl Statuses {
 
     /// Makes, removes or writes the GuardedRelease of a release, if need be.
     async fn attend(&self, known: &mut Known, release: &ReleaseId) {
-        if !known.listed || !known.defined || !self.leadership.holds() {
+        if !known.listed || !known.watched || !self.leadership.holds() {
             return;
         }
         let live = known.live.get(release);

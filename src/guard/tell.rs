@@ -4,6 +4,8 @@
 //! Entry points: [`tell`], [`report`]. Invariant: of values only redacted findings.
 //! Must not decide anything.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::Guard;
@@ -65,7 +67,7 @@ fn of_brake(guard: &Guard, reach: Reach, namespace: String, drifting: &Drifting)
 }
 
 /// Tells what happened to an object.
-fn of_object(guard: &Guard, release: &Release, object: &ObjectId, drift: &Drift, fate: Fate) {
+fn of_object(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift, fate: Fate) {
     let kind = drift.kind.into();
     match fate {
         Fate::Repaired { attempts } | Fate::Partly { attempts } => {
@@ -151,7 +153,7 @@ fn of_report(release: &Release, object: &ObjectId, drift: &Drift) {
 }
 
 /// Tells whoever listens of one thing that happened to an object, and keeps it.
-fn of_incident(guard: &Guard, release: &Release, object: &ObjectId, drift: &Drift) {
+fn of_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift) {
     let (repaired, detail) = match (&drift.repaired, drift.kind) {
         (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),
         (Some(Ok(())), DriftKind::Ownership) => (Repaired::Restored, "the fields belong to Helm again"),

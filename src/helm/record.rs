@@ -54,6 +54,8 @@ pub struct Record {
     pub manifest: String,
     /// SHA-256 of the manifest.
     pub digest: [u8; 32],
+    /// SHA-256 of the values that the user gave, which may hold secrets: it must not be shown as it is.
+    pub values: [u8; 32],
     /// How Helm writes the release's objects.
     pub apply_method: ApplyMethod,
     /// The chart that the revision was made from, where the record says so.

@@ -82,6 +82,8 @@ pub struct State {
     pub chart: Option<ChartVersion>,
     /// SHA-256 of its manifest.
     pub digest: [u8; 32],
+    /// SHA-256 of the values that the user gave, zeros where they are not known. It must not be shown as it is.
+    pub values: [u8; 32],
 }
 
 /// Why a release's latest record cannot be believed.
@@ -268,6 +270,7 @@ impl Release {
             apply_method,
             chart: None,
             digest,
+            values: [0; 32],
         };
         Some(Self { latest: head, baseline: None, state, objects: Arc::new(objects), ..self.clone() })
     }
@@ -296,6 +299,7 @@ impl State {
             apply_method: record.apply_method,
             chart: record.chart.clone(),
             digest: record.digest,
+            values: record.values,
         }
     }
 
@@ -314,6 +318,7 @@ impl State {
             apply_method: ApplyMethod::ClientSide,
             chart: None,
             digest: [0; 32],
+            values: [0; 32],
         }
     }
 }

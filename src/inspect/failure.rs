@@ -53,6 +53,11 @@ impl From<StoreError> for Failure {
 }
 
 impl Failure {
+    /// Whether the API server does not know whose the credentials are.
+    pub(crate) fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Call { error, .. } if error.is_unauthorized())
+    }
+
     /// Whether the right to do it is missing.
     pub(crate) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Call { error, .. } if error.is_forbidden())

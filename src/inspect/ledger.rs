@@ -55,12 +55,16 @@ impl Source {
     /// Gives every row to `take`, newest first, with no more than a page of them in memory.
     pub(crate) async fn each(&self, mut filter: Filter, mut take: impl FnMut(Entry)) -> Result<(), Failure> {
         filter.limit = Some(PAGE);
-        loop {
-            let page = self.page(&filter).await?;
-            page.items.into_iter().for_each(&mut take);
-            let Some(next) = page.next else { return Ok(()) };
+        let mut page = self.page(&filter).await?;
+        while let Some(next) = page.next {
             filter.before = Some(place(&next)?);
+            // The next page is read while this one is taken.
+            let taken = async { page.items.into_iter().for_each(&mut take) };
+            let (following, ()) = tokio::join!(self.page(&filter), taken);
+            page = following?;
         }
+        page.items.into_iter().for_each(&mut take);
+        Ok(())
     }
 
     pub(crate) async fn page(&self, filter: &Filter) -> Result<Page, Failure> {

@@ -31,6 +31,9 @@ const READ_AT_ONCE: usize = 8;
 /// The reason of a release whose status nobody keeps any more.
 const STALE: &str = "Stale";
 
+/// The reason of a release that the guard has not looked at yet.
+pub(crate) const UNKNOWN: &str = "Unknown";
+
 /// The reason of a release that no guard speaks of.
 pub(crate) const NOT_GUARDED: &str = "NotGuarded";
 
@@ -58,6 +61,9 @@ pub(crate) struct Row {
     pub(crate) revision: Option<u64>,
     pub(crate) declared: Option<u64>,
     pub(crate) drifted: Option<u64>,
+    /// Since when the oldest drift lasts that the guard names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) oldest_drift: Option<Timestamp>,
     /// How the other objects stand.
     pub(crate) counts: Option<ObjectCounts>,
     pub(crate) edits: Option<String>,
@@ -169,8 +175,19 @@ impl Row {
     }
 
     pub(crate) fn guarded(release: ReleaseId, told: Told) -> Self {
-        let Told { ready, reason, revision, declared, drifted, counts, edits, drift, stale_since, message } =
-            told;
+        let Told {
+            ready,
+            reason,
+            revision,
+            declared,
+            drifted,
+            oldest_drift,
+            counts,
+            edits,
+            drift,
+            stale_since,
+            message,
+        } = told;
         Self {
             namespace: release.namespace,
             name: release.name,
@@ -180,6 +197,7 @@ impl Row {
             revision: Some(revision),
             declared: Some(declared),
             drifted: Some(drifted),
+            oldest_drift,
             counts: Some(counts),
             edits: Some(edits),
             drift: Some(drift),
@@ -199,6 +217,7 @@ impl Row {
             revision: None,
             declared: None,
             drifted: None,
+            oldest_drift: None,
             counts: None,
             edits: None,
             drift: None,
@@ -211,13 +230,23 @@ impl Row {
 
 impl State {
     pub(crate) fn is_of(self, row: &Row) -> bool {
+        let is_stale = row.stale_since.is_some() || row.reason.as_deref() == Some(STALE);
+        let reason = match row.guarded {
+            true => row.reason.as_deref().unwrap_or(UNKNOWN),
+            false => NOT_GUARDED,
+        };
+        self.is_of_reason(reason, row.drifted.unwrap_or_default(), is_stale)
+    }
+
+    /// The same of a release in the state `reason`, of which so many objects drifted.
+    pub(crate) fn is_of_reason(self, reason: &str, drifted: u64, is_stale: bool) -> bool {
         match self {
-            Self::NotGuarded => !row.guarded,
-            Self::Stale => row.stale_since.is_some() || row.reason.as_deref() == Some(STALE),
-            Self::Unknown => row.guarded && row.reason.is_none(),
+            Self::NotGuarded => reason == NOT_GUARDED,
+            Self::Stale => is_stale,
+            Self::Unknown => reason == UNKNOWN,
             // However its drift is dealt with.
-            Self::Reason(Reason::Drifted) => row.drifted.is_some_and(|drifted| drifted > 0),
-            Self::Reason(reason) => row.reason.as_deref() == Some(reason.as_str()),
+            Self::Reason(Reason::Drifted) => drifted > 0,
+            Self::Reason(wanted) => reason == wanted.as_str(),
         }
     }
 }
@@ -226,7 +255,7 @@ impl State {
 pub(crate) fn parse_state(text: &str) -> Result<State, String> {
     let plain = |text: &str| text.replace('-', "").to_lowercase();
     let states = Reason::ALL.map(|reason| (reason.as_str(), State::Reason(reason)));
-    let others = [("NotGuarded", State::NotGuarded), (STALE, State::Stale), ("Unknown", State::Unknown)];
+    let others = [(NOT_GUARDED, State::NotGuarded), (STALE, State::Stale), (UNKNOWN, State::Unknown)];
     let mut known = states.into_iter().chain(others);
     known.find(|(name, _)| plain(name) == plain(text)).map(|(_, state)| state).ok_or_else(|| {
         let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();

@@ -261,7 +261,7 @@ fn some(groups: &[String]) -> Vec<String> {
 }
 
 /// PostgreSQL keeps no NUL in a text.
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     let mut kept: String =
         text.chars().take(TEXT_CAP).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect();
     if kept.len() < text.len() && text.chars().nth(TEXT_CAP).is_some() {

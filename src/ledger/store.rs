@@ -5,12 +5,15 @@
 //! changes nothing, not even an old schema; no connection is held longer than
 //! a statement or a transaction takes.
 
+mod fleet;
 mod insert;
 mod key;
+mod merge;
 mod schema;
 mod select;
 mod trim;
 
+pub use self::fleet::ClusterFleet;
 pub(super) use self::schema::Cluster;
 
 use std::path::Path;
@@ -112,6 +115,15 @@ pub enum StoreError {
         found: i64,
         /// The version known.
         wanted: i64,
+    },
+    /// A file, which no cluster shares with others.
+    #[error(
+        "the ledger {place} is a file of one guard, which keeps no states of many clusters: name the PostgreSQL that \
+         the guards share"
+    )]
+    Unshared {
+        /// The file.
+        place: String,
     },
     /// A statement failed.
     #[error("the ledger {place} cannot be {action}: {reason}")]
@@ -221,6 +233,14 @@ impl Store {
     pub(super) fn failed(&self, action: &'static str) -> impl Fn(sqlx::Error) -> StoreError + '_ {
         move |error| StoreError::Statement { place: self.place.clone(), action, reason: said(&error) }
     }
+}
+
+/// A key of no ledger: what it seals can be compared within one answer alone.
+///
+/// # Errors
+/// When the operating system gives no random bytes.
+pub fn fresh_key() -> Result<SealingKey, StoreError> {
+    Ok(SealingKey::new(super::id::random()?))
 }
 
 /// Whether that can be the URL of a database. Nobody is asked.

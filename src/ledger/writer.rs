@@ -20,7 +20,7 @@ use super::entry::Entry;
 use super::id::Ids;
 use super::row::Row;
 use super::spill::Spill;
-use super::store::{Cluster, Store, StoreError};
+use super::store::{Cluster, ClusterFleet, Store, StoreError};
 use super::{retention, store};
 use crate::config::{self, LedgerUrl, Retention};
 use crate::metrics::{LedgerMetrics, Written};
@@ -73,8 +73,11 @@ struct Shared {
     cluster: OnceLock<String>,
     /// Known once the database was open.
     key: OnceLock<SealingKey>,
-    /// The database, for readers.
-    store: Mutex<Option<Store>>,
+    /// The database, for readers, and the number of the cluster in it.
+    store: Mutex<Option<(Store, Cluster)>>,
+    /// Whether it is one that clusters may share.
+    is_shared: bool,
+    age: Duration,
     spill: Spill,
     metrics: LedgerMetrics,
 }
@@ -101,12 +104,15 @@ impl Ledger {
     ) -> Result<(Self, Writer), StoreError> {
         let config::Ledger { url, cluster_name: _, retention } = settings;
         store::check(&url)?;
+        let is_shared = matches!(url, LedgerUrl::Postgres(_));
         let (sender, queue) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
             ids: Mutex::new(Ids::new()?),
             cluster: OnceLock::new(),
             key: OnceLock::new(),
             store: Mutex::new(None),
+            is_shared,
+            age: retention.age,
             spill: Spill::new(out),
             metrics,
         });
@@ -132,7 +138,19 @@ impl Ledger {
 
     /// The database, to read from; none before it was opened.
     pub fn store(&self) -> Option<Store> {
-        self.shared.store.lock().clone()
+        self.shared.store.lock().as_ref().map(|(store, _)| store.clone())
+    }
+
+    /// Whether the database keeps how the releases of many clusters stand.
+    pub fn keeps_fleet(&self) -> bool {
+        self.shared.is_shared
+    }
+
+    /// The rows of this cluster's releases; none before the database was opened, or where it keeps none.
+    pub fn fleet(&self) -> Option<ClusterFleet> {
+        let (store, cluster) = self.shared.store.lock().clone().filter(|_| self.shared.is_shared)?;
+        let key = self.shared.key.get()?.clone();
+        Some(ClusterFleet { store, cluster, key, age: self.shared.age })
     }
 
     /// The name of the cluster on every row; none before it is known.
@@ -281,7 +299,7 @@ impl Writer {
         match timeout(PATIENCE, opening).await {
             Ok(Ok((store, key, cluster))) => {
                 let _ = self.shared.key.set(key);
-                *self.shared.store.lock() = Some(store.clone());
+                *self.shared.store.lock() = Some((store.clone(), cluster));
                 let metrics = self.shared.metrics.clone();
                 let trimming = tokio::spawn(retention::run(store.clone(), cluster, self.retention, metrics));
                 self.open = Some(Open { store, cluster, trimming });

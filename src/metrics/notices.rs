@@ -61,6 +61,7 @@ label! {
 pub struct NoticeMetrics {
     leading: Gauge,
     statuses: Family<StatusLabels, Counter>,
+    statuses_due: Gauge,
     events: Family<EventLabels, Counter>,
     notifications: Family<NotificationLabels, Counter>,
     missed: Counter,
@@ -109,6 +110,11 @@ impl NoticeMetrics {
             "Writes of GuardedReleases by their outcome",
             metrics.statuses.clone(),
         );
+        registry.register(
+            "statuses_due",
+            "Releases whose GuardedRelease has still to be compared, and written if it differs",
+            metrics.statuses_due.clone(),
+        );
         registry.register("events", "Kubernetes events by what became of them", metrics.events.clone());
         registry.register(
             "notifications",
@@ -131,6 +137,11 @@ impl NoticeMetrics {
     /// Counts a write of a GuardedRelease.
     pub fn status(&self, outcome: StatusWrite) {
         self.statuses.get_or_create(&StatusLabels { outcome }).inc();
+    }
+
+    /// Says how many statuses have still to be compared.
+    pub fn statuses_due(&self, count: usize) {
+        self.statuses_due.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Counts an event.

@@ -171,6 +171,7 @@ impl Content {
                 revision: 1,
                 status: Status::Deployed,
                 digest: release::digest(&manifest),
+                values: [0; 32],
                 manifest,
                 apply_method: ApplyMethod::ClientSide,
                 chart: None,

@@ -68,6 +68,11 @@ impl Notifiers {
         (Self { queue, metrics: metrics.clone() }, Worker { settings, events, metrics: metrics.clone() })
     }
 
+    /// Whether there is anybody to tell.
+    pub fn have_receivers(&self) -> bool {
+        self.queue.is_some()
+    }
+
     /// Tells the receivers `names`, or all if none is named, of something that every replica sees.
     /// Never waits.
     pub fn send(&self, names: &[String], message: Message) {

@@ -3,6 +3,8 @@
 //! Entry point: [`Drift`]. Invariant: values are there only as redacted
 //! findings. Must not decide anything.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::report::{DriftKind, Drifted};
@@ -26,7 +28,7 @@ pub(crate) struct Drift {
     pub(crate) reported: bool,
     pub(crate) counted: bool,
     pub(crate) repaired: Option<Result<(), String>>,
-    pub(crate) kept: Option<String>,
+    pub(crate) kept: Option<Arc<str>>,
     pub(crate) contested: bool,
     /// What is declared was never seen in the live object, so nobody writes it.
     pub(crate) unconfirmed: bool,
@@ -58,9 +60,9 @@ impl Drift {
     }
 
     /// As it is shown.
-    pub(crate) fn shown(&self, object: &ObjectId) -> Drifted {
+    pub(crate) fn shown(&self, object: &Arc<ObjectId>) -> Drifted {
         Drifted {
-            object: object.clone(),
+            object: Arc::clone(object),
             kind: self.kind,
             findings: self.findings.clone(),
             by: self.by.clone(),

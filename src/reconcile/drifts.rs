@@ -39,7 +39,9 @@ pub(crate) struct Drifts {
     /// The releases of lives.
     releases: Pool<ReleaseId>,
     suspects: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Suspect>>,
-    drifting: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Drift>>,
+    drifting: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Box<Drift>>>,
+    /// Why drifts stay: of very many for the same reasons.
+    reasons: Pool<str>,
     first: FirstSeen,
     /// The release as its objects were last held to it.
     held: HashMap<ReleaseId, Arc<Release>>,
@@ -57,6 +59,7 @@ impl Drifts {
             releases: Pool::default(),
             suspects: HashMap::new(),
             drifting: HashMap::new(),
+            reasons: Pool::default(),
             first: FirstSeen::default(),
             held: HashMap::new(),
             touched: HashSet::new(),
@@ -185,11 +188,11 @@ impl Drifts {
                 // It drifts on, otherwise.
                 let since = known.since.min(drift.since);
                 let counted = known.counted && known.kind == drift.kind;
-                *known = Drift { since, counted, contested: known.contested, ..drift };
+                **known = Drift { since, counted, contested: known.contested, ..drift };
                 true
             }
             None => {
-                drifting.insert(name, drift);
+                drifting.insert(name, Box::new(drift));
                 true
             }
         }
@@ -234,13 +237,13 @@ impl Drifts {
     }
 
     /// What of a release is not as declared.
-    pub(crate) fn of(&self, release: &ReleaseId) -> Vec<(ObjectId, Drift)> {
+    pub(crate) fn of(&self, release: &ReleaseId) -> Vec<(Arc<ObjectId>, Drift)> {
         note(self.drifting.get(release).map_or(0, HashMap::len));
         self.drifting
             .get(release)
             .into_iter()
             .flatten()
-            .map(|(object, it)| (ObjectId::clone(object), it.clone()))
+            .map(|(object, it)| (Arc::clone(object), Drift::clone(it)))
             .collect()
     }
 
@@ -251,7 +254,7 @@ impl Drifts {
 
     /// One of these. Whoever changes by what it counts notes that by [`Drifts::touch`].
     pub(crate) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut Drift> {
-        self.drifting.get_mut(release)?.get_mut(object)
+        self.drifting.get_mut(release)?.get_mut(object).map(Box::as_mut)
     }
 
     /// Whether more is known of an object than what an answer of `version` says:
@@ -277,8 +280,16 @@ impl Drifts {
         is_cleared
     }
 
+    /// Notes why a drift stays, or that it is not known to.
+    pub(crate) fn keep(&mut self, release: &ReleaseId, object: &ObjectId, reason: Option<&str>) {
+        let reason = reason.map(|reason| self.reasons.share(reason));
+        if let Some(drift) = self.get_mut(release, object) {
+            drift.kept = reason;
+        }
+    }
+
     /// The object's name, in memory that all share who know it.
-    fn name(&self, release: &ReleaseId, object: &ObjectId) -> Arc<ObjectId> {
+    pub(crate) fn name(&self, release: &ReleaseId, object: &ObjectId) -> Arc<ObjectId> {
         let declared = || self.held.get(release)?.objects.get_key_value(object);
         let known = self.lives.get_key_value(object).map(|(name, _)| name);
         let known = known.or_else(|| declared().map(|(name, _)| name));
@@ -329,9 +340,10 @@ impl Drifts {
 
     /// A release declares nothing any more but what `stays` says.
     fn drop_all_but(&mut self, id: &ReleaseId, stays: impl Fn(&ObjectId) -> bool) {
-        let mut dropped: Vec<ObjectId> =
-            self.suspects(id).into_iter().map(|(object, _)| object).filter(|it| !stays(it)).collect();
-        dropped.extend(self.of(id).into_iter().map(|(object, _)| object).filter(|it| !stays(it)));
+        let suspects = self.suspects.get(id).into_iter().flatten().map(|(object, _)| object);
+        let drifting = self.drifting.get(id).into_iter().flatten().map(|(object, _)| object);
+        note(suspects.clone().count() + drifting.clone().count());
+        let dropped: Vec<Arc<ObjectId>> = suspects.chain(drifting).filter(|it| !stays(it)).cloned().collect();
         for object in dropped {
             self.clear(id, &object);
             if self.lives.get(&object).is_some_and(|life| !life.alive) {

@@ -3,6 +3,8 @@
 //! Entry points: [`ReleaseReport`], [`Happening`]. Invariant: values are shown
 //! only as [`Finding`]s, which redact. Must not decide anything.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use crate::model::{ObjectId, ReleaseId};
@@ -60,7 +62,7 @@ pub struct ReleaseReport {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drifted {
     /// The object.
-    pub object: ObjectId,
+    pub object: Arc<ObjectId>,
     /// What is wrong with it.
     pub kind: DriftKind,
     /// Its fields that are not as declared, at most [`SHOWN_FIELDS`] of them.
@@ -73,7 +75,7 @@ pub struct Drifted {
     /// What came of the last repair; none if none was tried.
     pub repaired: Option<Result<(), String>>,
     /// Why it is not repaired; none while it is.
-    pub kept: Option<String>,
+    pub kept: Option<Arc<str>>,
     /// Who changes it back each time it is repaired; a name by the object's
     /// field managers, or empty where nobody's is there.
     pub contested_by: Option<String>,
@@ -170,10 +172,10 @@ impl ReleaseReport {
     /// What is known of the release.
     pub fn facts(&self) -> Facts {
         let objects = self.drifted.iter().map(|it| ObjectFacts {
-            kept: it.doubt.then(|| it.kept.clone().unwrap_or_else(|| "it was not asked yet".to_owned())),
+            kept: it.doubt.then(|| it.kept.as_deref().unwrap_or("it was not asked yet").to_owned()),
             contested_by: it.contested_by.clone(),
             unconfirmed: it.unconfirmed,
-            ..ObjectFacts::new(it.object.clone(), it.state())
+            ..ObjectFacts::new(ObjectId::clone(&it.object), it.state())
         });
         Facts {
             release: self.release.clone(),

@@ -17,7 +17,7 @@ use crate::model::{ObjectId, ReleaseId};
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     /// An object of a release, and what happened to it.
-    Object { release: Arc<Release>, object: ObjectId, drift: Box<Drift>, fate: Fate },
+    Object { release: Arc<Release>, object: Arc<ObjectId>, drift: Box<Drift>, fate: Fate },
     /// A drift of this kind was found.
     Found(DriftKind),
     /// So long after it arose.

@@ -89,8 +89,12 @@ impl Difference {
             return None;
         }
         let steps = first(other, new, declared)?;
-        let at = |value: Option<&'_ Value>| value.and_then(|value| step_down(value, &steps)).cloned();
-        let (other, declared, old, new) = (at(Some(other)), at(declared), at(old), at(Some(new)));
+        let (other, declared, old, new) = (
+            step_down(other, &steps),
+            declared.and_then(|declared| step_down(declared, &steps)),
+            old.and_then(|old| step_down(old, &steps)),
+            step_down(new, &steps),
+        );
         let (mut plain, mut pointer) = (String::new(), path.to_string());
         for step in &steps {
             // Writing to a String cannot fail.
@@ -103,16 +107,16 @@ impl Difference {
                 Step::Index(index) => write!(plain, "[{index}]").and_then(|()| write!(pointer, "/{index}")),
             };
         }
-        let place = match (&other, &new) {
+        let place = match (other, new) {
             (Some(Value::String(a)), Some(Value::String(b))) => Place::of(a, b),
             _ => None,
         };
-        let shown = |value: Option<Value>| {
-            let value = match (&place, value) {
-                (Some(place), Some(Value::String(text))) => place.excerpt(&text).map(Value::String),
-                (_, value) => value,
-            };
-            value.map(|value| Shown::of(object, path, &value))
+        let shown = |value: Option<&Value>| match (&place, value) {
+            (Some(place), Some(Value::String(text))) => {
+                let excerpt = Value::String(place.excerpt(text)?);
+                Some(Shown::of(object, path, &excerpt))
+            }
+            (_, value) => value.map(|value| Shown::of(object, path, value)),
         };
         let line = place.as_ref().filter(|place| place.is_of_lines).map(|place| place.line + 1);
         let found =
@@ -126,7 +130,7 @@ impl Difference {
 fn is_short(value: &Value) -> bool {
     match value {
         Value::String(text) => text.len() <= SHORT && !text.contains('\n'),
-        Value::Array(_) | Value::Object(_) => shown::front(value, SHORT).1,
+        Value::Array(_) | Value::Object(_) => shown::is_within(value, SHORT),
         _ => true,
     }
 }

@@ -9,12 +9,17 @@
 //! ends of a denial's lines.
 
 mod field;
+mod lines;
+mod listed;
 mod remedy;
 mod request;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use self::field::FieldWords;
+use self::lines::{OneLine, at_a_word, one_line};
+use self::listed::Listed;
 pub use self::remedy::{Owner, Upgrade, allow, audit};
 use self::remedy::{Way, Ways, details};
 pub use self::request::{granted, refused, withdrawn, without_effect};
@@ -30,14 +35,14 @@ use crate::model::{ObjectId, Operation, ReleaseId};
 use crate::policy::flaw::Flaw;
 use crate::policy::{Policy, Source};
 
-/// The fields that a message names; the rest are counted.
-const FIELDS: usize = 8;
+/// Room for most denials, in bytes.
+const ROOM: usize = 2048;
 
 /// The characters of a warning that the API server passes on.
 pub const WARNING: usize = 256;
 
 /// A verdict in words.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
     /// Whose the object is, as a clause.
     claim: String,
@@ -47,12 +52,8 @@ pub struct Message {
     what: String,
     /// That it is not allowed, and by which policy, as a clause.
     denied: String,
-    /// The fields that it overwrites.
-    fields: Vec<FieldWords>,
-    /// How many more there are.
-    more: usize,
-    /// Whether objects are listed instead.
-    is_of_objects: bool,
+    /// What it is about, one by one.
+    listed: Listed,
     /// What else there is to say, and what to do, a sentence each.
     ways: Vec<Way>,
     /// How the release is changed for good, where that is one of them.
@@ -92,13 +93,11 @@ impl Context<'_> {
                 ..Message::about(self.object, grounds)
             };
         }
-        let paths: Vec<_> = fields.iter().map(|finding| &finding.path).collect();
         Message {
             what: "this change would overwrite fields that the release manages".to_owned(),
             denied: format!("This change is not allowed{by}"),
-            fields: fields.iter().take(FIELDS).map(FieldWords::of_edit).collect(),
-            more: fields.len().saturating_sub(FIELDS),
-            ways: ways.of_fields(&paths),
+            listed: Listed::Fields(Arc::clone(grounds)),
+            ways: ways.of_fields(fields.iter().map(|finding| &finding.path)),
             upgrade: Some(Box::new(upgrade)),
             ..Message::about(self.object, grounds)
         }
@@ -107,14 +106,12 @@ impl Context<'_> {
     /// Says which fields of an edit were reverted: whose the object is, then each field.
     pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> Message {
         let Some(grounds) = &verdict.grounds else { return Message::default() };
-        let paths: Vec<_> = fields.iter().map(|field| &field.path).collect();
         let upgrade = self.upgrade(&grounds.release);
         let ways = Ways { object: self.object, upgrade: &upgrade };
         Message {
             what: "these fields were reverted to the release's values".to_owned(),
-            fields: fields.iter().take(FIELDS).map(FieldWords::of_revert).collect(),
-            more: fields.len().saturating_sub(FIELDS),
-            ways: ways.of_fields(&paths),
+            listed: Listed::set_back(fields),
+            ways: ways.of_fields(fields.iter().map(|field| &field.path)),
             upgrade: Some(Box::new(upgrade)),
             ..Message::about(self.object, grounds)
         }
@@ -184,29 +181,39 @@ impl Message {
 
     /// The message for somebody who is refused: several lines.
     pub fn denial(&self) -> String {
-        let mut lines = vec![match (self.denied.as_str(), self.fields.is_empty()) {
-            ("", _) => format!("{}.", self.claim),
-            (denied, true) => format!("{}. {denied}.", self.claim),
-            (denied, false) => format!("{}. {denied}:", self.claim),
-        }];
-        lines.extend(self.fields.iter().map(|field| format!("  {field}")));
-        lines.extend(self.others().map(|others| format!("  {others}")));
-        lines.extend(self.ways.iter().map(|way| way.text.clone()));
-        lines.into_iter().map(one_line).collect::<Vec<_>>().join("\n")
+        let mut text = String::with_capacity(ROOM);
+        let mut line = OneLine(&mut text);
+        let fields = self.listed.first();
+        // Writing to a String cannot fail.
+        let _ = match (self.denied.as_str(), fields.is_empty()) {
+            ("", _) => write!(line, "{}.", self.claim),
+            (denied, true) => write!(line, "{}. {denied}.", self.claim),
+            (denied, false) => write!(line, "{}. {denied}:", self.claim),
+        };
+        for field in fields {
+            let _ = line.next("  ").and_then(|()| write!(line, "{field}"));
+        }
+        if let Some(others) = self.listed.others() {
+            let _ = line.next("  ").and_then(|()| line.write_str(&others));
+        }
+        for way in &self.ways {
+            let _ = line.next("").and_then(|()| write!(line, "{way}"));
+        }
+        text
     }
 
     /// The message for somebody whose edit passes: one line for each field, then
     /// what to do, each as short as the API server wants a warning.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = match self.fields.as_slice() {
+        let mut warnings: Vec<String> = match self.listed.first().as_slice() {
             [] if self.what.is_empty() => vec![format!("{}.", self.claim)],
             [] => vec![format!("{}; {}.", self.claim, self.what)],
             fields => fields.iter().map(|field| field.within(WARNING, &[&self.claim, &self.short])).collect(),
         };
-        warnings.extend(self.others().map(|others| format!("{}: {others}", self.short)));
+        warnings.extend(self.listed.others().map(|others| format!("{}: {others}", self.short)));
         let fits = |text: &String| text.chars().count() <= WARNING;
-        let ways = self.ways.iter().map(|way| if fits(&way.text) { &way.text } else { &way.short });
-        let ways: Vec<String> = ways.cloned().collect();
+        let ways = self.ways.iter().map(|way| Some(way.text()).filter(fits).unwrap_or_else(|| way.short()));
+        let ways: Vec<String> = ways.collect();
         let all = Some(ways.join(" ")).filter(|all| !all.is_empty() && fits(all));
         warnings.extend(all.map_or(ways, |all| vec![all]));
         warnings.into_iter().map(|warning| at_a_word(one_line(warning))).collect()
@@ -216,19 +223,11 @@ impl Message {
     pub fn line(&self) -> String {
         let mut parts = vec![self.claim.clone()];
         parts.extend(Some(self.what.clone()).filter(|what| !what.is_empty()));
-        let fields = self.fields.iter().map(ToString::to_string).chain(self.others());
+        let fields = self.listed.first();
+        let fields = fields.iter().map(ToString::to_string).chain(self.listed.others());
         let fields = fields.collect::<Vec<_>>().join("; ");
         let text = parts.join("; ");
         one_line(if fields.is_empty() { text } else { format!("{text}: {fields}") })
-    }
-
-    fn others(&self) -> Option<String> {
-        match (self.more, self.is_of_objects) {
-            (0, _) => None,
-            (more, true) => Some(format!("and {more} more")),
-            (1, false) => Some("and 1 more field".to_owned()),
-            (more, false) => Some(format!("and {more} more fields")),
-        }
     }
 }
 
@@ -279,9 +278,7 @@ pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> Message {
     Message {
         what: "this would also delete objects that Helm releases manage".to_owned(),
         denied: "This would also delete objects that Helm releases manage".to_owned(),
-        fields: dependants.iter().take(FIELDS).map(|it| FieldWords::plain(named(it))).collect(),
-        more: dependants.len().saturating_sub(FIELDS),
-        is_of_objects: true,
+        listed: Listed::objects(dependants.iter().map(named)),
         ..Message::of(
             format!("Deletion of {} {:?} is not allowed", object.kind, object.name),
             way.into_iter().chain([details(object, None, &[])]).collect(),
@@ -346,27 +343,6 @@ fn of_release(object: &ObjectId, release: &ReleaseId) -> String {
         true => format!("{:?}", release.name),
         false => format!("{:?} in namespace {:?}", release.name, release.namespace),
     }
-}
-
-/// `text` without control characters.
-fn one_line(text: String) -> String {
-    // The first byte of each that is not ASCII is this one.
-    let may_control = |byte: u8| byte.is_ascii_control() || byte == 0xc2;
-    if text.bytes().fold(false, |found, byte| found | may_control(byte)) {
-        text.replace(char::is_control, " ")
-    } else {
-        text
-    }
-}
-
-/// `text` within the length of a warning: what is cut ends with a whole word.
-fn at_a_word(text: String) -> String {
-    if text.chars().nth(WARNING).is_none() {
-        return text;
-    }
-    let kept: String = text.chars().take(WARNING - 2).collect();
-    let end = kept.rfind(' ').filter(|end| *end > WARNING / 2).unwrap_or(kept.len());
-    format!("{} …", kept.get(..end).unwrap_or(&kept))
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ use crate::policy::resolver::{Labels, PolicyResolver};
 /// The most bytes of what is kept of one edit.
 pub const MOST: usize = 4 << 10;
 
+/// Room for what is kept of most edits, in bytes.
+const ROOM: usize = 2 << 10;
+
 /// The most bytes of the JSON of a value that is kept.
 const VALUE: usize = 120;
 
@@ -209,7 +212,12 @@ pub fn text(facts: &Facts, recording: Recording<'_>) -> String {
         Facts::Record(facts) => Some(RecordedFacts::Record(recording.record_edit(facts))),
     };
     // Text and numbers can always be written.
-    let text = |facts: &RecordedFacts| serde_json::to_string(facts).unwrap_or_default();
+    let text = |facts: &RecordedFacts| {
+        let mut text = Vec::with_capacity(ROOM);
+        serde_json::to_writer(&mut text, facts)
+            .map(|()| String::from_utf8(text).unwrap_or_default())
+            .unwrap_or_default()
+    };
     recorded.map(|it| text(&it)).filter(|it| it.len() <= MOST).unwrap_or_else(|| text(&RecordedFacts::Cut))
 }
 

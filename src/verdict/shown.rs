@@ -28,6 +28,9 @@ const FULL: usize = 2000;
 /// The fewest letters of a caller's token.
 const TOKEN: usize = 32;
 
+/// Room for the JSON of most values, in bytes.
+const ROOM: usize = 256;
+
 /// What stands for a Secret's value.
 const MASK: &str = "(redacted)";
 
@@ -78,17 +81,10 @@ impl Shown {
             Content::Long(texts) => return texts.0.clone(),
             Content::Masked(digest) => digest,
         };
-        // HMAC takes keys of any length.
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&key.0) else { return MASK.to_owned() };
-        mac.update(digest);
-        let mut text = MASK.trim_end_matches(')').to_owned();
-        text.push(' ');
-        for byte in mac.finalize().into_bytes().iter().take(HASH_BYTES) {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
+        match key.seal(digest) {
+            Some(hash) => format!("{} {hash})", MASK.trim_end_matches(')')),
+            None => MASK.to_owned(),
         }
-        text.push(')');
-        text
     }
 
     /// Whether the value is not shown.
@@ -118,6 +114,19 @@ impl SealingKey {
     /// The key of these bytes, which must be random.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
+    }
+
+    /// What stands for a digest of something secret, in hexadecimal: two are equal under one key exactly when the
+    /// digests are. None if HMAC takes no such key, which it does.
+    pub fn seal(&self, digest: &[u8; 32]) -> Option<String> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        mac.update(digest);
+        let mut text = String::new();
+        for byte in mac.finalize().into_bytes().iter().take(HASH_BYTES) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        Some(text)
     }
 }
 
@@ -166,8 +175,7 @@ impl Serialize for Shown {
 /// `value` as it is, where anybody may see all of it and its JSON has at most so many bytes.
 pub(super) fn whole(object: &ObjectId, path: &Path, value: &Value, bytes: usize) -> Option<Value> {
     let is_masked = is_secret(object, path) || holds_token(object, value);
-    let is_short = || front(value, bytes).1;
-    (!is_masked && is_short()).then(|| value.clone())
+    (!is_masked && is_within(value, bytes)).then(|| value.clone())
 }
 
 /// The place is part of it: two Secrets with the same password must not show
@@ -266,21 +274,44 @@ fn full(value: &Value) -> String {
     }
 }
 
-/// The front of a value's JSON, of about so many bytes, and whether that is all:
-/// no more is written than is kept.
-pub(super) fn front(value: &Value, bytes: usize) -> (String, bool) {
-    struct Front(Vec<u8>, usize);
-    impl io::Write for Front {
+/// Whether a value's JSON has at most so many bytes.
+pub(super) fn is_within(value: &Value, bytes: usize) -> bool {
+    struct Room(usize);
+    impl io::Write for Room {
         fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-            let room = self.1.saturating_sub(self.0.len());
-            self.0.extend(piece.iter().take(room));
-            if piece.len() > room { Err(io::ErrorKind::WriteZero.into()) } else { Ok(piece.len()) }
+            self.0 = self.0.checked_sub(piece.len()).ok_or(io::ErrorKind::WriteZero)?;
+            Ok(piece.len())
         }
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
-    let mut kept = Front(Vec::new(), bytes);
+    serde_json::to_writer(Room(bytes), value).is_ok()
+}
+
+/// The front of a value's JSON, of about so many bytes, and whether that is all:
+/// no more is written than is kept.
+fn front(value: &Value, bytes: usize) -> (String, bool) {
+    struct Front(Vec<u8>, usize);
+    impl io::Write for Front {
+        fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+            let room = self.1.saturating_sub(self.0.len());
+            match piece.get(..room) {
+                Some(front) if front.len() < piece.len() => {
+                    self.0.extend_from_slice(front);
+                    Err(io::ErrorKind::WriteZero.into())
+                }
+                _ => {
+                    self.0.extend_from_slice(piece);
+                    Ok(piece.len())
+                }
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut kept = Front(Vec::with_capacity(bytes.min(ROOM)), bytes);
     let is_whole = serde_json::to_writer(&mut kept, value).is_ok();
     let end = kept.0.utf8_chunks().next().map_or(0, |chunk| chunk.valid().len());
     kept.0.truncate(end);

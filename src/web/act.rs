@@ -15,7 +15,6 @@ use maud::{Markup, html};
 
 use super::address::{Asked, Link};
 use super::cluster::Cluster;
-use super::door;
 use super::html::{self as write, Frame};
 use super::visitor::Visitor;
 use crate::client::guarded::Setting;
@@ -47,7 +46,7 @@ pub(super) async fn confirm(
     let asked = Asked::of(query);
     match confirmation(&visitor, &asked).await {
         Ok(page) => page,
-        Err(error) => write::failure("releases", &error),
+        Err(error) => write::failure(&visitor, "releases", &error),
     }
 }
 
@@ -57,14 +56,14 @@ pub(super) async fn carry_out(
     Form(form): Form<Vec<(String, String)>>,
 ) -> Response {
     let asked = Asked::of(form);
-    if !door::is_token(&visitor, asked.get("token").unwrap_or_default()) {
+    if !visitor.is_form_token(asked.get("token").unwrap_or_default()) {
         let why =
             "This form is not from a page of yours, or it is old. Nothing was done. Go back and try again.";
         return (StatusCode::FORBIDDEN, write::notice(why)).into_response();
     }
     match done(&visitor, &asked).await {
         Ok(page) => page,
-        Err(error) => write::failure("releases", &error),
+        Err(error) => write::failure(&visitor, "releases", &error),
     }
 }
 
@@ -76,10 +75,10 @@ pub(super) async fn ask(
     let asked = Asked::of(query);
     let cluster = match visitor.cluster(&asked) {
         Ok(cluster) => cluster,
-        Err(error) => return write::failure("exceptions", &error),
+        Err(error) => return write::failure(&visitor, "exceptions", &error),
     };
     let paths: Vec<_> = asked.all("path").collect();
-    Frame::still("Make an exception", "exceptions").around(&html! {
+    Frame::still(&visitor, "Make an exception", "exceptions").around(&html! {
         h1 { "Make an exception" }
         p { "The object may differ from its release at these fields until the exception ends." }
         form.sheet method="get" action="act" {
@@ -132,7 +131,7 @@ async fn confirmation(visitor: &Visitor, asked: &Asked) -> Result<Response, Fail
         Order::Suspend | Order::Resume | Order::Revoke => (sentence(order, &named(asked)?), Vec::new()),
     };
     let kept = ["cluster", "namespace", "name", "object", "path", "reason"];
-    Ok(Frame::still(order.title(), page(order)).around(&html! {
+    Ok(Frame::still(visitor, order.title(), page(order)).around(&html! {
         h1 { (order.title()) }
         (what)
         @if visitor.has_several() { p.quiet { "Cluster " (cluster.name) } }
@@ -296,7 +295,7 @@ async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
             (format!("Release {}: {said}.", spoken(&release)), warnings)
         }
     };
-    Ok(Frame::still(order.title(), page(order)).around(&html! {
+    Ok(Frame::still(visitor, order.title(), page(order)).around(&html! {
         h1 { (order.title()) }
         p class=(if is_done { "done" } else { "note" }) role="status" { (said) }
         @for warning in &warnings { p.note { (warning) } }

@@ -322,6 +322,10 @@ impl Follower {
             return;
         }
         known.is_forbidden = error.is_forbidden();
+        // What was read with rights that are gone is not shown any more.
+        if known.is_forbidden || error.is_unauthorized() {
+            known.guarded.clear();
+        }
         known.trouble = Some(failed(&self.connection, "list the GuardedReleases", error).to_string());
     }
 

@@ -95,12 +95,16 @@ impl Cluster {
         Ok(self.connection.get_or_try_init(connect).await?)
     }
 
+    /// Asks the API server who the visitor is.
+    pub(super) async fn ask_user(&self) -> Result<Option<String>, Failure> {
+        let connection = self.connection().await?;
+        let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
+        user.map_err(|error| failed(connection, "ask who you are", error))
+    }
+
     /// Who the visitor is to the API server; none where it cannot say.
     pub(super) async fn user(&self) -> Result<Option<&str>, Failure> {
-        let connection = self.connection().await?;
-        let ask = || identity::own_name(&connection.client, connection.claimed.clone());
-        let user = self.user.get_or_try_init(ask).await;
-        Ok(user.map_err(|error| failed(connection, "ask who you are", error))?.as_deref())
+        Ok(self.user.get_or_try_init(|| self.ask_user()).await?.as_deref())
     }
 
     /// Reads the cluster as it is now.

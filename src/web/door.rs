@@ -1,29 +1,23 @@
 //! Who is let in.
 //!
-//! Entry points: `check` for every request, `admit` for those of a visitor, `open` for the address
-//! that a visitor was told. Invariant: a page of another site, and another user of the machine, learn
-//! nothing and cause nothing: the Host must be the page's own, the address below which all pages lie is not to
-//! be guessed, a cookie says who it is, and every action carries a token that only the visitor's pages hold.
+//! Entry points: `check` for every request, `admit` for those of a visitor. Invariant: a page of another site, and
+//! another user, learn nothing and cause nothing: the Host must be the page's own, somebody who is known must ask,
+//! and no action comes from another site.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderName, HeaderValue};
-use http::{HeaderMap, Method, StatusCode};
-use subtle::ConstantTimeEq;
+use http::{HeaderMap, Method, StatusCode, Uri};
+use jiff::Timestamp;
 
-use super::cluster::Settings;
+use super::compression;
 use super::html;
-use super::visitor::Visitor;
-use crate::callers::{self, RandomError};
-use crate::policy::signing::SigningKey;
-
-/// The page behind the address that a visitor was told.
-pub(super) const OPEN: &str = "open";
+use super::loopback::Loopback;
+use super::visitors::{Refused, Visitors};
 
 /// What a page may load or run: nothing but its own.
 const CONTENT: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
@@ -32,73 +26,62 @@ const CONTENT: &str = "default-src 'none'; style-src 'self'; script-src 'self'; 
 /// How long one page may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Purposes of marks.
-const PATH: &str = "path of the page";
-const TOKEN: &str = "token of the address";
-const COOKIE: &str = "cookie of the visitor";
-const FORM: &str = "token of a form";
-
 /// What lets visitors in.
 pub(super) struct Door {
-    key: SigningKey,
-    address: SocketAddr,
     /// What a browser may call this server.
     hosts: Vec<String>,
-    path: String,
-    visitor: Arc<Visitor>,
+    way: Way,
+}
+
+/// How it is known who asks.
+enum Way {
+    Loopback(Arc<Loopback>),
+    InCluster(Arc<Visitors>),
 }
 
 impl Door {
-    /// Lets in whoever knows the address that is made here.
-    pub(super) fn on_loopback(clusters: Vec<Settings>, address: SocketAddr) -> Result<Self, RandomError> {
-        let key = callers::random_key()?;
-        let hosts = vec![address.to_string(), format!("localhost:{}", address.port())];
-        // Cookies know no port: below a path that nobody guesses, no other server of this machine is sent them.
-        let path = format!("/{}", half(&key.mark(PATH, &[])));
-        let form = hex(&key.mark(FORM, &[]));
-        Ok(Self { key, address, hosts, path, visitor: Arc::new(Visitor::new(clusters, form)) })
+    /// Lets the owner in.
+    pub(super) fn on_loopback(loopback: Arc<Loopback>) -> Self {
+        Self { hosts: loopback.hosts(), way: Way::Loopback(loopback) }
     }
 
-    /// Begins to follow the visitor's clusters, so that the first page finds something.
-    pub(super) async fn begin(&self) {
-        self.visitor.begin().await;
-    }
-
-    /// The path below which all pages lie, without a slash at its end.
-    pub(super) fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// The address that lets a browser in.
-    pub(super) fn address(&self) -> String {
-        format!("http://{}{}/{OPEN}?token={}", self.address, self.path, hex(&self.key.mark(TOKEN, &[])))
-    }
-
-    fn cookie(&self) -> String {
-        hex(&self.key.mark(COOKIE, &[]))
+    /// Lets in whom the cluster knows, at these names and any port.
+    pub(super) fn in_cluster(hosts: Vec<String>, visitors: Arc<Visitors>) -> Self {
+        Self { hosts, way: Way::InCluster(visitors) }
     }
 
     fn is_host(&self, headers: &HeaderMap) -> bool {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        host.is_some_and(|host| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host)))
-    }
-
-    fn is_visitor(&self, headers: &HeaderMap) -> bool {
-        let own = self.cookie();
-        cookies(headers).any(|(name, value)| name == html::COOKIE && is_same(value, &own))
+        let Some(host) = host(headers) else { return false };
+        // Ports of this machine are others' as well; a name in a cluster is one's own.
+        let host = match &self.way {
+            Way::Loopback(_) => host,
+            Way::InCluster(_) => without_port(host),
+        };
+        self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
     }
 }
 
 /// Every request: whether it means this server, and what its answer may do in a browser.
 pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    let is_compressed = compression::is_accepted(request.headers());
     let mut response = if door.is_host(request.headers()) {
         match tokio::time::timeout(PATIENCE, next.run(request)).await {
             Ok(response) => response,
-            Err(_) => refusal(StatusCode::GATEWAY_TIMEOUT, "The cluster did not answer in time. Try again."),
+            Err(_) => {
+                html::refusal(StatusCode::GATEWAY_TIMEOUT, "The cluster did not answer in time. Try again.")
+            }
         }
     } else {
-        refusal(StatusCode::MISDIRECTED_REQUEST, "This server is not known by that name.")
+        html::refusal(StatusCode::MISDIRECTED_REQUEST, "This server is not known by that name.")
     };
+    if is_compressed {
+        response = match compression::compress(response).await {
+            Ok(response) => response,
+            Err(_) => {
+                html::refusal(StatusCode::INTERNAL_SERVER_ERROR, "The page cannot be written. Try again.")
+            }
+        };
+    }
     let headers = response.headers_mut();
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, CONTENT),
@@ -110,67 +93,104 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    if matches!(door.way, Way::InCluster(_)) {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000"));
+    }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }
 
-/// A request of a visitor: whose it is; of an action also that one of the visitor's own pages sent it.
+/// A request of a visitor: whose it is; of an action also that no other site sent it.
 pub(super) async fn admit(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let headers = request.headers();
-    if !door.is_visitor(headers) {
-        let why = "Open the address that `kubemoor ui` has printed: it lets this browser in.";
-        return refusal(StatusCode::UNAUTHORIZED, why);
+    if *request.method() != Method::GET && is_of_another_site(headers) {
+        return html::refusal(StatusCode::FORBIDDEN, "Another site sent this request. Nothing was done.");
     }
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    if *request.method() != Method::GET && site.is_some_and(|site| site != b"same-origin") {
-        return refusal(StatusCode::FORBIDDEN, "Another site sent this request. Nothing was done.");
-    }
-    request.extensions_mut().insert(Arc::clone(&door.visitor));
+    let (visitor, session) = match &door.way {
+        Way::Loopback(loopback) if loopback.is_owner(headers) => (Arc::clone(&loopback.visitor), None),
+        Way::Loopback(_) => {
+            let why = "Open the address that `kubemoor ui` has printed: it lets this browser in.";
+            return html::refusal(StatusCode::UNAUTHORIZED, why);
+        }
+        Way::InCluster(visitors) => match visitors.of(headers, Timestamp::now()).await {
+            Ok(visitor) => visitor,
+            Err(Refused::Unknown) => {
+                return (StatusCode::UNAUTHORIZED, html::doorstep("login", "Log in")).into_response();
+            }
+            Err(why @ Refused::Malformed) => {
+                return html::refusal(StatusCode::UNAUTHORIZED, &why.to_string());
+            }
+            Err(why @ Refused::Away(_)) => return html::refusal(StatusCode::BAD_GATEWAY, &why.to_string()),
+        },
+    };
+    request.extensions_mut().insert(visitor);
+    request.extensions_mut().insert(session);
     next.run(request).await
 }
 
-/// The address that the visitor was told.
-pub(super) async fn open(
-    State(door): State<Arc<Door>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let own = hex(&door.key.mark(TOKEN, &[]));
-    if !query.iter().any(|(name, value)| name == "token" && is_same(value, &own)) {
-        let why =
-            "The token in this address is not valid. Open the address that `kubemoor ui` has printed last.";
-        return refusal(StatusCode::UNAUTHORIZED, why);
+/// Whether a browser says that another site sent a request.
+pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return site.as_bytes() != b"same-origin";
     }
-    let cookie =
-        format!("{}={}; Path={}/; HttpOnly; SameSite=Strict", html::COOKIE, door.cookie(), door.path);
-    let Ok(cookie) = HeaderValue::from_str(&cookie) else {
-        return refusal(StatusCode::INTERNAL_SERVER_ERROR, "The cookie cannot be set.");
-    };
-    // A redirection would still count as the step of whoever opened the address, and lack the cookie.
-    ([(header::SET_COOKIE, cookie)], html::doorstep()).into_response()
+    let Some(origin) = headers.get(header::ORIGIN) else { return false };
+    let origin: Option<Uri> = origin.to_str().ok().and_then(|origin| origin.parse().ok());
+    let authority = origin.as_ref().and_then(Uri::authority).map(http::uri::Authority::as_str);
+    authority.is_none() || authority != host(headers)
 }
 
-/// Whether a form's token is the visitor's.
-pub(super) fn is_token(visitor: &Visitor, token: &str) -> bool {
-    is_same(token, &visitor.form)
+fn host(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::HOST).and_then(|host| host.to_str().ok())
 }
 
-fn refusal(status: StatusCode, why: &str) -> Response {
-    (status, html::notice(why)).into_response()
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
 }
 
-fn is_same(left: &str, right: &str) -> bool {
-    left.as_bytes().ct_eq(right.as_bytes()).into()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
-    let all = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
-    all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='))
-}
+    #[test]
+    fn requests_of_other_sites_are_told_by_what_browsers_say() {
+        let is_other = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            is_of_another_site(&pairs.collect())
+        };
+        let host = ("host", "ui.example:8443");
+        for own in [
+            vec![host],
+            vec![host, ("sec-fetch-site", "same-origin")],
+            vec![host, ("origin", "https://ui.example:8443")],
+        ] {
+            assert!(!is_other(&own), "{own:?}");
+        }
+        for other in [
+            vec![host, ("sec-fetch-site", "same-site")],
+            vec![host, ("sec-fetch-site", "none")],
+            vec![host, ("origin", "https://ui.example")],
+            vec![host, ("origin", "https://evil.example:8443")],
+            vec![host, ("origin", "null")],
+            vec![("origin", "https://ui.example:8443")],
+        ] {
+            assert!(is_other(&other), "{other:?}");
+        }
+    }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn half(bytes: &[u8; 32]) -> String {
-    hex(bytes.split_at(16).0)
+    #[test]
+    fn ports_are_no_part_of_a_name() {
+        for (host, name) in [
+            ("ui.example", "ui.example"),
+            ("ui.example:8443", "ui.example"),
+            ("[::1]:1", "[::1]"),
+            ("[::1]", "[::1]"),
+        ] {
+            assert_eq!(without_port(host), name);
+        }
+    }
 }

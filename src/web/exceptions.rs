@@ -31,7 +31,7 @@ pub(super) async fn page(
     let asked = &asked;
     let read = visitor.asked(asked).map(|cluster| async move { (cluster, read(cluster, asked, now).await) });
     let read = join_all(read).await;
-    Frame::live("Exceptions", "exceptions").around(&html! {
+    Frame::live(&visitor, "Exceptions", "exceptions").around(&html! {
         h1 { "Exceptions" }
         form.filter method="get" action="exceptions" role="search" {
             label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder="all"; }

@@ -12,7 +12,6 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::address::{Asked, Link};
-use super::door;
 use super::html::{self as write, Frame, notes, trouble};
 use super::visitor::Visitor;
 use crate::inspect::explanation::fields::{Field, FieldState};
@@ -35,7 +34,7 @@ pub(super) async fn pasted(
     Form(form): Form<Vec<(String, String)>>,
 ) -> Response {
     let asked = Asked::of(form);
-    if !door::is_token(&visitor, asked.get("token").unwrap_or_default()) {
+    if !visitor.is_form_token(asked.get("token").unwrap_or_default()) {
         return (
             StatusCode::FORBIDDEN,
             write::notice("This form is not from a page of yours, or it is old."),
@@ -50,7 +49,7 @@ async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
         (None, None) => None,
         _ => Some(report(visitor, asked).await),
     };
-    Frame::still("Explain", "explain").around(&html! {
+    Frame::still(visitor, "Explain", "explain").around(&html! {
         h1 { "Explain" }
         @match &report {
             None => {},
@@ -163,7 +162,7 @@ fn fields(fields: &[Field]) -> Markup {
         div.wide tabindex="0" role="region" aria-label="Fields" {
             table.fields {
                 thead { tr {
-                    @for head in ["Field", "State", "Declared", "Live", "Owned by", "Exceptions"] { th scope="col" { (head) } }
+                    @for head in ["Field", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"] { th scope="col" { (head) } }
                 } }
                 tbody { @for field in fields { (line(field)) } }
             }
@@ -193,6 +192,7 @@ fn line(field: &Field) -> Markup {
             td { code.declared { (value(declared)) } }
             td { code.live { (value(live)) } }
             td { @if managers.is_empty() { "nobody" } @else { (managers.join(", ")) } }
+            td { @for candidate in &field.values { span.below { code { (candidate.value) } " " (candidate.score) "%" } } }
             td { (field.spared_by.join("; ")) @if let Some(does) = &field.next_upgrade { br; "The next upgrade " (does) } }
         }
     }

@@ -9,25 +9,24 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{DOCTYPE, Markup, html};
 
 use super::address::Link;
-use super::visitor::Visitor;
+use super::visitor::{Entry, Visitor};
 use crate::inspect::failure::Failure;
 use crate::inspect::releases::{NOT_GUARDED, Row};
 
-/// The name of the visitor's cookie.
-pub(super) const COOKIE: &str = "kubemoor";
-
 /// The pages that the head links to.
-const PAGES: [(&str, &str); 6] = [
+const PAGES: [(&str, &str); 7] = [
     ("", "Overview"),
     ("releases", "Releases"),
     ("exceptions", "Exceptions"),
     ("ledger", "Ledger"),
     ("policies", "Policies"),
+    ("replay", "Replay"),
     ("explain", "Explain"),
 ];
 
 /// A page around its content.
 pub(super) struct Frame<'a> {
+    pub(super) visitor: &'a Visitor,
     pub(super) title: &'a str,
     /// Which of the pages in the head it belongs to.
     pub(super) page: &'static str,
@@ -38,18 +37,18 @@ pub(super) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// A page that shows the present state.
-    pub(super) fn live(title: &'a str, page: &'static str) -> Self {
-        Self { title, page, is_live: true, status: StatusCode::OK }
+    pub(super) fn live(visitor: &'a Visitor, title: &'a str, page: &'static str) -> Self {
+        Self { visitor, title, page, is_live: true, status: StatusCode::OK }
     }
 
     /// A page that stays as it is.
-    pub(super) fn still(title: &'a str, page: &'static str) -> Self {
-        Self { is_live: false, ..Self::live(title, page) }
+    pub(super) fn still(visitor: &'a Visitor, title: &'a str, page: &'static str) -> Self {
+        Self { is_live: false, ..Self::live(visitor, title, page) }
     }
 
     /// The page with this content.
     pub(super) fn around(&self, content: &Markup) -> Response {
-        let Self { title, page, is_live, status } = self;
+        let Self { visitor, title, page, is_live, status } = self;
         let whole = document(
             title,
             html! {
@@ -63,6 +62,7 @@ impl<'a> Frame<'a> {
                             }
                         }
                     }
+                    @if visitor.entry != Entry::Owner { (who(visitor)) }
                 }
                 main #content data-live[*is_live] tabindex="-1" { (content) }
                 footer {
@@ -76,34 +76,55 @@ impl<'a> Frame<'a> {
 }
 
 /// A page that only says why something could not be shown.
-pub(super) fn failure(page: &'static str, error: &Failure) -> Response {
+pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &Failure) -> Response {
     let status = match error {
         _ if error.is_forbidden() => StatusCode::FORBIDDEN,
         Failure::Named(_) => StatusCode::NOT_FOUND,
         _ => StatusCode::BAD_GATEWAY,
     };
-    let frame = Frame { status, ..Frame::still("Not available", page) };
+    let frame = Frame { status, ..Frame::still(visitor, "Not available", page) };
     frame.around(&html! { h1 { "Not available" } (trouble(&error.to_string())) })
+}
+
+/// Who the visitor is to the cluster, and the way out.
+fn who(visitor: &Visitor) -> Markup {
+    html! {
+        div.who {
+            span { (visitor.user.as_deref().unwrap_or("Logged in")) }
+            @if visitor.entry == Entry::Login {
+                form method="post" action="logout" { (token(visitor)) button { "Log out" } }
+            }
+        }
+    }
+}
+
+/// Why somebody is not let in, or nothing was done.
+pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
+    (status, notice(why)).into_response()
+}
+
+/// A page for whoever is not let in yet.
+pub(super) fn plain(title: &str, content: &Markup) -> Html<String> {
+    Html(document(title, html! { main #content { (content) } }).into_string())
 }
 
 /// A sentence for whoever is not let in.
 pub(super) fn notice(why: &str) -> Html<String> {
-    let content = html! { main #content { h1 { "Kubemoor" } p { (why) } } };
-    Html(document("Not let in", content).into_string())
+    plain("Not let in", &html! { h1 { "Kubemoor" } p { (why) } })
 }
 
-/// The page that leads on once the cookie is set.
-pub(super) fn doorstep() -> Html<String> {
+/// A page that leads on to another.
+pub(super) fn doorstep(to: &str, text: &str) -> Html<String> {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="refresh" content="0; url=./";
+                meta http-equiv="refresh" content=(format!("0; url={to}"));
                 title { "Kubemoor" }
                 link rel="stylesheet" href="style.css";
             }
-            body { main { h1 { "Kubemoor" } p { a href="./" { "Continue to the overview" } } } }
+            body { main { h1 { "Kubemoor" } p { a href=(to) { (text) } } } }
         }
     };
     Html(page.into_string())
@@ -198,7 +219,7 @@ fn distance(distance: SignedDuration) -> String {
 
 /// The token that an action needs.
 pub(super) fn token(visitor: &Visitor) -> Markup {
-    html! { input type="hidden" name="token" value=(visitor.form); }
+    html! { input type="hidden" name="token" value=(visitor.form_token()); }
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub(super) async fn page(
         Ok(rows) => (Ok(rows), http::StatusCode::OK),
         Err(error) => (Err(error), http::StatusCode::BAD_GATEWAY),
     };
-    let frame = Frame { status, ..Frame::still("Ledger", "ledger") };
+    let frame = Frame { status, ..Frame::still(&visitor, "Ledger", "ledger") };
     frame.around(&html! {
         h1 { "Ledger" }
         (form(&visitor, &asked))
@@ -112,7 +112,7 @@ async fn export(visitor: &Visitor, asked: &Asked, form: Form) -> Response {
     };
     let (first, rest) = match begun.await {
         Ok(begun) => begun,
-        Err(error) => return write::failure("ledger", &error),
+        Err(error) => return write::failure(visitor, "ledger", &error),
     };
     let (kind, name) = match form {
         Form::Csv => ("text/csv; charset=utf-8", "attachment; filename=\"ledger.csv\""),

@@ -39,7 +39,7 @@ pub(super) async fn page(
     let asked = Asked::of(query);
     let known = visitor.asked(&asked).map(|cluster| async move { (cluster, read(cluster).await) });
     let known = join_all(known).await;
-    Frame::still("Policies", "policies").around(&html! {
+    Frame::still(&visitor, "Policies", "policies").around(&html! {
         h1 { "Policies" }
         @for (cluster, known) in &known {
             section {

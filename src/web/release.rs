@@ -54,9 +54,9 @@ pub(super) async fn page(
     match read(&visitor, &asked, now).await {
         Ok(page) => {
             let name = asked.get("name").unwrap_or("Release").to_owned();
-            Frame::live(&name, "releases").around(&page)
+            Frame::live(&visitor, &name, "releases").around(&page)
         }
-        Err(error) => write::failure("releases", &error),
+        Err(error) => write::failure(&visitor, "releases", &error),
     }
 }
 

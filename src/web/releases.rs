@@ -68,7 +68,7 @@ pub(super) async fn page(
     let pages = total.div_ceil(PAGE).max(1);
     let page = asked.get("page").and_then(|page| page.parse().ok()).unwrap_or(1).clamp(1, pages);
     let shown = lines.iter().skip((page - 1) * PAGE).take(PAGE);
-    Frame::live("Releases", "releases").around(&html! {
+    Frame::live(&visitor, "Releases", "releases").around(&html! {
         h1 { "Releases" }
         (filter(&visitor, &asked))
         @for failure in &failures { (trouble(failure)) }

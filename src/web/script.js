@@ -23,6 +23,15 @@
     new EventSource("stream").addEventListener("change", () => refresh().catch(() => {}));
   }
 
+  // A file is read into the field of its form.
+  document.querySelectorAll("input[data-into]").forEach((input) => {
+    input.closest(".script").classList.remove("script");
+    input.addEventListener("change", async () => {
+      const field = input.form.elements[input.dataset.into];
+      if (input.files.length > 0) field.value = await input.files[0].text();
+    });
+  });
+
   // "/" goes to the search, as elsewhere.
   document.addEventListener("keydown", (event) => {
     const field = document.querySelector("input[type=search]");

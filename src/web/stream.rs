@@ -18,6 +18,9 @@ use super::visitor::Visitor;
 /// Changes that come together are told once.
 const GATHERING: Duration = Duration::from_secs(1);
 
+/// How long one stream lasts. The browser asks for the next, which has to be let in anew.
+const LIFE: Duration = Duration::from_secs(5 * 60);
+
 /// An event for each change of a followed cluster.
 pub(super) async fn changes(
     Extension(visitor): Extension<Arc<Visitor>>,
@@ -38,5 +41,5 @@ pub(super) async fn changes(
         receivers.iter_mut().for_each(tokio::sync::watch::Receiver::mark_unchanged);
         Some((Event::default().event("change").data("change"), receivers))
     });
-    Sse::new(events.map(Ok)).keep_alive(KeepAlive::default())
+    Sse::new(events.map(Ok).take_until(sleep(LIFE))).keep_alive(KeepAlive::default())
 }

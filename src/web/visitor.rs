@@ -3,31 +3,85 @@
 //! Entry point: [`Visitor`]. Invariant: a cluster is seen with the visitor's credentials and no others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures::future::join_all;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::address::Asked;
-use super::cluster::{Cluster, Settings};
+use super::cluster::Cluster;
 use crate::inspect::failure::Failure;
+use crate::policy::signing::SigningKey;
+
+/// Purposes of marks.
+const TOKEN: &str = "token of a form";
+const NUMBER: &str = "number of a form";
+
+/// How a visitor shows who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// They run the command.
+    Owner,
+    /// A proxy sends their token with each request.
+    Proxy,
+    /// They have logged in, and can log out.
+    Login,
+}
 
 /// Who looks.
 pub(super) struct Visitor {
     pub(super) clusters: Vec<Arc<Cluster>>,
-    /// What the forms of their pages hold.
-    pub(super) form: String,
+    pub(super) entry: Entry,
+    /// How the cluster calls them, where that is known.
+    pub(super) user: Option<String>,
+    /// What the tokens of their forms are made by.
+    forms: SigningKey,
+    written: AtomicU64,
+    confirmed: Mutex<Instant>,
 }
 
 impl Visitor {
-    pub(super) fn new(clusters: Vec<Settings>, form: String) -> Self {
-        Self {
-            clusters: clusters.into_iter().map(|settings| Arc::new(Cluster::new(settings))).collect(),
-            form,
-        }
+    /// Forms are told from others' by `forms`, which is the visitor's alone.
+    pub(super) fn new(clusters: Vec<Cluster>, entry: Entry, user: Option<String>, forms: SigningKey) -> Self {
+        let clusters = clusters.into_iter().map(Arc::new).collect();
+        let (written, confirmed) = (AtomicU64::new(0), Mutex::new(Instant::now()));
+        Self { clusters, entry, user, forms, written, confirmed }
     }
 
     /// Begins to follow the clusters.
     pub(super) async fn begin(&self) {
         join_all(self.clusters.iter().map(|cluster| cluster.begin())).await;
+    }
+
+    /// Whether the API server has said within that time who they are.
+    pub(super) fn is_confirmed_within(&self, time: Duration) -> bool {
+        self.confirmed.lock().elapsed() < time
+    }
+
+    /// The API server has said who they are.
+    pub(super) fn confirm(&self) {
+        *self.confirmed.lock() = Instant::now();
+    }
+
+    /// The token of a form of theirs. It is another one on each page: pages are compressed, and the length of what is
+    /// the same on all of them could be found out.
+    pub(super) fn form_token(&self) -> String {
+        let number = self.written.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+        let number = hex(&self.forms.mark(NUMBER, &[&number]));
+        let mark = hex(&self.forms.mark(TOKEN, &[number.as_bytes()]));
+        format!("{number}.{mark}")
+    }
+
+    /// Whether a form's token is theirs.
+    pub(super) fn is_form_token(&self, token: &str) -> bool {
+        let bytes = |mark: &str| -> Option<Vec<u8>> {
+            let pairs = mark.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+            pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
+        };
+        let Some((number, mark)) = token.split_once('.') else { return false };
+        bytes(mark).is_some_and(|mark| self.forms.is_mark(&mark, TOKEN, &[number.as_bytes()]))
     }
 
     /// The cluster that is asked for; the only one, where none is named.
@@ -50,5 +104,29 @@ impl Visitor {
     /// Whether there are several, so that each has to be named.
     pub(super) fn has_several(&self) -> bool {
         self.clusters.len() > 1
+    }
+}
+
+/// Bytes as text.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn form_token_counts_for_its_visitor_alone() {
+        let visitor = |byte| Visitor::new(Vec::new(), Entry::Owner, None, SigningKey::new([byte; 32]));
+        let (alice, bob) = (visitor(1), visitor(2));
+        let token = alice.form_token();
+        assert!(alice.is_form_token(&token) && visitor(1).is_form_token(&token));
+        assert!(!bob.is_form_token(&token));
+        assert_ne!(alice.form_token(), token, "no two pages have the same");
+        let (number, mark) = token.split_once('.').unwrap();
+        for wrong in ["", ".", number, mark, &format!("{number}."), &format!("{mark}.{number}"), "é.é"] {
+            assert!(!alice.is_form_token(wrong), "{wrong}");
+        }
     }
 }

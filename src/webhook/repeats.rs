@@ -5,7 +5,8 @@
 //! the same user's same update of the same object counts anew; bounded.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher as _, RandomState};
+use std::fmt::{self, Write as _};
+use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -47,9 +48,12 @@ impl Repeats {
         if verdict.outcome != Outcome::Deny || operation != Operation::Update {
             return Time::First;
         }
-        let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields).map(values);
-        let fields: Vec<_> = fields.collect();
-        let key = self.hasher.hash_one((object, &actor.user, &actor.groups, verdict.reason, fields));
+        let mut hasher = self.hasher.build_hasher();
+        (object, &actor.user, &actor.groups, verdict.reason).hash(&mut hasher);
+        for field in verdict.grounds.iter().flat_map(|grounds| &grounds.fields) {
+            hash(field, &mut hasher);
+        }
+        let key = hasher.finish();
         let mut last = self.last.lock();
         while last.front().is_some_and(|(at, _)| now.duration_since(*at) > SPAN) || last.len() >= MOST {
             last.pop_front();
@@ -68,14 +72,26 @@ impl Repeats {
 }
 
 /// A field, and what it was and is to be. Of a Secret a digest.
-fn values(finding: &Finding) -> (String, [Option<String>; 2]) {
-    let key = SealingKey::new([0; 32]);
-    let text = |value: &Option<Shown>| {
-        value
-            .as_ref()
-            .map(|value| if value.is_masked() { value.sealed(&key) } else { value.full().to_owned() })
-    };
-    (finding.path.to_string(), [text(&finding.old), text(&finding.new)])
+fn hash(finding: &Finding, hasher: &mut impl Hasher) {
+    // Hashing cannot fail.
+    let _ = write!(Written(hasher), "{}", finding.path);
+    hasher.write_u8(0xff);
+    for value in [&finding.old, &finding.new] {
+        match value {
+            Some(value) if value.is_masked() => value.sealed(&SealingKey::new([0; 32])).hash(hasher),
+            value => value.as_ref().map(Shown::full).hash(hasher),
+        }
+    }
+}
+
+/// A hasher that text is written to.
+struct Written<'h, H>(&'h mut H);
+
+impl<H: Hasher> fmt::Write for Written<'_, H> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -36,6 +36,9 @@ pub(crate) const CLIENTS: [&str; 19] = [
     "resume",
 ];
 
+/// Commands that choose their clusters in a way of their own.
+const OTHERS: [&str; 6] = ["fleet", "fleet releases", "serve", "ui", "uninstall", "version"];
+
 /// A call of a command.
 fn call(command: &str) -> Vec<&str> {
     let more: &[&str] = match command {
@@ -66,8 +69,7 @@ fn no_command_that_talks_to_a_cluster_is_forgotten() {
         }
         open.extend(command.get_subcommands().map(|it| (format!("{name} {}", it.get_name()), it)));
     }
-    let told =
-        CLIENTS.into_iter().chain(["serve", "ui", "uninstall", "version"]).map(str::to_owned).collect();
+    let told = CLIENTS.into_iter().chain(OTHERS).map(str::to_owned).collect();
     assert_eq!(real, told);
 }
 
@@ -168,6 +170,15 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["ui", "--server", "http://guard"], &["https://HOST[:PORT]"]),
         (&["ui", "--context", "a", "--context", "a"], &["--context a is given twice"]),
         (&["ui", "--context", "a", "--context", "b", "--server", "https://guard"], &["leave --server out"]),
+        (&["fleet", "--ledger", "sqlite:/nowhere/x.db"], &["there is no ledger at"]),
+        (&["fleet", "--ledger", "mysql://db"], &["sqlite:PATH or postgres://"]),
+        (&["fleet", "--ledger", "postgres://db/x", "--contexts", "a"], &["cannot be used with"]),
+        (&["fleet", "--state", "broken"], &["there is no state", "Drifted", "NotGuarded"]),
+        (&["fleet", "-o", "yaml"], &["table, json, csv"]),
+        (&["fleet", "--kubeconfig", "/nowhere/config"], &["/nowhere/config"]),
+        (&["fleet", "releases", "Shop!"], &["a release's name has"]),
+        (&["get", "releases", "--contexts", "a,b", "--context", "a"], &["cannot be used with"]),
+        (&["get", "releases", "--contexts", "a,b", "--watch"], &["name it with --context"]),
         (&["diff", "Shop!"], &["a release's name has"]),
         (&["diff", "shop", "-n", "A_b"], &["a namespace's name has"]),
         (&["diff", "shop", "-o", "xml"], &["table, unified, json, yaml"]),

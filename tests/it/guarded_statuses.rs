@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::guarded_releases::wait_until_present;
-use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, folder};
+use crate::support::{Caller, Identity, RELEASE, SOON, Scene, charts, eventually, folder};
 
 /// The parts that tell, with a loop played by the test.
 struct Told {
@@ -88,6 +88,7 @@ impl Told {
             metrics: metrics.clone(),
             key: SigningKey::new([7; 32]),
             settled: Arc::default(),
+            due: tokio::sync::watch::Sender::new(0),
             lease: None,
         };
         tokio::spawn(statuses.run(stop.clone()));
@@ -114,7 +115,8 @@ impl Told {
                 kind: "ConfigMap".to_owned(),
                 namespace: Some(self.release.namespace.clone()),
                 name: "settings".to_owned(),
-            },
+            }
+            .into(),
             kind: DriftKind::Changed,
             findings: Vec::new(),
             by: Some("kubectl-edit".to_owned()),
@@ -131,7 +133,7 @@ impl Told {
     fn seen(&self) -> SeenAlive {
         let seal = "AAECAwQFBgcICQoLDA0ODw";
         let agreement = Agreement::read(seal, &["/data/open".to_owned()]);
-        SeenAlive { object: self.drifted().object.into(), agreement: Some(agreement.unwrap()), settled: None }
+        SeenAlive { object: self.drifted().object, agreement: Some(agreement.unwrap()), settled: None }
     }
 
     fn report(&self, reason: Reason) -> ReleaseReport {
@@ -315,5 +317,18 @@ async fn an_event_stands_on_the_object_and_on_its_release() {
         }
     })
     .await;
+    told.stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statuses_are_written_again_after_the_api_server_was_away() {
+    let mut told = Told::new().await;
+    told.state.publish(told.report(Reason::InSync));
+    told.wait_for_condition("True", "InSync").await;
+    told.scene.control_plane.kill_apiserver();
+    told.scene.control_plane.start_apiserver();
+    told.scene.admin = Caller::new(&told.scene.control_plane, Identity::Admin).await;
+    told.state.publish(told.report(Reason::Drifted));
+    told.wait_for_condition("False", "Drifted").await;
     told.stop.cancel();
 }

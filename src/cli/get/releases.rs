@@ -2,11 +2,13 @@
 //!
 //! Entry point: [`run`].
 
+mod placed;
 mod watching;
 
 use anstyle::Style;
 
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs};
+use crate::cli::contexts::ContextsArgs;
 use crate::cli::list::{self, ListArgs, Listed, WatchArgs};
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
 use crate::cli::{Outcome, standing, warn};
@@ -35,10 +37,16 @@ pub(super) struct Args {
 
     #[command(flatten)]
     cluster: ClusterArgs,
+
+    #[command(flatten)]
+    contexts: ContextsArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { namespaces, list, watch, state, records, cluster } = args;
+    if !args.contexts.is_empty() {
+        return connect::run(placed::list(args));
+    }
+    let Args { namespaces, list, watch, state, records, cluster, contexts: _ } = args;
     connect::run(async move {
         let connection = cluster.connect().await?;
         let namespace = namespaces.chosen(&connection);

@@ -4,20 +4,18 @@
 //! tell is counted and never shown as a verdict.
 
 mod show;
-mod tally;
 
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 
 use self::show::People;
-pub(in crate::cli) use self::tally::Report;
-use self::tally::Tally;
 use crate::cli::audit::source::SourceArgs;
 use crate::cli::check::OPERATION_TIMEOUT;
 use crate::cli::output::{self, Form};
 use crate::cli::serve::ConflictError;
 use crate::cli::{Outcome, policy_files, warn};
+use crate::inspect::replay::Tally;
 use crate::inspect::times::Moment;
 use crate::ledger::query::Filter;
 use crate::model::{DriftMode, EditsMode};

@@ -4,6 +4,7 @@
 //! nobody was told of, and each thing once. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -24,8 +25,8 @@ pub(super) struct Standing {
 #[derive(Debug, Default)]
 struct OfRelease {
     revision: u64,
-    drifted: BTreeMap<ObjectId, Timestamp>,
-    contested: BTreeMap<ObjectId, Timestamp>,
+    drifted: BTreeMap<Arc<ObjectId>, Timestamp>,
+    contested: BTreeMap<Arc<ObjectId>, Timestamp>,
     stuck: Option<Timestamp>,
 }
 
@@ -88,8 +89,8 @@ impl Standing {
         };
         let detail = match &drifted.repaired {
             Some(Ok(())) => None,
-            Some(Err(error)) => Some(error),
-            None => drifted.kept.as_ref(),
+            Some(Err(error)) => Some(error.as_str()),
+            None => drifted.kept.as_deref(),
         };
         if subject == Subject::Repaired {
             known.drifted.remove(object);
@@ -101,7 +102,7 @@ impl Standing {
             drift: Some(drifted.kind.as_str()),
             fields: drifted.findings.clone(),
             by: drifted.by.clone(),
-            detail: detail.cloned(),
+            detail: detail.map(str::to_owned),
             ..of(subject, release, *revision, Some(object), now)
         }
     }
@@ -169,11 +170,13 @@ impl OfRelease {
         &self,
         subject: Subject,
         release: &ReleaseId,
-        objects: impl IntoIterator<Item = (ObjectId, Timestamp)>,
+        objects: impl IntoIterator<Item = (Arc<ObjectId>, Timestamp)>,
         now: Timestamp,
     ) -> Vec<Message> {
-        let message =
-            |(object, since)| Message { since, ..of(subject, release, self.revision, Some(&object), now) };
+        let message = |(object, since): (Arc<ObjectId>, _)| Message {
+            since,
+            ..of(subject, release, self.revision, Some(&object), now)
+        };
         objects.into_iter().map(message).collect()
     }
 }

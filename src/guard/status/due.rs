@@ -33,6 +33,11 @@ impl Due {
         self.soonest.first().map(|(at, _)| *at)
     }
 
+    /// How many releases are to be looked at.
+    pub(super) fn count(&self) -> usize {
+        self.times.len()
+    }
+
     /// Takes the one that is due first.
     pub(super) fn pop(&mut self) -> Option<ReleaseId> {
         let (_, release) = self.soonest.pop_first()?;
@@ -83,9 +88,9 @@ mod tests {
         for (name, seconds) in [("a", 5), ("b", 3), ("a", 2), ("a", 9)] {
             due.look_at(release(name), Duration::from_secs(seconds));
         }
-        assert_eq!(due.next(), Some(start + Duration::from_secs(2)));
+        assert_eq!((due.next(), due.count()), (Some(start + Duration::from_secs(2)), 2));
         assert_eq!((due.pop(), due.pop(), due.pop()), (Some(release("a")), Some(release("b")), None));
-        assert_eq!(due.next(), None);
+        assert_eq!((due.next(), due.count()), (None, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,6 +32,11 @@ impl ChartVersion {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Name and version as `helm list` writes them: `web-1.2.3`.
+    pub fn label(&self) -> String {
+        format!("{}-{}", self.name, self.version)
+    }
 }
 
 impl fmt::Display for ChartVersion {

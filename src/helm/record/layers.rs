@@ -70,15 +70,15 @@ fn read(source: impl Read, cap: usize, kept: &mut Kept) -> Result<Record, Record
     let mut capped = Capped { source: BufReader::new(source), left: cap, exceeded: false, failure: None };
     let mut sieve = Sieve::new(BufReader::new(&mut capped), kept);
     let parsed = wire::Release::read(&mut sieve);
-    let digest = sieve.finish();
+    let digests = sieve.finish();
     if capped.exceeded {
         return Err(RecordError::TooLarge { cap });
     }
     if let Some(failure) = capped.failure {
         return Err(broken(failure));
     }
-    let digest = digest?;
-    parsed?.into_record(std::mem::take(&mut kept.text), digest)
+    let digests = digests?;
+    parsed?.into_record(std::mem::take(&mut kept.text), digests)
 }
 
 impl Kept {

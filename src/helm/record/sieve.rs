@@ -14,6 +14,12 @@ use super::unescape::Unescape;
 /// The key of the manifest, at the top of the JSON.
 const MANIFEST: &[u8] = b"manifest";
 
+/// The key of the user's values, at the top of the JSON.
+const VALUES: &[u8] = b"config";
+
+/// How Helm may spell that there are none, beside leaving the key out.
+const NO_VALUES: [&[u8]; 3] = [b"", b"{}", b"null"];
+
 /// What passes of a text, in bytes. No name, time or word that a record can have is as long.
 const PASSING: usize = 1 << 12;
 
@@ -29,6 +35,28 @@ pub(super) struct Sieve<'t, R, T> {
     is_value: bool,
     key: Vec<u8>,
     manifest: Manifest<'t, T>,
+    values: Values,
+}
+
+/// The digests of what a record was made from.
+#[derive(Clone, Copy)]
+pub(super) struct Digests {
+    /// Of the manifest.
+    pub(super) manifest: [u8; 32],
+    /// Of the user's values as Helm spells them, which sorts their keys.
+    pub(super) values: [u8; 32],
+}
+
+/// What has come of the user's values.
+#[derive(Default)]
+struct Values {
+    /// Whether they are under way.
+    are_coming: bool,
+    /// What is not hashed yet: no more than what the source had at hand.
+    bytes: Vec<u8>,
+    /// Their first bytes, by which it is told whether there are any.
+    first: Vec<u8>,
+    hash: Sha256,
 }
 
 /// What takes a manifest in as it comes.
@@ -70,14 +98,17 @@ impl<'t, R: BufRead, T: Take> Sieve<'t, R, T> {
             is_value: false,
             key: Vec::new(),
             manifest: Manifest { taker, text: Unescape::default(), hash: Sha256::new(), failure: None },
+            values: Values::default(),
         }
     }
 
-    /// Why the manifest was not taken, else its digest.
-    pub(super) fn finish(self) -> Result<[u8; 32], RecordError> {
+    /// Why the manifest was not taken, else the digests.
+    pub(super) fn finish(self) -> Result<Digests, RecordError> {
         match self.manifest.failure {
             Some(failure) => Err(failure),
-            None => Ok(self.manifest.hash.finalize().into()),
+            None => {
+                Ok(Digests { manifest: self.manifest.hash.finalize().into(), values: self.values.digest() })
+            }
         }
     }
 
@@ -97,6 +128,7 @@ impl<'t, R: BufRead, T: Take> Sieve<'t, R, T> {
                 place: &mut self.place,
                 is_value: &mut self.is_value,
                 key: &mut self.key,
+                values: &mut self.values,
             };
             let mut rest = chunk;
             while let Some(piece) = sifting.sift(&mut rest) {
@@ -104,6 +136,7 @@ impl<'t, R: BufRead, T: Take> Sieve<'t, R, T> {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }
+            self.values.settle();
             self.source.consume(count);
         }
         Ok(())
@@ -138,6 +171,27 @@ impl<T: Take> Manifest<'_, T> {
     }
 }
 
+impl Values {
+    /// Takes in what has come.
+    fn settle(&mut self) {
+        let Self { bytes, first, hash, .. } = self;
+        let longest = NO_VALUES.iter().map(|none| none.len()).max().unwrap_or_default();
+        // One more tells that there are others behind.
+        let room = (longest + 1).saturating_sub(first.len());
+        first.extend(bytes.iter().take(room));
+        hash.update(&*bytes);
+        bytes.clear();
+    }
+
+    /// The same for all ways to say that there are none.
+    fn digest(self) -> [u8; 32] {
+        match NO_VALUES.contains(&self.first.as_slice()) {
+            true => Sha256::digest(b"").into(),
+            false => self.hash.finalize().into(),
+        }
+    }
+}
+
 /// The state of a [`Sieve`] but for its source and the manifest.
 struct Sifting<'s> {
     passing: &'s mut Vec<u8>,
@@ -145,6 +199,7 @@ struct Sifting<'s> {
     place: &'s mut Place,
     is_value: &'s mut bool,
     key: &'s mut Vec<u8>,
+    values: &'s mut Values,
 }
 
 impl Sifting<'_> {
@@ -182,6 +237,9 @@ impl Sifting<'_> {
     }
 
     fn pass_text(&mut self, byte: u8, passed: usize, escaped: bool) {
+        if self.values.are_coming {
+            self.values.bytes.push(byte);
+        }
         if byte == b'"' && !escaped {
             self.passing.push(byte);
             *self.place = Place::Between;
@@ -203,6 +261,12 @@ impl Sifting<'_> {
     fn pass(&mut self, byte: u8) {
         self.passing.push(byte);
         let is_top = *self.depth == 1;
+        if is_top && matches!(byte, b',' | b'}') {
+            self.values.are_coming = false;
+        }
+        if self.values.are_coming && !byte.is_ascii_whitespace() {
+            self.values.bytes.push(byte);
+        }
         match byte {
             b'"' if is_top && *self.is_value && self.key.as_slice() == MANIFEST => {
                 *self.place = Place::Manifest { escaped: false };
@@ -215,7 +279,10 @@ impl Sifting<'_> {
             }
             b'{' | b'[' => *self.depth += 1,
             b'}' | b']' => *self.depth = self.depth.saturating_sub(1),
-            b':' if is_top => *self.is_value = true,
+            b':' if is_top => {
+                *self.is_value = true;
+                self.values.are_coming = self.key.as_slice() == VALUES;
+            }
             b',' if is_top => *self.is_value = false,
             _ => {}
         }

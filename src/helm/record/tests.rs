@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::*;
 
 mod chart;
+mod values;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -74,6 +75,7 @@ fn a_record_of_helm_3_is_decoded() {
         status: Status::Deployed,
         manifest: "---\n# Source: web/a.yaml\nkind: A\n".to_owned(),
         digest: digest("---\n# Source: web/a.yaml\nkind: A\n"),
+        values: digest(r#"{"password":"hunter2"}"#),
         apply_method: ApplyMethod::ClientSide,
         chart: ChartVersion::new("web", "1.2.3"),
         last_deployed: Some("2026-01-02T02:04:05.123456789Z".parse().unwrap()),

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::error::Category;
 
+use super::sieve::Digests;
 use super::{ApplyMethod, ChartVersion, Record, RecordError, Status};
 
 /// The fields that are read, at the top, in `info`, in `chart` and in its `metadata`.
@@ -76,7 +77,7 @@ impl Release {
     }
 
     /// The record that the release's JSON describes.
-    pub(super) fn into_record(self, manifest: String, digest: [u8; 32]) -> Result<Record, RecordError> {
+    pub(super) fn into_record(self, manifest: String, digests: Digests) -> Result<Record, RecordError> {
         let info = self.info.unwrap_or_default();
         if let Some(field) = self.ambiguous.or(info.ambiguous) {
             return Err(RecordError::Ambiguous { field });
@@ -91,7 +92,8 @@ impl Release {
             status: required("info.status", info.status)?.parse().unwrap_or(Status::Unknown),
             // Helm leaves the key out when a chart renders no object.
             manifest,
-            digest,
+            digest: digests.manifest,
+            values: digests.values,
             apply_method: match self.apply_method.as_deref() {
                 Some("ssa") => ApplyMethod::ServerSide,
                 _ => ApplyMethod::ClientSide,

@@ -58,6 +58,7 @@ impl Given<'_> {
             status: self.status,
             manifest: self.manifest.to_owned(),
             digest: digest(self.manifest),
+            values: [0; 32],
             apply_method: ApplyMethod::ServerSide,
             chart: None,
             last_deployed: None,

@@ -1,5 +1,7 @@
 //! The tables and their versions.
 
+use std::cmp::Ordering;
+
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::{Row as _, SqlSafeStr};
 
@@ -7,11 +9,11 @@ use super::{Pool, Store, StoreError, said};
 
 const SQLITE: [&str; 2] =
     [include_str!("../migrations/sqlite.1.sql"), include_str!("../migrations/sqlite.2.sql")];
-const POSTGRES: [&str; 2] =
-    [include_str!("../migrations/postgres.1.sql"), include_str!("../migrations/postgres.2.sql")];
-
-/// The version of the tables that this program writes and reads.
-const VERSION: i64 = 2;
+const POSTGRES: [&str; 3] = [
+    include_str!("../migrations/postgres.1.sql"),
+    include_str!("../migrations/postgres.2.sql"),
+    include_str!("../migrations/postgres.3.sql"),
+];
 
 /// In a database of others the name says whose it is.
 const TABLE: &str = "kubemoor_migrations";
@@ -24,7 +26,7 @@ impl Store {
         };
         done.map_err(|error| match error {
             MigrateError::VersionMissing(found) => {
-                StoreError::Newer { place: self.place.clone(), found, wanted: VERSION }
+                StoreError::Newer { place: self.place.clone(), found, wanted: self.version() }
             }
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
                 StoreError::Migrate { place: self.place.clone(), reason: said(&error) }
@@ -46,12 +48,21 @@ impl Store {
             Err(error) if is_absent_table(&error) => 0,
             Err(error) => return Err(self.failed("read")(error)),
         };
-        let place = self.place.clone();
-        match found {
-            VERSION => Ok(()),
-            older if older < VERSION => Err(StoreError::Older { place, found, wanted: VERSION }),
-            _ => Err(StoreError::Newer { place, found, wanted: VERSION }),
+        let (place, wanted) = (self.place.clone(), self.version());
+        match found.cmp(&wanted) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less => Err(StoreError::Older { place, found, wanted }),
+            Ordering::Greater => Err(StoreError::Newer { place, found, wanted }),
         }
+    }
+
+    /// The version of the tables that this program writes and reads.
+    fn version(&self) -> i64 {
+        let scripts = match &self.pool {
+            Pool::Sqlite { .. } => SQLITE.len(),
+            Pool::Postgres(_) => POSTGRES.len(),
+        };
+        i64::try_from(scripts).unwrap_or(i64::MAX)
     }
 
     /// The ledger's key; `fresh` where it has none yet.

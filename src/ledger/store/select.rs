@@ -1,10 +1,12 @@
 //! Rows out of the database, newest first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use sqlx::{ColumnIndex, Decode, QueryBuilder, Row, Sqlite, SqlitePool, Type};
+use sqlx::postgres::PgRow;
+use sqlx::{ColumnIndex, Decode, PgPool, Postgres, QueryBuilder, Row, Sqlite, SqlitePool, Type};
 
 use super::key::{self, Name};
+use super::merge::{Merge, Question};
 use super::{Pool, Store, StoreError};
 use crate::ledger::entry::{Entry, Object};
 use crate::ledger::id;
@@ -13,27 +15,22 @@ use crate::ledger::row::Kind;
 
 const SELECT: &str = "SELECT id, kind, namespace, release, revision, object_group, object_kind, \
                       object_namespace, object_name, operation, user_name, user_groups, verdict, reason, \
-                      detail, fields, more_fields, uid";
+                      detail, fields, more_fields, uid, cluster";
 
 /// How many rows back it is looked how far they go.
 const DEPTH: i64 = 1000;
 
-/// The statement for one cluster's rows, for a database.
-macro_rules! selection {
-    ($database:ty, $select:expr, $cluster:expr, $wanted:expr, $limit:expr) => {{
+/// Adds what rows have to meet, behind a first condition.
+macro_rules! add_conditions {
+    ($query:expr, $wanted:expr) => {{
         let wanted: Wanted<'_> = $wanted;
-        let filter = wanted.filter;
-        let mut query = QueryBuilder::<$database>::new($select);
-        query.push(" WHERE cluster = ").push_bind($cluster);
+        let (query, filter) = (&mut $query, wanted.filter);
         for (name, text) in wanted.names() {
             query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
             query.push(format_args!(" AND {} = ", name.column)).push_bind(text);
         }
         if let Some(since) = filter.since {
             query.push(" AND id >= ").push_bind(id::first(since));
-        }
-        if let Some(end) = wanted.end() {
-            query.push(" AND id < ").push_bind(end);
         }
         if !filter.operations.is_empty() {
             query.push(" AND operation IN (");
@@ -58,6 +55,19 @@ macro_rules! selection {
         if filter.facts {
             query.push(" AND kind = ").push_bind(Kind::Verdict.as_str());
         }
+    }};
+}
+
+/// The statement for one cluster's rows, for a database.
+macro_rules! selection {
+    ($database:ty, $select:expr, $cluster:expr, $wanted:expr, $limit:expr) => {{
+        let wanted: Wanted<'_> = $wanted;
+        let mut query = QueryBuilder::<$database>::new($select);
+        query.push(" WHERE cluster = ").push_bind($cluster);
+        if let Some(end) = wanted.end() {
+            query.push(" AND id < ").push_bind(end);
+        }
+        add_conditions!(query, wanted);
         query.push(" ORDER BY id DESC LIMIT ").push_bind($limit);
         query
     }};
@@ -74,12 +84,15 @@ impl Store {
         // One more tells whether there is another page.
         let limit = i64::from(size) + 1;
         let mut items = Vec::new();
+        let clusters = self.clusters(filter.cluster.as_deref()).await.map_err(&failed)?;
         // Cluster by cluster and verdict by verdict, so that each one's index gives the newest first.
-        for (number, name) in self.clusters(filter.cluster.as_deref()).await.map_err(&failed)? {
-            for wanted in Wanted::each(filter) {
-                let found = self.some(number, &name, wanted, limit).await;
-                items.extend(found.map_err(&failed)?);
-            }
+        for wanted in Wanted::each(filter) {
+            let found = match (&self.pool, clusters.as_slice()) {
+                (_, [(number, name)]) => self.some(*number, name, wanted, limit).await,
+                (Pool::Postgres(pool), many) => merged(pool, many, wanted, limit).await,
+                (Pool::Sqlite { .. }, many) => self.of_each(many, wanted, limit).await,
+            };
+            items.extend(found.map_err(&failed)?);
         }
         items.sort_by_key(|entry: &Entry| std::cmp::Reverse(entry.id));
         let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -87,6 +100,20 @@ impl Store {
         items.truncate(size);
         let next = items.last().filter(|_| more).map(|entry| entry.id.to_string());
         Ok(Page { items, next })
+    }
+
+    /// The newest rows of each cluster.
+    async fn of_each(
+        &self,
+        clusters: &[(i16, String)],
+        wanted: Wanted<'_>,
+        limit: i64,
+    ) -> Result<Vec<Entry>, sqlx::Error> {
+        let mut items = Vec::new();
+        for (number, name) in clusters {
+            items.extend(self.some(*number, name, wanted, limit).await?);
+        }
+        Ok(items)
     }
 
     /// The newest rows of one cluster, newest first.
@@ -112,6 +139,45 @@ impl Store {
             }
         }
     }
+}
+
+/// The newest rows of many clusters: first their places, a few of each cluster at a time, then the rows themselves. So
+/// many rows of each cluster would be a hundred times those of the page.
+async fn merged(
+    pool: &PgPool,
+    clusters: &[(i16, String)],
+    wanted: Wanted<'_>,
+    limit: i64,
+) -> Result<Vec<Entry>, sqlx::Error> {
+    let end = wanted.end().unwrap_or(i64::MAX);
+    let mut merge = Merge::new(clusters.iter().map(|(number, _)| *number), end, limit);
+    while let Some(Question { clusters, ends, most }) = merge.question() {
+        let mut query = QueryBuilder::<Postgres>::new("SELECT part.number, found.id FROM unnest(");
+        query
+            .push_bind(clusters)
+            .push("::int2[], ")
+            .push_bind(ends)
+            .push("::int8[]) AS part (number, before) ");
+        query.push(
+            "CROSS JOIN LATERAL (SELECT id FROM entries WHERE cluster = part.number AND id < part.before",
+        );
+        add_conditions!(query, wanted);
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(most).push(") AS found");
+        merge.answer(query.build_query_as().fetch_all(pool).await?);
+    }
+    let (numbers, ids): (Vec<i16>, Vec<i64>) = merge.newest().into_iter().unzip();
+    let mut query = QueryBuilder::<Postgres>::new(wanted.select());
+    query.push(" JOIN unnest(").push_bind(numbers).push("::int2[], ").push_bind(ids);
+    query.push(
+        "::int8[]) AS place (number, row_id) ON entries.cluster = place.number AND entries.id = place.row_id",
+    );
+    let names: HashMap<i16, &str> = clusters.iter().map(|(number, name)| (*number, name.as_str())).collect();
+    let rows = query.build().fetch_all(pool).await?;
+    let named = |row: &PgRow| {
+        let number: i16 = row.try_get("cluster")?;
+        entry(row, names.get(&number).copied().unwrap_or_default())
+    };
+    rows.iter().map(named).collect()
 }
 
 /// What one statement asks for.

@@ -27,6 +27,9 @@ const RECORDS: usize = 16;
 /// So many times as long as reading a record took, none other is read.
 const PAUSE: u32 = 4;
 
+/// How long somebody waits until a record can be read.
+const TURN: Duration = Duration::from_millis(20);
+
 /// The records that were read last.
 #[derive(Default)]
 pub(super) struct Sources {
@@ -87,7 +90,8 @@ impl Releases {
         self.read_source(&stored.namespace, &head, within).await
     }
 
-    /// The same if it is at hand, or can be read within this time. None otherwise: nobody waits for it.
+    /// The same if it is at hand, or can be read soon and within this time. None otherwise: nobody waits longer than
+    /// 20 ms while another record is read, and for the pause after that.
     pub async fn source_at_hand(
         &self,
         release: &ReleaseId,
@@ -99,29 +103,30 @@ impl Releases {
         if let Some(known) = self.sources.of(&head) {
             return Some(known);
         }
-        let reading = async {
-            let mut next = self.sources.next.lock().await;
-            // Whoever was first may have read it.
-            if let Some(known) = self.sources.of(&head) {
-                return Some(known);
-            }
+        let turn = async {
+            let next = self.sources.next.lock().await;
             if let Some(next) = *next {
                 sleep_until(next).await;
             }
-            let began = Instant::now();
-            // Whoever gives up while it is read leaves this behind.
-            *next = Some(began + within * PAUSE);
-            let read = self.read_source(&stored.namespace, &head, within).await;
-            *next = Some(Instant::now() + began.elapsed() * PAUSE);
-            match read {
-                Ok(source) => Some(self.sources.keep(&head, source)),
-                Err(error) => {
-                    tracing::debug!("the chart of release {release} is not known: {error}");
-                    None
-                }
-            }
+            next
         };
-        timeout(within, reading).await.ok().flatten()
+        let mut next = timeout(TURN, turn).await.ok()?;
+        // Whoever was first may have read it.
+        if let Some(known) = self.sources.of(&head) {
+            return Some(known);
+        }
+        let began = Instant::now();
+        // Whoever gives up while it is read leaves this behind.
+        *next = Some(began + within * PAUSE);
+        let read = timeout(within, self.read_source(&stored.namespace, &head, within)).await;
+        *next = Some(Instant::now() + began.elapsed() * PAUSE);
+        match read.ok()? {
+            Ok(source) => Some(self.sources.keep(&head, source)),
+            Err(error) => {
+                tracing::debug!("the chart of release {release} is not known: {error}");
+                None
+            }
+        }
     }
 
     async fn read_source(

@@ -93,7 +93,7 @@ fn suspects(drifts: &Drifts) -> Vec<String> {
 
 fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
     let mut all: Vec<_> =
-        drifts.of(&web()).into_iter().map(|(object, drift)| (object.name, drift.kind)).collect();
+        drifts.of(&web()).into_iter().map(|(object, drift)| (object.name.clone(), drift.kind)).collect();
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
     all
 }

@@ -98,6 +98,7 @@ impl Reconciler {
         for (object, drift) in left.filter(|(object, drift)| wish.means(object) && !drift.allowed) {
             let is_waiting = waiting.remove(&object);
             let why = why(&object, &drift, towards);
+            let object = ObjectId::clone(&object);
             if is_waiting { outcome.waiting.push((object, why)) } else { outcome.left.push((object, why)) }
         }
         let unread = waiting.into_iter().map(|object| (object, "it could not be read yet".to_owned()));
@@ -116,7 +117,7 @@ fn why(object: &ObjectId, drift: &Drift, towards: Option<&Towards>) -> String {
         _ if towards.is_some_and(|towards| !towards.declares(object)) => {
             "only the failed revision declares it".to_owned()
         }
-        (Some(kept), _) => kept.clone(),
+        (Some(kept), _) => kept.to_string(),
         (None, Some(Err(error))) => error.clone(),
         (None, _) if drift.doubt => "only a dry run could tell whether it matches".to_owned(),
         (None, _) if drift.kind == DriftKind::Terminating => "it is being deleted".to_owned(),

@@ -250,7 +250,8 @@ impl Reconciler {
                 if !self.leads && !self.drifts.of(&id).is_empty() {
                     return Step::Leave;
                 }
-                pass.queue = in_order(self.drifts.of(&id).into_iter().map(|(object, _)| object));
+                pass.queue =
+                    in_order(self.drifts.of(&id).into_iter().map(|(object, _)| ObjectId::clone(&object)));
                 Step::Nothing
             }
             Phase::Returning => {

@@ -52,7 +52,7 @@ impl Reconciler {
         let id = &release.id;
         note(release.objects.len());
         let records = RecordFacts::of(release, policy.operation_timeout, self.now);
-        let mut drifts_of: Vec<(ObjectId, Drift)> = self.drifts.of(id);
+        let mut drifts_of: Vec<(Arc<ObjectId>, Drift)> = self.drifts.of(id);
         drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
         let declared = release.objects.values().filter(|it| in_force(it, records.state).is_some()).count();
         let mut seen_alive = self.drifts.seen_alive(release);
@@ -60,14 +60,17 @@ impl Reconciler {
         let (confirmed, mut unconfirmed) = self.drifts.confirmed(release);
         let drifting = drifts_of.iter().map(|(object, _)| object);
         let added = drifting.filter(|object| self.drifts.may_hold_additions(release, object));
-        unconfirmed.extend(added.cloned());
+        unconfirmed.extend(added.map(|object| ObjectId::clone(object)));
         unconfirmed.sort();
         unconfirmed.dedup();
         let foreign = self.drifts.foreign(release);
         let excused = self.excused(release, records.state, &foreign);
         let first = self.drifts.first(id, records.revision);
-        let known: HashSet<&ObjectId> =
-            drifts_of.iter().map(|(object, _)| object).chain(excused.iter().map(|it| &it.object)).collect();
+        let known: HashSet<&ObjectId> = drifts_of
+            .iter()
+            .map(|(object, _)| &**object)
+            .chain(excused.iter().map(|it| &it.object))
+            .collect();
         ReleaseReport {
             release: id.clone(),
             record: first.and_then(|first| first.uid.clone()),

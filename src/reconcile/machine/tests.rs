@@ -24,6 +24,7 @@ use crate::policy::Policy;
 use crate::policy::suspension::Suspension;
 use crate::verdict::health::Reason;
 
+mod reports;
 mod rest;
 mod suspensions;
 
@@ -270,6 +271,7 @@ fn check(before: impl Fn(&mut Scene), missing: &str, changed: &str) {
 #[test]
 fn nothing_is_written_that_may_not_be() {
     check(|scene| scene.tell(Event::Leads(false)), "object", "");
+    check(|scene| scene.tell(Event::Stop), "", "");
     let suspended = |scene: &mut Scene| {
         let release = scene.release.id.clone();
         scene.tell(Event::Order(Order::Suspend(release, Some(Suspension::default()))));

@@ -51,6 +51,7 @@ impl World {
                 status: record.status,
                 manifest: record.manifest.to_string(),
                 digest: release::digest(&record.manifest),
+                values: [0; 32],
                 apply_method: record.method,
                 chart: None,
                 last_deployed: None,

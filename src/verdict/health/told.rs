@@ -37,6 +37,9 @@ pub struct Told {
     pub declared: u64,
     /// How many of them drifted.
     pub drifted: u64,
+    /// Since when the oldest drift lasts that the status names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_drift: Option<Timestamp>,
     /// How the others stand.
     pub counts: ObjectCounts,
     /// What becomes of edits that drift.
@@ -54,7 +57,11 @@ impl Told {
     /// What `status` says `now`, where its guard's Lease has this pulse.
     pub fn of(status: GuardedReleaseStatus, pulse: &Pulse, now: Timestamp) -> Self {
         let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
-        let GuardedReleaseStatus { revision, declared, drifted, counts, edits, drift, lease, .. } = status;
+        let GuardedReleaseStatus { revision, declared, drifted, drifts, counts, edits, drift, lease, .. } =
+            status;
+        // What drifted stands in front of what may differ.
+        let in_front = usize::try_from(drifted).unwrap_or(usize::MAX);
+        let oldest_drift = drifts.iter().take(in_front).map(|it| it.since).min();
         let (ready, reason, message) = match ready {
             Some(ready) => (ready.status, Some(ready.reason), ready.message),
             None => ("Unknown".to_owned(), None, "the guard has not looked at it yet".to_owned()),
@@ -65,6 +72,7 @@ impl Told {
             revision,
             declared,
             drifted,
+            oldest_drift,
             counts,
             edits,
             drift,

@@ -4,9 +4,11 @@
 //! Invariant: where there is little room the values are shortened before the path,
 //! and of a path its end stays. Long values are told by their first difference.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 
-use crate::declaration::path::Path;
+use smallvec::{SmallVec, smallvec};
+
 use crate::verdict::difference::Difference;
 use crate::verdict::edit::Finding;
 use crate::verdict::revert::SetBack;
@@ -18,22 +20,24 @@ const PATH: usize = 300;
 /// The fewest characters that a shortened value has.
 const VALUE: usize = 12;
 
+/// Room for most paths, in bytes.
+const ROOM: usize = 128;
+
 /// What stands for no value.
 const ABSENT: &str = "absent";
 
 /// One field in words.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FieldWords {
-    path: String,
-    values: Vec<String>,
+#[derive(Clone)]
+pub(super) struct FieldWords<'a> {
+    path: Cow<'a, str>,
+    values: SmallVec<[Cow<'a, str>; 3]>,
     form: Form,
 }
 
 /// How the values stand behind the path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Form {
     /// Nothing but a text in place of the path.
-    #[default]
     Plain,
     /// From what to what, and the release's value.
     Edit,
@@ -43,30 +47,28 @@ enum Form {
     Live,
 }
 
-impl FieldWords {
-    pub(super) fn plain(text: String) -> Self {
-        Self { path: text, values: Vec::new(), form: Form::Plain }
+impl<'a> FieldWords<'a> {
+    pub(super) fn plain(text: &'a str) -> Self {
+        Self { path: text.into(), values: SmallVec::new(), form: Form::Plain }
     }
 
     /// A field that an edit changes.
-    pub(super) fn of_edit(finding: &Finding) -> Self {
-        let Finding { path, declared, old, new, difference, .. } = finding;
-        let (path, [declared, old, new]) = first(path, difference.as_deref(), [declared, old, new]);
-        Self { path, values: vec![old, new, declared], form: Form::Edit }
+    pub(super) fn of_edit(finding: &'a Finding) -> Self {
+        let (path, [declared, old, new]) = first(finding);
+        Self { path, values: smallvec![old, new, declared], form: Form::Edit }
     }
 
     /// A field of a live object.
-    pub(super) fn of_live(finding: &Finding) -> Self {
-        let Finding { path, declared, old, new, difference, .. } = finding;
-        let (path, [declared, _, new]) = first(path, difference.as_deref(), [declared, old, new]);
-        Self { path, values: vec![new, declared], form: Form::Live }
+    pub(super) fn of_live(finding: &'a Finding) -> Self {
+        let (path, [declared, _, new]) = first(finding);
+        Self { path, values: smallvec![new, declared], form: Form::Live }
     }
 
     /// A field that was reverted.
-    pub(super) fn of_revert(field: &SetBack) -> Self {
+    pub(super) fn of_revert(field: &'a SetBack) -> Self {
         let SetBack { path, wanted, now } = field;
-        let path = front_cut(&path.plain().to_string(), PATH);
-        Self { path, values: vec![text(wanted), text(now)], form: Form::Revert }
+        let path = front_cut(path.plain().to_string().into(), PATH);
+        Self { path, values: smallvec![text(wanted), text(now)], form: Form::Revert }
     }
 
     /// The field behind the first of these clauses with which it stays within so
@@ -79,7 +81,7 @@ impl FieldWords {
             }
         }
         let clause = clauses.last().copied().unwrap_or_default();
-        let empty = Self { values: vec![String::new(); self.values.len()], ..self.clone() };
+        let empty = Self { values: smallvec![Cow::Borrowed(""); self.values.len()], ..self.clone() };
         let fixed = format!("{clause}: {empty}").chars().count();
         let room = limit.saturating_sub(fixed);
         let lengths: Vec<_> = self.values.iter().map(|value| value.chars().count()).collect();
@@ -87,17 +89,17 @@ impl FieldWords {
         let lacking = (fixed + total(VALUE)).saturating_sub(limit);
         let path = match lacking {
             0 => self.path.clone(),
-            _ => front_cut(&self.path, self.path.chars().count().saturating_sub(lacking).max(VALUE)),
+            _ => front_cut(self.path.clone(), self.path.chars().count().saturating_sub(lacking).max(VALUE)),
         };
         let room = room.max(total(VALUE));
         // What short values leave is the long ones'.
         let most = (VALUE..=room).rev().find(|most| total(*most) <= room).unwrap_or(VALUE);
         let values = self.values.iter().map(|value| back_cut(value, most)).collect();
-        format!("{clause}: {}", Self { path, values, form: self.form })
+        format!("{clause}: {}", FieldWords { path, values, form: self.form })
     }
 }
 
-impl fmt::Display for FieldWords {
+impl fmt::Display for FieldWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, values, form } = self;
         match (form, values.as_slice()) {
@@ -111,36 +113,45 @@ impl fmt::Display for FieldWords {
     }
 }
 
-/// The place that is told, and its values.
-fn first(path: &Path, difference: Option<&Difference>, values: [&Option<Shown>; 3]) -> (String, [String; 3]) {
-    let plain = path.plain();
-    let (path, values) = match difference {
-        None => (plain.to_string(), values),
+/// The place that is told, and its values: what is declared, what was, and what is to be.
+fn first(finding: &Finding) -> (Cow<'_, str>, [Cow<'_, str>; 3]) {
+    let Finding { path, declared, old, new, difference, .. } = finding;
+    let mut place = String::with_capacity(ROOM);
+    // Writing to a String cannot fail.
+    let _ = write!(place, "{}", path.plain());
+    let values = match difference.as_deref() {
+        None => [declared, old, new],
         Some(Difference { plain: below, line, declared, old, new, .. }) => {
-            let line = line.map_or_else(String::new, |line| format!(" line {line}"));
-            (format!("{plain}{below}{line}"), [declared, old, new])
+            place.push_str(below);
+            if let Some(line) = line {
+                let _ = write!(place, " line {line}");
+            }
+            [declared, old, new]
         }
     };
-    (front_cut(&path, PATH), values.map(text))
+    (front_cut(place.into(), PATH), values.map(text))
 }
 
-fn text(value: &Option<Shown>) -> String {
-    value.as_ref().map_or(ABSENT, Shown::as_str).to_owned()
+fn text(value: &Option<Shown>) -> Cow<'_, str> {
+    value.as_ref().map_or(ABSENT, Shown::as_str).into()
 }
 
 /// The end of a text.
-fn front_cut(text: &str, most: usize) -> String {
-    let length = text.chars().count();
-    match length.checked_sub(most) {
-        None | Some(0) => text.to_owned(),
+fn front_cut(text: Cow<'_, str>, most: usize) -> Cow<'_, str> {
+    // Of fewer bytes there are no more characters.
+    if text.len() <= most {
+        return text;
+    }
+    match text.chars().count().checked_sub(most) {
+        None | Some(0) => text,
         Some(more) => ['…'].into_iter().chain(text.chars().skip(more + 1)).collect(),
     }
 }
 
 /// The front of a text.
-fn back_cut(text: &str, most: usize) -> String {
+fn back_cut(text: &str, most: usize) -> Cow<'_, str> {
     match text.chars().nth(most) {
-        None => text.to_owned(),
+        None => text.into(),
         Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
     }
 }

@@ -4,6 +4,10 @@
 //! Entry points: [`Upgrade`], [`Ways`], [`details`]. Invariant: every command can be pasted once the words in
 //! capitals are replaced, and is right for objects of any namespace and of none.
 
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
 use crate::declaration::fields::Fields;
 use crate::declaration::path::Path;
 use crate::helm::record::ChartVersion;
@@ -53,11 +57,12 @@ pub enum Owner {
 }
 
 /// A sentence that says what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
-    pub(super) text: String,
-    /// The same where there is little room: its command names no path.
-    pub(super) short: String,
+    head: String,
+    /// What stands between head and tail, and what where there is little room.
+    middle: (Arc<str>, &'static str),
+    tail: Cow<'static, str>,
     /// Whether it says how the release is changed for good.
     pub(super) is_permanent: bool,
 }
@@ -121,22 +126,25 @@ impl Owner {
 impl Upgrade {
     /// The sentence that says so. Of each field that is to change, `values` has the chart value that probably sets it.
     pub fn text(&self, values: &[Option<Candidate>]) -> String {
-        self.with(&probable(values), values, self.chart.as_ref())
+        self.way(values).text()
     }
 
     pub(super) fn way(&self, values: &[Option<Candidate>]) -> Way {
-        Way { text: self.text(values), short: self.with(&probable(values), values, None), is_permanent: true }
-    }
-
-    fn with(&self, probable: &str, values: &[Option<Candidate>], chart: Option<&ChartVersion>) -> String {
         let ReleaseId { namespace, name } = &self.release;
-        match &self.owner {
+        let probable = probable(values);
+        let head = match &self.owner {
             Owner::Helm => {
-                let chart = chart.map_or_else(String::new, |chart| format!(" with chart {chart} as CHART"));
+                let chart = self
+                    .chart
+                    .as_ref()
+                    .map_or_else(String::new, |chart| format!(" with chart {chart} as CHART"));
                 let sets = sets(values);
-                format!(
-                    "To make it permanent, change the chart value{probable} and upgrade{chart}: helm upgrade {name} CHART -n {namespace} --reuse-values{sets}"
-                )
+                return Way {
+                    head: format!("To make it permanent, change the chart value{probable} and upgrade"),
+                    middle: (chart.into(), ""),
+                    tail: format!(": helm upgrade {name} CHART -n {namespace} --reuse-values{sets}").into(),
+                    is_permanent: true,
+                };
             }
             Owner::Terraform => format!(
                 "To make it permanent, change the chart value{probable} in the Terraform resource helm_release of release {name:?} and run: terraform apply"
@@ -147,51 +155,82 @@ impl Upgrade {
             Owner::Argo(application) => format!(
                 "To make it permanent, change the Helm values{probable} of Argo CD Application {application:?}. If another program sets the field, add it to spec.ignoreDifferences there and to a policy's `ignore`."
             ),
-        }
+        };
+        Way { is_permanent: true, ..Way::from(head) }
     }
 }
 
 impl Ways<'_> {
-    pub(super) fn of_fields(&self, paths: &[&Path]) -> Vec<Way> {
-        let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
-        let is_long = paths.len() > PATHS || paths.iter().map(String::len).sum::<usize>() > LENGTH;
-        let (allowed, explained) =
-            if is_long { (vec!["*".to_owned()], Vec::new()) } else { (paths.clone(), paths) };
+    pub(super) fn of_fields<'p>(&self, paths: impl ExactSizeIterator<Item = &'p Path>) -> Vec<Way> {
+        let (allowed, explained) = match flags_of(paths) {
+            Some(flags) => (Arc::clone(&flags), flags),
+            None => (flags(&["*".to_owned()]).into(), Arc::default()),
+        };
         vec![
             self.upgrade.way(&[]),
-            self.temporary("make", &allowed),
-            details(self.object, Some(&self.upgrade.release), &explained),
+            self.temporary("make", allowed),
+            explained_by(self.object, Some(&self.upgrade.release), explained),
         ]
     }
 
     pub(super) fn of_deletion(&self) -> Vec<Way> {
         vec![
             self.upgrade.owner.removal(&self.upgrade.release).into(),
-            self.temporary("delete", &["delete".to_owned()]),
+            self.temporary("delete", flags(&["delete".to_owned()]).into()),
             details(self.object, Some(&self.upgrade.release), &[]),
         ]
     }
 
-    fn temporary(&self, verb: &str, paths: &[String]) -> Way {
-        let way = |paths: &[String]| {
-            format!("To {verb} it for a while: {}", allow(self.object, &self.upgrade.release, paths))
-        };
-        Way { text: way(paths), short: way(&["PATH".to_owned()]), is_permanent: false }
+    fn temporary(&self, verb: &str, flags: Arc<str>) -> Way {
+        let (begin, end) = allowing(self.object, &self.upgrade.release);
+        Way {
+            head: format!("To {verb} it for a while: {begin}"),
+            middle: (flags, " --path PATH"),
+            tail: end.into(),
+            is_permanent: false,
+        }
+    }
+}
+
+impl Way {
+    /// The whole sentence.
+    pub(super) fn text(&self) -> String {
+        self.with(&self.middle.0)
+    }
+
+    /// The same where there is little room: its command names no path.
+    pub(super) fn short(&self) -> String {
+        self.with(self.middle.1)
+    }
+
+    fn with(&self, middle: &str) -> String {
+        [self.head.as_str(), middle, &*self.tail].concat()
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        [self.head.as_str(), &*self.middle.0, &*self.tail].into_iter().try_for_each(|part| f.write_str(part))
     }
 }
 
 impl From<String> for Way {
-    fn from(text: String) -> Self {
-        Self { short: text.clone(), text, is_permanent: false }
+    fn from(head: String) -> Self {
+        Self { head, ..Self::default() }
     }
 }
 
 /// The command that allows changes for a time. The exception for an object without
 /// a namespace lies in its release's.
 pub fn allow(object: &ObjectId, release: &ReleaseId, paths: &[String]) -> String {
+    let (begin, end) = allowing(object, release);
+    format!("{begin}{}{end}", flags(paths))
+}
+
+/// What stands before its paths and behind them.
+fn allowing(object: &ObjectId, release: &ReleaseId) -> (String, &'static str) {
     let namespace = object.namespace.as_ref().unwrap_or(&release.namespace);
-    let (object, paths) = (argument(object), flags(paths));
-    format!("kubectl moor allow {object} -n {namespace}{paths} --for 2h --reason TEXT")
+    (format!("kubectl moor allow {} -n {namespace}", argument(object)), " --for 2h --reason TEXT")
 }
 
 /// The command that tells who changed an object in the last month, as a spreadsheet.
@@ -201,11 +240,15 @@ pub fn audit(object: &ObjectId, release: &ReleaseId) -> String {
 
 /// The sentence with the command that explains an object.
 pub(super) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[String]) -> Way {
+    explained_by(object, release, flags(paths).into())
+}
+
+fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: Arc<str>) -> Way {
     // Of what has no namespace it is the one in which the release is looked for.
     let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
     let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
-    let short = format!("Details: kubectl moor explain {}{place}", argument(object));
-    Way { text: format!("{short}{}", flags(paths)), short, is_permanent: false }
+    let head = format!("Details: kubectl moor explain {}{place}", argument(object));
+    Way { head, middle: (flags, ""), ..Way::default() }
 }
 
 /// An object as the command line takes it.
@@ -251,12 +294,33 @@ fn flags(paths: &[String]) -> String {
     paths.iter().map(|path| format!(" --path {}", quoted(path))).collect()
 }
 
+/// The flags for these paths; none where they are too many or too long for a command.
+fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<Arc<str>> {
+    if paths.len() > PATHS {
+        return None;
+    }
+    let (mut flags, mut text, mut length) = (String::with_capacity(LENGTH), String::new(), 0);
+    for path in paths {
+        text.clear();
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{path}");
+        length += text.len();
+        if length > LENGTH {
+            return None;
+        }
+        flags.push_str(" --path ");
+        flags.push_str(&quoted(&text));
+    }
+    Some(flags.into())
+}
+
 /// A word that no shell takes apart.
-pub(super) fn quoted(text: &str) -> String {
-    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | ':' | '@' | '=');
+pub(super) fn quoted(text: &str) -> Cow<'_, str> {
+    let is_safe =
+        |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'/' | b'-' | b'_' | b'.' | b':' | b'@' | b'=');
     // Some shells read a word that begins with `=` as a command.
-    match text.chars().all(is_safe) && !text.is_empty() && !text.starts_with('=') {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
+    match text.bytes().all(is_safe) && !text.is_empty() && !text.starts_with('=') {
+        true => Cow::Borrowed(text),
+        false => format!("'{}'", text.replace('\'', r"'\''")).into(),
     }
 }

@@ -33,6 +33,7 @@ fn stored(manifest: &str) -> Stored {
             status: Status::Deployed,
             manifest: manifest.to_owned(),
             digest: crate::helm::release::digest(manifest),
+            values: [0; 32],
             apply_method: ApplyMethod::ServerSide,
             chart: None,
             last_deployed: None,

@@ -55,8 +55,13 @@ fn shown(cluster: &Cluster, release: &ReleaseId, report: &ObjectReport, rights: 
             h3 { code { (report.object.kind) "/" (report.object.name) } (elsewhere(release, &report.object)) }
             p { span class=(class) { (state) } @if let Some(reason) = &report.reason { " " (reason) } }
             @if !report.fields.is_empty() { (fields(report)) }
-            @if rights.allow && may_be_allowed(report.state) {
-                p { a href=(allow(cluster, release, report)) { "Make an exception" span.hidden { " for " (report.object.kind) "/" (report.object.name) } } }
+            p.actions {
+                @if !report.fields.is_empty() {
+                    a href=(about("explain", cluster, release, report).text()) { "Chart values and advice" (whose(report)) }
+                }
+                @if rights.allow && may_be_allowed(report.state) {
+                    a href=(allow(cluster, release, report)) { "Make an exception" (whose(report)) }
+                }
             }
         }
     }
@@ -66,11 +71,21 @@ fn may_be_allowed(state: State) -> bool {
     matches!(state, State::Drifted | State::Missing | State::InDoubt)
 }
 
-fn allow(cluster: &Cluster, release: &ReleaseId, report: &ObjectReport) -> String {
-    let link = Link::to("allow")
+/// For whoever hears the link alone.
+fn whose(report: &ObjectReport) -> Markup {
+    html! { span.hidden { " for " (report.object.kind) "/" (report.object.name) } }
+}
+
+/// A page about an object.
+fn about(page: &'static str, cluster: &Cluster, release: &ReleaseId, report: &ObjectReport) -> Link {
+    Link::to(page)
         .with("cluster", &cluster.name)
         .with("namespace", report.object.namespace.as_deref().unwrap_or(&release.namespace))
-        .with("object", &named(&report.object));
+        .with("object", &named(&report.object))
+}
+
+fn allow(cluster: &Cluster, release: &ReleaseId, report: &ObjectReport) -> String {
+    let link = about("allow", cluster, release, report);
     let paths = report.fields.iter().take(8).map(|field| field.path.as_str());
     let paths: Vec<_> = if report.state == State::Missing { vec!["delete"] } else { paths.collect() };
     paths.iter().fold(link, |link, path| link.with("path", path)).text()

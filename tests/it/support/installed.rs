@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::caller::Caller;
+use super::cluster_page::{ClusterPage, authority_of};
 use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::helm::{Chart, Helm};
 use super::identity::Identity;
@@ -103,6 +104,34 @@ impl<'a> Installed<'a> {
             Process::new(NAME, program, run.arguments, &run.dir).with_environment(run.environment);
         process.start();
         Pod { process, port, admin_port }
+    }
+
+    /// Starts one replica of the page, which asks that guard for the ledger in place of its Service. It gets the files
+    /// and variables of its pod, and no account.
+    pub(crate) async fn start_page(&self, guard: &Pod) -> ClusterPage {
+        self.publish_authority().await;
+        let path = format!("/apis/apps/v1/namespaces/{HOME}/deployments/kubemoor-ui");
+        let deployment = self.admin.get(&path).await.done().unwrap();
+        let mut run = self.run(&deployment["spec"]["template"]["spec"]).await;
+        run.environment.retain(|(name, _)| name != "KUBECONFIG");
+        run.environment.extend([
+            ("KUBERNETES_SERVICE_HOST".to_owned(), "127.0.0.1".to_owned()),
+            ("KUBERNETES_SERVICE_PORT".to_owned(), self.control_plane.port().to_string()),
+        ]);
+        let service = format!("--server=https://{NAME}.{HOME}.svc:9080");
+        let place = run.arguments.iter().position(|it| *it == service).unwrap();
+        run.arguments[place] = format!("--server={}", guard.admin_url());
+        let tls = run.dir.join("var/lib/kubemoor/tls");
+        ClusterPage::run(run.arguments, run.environment, (&run.dir, &tls)).await
+    }
+
+    /// Makes the ConfigMap that every namespace has of a controller where it is told the authority.
+    async fn publish_authority(&self) {
+        let data = json!({"ca.crt": authority_of(self.control_plane)});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}, "data": data});
+        let path =
+            format!("/api/v1/namespaces/{HOME}/configmaps/kube-root-ca.crt?fieldManager=test&force=true");
+        self.admin.apply(&path, &map).await.done().unwrap();
     }
 
     /// Has the Service lead to these replicas, as the endpoints controller would.

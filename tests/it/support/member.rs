@@ -78,6 +78,18 @@ impl Member {
         }
     }
 
+    /// The user's bearer token.
+    pub(crate) fn token(&self) -> String {
+        let config: Value = serde_json::from_str(&fs::read_to_string(&self.kubeconfig).unwrap()).unwrap();
+        config["users"][0]["user"]["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Takes the account away, and its token with it.
+    pub(crate) async fn delete(&self) {
+        let path = format!("/api/v1/namespaces/{HOME}/serviceaccounts/{}", self.name);
+        self.admin.delete(&path).await.done().unwrap();
+    }
+
     /// The user's plain requests.
     pub(crate) async fn caller(&self) -> Caller {
         Caller::with(&self.kubeconfig).await

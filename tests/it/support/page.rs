@@ -77,14 +77,9 @@ impl Page {
 
     /// Sends a form to an action.
     pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Shown {
-        let encode = |text: &str| {
-            percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
-        };
-        let body: Vec<_> =
-            fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
         let request = self.client.post(format!("{}{path}", self.base)).header(COOKIE, &self.cookie);
-        Shown::of(request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body.join("&")))
-            .await
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        Shown::of(request.body(form(fields))).await
     }
 
     /// Confirms what the page at `path` asks to be confirmed.
@@ -112,8 +107,18 @@ impl Shown {
     }
 }
 
+/// A form as browsers send it.
+pub(crate) fn form(fields: &[(&str, &str)]) -> String {
+    let encode = |text: &str| {
+        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+    };
+    let pairs: Vec<_> =
+        fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+    pairs.join("&")
+}
+
 /// The hidden fields of a page's form.
-fn hidden(page: &str) -> Vec<(String, String)> {
+pub(super) fn hidden(page: &str) -> Vec<(String, String)> {
     let value = |tag: &str, name: &str| {
         let (_, rest) = tag.split_once(&format!("{name}=\""))?;
         let text = rest.split_once('"')?.0;

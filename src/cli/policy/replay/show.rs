@@ -2,9 +2,9 @@
 //!
 //! Entry point: [`text`].
 
-use super::tally::{Changed, Key, REFUSED, Report};
 use crate::cli::output::{BAD, Form, GOOD, PLAIN, Table, Text};
 use crate::cli::warn;
+use crate::inspect::replay::{Changed, Key, REFUSED, Report};
 use crate::inspect::sheet::Sheet;
 
 const HEAD: [&str; 8] = ["RELEASE", "USER", "FIELD", "WAS", "NOW", "RULE", "CHANGES", "LAST"];
@@ -23,21 +23,6 @@ const COLUMNS: [&str; 12] = [
     "changes",
     "first",
     "last",
-];
-
-/// Why changes could not be judged anew, in words.
-const WHY: [(&str, &str); 11] = [
-    ("unrecorded", "recorded without what a replay needs"),
-    ("whole", "judged as a whole: too large, too late, or a deletion that takes others along"),
-    ("cut", "too long to be kept whole"),
-    ("unknown", "recorded in a form that this version does not know"),
-    ("value", "a rule looks into a value that was not kept"),
-    ("place", "a rule names a list element by its place"),
-    ("metadata", "a rule looks at labels or annotations that were not kept"),
-    ("groups", "a rule names a group, and not all groups of the user were kept"),
-    ("seal", "a policy seals what nobody looked at then"),
-    ("unsettled", "only a dry run could tell whether a value is as declared"),
-    ("unheard", "another release or revision would have had to be asked"),
 ];
 
 /// How the answer is printed for people.
@@ -114,8 +99,7 @@ fn summary(report: &Report) -> Vec<String> {
             report.helm_operations_touched, report.helm_operations
         ),
     ];
-    for (why, count) in &report.not_replayable {
-        let words = WHY.iter().find(|(name, _)| name == why).map_or(*why, |(_, words)| *words);
+    for (count, words) in report.unjudged() {
         lines.push(format!("{count} not judged: {words}"));
     }
     if report.more_changes > 0 {

@@ -20,7 +20,8 @@ fn drifted(name: &str, repaired: Option<Result<(), String>>) -> Drifted {
             kind: "ConfigMap".to_owned(),
             namespace: Some("shop".to_owned()),
             name: name.to_owned(),
-        },
+        }
+        .into(),
         kind: DriftKind::Changed,
         findings: Vec::new(),
         by: Some("kubectl-edit".to_owned()),

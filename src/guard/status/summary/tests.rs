@@ -30,13 +30,13 @@ fn report(drifted: usize) -> ReleaseReport {
         unconfirmed: Vec::new(),
         drifted: (0..drifted)
             .map(|index| Drifted {
-                object: object(index),
+                object: object(index).into(),
                 kind: DriftKind::Missing,
                 findings: Vec::new(),
                 by: None,
                 since: Timestamp::UNIX_EPOCH,
                 repaired: None,
-                kept: Some("x".repeat(1000)),
+                kept: Some("x".repeat(1000).into()),
                 contested_by: None,
                 unconfirmed: false,
                 doubt: false,
@@ -102,7 +102,7 @@ fn a_doubt_that_stays_is_named_with_the_missing_right() {
     let spec = GuardedReleaseSpec::default();
     let mut report = report(1);
     (report.drifted[0].doubt, report.drifted[0].kept) =
-        (true, Some("roles is forbidden: cannot patch".to_owned()));
+        (true, Some("roles is forbidden: cannot patch".into()));
     let status = summary(&report, None, context(&spec, 0));
     let wanted = format!(
         "19 of 20 objects match revision 3; 1 may not match, and only a dry run could tell: {}: roles is forbidden: cannot patch",

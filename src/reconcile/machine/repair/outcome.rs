@@ -29,9 +29,7 @@ const UNCONFIRMED: &str = "the guard has never seen the live object with these v
 impl Reconciler {
     /// Notes why the object is not repaired, or that it is.
     pub(super) fn keep(&mut self, task: &Task, reason: Option<&str>) {
-        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
-            drift.kept = reason.map(str::to_owned);
-        }
+        self.drifts.keep(&task.id, &task.object, reason);
     }
 
     /// Counts a drift once.
@@ -63,8 +61,8 @@ impl Reconciler {
 
     /// Says once that a drift stays.
     pub(super) fn say(&mut self, task: &Task, release: &Arc<Release>, reason: &str) {
+        self.drifts.keep(&task.id, &task.object, Some(reason));
         let Some(drift) = self.drifts.get_mut(&task.id, &task.object) else { return };
-        drift.kept = Some(reason.to_owned());
         if std::mem::replace(&mut drift.reported, true) {
             return;
         }
@@ -73,7 +71,7 @@ impl Reconciler {
         if fate == Fate::Reported {
             self.count_found(task, drift.kind);
         }
-        let object = task.object.clone();
+        let object = self.drifts.name(&task.id, &task.object);
         self.tell(Told::Object { release: Arc::clone(release), object, drift: Box::new(drift), fate });
     }
 
@@ -159,7 +157,7 @@ impl Reconciler {
         let confirmed_by = situation.ordered_by.clone();
         let drift = Drift { repaired: Some(Ok(())), kept: None, confirmed_by, ..drift };
         let release = Arc::clone(&situation.release);
-        let object = task.object.clone();
+        let object = self.drifts.name(&task.id, &task.object);
         self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
     }
 
@@ -182,7 +180,7 @@ impl Reconciler {
     /// Tells what happened to the object of a task.
     pub(super) fn tell_of(&mut self, task: &Task, drift: Drift, fate: Fate) {
         let Some(release) = self.known.release(&task.id).cloned() else { return };
-        let object = task.object.clone();
+        let object = self.drifts.name(&task.id, &task.object);
         self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
     }
 }

@@ -88,7 +88,8 @@ impl Reconciler {
 
     fn tell_of_made(&mut self, task: &Task, release: Arc<Release>, fate: Fate) {
         let drift = crate::reconcile::drifts::Drift::new(super::DriftKind::Missing, self.now);
-        self.tell(Told::Object { release, object: task.object.clone(), drift: Box::new(drift), fate });
+        let object = self.drifts.name(&task.id, &task.object);
+        self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
     }
 }
 

@@ -1,13 +1,16 @@
-//! What a replay finds, row by row.
+//! What a replay of recorded changes finds, row by row, for the command and the page.
 //!
-//! Entry point: [`Tally`], which takes rows newest first and becomes a [`Report`].
+//! Entry point: [`Tally`], which takes rows newest first and becomes a [`Report`]. Invariant: the verdicts are those of
+//! [`crate::verdict::replay`]; what it cannot tell is counted and never shown as a verdict.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use crate::inspect::ledger::repeats::Repeats;
+use super::ledger::repeats::Repeats;
 use crate::ledger::entry::{Entry, Object};
 use crate::ledger::query::parse_operation;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
@@ -26,67 +29,98 @@ const WHOLE: [Reason; 6] =
     [Reason::TooLarge, Reason::TooDeep, Reason::Busy, Reason::Late, Reason::Request, Reason::Dependants];
 
 /// The verdicts under which an edit does not pass as it was sent.
-pub(super) const REFUSED: [&str; 2] = ["Deny", "Revert"];
+pub(crate) const REFUSED: [&str; 2] = ["Deny", "Revert"];
+
+/// Why changes could not be judged anew, in words.
+const WHY: [(&str, &str); 11] = [
+    ("unrecorded", "recorded without what a replay needs"),
+    ("whole", "judged as a whole: too large, too late, or a deletion that takes others along"),
+    ("cut", "too long to be kept whole"),
+    ("unknown", "recorded in a form that this version does not know"),
+    ("value", "a rule looks into a value that was not kept"),
+    ("place", "a rule names a list element by its place"),
+    ("metadata", "a rule looks at labels or annotations that were not kept"),
+    ("groups", "a rule names a group, and not all groups of the user were kept"),
+    ("seal", "a policy seals what nobody looked at then"),
+    ("unsettled", "only a dry run could tell whether a value is as declared"),
+    ("unheard", "another release or revision would have had to be asked"),
+];
 
 /// What a replay has found.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::cli) struct Report {
-    pub(super) since: Timestamp,
+pub(crate) struct Report {
+    pub(crate) since: Timestamp,
     /// Rows about changes.
-    pub(super) edits: u64,
-    pub(super) replayed: u64,
+    pub(crate) edits: u64,
+    pub(crate) replayed: u64,
     /// How many could not be judged, by why.
-    pub(super) not_replayable: BTreeMap<&'static str, u64>,
+    pub(crate) not_replayable: BTreeMap<&'static str, u64>,
     /// How many passed and would be refused.
-    pub(super) refused: u64,
+    pub(crate) refused: u64,
     /// How many were refused and would pass.
-    pub(super) permitted: u64,
+    pub(crate) permitted: u64,
     /// How many Helm operations were begun.
-    pub(super) helm_operations: usize,
+    pub(crate) helm_operations: usize,
     /// Helm operations of which something passed that would be refused.
-    pub(super) helm_operations_touched: usize,
+    pub(crate) helm_operations_touched: usize,
+    /// The days on which something was recorded, the oldest first.
+    pub(crate) days: Vec<Day>,
     /// The verdicts that would change, the most frequent first.
-    pub(super) changes: Vec<Changed>,
+    pub(crate) changes: Vec<Changed>,
     /// Changed verdicts that are not among them.
-    pub(super) more_changes: u64,
+    pub(crate) more_changes: u64,
+}
+
+/// What a replay has found of one day, in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Day {
+    pub(crate) date: Date,
+    /// Rows about changes.
+    pub(crate) edits: u64,
+    /// How many passed and would be refused.
+    pub(crate) refused: u64,
+    /// How many were refused and would pass.
+    pub(crate) permitted: u64,
 }
 
 /// Changes of one user that would be judged otherwise.
 #[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Changed {
+pub(crate) struct Changed {
     #[serde(flatten)]
-    pub(super) key: Key,
+    pub(crate) key: Key,
     /// How many.
-    pub(super) edits: u64,
-    pub(super) first: Timestamp,
-    pub(super) last: Timestamp,
+    pub(crate) edits: u64,
+    pub(crate) first: Timestamp,
+    pub(crate) last: Timestamp,
 }
 
 /// What makes changed verdicts one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Key {
-    pub(super) cluster: String,
-    pub(super) namespace: String,
-    pub(super) release: String,
-    pub(super) user: String,
+pub(crate) struct Key {
+    pub(crate) cluster: String,
+    pub(crate) namespace: String,
+    pub(crate) release: String,
+    pub(crate) user: String,
     /// The object's kind.
-    pub(super) kind: String,
+    pub(crate) kind: String,
     /// The field; empty where it is about the object as a whole.
-    pub(super) field: String,
+    pub(crate) field: String,
     /// The verdict that was.
-    pub(super) was: String,
+    pub(crate) was: String,
     /// The verdict that would be.
-    pub(super) now: &'static str,
+    pub(crate) now: &'static str,
     /// The rule by which.
-    pub(super) rule: String,
+    pub(crate) rule: String,
 }
 
 /// What a replay has found so far.
-pub(super) struct Tally {
+pub(crate) struct Tally {
     report: Report,
+    days: BTreeMap<Date, Day>,
     changes: BTreeMap<Key, (u64, Timestamp, Timestamp)>,
     /// Who wrote the records of which revisions.
     writers: HashSet<(ReleaseId, u64, String)>,
@@ -98,7 +132,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(since: Timestamp) -> Self {
+    pub(crate) fn new(since: Timestamp) -> Self {
         let report = Report {
             since,
             edits: 0,
@@ -108,12 +142,14 @@ impl Tally {
             permitted: 0,
             helm_operations: 0,
             helm_operations_touched: 0,
+            days: Vec::new(),
             changes: Vec::new(),
             more_changes: 0,
         };
         let (changes, writers, refused) = (BTreeMap::new(), HashSet::new(), HashSet::new());
         Self {
             report,
+            days: BTreeMap::new(),
             changes,
             writers,
             begun: BTreeSet::new(),
@@ -124,12 +160,13 @@ impl Tally {
     }
 
     /// Takes a row that is older than those before.
-    pub(super) fn add(&mut self, replay: &mut Replay, entry: &Entry) {
+    pub(crate) fn add(&mut self, replay: &mut Replay, entry: &Entry) {
         let is_refused = REFUSED.contains(&entry.verdict.as_str());
         if entry.kind != "verdict" || (is_refused && !self.repeats.note_first(entry)) {
             return;
         }
         self.report.edits += 1;
+        self.day(entry.time).edits += 1;
         match replayed(replay, entry) {
             Ok((replayed, is_record, operation)) => {
                 self.report.replayed += 1;
@@ -139,12 +176,13 @@ impl Tally {
         }
     }
 
-    pub(super) fn finish(self) -> Report {
-        let Self { mut report, changes, writers, begun, refused, mut touched, .. } = self;
+    pub(crate) fn finish(self) -> Report {
+        let Self { mut report, days, changes, writers, begun, refused, mut touched, .. } = self;
         touched.extend(
             refused.intersection(&writers).map(|(release, revision, _)| (release.clone(), *revision)),
         );
         (report.helm_operations, report.helm_operations_touched) = (begun.len(), touched.len());
+        report.days = days.into_values().collect();
         let changed = |(key, (edits, first, last))| Changed { key, edits, first, last };
         report.changes = changes.into_iter().map(changed).collect();
         report.changes.sort_by_key(|it| std::cmp::Reverse(it.edits));
@@ -168,13 +206,22 @@ impl Tally {
                 }
             }
         }
-        self.report.refused += u64::from(is_refused && !was_refused);
-        self.report.permitted += u64::from(was_refused && !is_refused);
+        let (refused, permitted) =
+            (u64::from(is_refused && !was_refused), u64::from(was_refused && !is_refused));
+        self.report.refused += refused;
+        self.report.permitted += permitted;
+        let day = self.day(entry.time);
+        (day.refused, day.permitted) = (day.refused + refused, day.permitted + permitted);
         // What is to be reverted is denied where nothing would remain of it.
         let is_denied_revert = was_refused && replayed.verdict.outcome == Outcome::Revert;
         if replayed.verdict.outcome.as_str() != entry.verdict && !is_denied_revert {
             self.add_changes(entry, replayed);
         }
+    }
+
+    fn day(&mut self, time: Timestamp) -> &mut Day {
+        let date = time.to_zoned(TimeZone::UTC).date();
+        self.days.entry(date).or_insert(Day { date, edits: 0, refused: 0, permitted: 0 })
     }
 
     fn add_changes(&mut self, entry: &Entry, replayed: &Replayed) {
@@ -208,6 +255,15 @@ impl Tally {
             let (edits, first, _) = self.changes.entry(key).or_insert((0, entry.time, entry.time));
             (*edits, *first) = (*edits + 1, entry.time);
         }
+    }
+}
+
+impl Report {
+    /// How many changes could not be judged, and why, in words.
+    pub(crate) fn unjudged(&self) -> impl Iterator<Item = (u64, &'static str)> {
+        self.not_replayable.iter().map(|(why, count)| {
+            (*count, WHY.iter().find(|(name, _)| name == why).map_or(*why, |(_, words)| *words))
+        })
     }
 }
 

@@ -1,0 +1,98 @@
+//! Several clusters at once, by the contexts of a kubeconfig.
+//!
+//! Entry points: [`ContextsArgs`] to flatten into the flags of a command that has kubectl's, [`each`] to ask all of them
+//! at once. Invariant: a cluster that fails takes none of the others along, and is said.
+
+use std::time::Duration;
+
+use clap_complete::ArgValueCandidates;
+use futures::StreamExt;
+
+use super::connect::ClusterArgs;
+use super::{candidates, warn};
+use crate::client::connection::Access;
+
+/// Clusters that are asked at once.
+const AT_ONCE: usize = 16;
+
+/// How long one of several clusters may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The flag for several contexts.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct ContextsArgs {
+    /// Contexts of the kubeconfig whose clusters are asked all at once, such as prod-eu,prod-us
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["context", "cluster", "account", "token"], add = ArgValueCandidates::new(candidates::contexts))]
+    contexts: Vec<String>,
+}
+
+/// What came of asking each cluster.
+pub(super) struct Answers<T> {
+    pub(super) found: Vec<(String, T)>,
+    /// Those that failed, and why.
+    pub(super) errors: Vec<(String, String)>,
+}
+
+impl ContextsArgs {
+    /// Whether one cluster is asked, as without the flag.
+    pub(super) fn is_empty(&self) -> bool {
+        self.contexts.is_empty()
+    }
+
+    /// The clusters by the names of their contexts, each once.
+    pub(super) fn clusters(&self, cluster: &ClusterArgs) -> Vec<(String, Access)> {
+        of(&self.contexts, &cluster.access())
+    }
+}
+
+/// The clusters of some contexts, each once, with the credentials of `access`.
+pub(super) fn of(contexts: &[String], access: &Access) -> Vec<(String, Access)> {
+    let mut clusters: Vec<(String, Access)> = Vec::new();
+    for context in contexts {
+        if clusters.iter().all(|(known, _)| known != context) {
+            clusters.push((context.clone(), Access { context: Some(context.clone()), ..access.clone() }));
+        }
+    }
+    clusters
+}
+
+/// Asks each cluster; says on standard error which ones failed, and why. The answers are in the order of the clusters.
+pub(super) async fn each<T>(
+    clusters: Vec<(String, Access)>,
+    ask: impl AsyncFn(&str, Access) -> anyhow::Result<T>,
+) -> Answers<T> {
+    let ask = &ask;
+    let asked = clusters.into_iter().map(|(name, access)| async move {
+        let answer = match tokio::time::timeout(PATIENCE, ask(&name, access)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(anyhow::anyhow!("it did not answer within {} s: try again", PATIENCE.as_secs())),
+        };
+        (name, answer)
+    });
+    let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).collect().await;
+    let mut all = Answers { found: Vec::new(), errors: Vec::new() };
+    for (name, answer) in answers {
+        match answer {
+            Ok(answer) => all.found.push((name, answer)),
+            Err(error) => {
+                let error = format!("{error:#}");
+                warn(&format!("{name}: {error}"));
+                all.errors.push((name, error));
+            }
+        }
+    }
+    all
+}
+
+impl<T> Answers<T> {
+    /// The failure of a command whose answer lacks clusters; none if it lacks none.
+    pub(super) fn incomplete(&self) -> Option<anyhow::Error> {
+        let (failed, clusters) = (self.errors.len(), self.found.len() + self.errors.len());
+        (failed > 0).then(|| {
+            anyhow::anyhow!(
+                "the answer is incomplete: {failed} of {clusters} clusters could not be read, see above"
+            )
+        })
+    }
+}

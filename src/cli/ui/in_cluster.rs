@@ -1,0 +1,208 @@
+//! `kubemoor ui --in-cluster`: the page for many visitors, each with their own token.
+//!
+//! Entry point: [`serve`]. Invariant: nothing is read with the pod's own account; the port is served over TLS alone.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+use tracing::info;
+
+use crate::callers;
+use crate::cli::Outcome;
+use crate::client::connection::{Access, ApiServer};
+use crate::config::{LogFilter, RecordDriver};
+use crate::metrics::{self, ConnectionMetrics};
+use crate::policy::resolver::Labels;
+use crate::policy::signing::SigningKey;
+use crate::server::{Ending, TlsPort, descriptors};
+use crate::telemetry;
+use crate::tls::{Certificates, Source};
+use crate::web::in_cluster::{self, Settings};
+use crate::web::{ClusterSettings, GuardAddress};
+
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
+
+/// Where a pod has the CA of the API server.
+const API_SERVER_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
+/// The fewest bytes of a key that nobody guesses.
+const KEY: usize = 32;
+
+/// How long the page goes on once it is told to stop: its Service learns only after a moment that it ends.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// Flags of the page in a cluster.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "In a cluster")]
+pub(super) struct InClusterArgs {
+    /// Serve the page in a cluster: each visitor brings a bearer token, and sees and does what it may
+    #[arg(long, requires = "host", conflicts_with_all = ["port", "no_browser", "kubeconfig", "context", "user", "groups"])]
+    pub(super) in_cluster: bool,
+
+    /// A name by which browsers call the page; may be repeated
+    #[arg(long, value_name = "NAME", requires = "in_cluster")]
+    host: Vec<String>,
+
+    /// Where the page listens (TLS)
+    #[arg(long, env = "KUBEMOOR_UI_LISTEN", value_name = "ADDRESS:PORT", default_value_t = LISTEN)]
+    listen: SocketAddr,
+
+    /// Where the page's CA and certificate are, or are made [default: certs]
+    #[arg(long, value_name = "DIR", requires = "in_cluster", conflicts_with = "tls_cert")]
+    tls_dir: Option<PathBuf>,
+
+    /// A certificate chain made elsewhere (PEM); needs --tls-key
+    #[arg(long, value_name = "FILE", requires_all = ["in_cluster", "tls_key"])]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// A file of at least 32 random bytes, by which replicas know each other's sessions [default: made at start]
+    #[arg(long, value_name = "FILE", requires = "in_cluster")]
+    session_key: Option<PathBuf>,
+
+    /// The API server [default: the cluster's own, by KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT]
+    #[arg(long, value_name = "URL", requires = "in_cluster", value_parser = crate::cli::audit::parse_server)]
+    api_server: Option<http::Uri>,
+
+    /// The CA of the API server's certificate (PEM)
+    #[arg(long, value_name = "FILE", default_value = API_SERVER_CA)]
+    api_server_ca: PathBuf,
+
+    /// How the page calls the cluster
+    #[arg(long, value_name = "NAME", default_value = "cluster")]
+    cluster_name: String,
+
+    /// What is logged
+    #[arg(long, env = "KUBEMOOR_UI_LOG", value_name = "FILTER", default_value = "info")]
+    log: LogFilter,
+}
+
+/// What the other flags say of the cluster.
+pub(super) struct Shared {
+    pub(super) driver: RecordDriver,
+    pub(super) labels: Labels,
+    pub(super) guard: Option<GuardAddress>,
+}
+
+pub(super) async fn serve(args: InClusterArgs, shared: Shared) -> anyhow::Result<Outcome> {
+    telemetry::init(args.log.as_str())?;
+    descriptors::raise_limit();
+    let server = ApiServer { url: args.api_server()?, authority: args.api_server_ca.clone() };
+    let key = args.key()?;
+    let certificates = Certificates::load(args.certificate(), Timestamp::now())?;
+    let InClusterArgs { host: hosts, listen, cluster_name: name, .. } = args;
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {listen}: choose another --listen"))?;
+    let Shared { driver, labels, guard } = shared;
+    let access = Access { server: Some(server), ..Access::default() };
+    let cluster = ClusterSettings { name, access, driver, labels, guard };
+    let connections = ConnectionMetrics::register(&mut metrics::registry());
+    let port = TlsPort { listener, tls: certificates.server_config()?, metrics: connections };
+    let ending = Ending::default();
+    let (kept, stop) = (certificates.clone(), ending.stop.clone());
+    tokio::spawn(async move { kept.keep(stop).await });
+    tokio::spawn(end(ending.clone())?);
+    info!(address = %listen, "the page is served");
+    in_cluster::serve(Settings { cluster, hosts, key }, port, ending).await?;
+    Ok(Outcome::Clean)
+}
+
+impl InClusterArgs {
+    fn api_server(&self) -> anyhow::Result<http::Uri> {
+        if let Some(server) = &self.api_server {
+            return Ok(server.clone());
+        }
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (Some(host), Some(port)) =
+            (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
+        else {
+            bail!(
+                "--in-cluster runs in a pod: there is no KUBERNETES_SERVICE_HOST; elsewhere name an --api-server"
+            );
+        };
+        let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
+        let url = format!("https://{host}:{port}");
+        url.parse().with_context(|| format!("{url} is no address of an API server"))
+    }
+
+    fn certificate(&self) -> Source {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => {
+                Source::Given { certificate: certificate.clone(), key: key.clone() }
+            }
+            _ => {
+                let directory = self.tls_dir.clone().unwrap_or_else(|| PathBuf::from("certs"));
+                let names = self.host.iter().map(String::as_str).chain(["localhost", "127.0.0.1"]);
+                let mut names: Vec<_> = names.map(str::to_owned).collect();
+                names.dedup();
+                Source::SelfMade { directory, names }
+            }
+        }
+    }
+
+    fn key(&self) -> anyhow::Result<SigningKey> {
+        match &self.session_key {
+            Some(path) => read_key(path),
+            None => Ok(callers::random_key()?),
+        }
+    }
+}
+
+fn read_key(path: &Path) -> anyhow::Result<SigningKey> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read the session key {}", path.display()))?;
+    if bytes.trim_ascii().len() < KEY {
+        bail!(
+            "the session key {} has fewer than {KEY} bytes: `openssl rand -base64 48` makes one",
+            path.display()
+        );
+    }
+    Ok(SigningKey::new(Sha256::digest(bytes.trim_ascii()).into()))
+}
+
+/// Ends the page at SIGTERM or SIGINT.
+fn end(ending: Ending) -> anyhow::Result<impl Future<Output = ()>> {
+    let listen = |kind| signal(kind).context("cannot listen for signals");
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {
+                ending.leaving.cancel();
+                sleep(LINGER).await;
+            }
+            _ = interrupt.recv() => {}
+        }
+        ending.stop.cancel();
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_key_is_read_whole_and_long_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = |text: &str| {
+            let path = folder.path().join("key");
+            fs::write(&path, text).unwrap();
+            read_key(&path).map(|key| key.as_bytes().to_vec()).map_err(|error| error.to_string())
+        };
+        let text = "0123456789abcdef0123456789abcdef";
+        assert_eq!(key(text), key(&format!("{text}\n")), "an editor's last line is no part of it");
+        assert_ne!(key(text), key(&format!("{text}0")));
+        let error = key("short").unwrap_err();
+        assert!(error.contains("fewer than 32 bytes") && !error.contains("short"), "{error}");
+        assert!(read_key(&folder.path().join("none")).is_err());
+    }
+}

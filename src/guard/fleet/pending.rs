@@ -1,0 +1,157 @@
+//! What of this cluster's releases is to be written, and when.
+//!
+//! Entry points: [`Pending::take`] for what is due, [`Pending::written`] or [`Pending::fail`] for what came of it.
+//! Invariant: nothing is due while another replica leads; what was written is due again only once it says something
+//! else; what failed is never forgotten. Pure.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ledger::fleet::ReleaseState;
+use crate::model::ReleaseId;
+
+/// How often the guard says that it is there: several times before it counts as silent.
+pub(super) const BEAT: Duration = Duration::from_secs(30);
+
+/// The shortest time between two writes: what changes meanwhile goes together.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+/// Releases of one write.
+pub(super) const MOST: usize = 500;
+
+/// The pauses between attempts at a database that fails.
+pub(super) const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// What is not written yet.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// Set while this replica leads.
+    lead: Option<Lead>,
+}
+
+/// The same while this replica leads.
+#[derive(Debug)]
+struct Lead {
+    /// The releases that may stand otherwise than their rows say.
+    marked: BTreeSet<ReleaseId>,
+    /// What their rows say, as a hash, as far as this guard has written them.
+    rows: HashMap<ReleaseId, u64>,
+    /// Whether the rows of guards before have been looked through.
+    has_reread: bool,
+    beat_at: Instant,
+    write_at: Instant,
+    /// Set while the database fails: when it is tried again, and the pause then.
+    failing: Option<(Instant, Duration)>,
+}
+
+/// What is due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    /// To say that the guard is there.
+    pub(super) beats: bool,
+    /// To look through the rows of guards before.
+    pub(super) rereads: bool,
+    /// To look at these.
+    pub(super) releases: Vec<ReleaseId>,
+}
+
+impl Pending {
+    /// This replica leads from now on: everything that is `known` is to be looked at.
+    pub(super) fn lead(&mut self, known: Vec<ReleaseId>, now: Instant) {
+        self.lead = Some(Lead {
+            marked: known.into_iter().collect(),
+            rows: HashMap::new(),
+            has_reread: false,
+            beat_at: now,
+            write_at: now,
+            failing: None,
+        });
+    }
+
+    /// Another replica leads.
+    pub(super) fn follow(&mut self) {
+        self.lead = None;
+    }
+
+    /// These may stand otherwise now.
+    pub(super) fn note(&mut self, releases: impl IntoIterator<Item = ReleaseId>, now: Instant) {
+        let Some(lead) = &mut self.lead else { return };
+        if lead.marked.is_empty() {
+            lead.write_at = lead.write_at.max(now);
+        }
+        lead.marked.extend(releases);
+    }
+
+    /// When something is due; none if nothing will be by itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let lead = self.lead.as_ref()?;
+        let has_work = !lead.marked.is_empty() || !lead.has_reread;
+        let next = if has_work { lead.beat_at.min(lead.write_at) } else { lead.beat_at };
+        Some(lead.failing.map_or(next, |(at, _)| at))
+    }
+
+    /// What is due now.
+    pub(super) fn take(&mut self, now: Instant) -> Work {
+        let Some(lead) = &mut self.lead else { return Work::default() };
+        if lead.failing.is_some_and(|(at, _)| at > now) {
+            return Work::default();
+        }
+        let mut work = Work { beats: lead.beat_at <= now, ..Work::default() };
+        if lead.write_at <= now {
+            work.rereads = !lead.has_reread;
+            while work.releases.len() < MOST
+                && let Some(release) = lead.marked.pop_first()
+            {
+                work.releases.push(release);
+            }
+        }
+        // Until it is known what comes of it.
+        lead.beat_at = if work.beats { now + BEAT } else { lead.beat_at };
+        lead.has_reread |= work.rereads;
+        lead.write_at = if work.rereads || !work.releases.is_empty() { now + PAUSE } else { lead.write_at };
+        work
+    }
+
+    /// Whether the row of a release says something else.
+    pub(super) fn is_news(&self, state: &ReleaseState) -> bool {
+        self.lead.as_ref().is_some_and(|lead| lead.rows.get(&state.release) != Some(&hash(state)))
+    }
+
+    /// The database has taken that.
+    pub(super) fn written(&mut self, states: &[ReleaseState], gone: &[ReleaseId]) {
+        let Some(lead) = &mut self.lead else { return };
+        lead.failing = None;
+        for state in states {
+            lead.rows.insert(state.release.clone(), hash(state));
+        }
+        for release in gone {
+            lead.rows.remove(release);
+        }
+    }
+
+    /// The database has not taken what was due.
+    pub(super) fn fail(&mut self, work: Work, now: Instant) {
+        let Some(lead) = &mut self.lead else { return };
+        let (shortest, longest) = RETRY;
+        let pause = lead.failing.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
+        lead.failing = Some((now + pause, pause));
+        lead.marked.extend(work.releases);
+        lead.has_reread &= !work.rereads;
+        if work.beats {
+            lead.beat_at = now;
+        }
+        lead.write_at = lead.write_at.min(now);
+    }
+}
+
+fn hash(state: &ReleaseState) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests;

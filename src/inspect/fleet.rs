@@ -1,0 +1,317 @@
+//! How the releases of many clusters stand: from the ledger that their guards share, or asked of each cluster.
+//!
+//! Entry points: [`kept`] reads the ledger, [`live`] asks one cluster; [`compare`] says in what one release differs
+//! across clusters. Invariant: reads only; a cluster that fails takes none of the others along; digests of values are
+//! keyed, so that nobody can try guesses against them.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::reading::Reader;
+use super::releases::{self, Listing, NOT_GUARDED, Row, State, UNKNOWN};
+use crate::client::connection::{self, Access};
+use crate::client::guarded;
+use crate::client::lease::Place;
+use crate::client::lease::leader_info::{self, LeaderInfo};
+use crate::config::RecordDriver;
+use crate::helm::record::ChartVersion;
+use crate::ledger::fleet::{ClusterView, FleetFilter, ReleaseView, StateCount};
+use crate::ledger::store::Store;
+use crate::policy::guarded::LeaseReference;
+use crate::policy::resolver::Labels;
+use crate::verdict::health::told::STALE_AFTER;
+use crate::verdict::shown::SealingKey;
+
+/// Releases of one cluster whose records are read at once.
+const AT_ONCE: usize = 8;
+
+/// What one cluster has to say.
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClusterRow {
+    pub(crate) cluster: String,
+    /// How many releases it has.
+    pub(crate) releases: u64,
+    /// How many of them have objects that drifted.
+    pub(crate) drifted: u64,
+    /// How many of them are in each state.
+    pub(crate) states: BTreeMap<String, u64>,
+    pub(crate) oldest_drift: Option<Timestamp>,
+    /// The version of the guard.
+    pub(crate) version: Option<String>,
+    /// When the guard's certificate ends; only a ledger knows.
+    pub(crate) certificate_until: Option<Timestamp>,
+    pub(crate) last_heard: Option<Timestamp>,
+    /// Since when the guard is silent, where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stale_since: Option<Timestamp>,
+    /// Why the cluster could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+/// One release of one cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReleaseRow {
+    pub(crate) cluster: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) ready: Option<String>,
+    pub(crate) reason: String,
+    pub(crate) revision: Option<u64>,
+    pub(crate) chart: Option<String>,
+    /// Tells the values that the user gave from those of other clusters in the same answer.
+    pub(crate) values: Option<String>,
+    pub(crate) drifted: u64,
+    pub(crate) oldest_drift: Option<Timestamp>,
+    pub(crate) edits: Option<String>,
+    pub(crate) drift: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stale_since: Option<Timestamp>,
+    pub(crate) message: String,
+    /// In what the release is not the same in all clusters of the answer that have it.
+    pub(crate) differs: Vec<&'static str>,
+}
+
+/// Which releases are wanted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) clusters: Vec<String>,
+    pub(crate) namespace: Option<String>,
+    /// The release's name.
+    pub(crate) release: Option<String>,
+    pub(crate) states: Vec<State>,
+}
+
+/// One cluster that is asked.
+pub(crate) struct Asked {
+    pub(crate) name: String,
+    pub(crate) access: Access,
+    pub(crate) driver: RecordDriver,
+}
+
+/// The clusters in the ledger.
+pub(crate) async fn clusters(store: &Store, wanted: &Wanted) -> Result<Vec<ClusterRow>, Failure> {
+    let views = store.fleet(&wanted.filter()).await?;
+    Ok(views.into_iter().filter_map(|view| ClusterRow::kept(view, wanted)).collect())
+}
+
+/// The releases in the ledger, by namespace, name and cluster.
+pub(crate) async fn kept(store: &Store, wanted: &Wanted) -> Result<Vec<ReleaseRow>, Failure> {
+    let mut rows: Vec<_> =
+        store.fleet_releases(&wanted.filter()).await?.into_iter().map(ReleaseRow::from).collect();
+    compare(&mut rows);
+    rows.retain(|row| wanted.is_met(row));
+    Ok(rows)
+}
+
+/// What one cluster says of itself and its releases. Charts and values are read from the records, and only where one
+/// release is wanted; `key` makes the values of one answer comparable.
+pub(crate) async fn live(
+    asked: &Asked,
+    wanted: &Wanted,
+    key: &SealingKey,
+) -> Result<(ClusterRow, Vec<ReleaseRow>), Failure> {
+    let connection = connection::connect_by(&asked.access).await?;
+    let reader = Reader::new(connection, asked.driver, &Labels::new()).await?;
+    let namespace = wanted.namespace.as_deref();
+    let Listing { rows, notes: _ } = releases::read(&reader, namespace, None).await?;
+    let guard = guard(&reader, namespace).await;
+    let mut rows: Vec<_> = rows.into_iter().map(|row| ReleaseRow::live(&asked.name, row)).collect();
+    rows.retain(|row| wanted.release.as_ref().is_none_or(|name| *name == row.name));
+    if wanted.release.is_some() {
+        let reader = &reader;
+        let read = rows.into_iter().map(|row| row.with_record(reader, key));
+        rows = futures::stream::iter(read).buffered(AT_ONCE).collect().await;
+    }
+    let mut counted: Vec<&ReleaseRow> = rows.iter().collect();
+    if !wanted.states.is_empty() {
+        counted.retain(|row| wanted.is_met(row));
+    }
+    Ok((ClusterRow::live(&asked.name, &counted, guard), rows))
+}
+
+/// Marks in what each release is not the same in all clusters that have it, and sorts by namespace, name and cluster.
+pub(crate) fn compare(rows: &mut [ReleaseRow]) {
+    rows.sort_by(|a, b| (&a.namespace, &a.name, &a.cluster).cmp(&(&b.namespace, &b.name, &b.cluster)));
+    for group in rows.chunk_by_mut(|a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name)) {
+        // What is not known of one is not held against another.
+        let mut differs = Vec::new();
+        let facts: [(&'static str, fn(&ReleaseRow) -> Option<String>); 4] = [
+            ("revision", |row| row.revision.map(|revision| revision.to_string())),
+            ("chart", |row| row.chart.clone()),
+            ("values", |row| row.values.clone()),
+            ("drift", |row| row.revision.map(|_| (row.drifted > 0).to_string())),
+        ];
+        for (name, fact) in facts {
+            let mut known = group.iter().filter_map(fact);
+            if let Some(first) = known.next()
+                && known.any(|other| other != first)
+            {
+                differs.push(name);
+            }
+        }
+        group.iter_mut().for_each(|row| row.differs.clone_from(&differs));
+    }
+}
+
+/// What the leader of the guard tells, as far as anybody may read it.
+async fn guard(reader: &Reader, namespace: Option<&str>) -> Option<LeaderInfo> {
+    let client = &reader.connection.client;
+    let LeaseReference { namespace, name } = guarded::lease(client, namespace).await.ok()??;
+    leader_info::read(client, &Place { namespace, name }).await.ok()?
+}
+
+impl Wanted {
+    /// Whether a row is in one of the states that are asked for, and of one of the clusters.
+    pub(crate) fn is_met(&self, row: &ReleaseRow) -> bool {
+        let is_stale = row.stale_since.is_some();
+        let is_in = |state: &State| state.is_of_reason(&row.reason, row.drifted, is_stale);
+        self.states.is_empty() || self.states.iter().any(is_in)
+    }
+
+    fn filter(&self) -> FleetFilter {
+        let Self { clusters, namespace, release, states: _ } = self.clone();
+        FleetFilter { clusters, namespace, release }
+    }
+}
+
+impl ClusterRow {
+    /// A cluster that could not be read.
+    pub(crate) fn failed(cluster: &str, error: String) -> Self {
+        Self { cluster: cluster.to_owned(), error: Some(error), ..Self::default() }
+    }
+
+    /// A cluster of the ledger; none where it has no release in a state that is asked for.
+    fn kept(view: ClusterView, wanted: &Wanted) -> Option<Self> {
+        let ClusterView { cluster, states, oldest_drift, .. } = view;
+        let asked = |reason: &str, it: &StateCount| {
+            let is_in = |drifted| {
+                let mut states = wanted.states.iter();
+                states.any(|state| state.is_of_reason(reason, drifted, view.is_stale))
+            };
+            match () {
+                () if wanted.states.is_empty() || is_in(0) => it.clone(),
+                // Of those in another state the ones that drifted.
+                () if is_in(1) => StateCount { releases: it.drifted, drifted: it.drifted },
+                () => StateCount::default(),
+            }
+        };
+        let asked: BTreeMap<_, _> = states
+            .iter()
+            .map(|(reason, count)| (reason.clone(), asked(reason, count)))
+            .filter(|(_, count)| count.releases > 0)
+            .collect();
+        if asked.is_empty() && !wanted.states.is_empty() {
+            return None;
+        }
+        Some(Self {
+            cluster,
+            releases: asked.values().map(|count| count.releases).sum(),
+            drifted: asked.values().map(|count| count.drifted).sum(),
+            states: asked.into_iter().map(|(reason, count)| (reason, count.releases)).collect(),
+            oldest_drift,
+            version: Some(view.version),
+            certificate_until: view.certificate_until,
+            last_heard: Some(view.heard),
+            stale_since: Some(view.heard).filter(|_| view.is_stale),
+            error: None,
+        })
+    }
+
+    fn live(cluster: &str, rows: &[&ReleaseRow], guard: Option<LeaderInfo>) -> Self {
+        let mut states = BTreeMap::new();
+        for row in rows {
+            *states.entry(row.reason.clone()).or_default() += 1;
+        }
+        let (version, last_heard) = guard.map_or((None, None), |guard| (guard.version, guard.renewed));
+        let is_stale = |heard: &Timestamp| Timestamp::now().duration_since(*heard) > STALE_AFTER;
+        Self {
+            cluster: cluster.to_owned(),
+            releases: count(rows.len()),
+            drifted: count(rows.iter().filter(|row| row.drifted > 0).count()),
+            states,
+            oldest_drift: rows.iter().filter_map(|row| row.oldest_drift).min(),
+            version,
+            certificate_until: None,
+            last_heard,
+            stale_since: last_heard.filter(is_stale),
+            error: None,
+        }
+    }
+}
+
+impl ReleaseRow {
+    fn live(cluster: &str, row: Row) -> Self {
+        let reason = match row.guarded {
+            true => row.reason.unwrap_or_else(|| UNKNOWN.to_owned()),
+            false => NOT_GUARDED.to_owned(),
+        };
+        Self {
+            cluster: cluster.to_owned(),
+            namespace: row.namespace,
+            name: row.name,
+            ready: row.ready,
+            reason,
+            revision: row.revision,
+            chart: None,
+            values: None,
+            drifted: row.drifted.unwrap_or_default(),
+            oldest_drift: row.oldest_drift,
+            edits: row.edits,
+            drift: row.drift,
+            stale_since: row.stale_since,
+            message: row.message,
+            differs: Vec::new(),
+        }
+    }
+
+    /// The same with what the records say.
+    async fn with_record(self, reader: &Reader, key: &SealingKey) -> Self {
+        let id = crate::model::ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() };
+        // A record that cannot be read is told of by the row's message.
+        let Ok(release) = reader.release(&id).await else { return self };
+        let state = &release.state;
+        let values = Some(state.values).filter(|digest| *digest != [0; 32]);
+        Self {
+            revision: self.revision.or(Some(state.revision)),
+            chart: state.chart.as_ref().map(ChartVersion::label),
+            values: values.and_then(|digest| key.seal(&digest)),
+            ..self
+        }
+    }
+}
+
+impl From<ReleaseView> for ReleaseRow {
+    fn from(view: ReleaseView) -> Self {
+        Self {
+            cluster: view.cluster,
+            namespace: view.release.namespace,
+            name: view.release.name,
+            ready: Some(view.ready),
+            reason: view.reason,
+            revision: Some(view.revision),
+            chart: view.chart,
+            values: view.values,
+            drifted: view.drifted,
+            oldest_drift: view.oldest_drift,
+            edits: Some(view.edits),
+            drift: Some(view.drift),
+            stale_since: view.stale_since,
+            message: view.message,
+            differs: Vec::new(),
+        }
+    }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! How the releases of many clusters stand, as guards with one PostgreSQL keep it there.
+//!
+//! Entry points: [`ReleaseState`] for who writes, [`FleetFilter`] for who reads. Invariant: one row per cluster and
+//! release; times are the database's own, so that clocks of clusters need not agree; of the values that users gave
+//! only a keyed hash is kept. Plain values.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::ReleaseId;
+
+/// A cluster whose guard was not heard of for that long is shown as stale. The view `fleet` knows it as well.
+pub const STALE_AFTER: Duration = Duration::from_secs(120);
+
+/// How one release stands, as its guard says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReleaseState {
+    /// The release.
+    pub release: ReleaseId,
+    /// Its revision.
+    pub revision: u64,
+    /// How many objects it declares.
+    pub declared: u64,
+    /// How many of them drifted.
+    pub drifted: u64,
+    /// Since when the oldest drift lasts.
+    pub oldest_drift: Option<Timestamp>,
+    /// `True`, `False` or `Unknown`.
+    pub ready: &'static str,
+    /// The state in one word.
+    pub reason: &'static str,
+    /// What Helm says of it.
+    pub status: &'static str,
+    /// Its chart, with the version.
+    pub chart: Option<String>,
+    /// SHA-256 of the values that the user gave; it is kept under the ledger's key alone.
+    pub values: Option<[u8; 32]>,
+    /// What becomes of edits that drift.
+    pub edits: String,
+    /// What becomes of drift.
+    pub drift: String,
+    /// The state in a sentence.
+    pub message: String,
+}
+
+/// What a guard says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardState {
+    /// Its version.
+    pub version: &'static str,
+    /// When its certificate ends.
+    pub certificate_until: Option<Timestamp>,
+}
+
+/// Which rows are wanted. What is empty does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetFilter {
+    /// The clusters: one of them.
+    pub clusters: Vec<String>,
+    /// The namespace.
+    pub namespace: Option<String>,
+    /// The release's name.
+    pub release: Option<String>,
+}
+
+/// One cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterView {
+    /// Its name.
+    pub cluster: String,
+    /// The releases in each state, by its word.
+    pub states: BTreeMap<String, StateCount>,
+    /// Since when the oldest drift lasts.
+    pub oldest_drift: Option<Timestamp>,
+    /// The version of its guard.
+    pub version: String,
+    /// When the certificate of its guard ends.
+    pub certificate_until: Option<Timestamp>,
+    /// When its guard was heard of last.
+    pub heard: Timestamp,
+    /// Whether that is too long ago.
+    pub is_stale: bool,
+}
+
+/// The releases of one cluster in one state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateCount {
+    /// How many there are.
+    pub releases: u64,
+    /// How many of them have objects that drifted.
+    pub drifted: u64,
+}
+
+/// One release of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseView {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The release.
+    pub release: ReleaseId,
+    /// Its revision.
+    pub revision: u64,
+    /// How many objects it declares.
+    pub declared: u64,
+    /// How many of them drifted.
+    pub drifted: u64,
+    /// Since when the oldest drift lasts.
+    pub oldest_drift: Option<Timestamp>,
+    /// Since when it is in this state.
+    pub since: Timestamp,
+    /// `True`, `False` or `Unknown`.
+    pub ready: String,
+    /// The state in one word.
+    pub reason: String,
+    /// What Helm says of it.
+    pub status: String,
+    /// Its chart, with the version.
+    pub chart: Option<String>,
+    /// What tells its values from others in this ledger.
+    pub values: Option<String>,
+    /// What becomes of edits that drift.
+    pub edits: String,
+    /// What becomes of drift.
+    pub drift: String,
+    /// The state in a sentence.
+    pub message: String,
+    /// Since when its guard is silent, where it is.
+    pub stale_since: Option<Timestamp>,
+}

@@ -1,0 +1,33 @@
+//! What is said of a release while not all of it has been looked at.
+
+use super::*;
+
+#[test]
+fn release_is_not_in_sync_before_what_changed_was_looked_at() {
+    for value in [None, Some("x")] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        assert_eq!(scene.report.take().map(|report| report.health().reason), Some(Reason::InSync));
+        scene.change(value);
+        // Something else makes the guard say how the release stands.
+        let (id, ruled) = (scene.release.id.clone(), scene.ruled());
+        scene.tell(Event::Release(id, ruled));
+        assert_ne!(scene.reason(), Some(Reason::InSync), "{value:?}");
+        scene.work();
+        assert_eq!(scene.reason(), Some(Reason::InSync), "{value:?}");
+    }
+}
+
+#[test]
+fn release_is_not_in_sync_by_an_answer_older_than_what_the_watch_told() {
+    for value in [None, Some("x")] {
+        let mut scene = Scene::new(DriftMode::Report, settings());
+        scene.outdated = Some(("v", 1));
+        scene.report = None;
+        scene.change(value);
+        for _ in 0..5 {
+            scene.work();
+            assert_ne!(scene.reason(), Some(Reason::InSync), "{value:?}");
+            scene.wait();
+        }
+    }
+}

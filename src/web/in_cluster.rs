@@ -1,0 +1,73 @@
+//! The page as it runs in a cluster: for many visitors, each with their own token.
+//!
+//! Entry point: [`serve`]. Invariant: nothing is read or done with another token than the one that a request carries;
+//! the pod's own account is never used.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{get, post};
+use hyper::body::Incoming;
+use tokio::time::interval;
+use tower::Service as _;
+
+use super::cluster::Settings as ClusterSettings;
+use super::door::Door;
+use super::login;
+use super::routes::router;
+use super::session::SealError;
+use super::visitors::Visitors;
+use crate::policy::signing::SigningKey;
+use crate::server::{self, Ending, Limits, Peer, TlsPort};
+
+/// How often it is looked who has not come for long.
+const TIDYING: Duration = Duration::from_secs(60);
+
+/// What answers in flight get once the server is told to stop. An open page's stream never ends by itself.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// What is served.
+pub(crate) struct Settings {
+    /// The cluster; its token is each visitor's own.
+    pub(crate) cluster: ClusterSettings,
+    /// The names by which browsers call this server.
+    pub(crate) hosts: Vec<String>,
+    /// What sessions are sealed by; replicas share it.
+    pub(crate) key: SigningKey,
+}
+
+/// Serves the page on `port` until `ending` tells it to stop.
+///
+/// # Errors
+/// The key cannot seal sessions.
+pub(crate) async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> Result<(), SealError> {
+    let Settings { cluster, hosts, key } = settings;
+    let visitors = Arc::new(Visitors::new(cluster, key)?);
+    let own = Router::new().route("/logout", post(login::leave)).with_state(Arc::clone(&visitors));
+    let open = Router::new().route("/login", get(login::page).post(login::enter));
+    let open = open.with_state(Arc::clone(&visitors));
+    let door = Arc::new(Door::in_cluster(hosts, Arc::clone(&visitors)));
+    // Probes call the pod by its address.
+    let router = router(door, "", own, open).route("/livez", get(async || "ok"));
+    let answer = move |_: Peer, request: http::Request<Incoming>| {
+        let mut router = router.clone();
+        let answered = router.call(request);
+        async move {
+            let Ok(response) = answered.await;
+            response
+        }
+    };
+    let limits = Limits { drain: DRAIN, ..Limits::default() };
+    let tidying = async {
+        let mut ticks = interval(TIDYING);
+        loop {
+            ticks.tick().await;
+            visitors.tidy();
+        }
+    };
+    tokio::select! {
+        () = server::serve(port, answer, limits, ending) => Ok(()),
+        () = tidying => Ok(()),
+    }
+}

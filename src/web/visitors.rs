@@ -1,0 +1,197 @@
+//! The visitors of a page that runs in a cluster.
+//!
+//! Entry point: [`Visitors::of`]. Invariant: nobody is let in whom the API server has not named of late;
+//! what was read for one token is shown to no other; so many visitors are remembered, and only those who were
+//! named; a session that was ended stays so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::{self, HeaderValue};
+use jiff::Timestamp;
+use moka::sync::Cache;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::Semaphore;
+
+use super::cluster::{Cluster, Settings};
+use super::session::{LIFE, SealError, Sealer, Session, SessionId};
+use super::visitor::{Entry, Visitor};
+use crate::client::connection::Access;
+use crate::inspect::failure::Failure;
+use crate::policy::signing::SigningKey;
+
+/// The cookie of a session. By its prefix a browser takes it from this host alone, encrypted, for all paths: no other
+/// host of the domain can plant one.
+pub(super) const COOKIE: &str = "__Host-kubemoor";
+
+/// The most visitors whose clusters are followed, and for how long after they have looked last, and at all.
+const MOST: u64 = 64;
+const IDLE: Duration = Duration::from_secs(10 * 60);
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+/// For how long it is believed who a visitor is.
+const CONFIRMED: Duration = Duration::from_secs(15);
+
+/// How many tokens the API server is asked about at one time.
+const ASKING: usize = 16;
+
+/// The most ended sessions that are remembered.
+const ENDED: u64 = 100_000;
+
+/// The longest token of a proxy.
+const TOKEN: usize = 16 << 10;
+
+/// Purposes of marks.
+const KNOWN: &str = "place of a visitor";
+const FORMS: &str = "forms of a visitor";
+
+/// Whoever may come.
+pub(super) struct Visitors {
+    settings: Settings,
+    key: SigningKey,
+    sealer: Sealer,
+    known: Cache<[u8; 32], Arc<Visitor>>,
+    ended: Cache<SessionId, ()>,
+    asking: Semaphore,
+}
+
+/// Why somebody is not let in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    /// They show nothing by which they are known, or nothing that the API server accepts.
+    #[error("The cluster does not know you, or your session has ended.")]
+    Unknown,
+    /// What they show is no bearer token.
+    #[error("The Authorization header of this request holds no bearer token.")]
+    Malformed,
+    /// It cannot be told who they are.
+    #[error("{0}")]
+    Away(Failure),
+}
+
+impl Visitors {
+    /// The visitors of a cluster; the token in `settings` is each visitor's own. Replicas with one key know each
+    /// other's sessions.
+    pub(super) fn new(settings: Settings, key: SigningKey) -> Result<Self, SealError> {
+        let sealer = Sealer::new(&key)?;
+        let known = Cache::builder().max_capacity(MOST).time_to_idle(IDLE).time_to_live(LONGEST).build();
+        let life = Duration::from_secs(LIFE.as_secs().unsigned_abs());
+        let ended = Cache::builder().max_capacity(ENDED).time_to_live(life).build();
+        Ok(Self { settings, key, sealer, known, ended, asking: Semaphore::new(ASKING) })
+    }
+
+    /// Who sends a request, and in which session.
+    pub(super) async fn of(
+        &self,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> Result<(Arc<Visitor>, Option<SessionId>), Refused> {
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        match (given.next(), given.next()) {
+            // What a proxy says counts, whatever the browser remembers.
+            (Some(one), None) => {
+                let token = bearer(one).ok_or(Refused::Malformed)?;
+                Ok((self.visitor(token, Entry::Proxy).await?, None))
+            }
+            (Some(_), Some(_)) => Err(Refused::Malformed),
+            (None, _) => {
+                let session = self.session(headers, now).ok_or(Refused::Unknown)?;
+                Ok((self.visitor(session.token, Entry::Login).await?, Some(session.id)))
+            }
+        }
+    }
+
+    /// Whose token that is, as the API server says.
+    pub(super) async fn visitor(&self, token: SecretString, entry: Entry) -> Result<Arc<Visitor>, Refused> {
+        let way = [u8::from(entry == Entry::Login)];
+        let place = self.key.mark(KNOWN, &[&way, token.expose_secret().as_bytes()]);
+        let known = self.known.get(&place);
+        if let Some(visitor) = known.as_ref().filter(|it| it.is_confirmed_within(CONFIRMED)) {
+            return Ok(Arc::clone(visitor));
+        }
+        let _turn = self.asking.acquire().await.map_err(|_| Refused::Unknown)?;
+        let cluster = Cluster::new(Settings {
+            access: Access { token: Some(token), ..self.settings.access.clone() },
+            ..self.settings.clone()
+        });
+        let user = match cluster.ask_user().await {
+            Ok(user) => user,
+            Err(error) if error.is_unauthorized() => {
+                self.known.invalidate(&place);
+                return Err(Refused::Unknown);
+            }
+            Err(error) => return Err(Refused::Away(error)),
+        };
+        let visitor = self.known.get_with(place, || {
+            // Tokens are renewed while a form is open; who sends it stays the same.
+            let whose = user.as_ref().map_or(place.as_slice(), |user| user.as_bytes());
+            let forms = SigningKey::new(self.key.mark(FORMS, &[whose]));
+            Arc::new(Visitor::new(vec![cluster], entry, user, forms))
+        });
+        visitor.confirm();
+        Ok(visitor)
+    }
+
+    /// The cookie's value for a new session.
+    pub(super) fn seal(&self, session: &Session) -> Result<String, SealError> {
+        self.sealer.seal(session)
+    }
+
+    /// Ends a session, in whichever browser its cookie is.
+    pub(super) fn end(&self, session: SessionId) {
+        self.ended.insert(session, ());
+    }
+
+    /// A mark of the page's own.
+    pub(super) fn mark(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
+        self.key.mark(purpose, parts)
+    }
+
+    /// Forgets whoever has not looked for long, and what was followed for them.
+    pub(super) fn tidy(&self) {
+        self.known.run_pending_tasks();
+        self.ended.run_pending_tasks();
+    }
+
+    fn session(&self, headers: &HeaderMap, now: Timestamp) -> Option<Session> {
+        let mut own = cookies(headers).filter(|(name, _)| *name == COOKIE);
+        let session = self.sealer.open(own.next()?.1, now)?;
+        (!self.ended.contains_key(&session.id)).then_some(session)
+    }
+}
+
+/// The cookies of a request.
+pub(super) fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let all = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='))
+}
+
+/// A token as people paste it.
+pub(super) fn token(text: &str, longest: usize) -> Option<SecretString> {
+    let is_token = |letter: u8| letter.is_ascii_graphic();
+    let text = text.trim();
+    (!text.is_empty() && text.len() <= longest && text.bytes().all(is_token)).then(|| text.to_owned().into())
+}
+
+fn bearer(header: &HeaderValue) -> Option<SecretString> {
+    let (scheme, text) = header.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("Bearer").then(|| token(text, TOKEN)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bearer_tokens_alone_are_read() {
+        let read = |text: &str| bearer(&HeaderValue::from_str(text).unwrap());
+        for text in ["Bearer a.b-c", "bearer a.b-c", "BEARER  a.b-c "] {
+            assert_eq!(read(text).unwrap().expose_secret(), "a.b-c", "{text}");
+        }
+        for text in ["", "Bearer", "Bearer ", "Basic YTpi", "a.b-c", "Bearer a b", "Bearer a\tb"] {
+            assert!(read(text).is_none(), "{text}");
+        }
+        assert!(read(&format!("Bearer {}", "a".repeat(TOKEN + 1))).is_none());
+    }
+}

@@ -1,0 +1,177 @@
+//! How the releases of many clusters stand: in the ledger that their guards share, and asked of each cluster.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    ControlPlane, Guard, Identity, Postgres, Ran, SOON, Scene, eventually, folder, moor, run,
+};
+
+const TEMPLATES: &str =
+    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: {{ .Values.mode }}}\n";
+
+/// One cluster with the release `shop`, and its guard.
+struct Member {
+    scene: Scene,
+    guard: Guard,
+}
+
+impl Member {
+    async fn start(name: &str, ledger: &str, mode: &str) -> Self {
+        let scene = Scene::own().options(json!({"values": {"mode": mode}})).install("fleet", TEMPLATES).await;
+        let (ledger, name) = (format!("--ledger={ledger}"), format!("--cluster-name={name}"));
+        let guard = scene.start_guard(&[&ledger, &name]).await;
+        Self { scene, guard }
+    }
+}
+
+/// The rows of an answer.
+fn items(ran: &Ran) -> Vec<Value> {
+    assert_eq!(ran.code, 0, "{ran:?}");
+    ran.json()["items"].as_array().unwrap().clone()
+}
+
+fn fleet(arguments: &[&str]) -> Vec<Value> {
+    items(&run(&[&["fleet"], arguments, &["-o", "json"]].concat(), ""))
+}
+
+/// The row of a cluster, which says each of these things.
+async fn wait_for(ledger: &str, cluster: &str, says: &[(&str, Value)]) -> Value {
+    eventually(&format!("{cluster} says {says:?}"), SOON, || async {
+        let rows = fleet(&["releases", "shop", "--ledger", ledger, "--cluster", cluster]);
+        rows.into_iter().find(|row| says.iter().all(|(field, value)| row[*field] == *value)).ok_or("not yet")
+    })
+    .await
+}
+
+/// A kubeconfig with a context for each of these clusters.
+fn kubeconfig(clusters: &[(&str, &ControlPlane)]) -> String {
+    let mut all = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []});
+    for (name, control_plane) in clusters {
+        let text = fs::read_to_string(control_plane.kubeconfig(Identity::Admin)).unwrap();
+        let one: Value = serde_json::from_str(&text).unwrap();
+        for part in ["cluster", "user"] {
+            let parts = format!("{part}s");
+            let mut entry = one[&parts][0].clone();
+            entry["name"] = json!(name);
+            all[&parts].as_array_mut().unwrap().push(entry);
+        }
+        let context = json!({"name": name, "context": {"cluster": name, "user": name}});
+        all["contexts"].as_array_mut().unwrap().push(context);
+    }
+    let mut broken = all["clusters"][0].clone();
+    broken["name"] = json!("broken");
+    broken["cluster"]["server"] = json!("https://127.0.0.1:1");
+    all["clusters"].as_array_mut().unwrap().push(broken);
+    let context = json!({"name": "broken", "context": {"cluster": "broken", "user": clusters[0].0}});
+    all["contexts"].as_array_mut().unwrap().push(context);
+    let path = folder("kubeconfig").join("config");
+    fs::write(&path, all.to_string()).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guards_with_one_ledger_keep_how_releases_stand_and_all_contexts_say_the_same() {
+    let mut server = Postgres::start().await;
+    let ledger = server.database();
+    let database = ledger.rsplit_once('/').unwrap().1.to_owned();
+    let (mut east, west) =
+        tokio::join!(Member::start("east", &ledger, "fast"), Member::start("west", &ledger, "slow"));
+    for cluster in ["east", "west"] {
+        wait_for(&ledger, cluster, &[("reason", json!("InSync")), ("revision", json!(1))]).await;
+    }
+    let clusters = fleet(&["--ledger", &ledger]);
+    for (row, name) in clusters.iter().zip(["east", "west"]) {
+        assert_eq!((&row["cluster"], &row["states"]), (&json!(name), &json!({"InSync": 1})), "{row}");
+        assert_eq!(row["version"], json!(env!("CARGO_PKG_VERSION")), "{row}");
+        for time in ["certificateUntil", "lastHeard"] {
+            assert!(row[time].as_str().is_some_and(|time| time.starts_with("20")), "{time}: {row}");
+        }
+        assert!(row.get("staleSince").is_none(), "{row}");
+    }
+    // Values are not shown, and yet told apart.
+    let compared = fleet(&["releases", "shop", "--ledger", &ledger, "-n", &east.scene.namespace]);
+    assert_eq!(compared.len(), 2, "{compared:?}");
+    assert!(compared.iter().all(|row| row["differs"] == json!(["values"])), "{compared:?}");
+
+    // A drift that begins, and one that ends while the database is away.
+    let settings = west.scene.config_map("settings");
+    west.scene.edit(&settings, json!({"data": {"mode": "odd"}})).await;
+    let drifted = wait_for(&ledger, "west", &[("reason", json!("Drifted")), ("drifted", json!(1))]).await;
+    assert!(drifted["oldestDrift"].is_string(), "{drifted}");
+    let found = fleet(&["--ledger", &ledger, "--state", "drifted"]);
+    assert_eq!(found.iter().map(|row| &row["cluster"]).collect::<Vec<_>>(), ["west"], "{found:?}");
+    assert_contexts_say_the_same(&east, &west);
+    server.kill();
+    west.scene.edit(&settings, json!({"data": {"mode": "slow"}})).await;
+    west.guard.wait_for_log("the ledger does not take how releases stand").await;
+    server.start_again().await;
+    wait_for(&ledger, "west", &[("reason", json!("InSync")), ("drifted", json!(0))]).await;
+
+    // A release that goes has no row, and a guard that is silent is no state of now.
+    east.scene.helm.uninstall(&east.scene.namespace, "shop", json!({})).await.unwrap();
+    eventually("the row is gone", SOON, || async {
+        let rows = fleet(&["releases", "--ledger", &ledger, "--cluster", "east"]);
+        if rows.is_empty() { Ok(()) } else { Err(format!("{rows:?}")) }
+    })
+    .await;
+    assert!(east.guard.terminate().success());
+    server.psql(&database, "UPDATE guards SET heard = heard - interval '5 minutes'").unwrap();
+    let rows = fleet(&["--ledger", &ledger, "--cluster", "east"]);
+    assert!(rows[0]["staleSince"].is_string(), "{rows:?}");
+    let table = run(&["fleet", "--ledger", &ledger], "").out;
+    assert!(table.lines().any(|line| line.starts_with("east") && line.contains("stale since 20")), "{table}");
+    let sheet = run(&["fleet", "releases", "--ledger", &ledger, "-o", "csv"], "").out;
+    assert!(sheet.starts_with("\"cluster\",\"namespace\",\"name\"") && sheet.contains("\"west\""), "{sheet}");
+}
+
+/// Asked with a kubeconfig, each cluster fails alone.
+fn assert_contexts_say_the_same(east: &Member, west: &Member) {
+    let config = kubeconfig(&[("east", &east.scene.control_plane), ("west", &west.scene.control_plane)]);
+    let kubeconfig = format!("--kubeconfig={config}");
+    let rows = fleet(&[&kubeconfig, "--contexts", "east,west"]);
+    let said: Vec<_> = rows.iter().map(|row| (&row["cluster"], &row["states"], &row["drifted"])).collect();
+    let (in_sync, drifted) = (json!({"InSync": 1}), json!({"Drifted": 1}));
+    assert_eq!(said, [(&json!("east"), &in_sync, &json!(0)), (&json!("west"), &drifted, &json!(1))]);
+    let compared = fleet(&["releases", "shop", &kubeconfig, "--contexts", "east,west"]);
+    assert!(compared.iter().all(|row| row["differs"] == json!(["values", "drift"])), "{compared:?}");
+
+    // All that answer: what does not is named, and no failure.
+    let all = run(&["fleet", &kubeconfig, "-o", "json"], "");
+    assert_eq!(all.code, 0, "{all:?}");
+    assert!(all.error.contains("broken: ") && all.error.contains("cannot be reached"), "{all:?}");
+    assert!(all.json()["items"][2]["error"].as_str().unwrap().contains("127.0.0.1:1"), "{all:?}");
+    let namespace = &east.scene.namespace;
+    for (command, code) in [
+        (&["fleet"][..], 2),
+        (&["get", "releases", "-A"], 2),
+        // Drift is found all the same.
+        (&["diff", "shop", "-n", namespace], 1),
+    ] {
+        let ran = run(&[command, &[&kubeconfig, "--contexts", "broken,west,east"]].concat(), "");
+        assert_eq!(ran.code, code, "{ran:?}");
+        assert!(ran.error.contains("broken: "), "{ran:?}");
+        assert!(ran.out.contains("west") && ran.out.contains("east"), "{ran:?}");
+    }
+    let rows = items(&run(&["get", "releases", "-A", &kubeconfig, "--contexts=east,west", "-o", "json"], ""));
+    let said: Vec<_> = rows.iter().map(|row| (&row["cluster"], &row["reason"])).collect();
+    assert_eq!(said, [(&json!("east"), &json!("InSync")), (&json!("west"), &json!("Drifted"))], "{rows:?}");
+    let compared =
+        run(&["diff", "shop", "-n", namespace, &kubeconfig, "--contexts=east,west", "-o", "json"], "");
+    let compared = compared.json()["items"].clone();
+    assert_eq!((&compared[0]["cluster"], &compared[0]["drifted"]), (&json!("east"), &json!(0)), "{compared}");
+    assert_eq!((&compared[1]["cluster"], &compared[1]["drifted"]), (&json!("west"), &json!(1)), "{compared}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_without_rights_learns_nothing_of_a_cluster() {
+    let control_plane = crate::command_diff::unguarded();
+    crate::command_diff::install("fleet-rights", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+        .await;
+    for command in [&["fleet"][..], &["fleet", "releases"]] {
+        let ran = moor(control_plane, Identity::Autoscaler, command);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.error.contains("no permission") && !ran.out.contains("fleet-rights"), "{ran:?}");
+    }
+}

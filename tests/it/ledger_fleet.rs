@@ -1,0 +1,213 @@
+//! How releases stand, in a real PostgreSQL: rows that change, clusters that fall silent, tables of before.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubemoor::config::{LedgerUrl, Retention};
+use kubemoor::ledger::fleet::{FleetFilter, GuardState, ReleaseState, ReleaseView};
+use kubemoor::ledger::store::{ClusterFleet, Store};
+use kubemoor::model::ReleaseId;
+
+use crate::ledger::{FOREVER, Written};
+use crate::support::{Postgres, SOON, eventually, folder, run};
+
+pub(crate) fn guard() -> GuardState {
+    GuardState { version: "1.2.3", certificate_until: Some("2027-01-01T00:00:00Z".parse().unwrap()) }
+}
+
+pub(crate) fn state(namespace: &str, name: &str) -> ReleaseState {
+    ReleaseState {
+        release: ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() },
+        revision: 3,
+        declared: 5,
+        drifted: 0,
+        oldest_drift: None,
+        ready: "True",
+        reason: "InSync",
+        status: "deployed",
+        chart: Some("web-1.2.3".to_owned()),
+        values: Some([7; 32]),
+        edits: "Deny".to_owned(),
+        drift: "Repair".to_owned(),
+        message: "all 5 objects match".to_owned(),
+    }
+}
+
+/// The rows of a cluster, and what keeps its ledger open.
+async fn open(url: &LedgerUrl, cluster: &str, retention: Retention) -> (ClusterFleet, Written) {
+    let written = Written::start(url, cluster, retention);
+    let fleet =
+        eventually("the ledger is open", SOON, || async { written.ledger.fleet().ok_or("it is not") }).await;
+    (fleet, written)
+}
+
+async fn releases(url: &LedgerUrl, filter: FleetFilter) -> Vec<ReleaseView> {
+    let store = Store::read(url).await.unwrap();
+    let rows = store.fleet_releases(&filter).await.unwrap();
+    store.close().await;
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_of_a_release_says_its_state_and_since_when() {
+    let server = Postgres::start().await;
+    let text = server.database();
+    let (database, url): (_, LedgerUrl) = (text.rsplit_once('/').unwrap().1, text.parse().unwrap());
+    let (east, written) = open(&url, "east", FOREVER).await;
+    let since: Timestamp = "2026-11-20T00:00:00Z".parse().unwrap();
+    let drifted = ReleaseState {
+        drifted: 2,
+        oldest_drift: Some(since),
+        ready: "False",
+        reason: "Drifted",
+        message: "2 of 5\0 objects drifted".to_owned(),
+        ..state("shop", "web")
+    };
+    east.beat(&guard()).await.unwrap();
+    let backdate = || {
+        server.psql(database, "UPDATE releases SET since = since - interval '1 hour'").unwrap();
+    };
+    let mut seen = Vec::new();
+    for state in [
+        state("shop", "web"),
+        // The same again is no news, another message in the same state no other state.
+        state("shop", "web"),
+        ReleaseState { message: "all 5 objects match, 1 as it may".to_owned(), ..state("shop", "web") },
+        drifted.clone(),
+    ] {
+        east.write(std::slice::from_ref(&state), &[]).await.unwrap();
+        let row = releases(&url, FleetFilter::default()).await.pop().unwrap();
+        let age = Timestamp::now().duration_since(row.since).as_hours();
+        seen.push((row.reason.clone(), age, row.message.clone()));
+        backdate();
+    }
+    let said: Vec<_> = seen.iter().map(|(reason, age, _)| (reason.as_str(), *age)).collect();
+    assert_eq!(said, [("InSync", 0), ("InSync", 1), ("InSync", 2), ("Drifted", 0)]);
+    assert_eq!(seen[2].2, "all 5 objects match, 1 as it may");
+    let row = releases(&url, FleetFilter::default()).await.pop().unwrap();
+    assert_eq!((row.drifted, row.oldest_drift, row.ready.as_str()), (2, Some(since), "False"));
+    assert_eq!((row.chart.as_deref(), row.stale_since), (Some("web-1.2.3"), None));
+    assert_eq!(row.message, "2 of 5\u{fffd} objects drifted");
+    // A hash under the ledger's key, not the digest.
+    let kept = server.psql(database, "SELECT * FROM releases").unwrap();
+    assert!(row.values.as_ref().is_some_and(|hash| hash.len() == 16), "{row:?}");
+    assert!(!kept.contains("0707070707"), "{kept}");
+
+    east.write(&[], &[drifted.release]).await.unwrap();
+    assert_eq!(releases(&url, FleetFilter::default()).await, []);
+    written.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_find_releases_of_some_clusters_namespaces_and_names() {
+    let server = Postgres::start().await;
+    let url: LedgerUrl = server.database().parse().unwrap();
+    for cluster in ["east", "west"] {
+        let (fleet, written) = open(&url, cluster, FOREVER).await;
+        let states = [state("shop", "web"), state("shop", "api"), state("bank", "web")];
+        fleet.write(&states, &[]).await.unwrap();
+        fleet.beat(&guard()).await.unwrap();
+        written.close().await;
+    }
+    let text = |text: &str| Some(text.to_owned());
+    let all = FleetFilter::default;
+    for (filter, expected) in [
+        (all(), 6),
+        (FleetFilter { clusters: vec!["east".to_owned()], ..all() }, 3),
+        (FleetFilter { clusters: vec!["north".to_owned()], ..all() }, 0),
+        (FleetFilter { namespace: text("shop"), ..all() }, 4),
+        (FleetFilter { release: text("web"), ..all() }, 4),
+        (FleetFilter { clusters: vec!["west".to_owned()], namespace: text("shop"), release: text("web") }, 1),
+    ] {
+        let rows = releases(&url, filter.clone()).await;
+        assert_eq!(rows.len(), expected, "{filter:?}");
+        let order = |row: &ReleaseView| {
+            (row.release.namespace.clone(), row.release.name.clone(), row.cluster.clone())
+        };
+        assert!(rows.is_sorted_by_key(order), "{rows:?}");
+        // The same values have the same hash in every cluster of the ledger.
+        assert!(rows.windows(2).all(|pair| pair[0].values == pair[1].values), "{rows:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_cluster_is_stale_and_later_forgotten_with_its_releases() {
+    let server = Postgres::start().await;
+    let text = server.database();
+    let (database, url): (_, LedgerUrl) = (text.rsplit_once('/').unwrap().1, text.parse().unwrap());
+    let retention = Retention { age: Duration::from_secs(3600), rows: u64::MAX };
+    let (west, one) = open(&url, "west", retention).await;
+    west.write(&[state("shop", "web")], &[]).await.unwrap();
+    west.beat(&guard()).await.unwrap();
+    let (east, other) = open(&url, "east", retention).await;
+    let silent = |time: &str| {
+        let statement = format!(
+            "UPDATE guards SET heard = now() - interval '{time}' FROM clusters \
+                                 WHERE clusters.id = guards.cluster AND clusters.name = 'west'"
+        );
+        server.psql(database, &statement).unwrap();
+    };
+    let fleet = || async {
+        let store = Store::read(&url).await.unwrap();
+        let clusters = store.fleet(&FleetFilter::default()).await.unwrap();
+        store.close().await;
+        clusters.into_iter().map(|it| (it.cluster, it.is_stale)).collect::<Vec<_>>()
+    };
+    let named = |expected: &[(&str, bool)]| -> Vec<(String, bool)> {
+        expected.iter().map(|(name, is_stale)| ((*name).to_owned(), *is_stale)).collect()
+    };
+    for (time, expected) in [
+        ("1 minute", &[("east", false), ("west", false)][..]),
+        ("50 minutes", &[("east", false), ("west", true)]),
+        ("70 minutes", &[("east", false)]),
+    ] {
+        silent(time);
+        east.beat(&guard()).await.unwrap();
+        assert_eq!(fleet().await, named(expected), "{time}");
+        let rows = releases(&url, FleetFilter::default()).await;
+        let stale: Vec<_> = rows.iter().map(|row| row.stale_since.is_some()).collect();
+        let of_west: Vec<_> = expected.iter().filter(|(name, _)| *name == "west").map(|it| it.1).collect();
+        assert_eq!(stale, of_west, "{time}");
+    }
+    // One that speaks again is there again.
+    west.write(&[state("shop", "web")], &[]).await.unwrap();
+    west.beat(&guard()).await.unwrap();
+    assert_eq!(fleet().await, named(&[("east", false), ("west", false)]));
+    one.close().await;
+    other.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_before_are_brought_up_to_date_and_keep_their_rows() {
+    let server = Postgres::start().await;
+    let text = server.database();
+    let (database, url): (_, LedgerUrl) = (text.rsplit_once('/').unwrap().1, text.parse().unwrap());
+    let written = Written::start(&url, "east", FOREVER);
+    written.ledger.record(crate::ledger::row(1, "shop", "web", "alice", "Deny"));
+    written.close().await;
+    // As the version before has left them.
+    let undo =
+        "DROP VIEW fleet; DROP TABLE releases, guards; DELETE FROM kubemoor_migrations WHERE version > 2";
+    server.psql(database, undo).unwrap();
+    let ledger = format!("--ledger={text}");
+    run(&["fleet", &ledger], "").assert_failed(&["has version 2 of the tables", "a guard of this version"]);
+    let (fleet, written) = open(&url, "east", FOREVER).await;
+    fleet.write(&[state("shop", "web")], &[]).await.unwrap();
+    fleet.beat(&guard()).await.unwrap();
+    written.close().await;
+    assert_eq!(releases(&url, FleetFilter::default()).await.len(), 1);
+    let rows = run(&["audit", &ledger, "-A", "--since", "2020-01-01T00:00:00Z", "-o", "json"], "");
+    assert!(rows.out.contains("\"alice\""), "{rows:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn file_of_one_guard_keeps_no_fleet() {
+    let url: LedgerUrl = LedgerUrl::Sqlite(folder("fleet").join("ledger.db"));
+    let written = Written::start(&url, "east", FOREVER);
+    assert!(written.ledger.fleet().is_none() && !written.ledger.keeps_fleet());
+    written.close().await;
+    for command in [&["fleet"][..], &["fleet", "releases"]] {
+        let ran = run(&[command, &["--ledger", &url.to_string()]].concat(), "");
+        ran.assert_failed(&["is a file of one guard", "name the PostgreSQL"]);
+    }
+}

@@ -1,0 +1,261 @@
+//! The web page of `kubemoor ui --in-cluster`: who is let in, and who sees what.
+
+use std::fs;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, SET_COOKIE};
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+
+use crate::support::{
+    Caller, Chart, ClusterPage, ControlPlane, HOME, Helm, Identity, Installed, Member, PAGE_HOST, RELEASE,
+    Right, SOON, Scene, Shown, charts, eventually, folder, form, wait_until_guarded,
+};
+
+const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+fn assert_holds(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_of_the_chart_shows_two_users_what_their_tokens_allow() {
+    let control_plane = ControlPlane::start_routing();
+    let chart = Installed::new(&control_plane).await;
+    let ui = json!({"enabled": true, "host": PAGE_HOST, "ingress": {"enabled": true}});
+    chart.install(json!({"edits": "Deny", "cluster": {"name": "west"}, "ui": ui})).await.unwrap();
+    let pods = chart.start(1).await;
+    let here = control_plane.namespace("shop").await;
+    let helm = Helm::start(&control_plane, Identity::Deployer);
+    let shop = Chart::new(RELEASE).template("all.yaml", SETTINGS);
+    helm.install(&here, RELEASE, &shop, json!({})).await.unwrap();
+    let settings = format!("/api/v1/namespaces/{here}/configmaps/settings");
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
+    alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.refused(RELEASE).unwrap();
+
+    let page = chart.start_page(&pods[0]).await;
+    // The account of the page may do nothing.
+    let account = format!("system:serviceaccount:{HOME}:kubemoor-ui");
+    for right in ["guardedreleases.kubemoor.dev", "secrets", "configmaps"] {
+        let asked = ["auth", "can-i", "list", right, "-A", "--as", &account];
+        assert!(!control_plane.kubectl(Identity::Admin, &asked).status.success(), "{right}");
+    }
+    let rights = [Right::parse("get,list,watch guardedreleases.kubemoor.dev")];
+    let (reader, nobody) = (Member::new(&control_plane).await, Member::new(&control_plane).await);
+    reader.may(&rights, Some(&here)).await;
+    let list = format!("releases?namespace={here}");
+    let rows = format!("ledger?namespace={here}&verdict=Deny");
+    let whole = format!("namespace={here}&name={RELEASE}");
+
+    let listed = || async {
+        let shown = page.proxied(&reader.token(), &list).await;
+        if shown.text.contains("1 release") { Ok(shown.text) } else { Err(shown.text) }
+    };
+    assert_holds(&eventually("the reader sees the release", SOON, listed).await, &[RELEASE, "member-"]);
+    let recorded = || async {
+        let shown = page.proxied(&reader.token(), &rows).await;
+        if shown.text.contains("ConfigMap/settings") { Ok(()) } else { Err(shown.text) }
+    };
+    eventually("the reader sees the ledger's row", SOON, recorded).await;
+    // Whoever sees it with a session sees the same.
+    let session = page.session(&reader.token()).await;
+    assert_holds(&page.get(&session, &list).await.text, &["1 release", "Log out"]);
+
+    for path in ["", "releases", &list, &rows, "exceptions", "policies", &format!("release?{whole}")] {
+        let shown = page.proxied(&nobody.token(), path).await;
+        let text = shown.text.replace(&here, "").replace(&format!("release {RELEASE}"), "");
+        assert!(shown.text.contains("member-"), "{path}: {text}");
+        for word in ["settings", "/data/mode", ">1</strong>", "1 release<", "alice"] {
+            assert!(!text.contains(word), "{path}: {word} is in {text}");
+        }
+    }
+    let act = format!("act?do=suspend&{whole}");
+    let confirm = page.proxied(&nobody.token(), &act).await;
+    let token = confirm.text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let order = page.request(Method::POST, "act").header(AUTHORIZATION, format!("Bearer {}", nobody.token()));
+    let fields = [("token", token), ("do", "suspend"), ("namespace", &here), ("name", RELEASE)];
+    let denied = Shown::of(order.header(CONTENT_TYPE, FORM).body(form(&fields))).await;
+    assert_eq!(denied.status, StatusCode::FORBIDDEN, "{}", denied.text);
+    assert_holds(&denied.text, &["no permission"]);
+
+    // Rights that end are gone from the page as well, and so is who has no account any more.
+    reader.delete().await;
+    let gone = || async {
+        let shown = page.proxied(&reader.token(), &list).await;
+        if shown.status == StatusCode::UNAUTHORIZED { Ok(shown.text) } else { Err(shown.status.to_string()) }
+    };
+    let gone = eventually("the reader is not known any more", SOON, gone).await;
+    assert!(!gone.contains(RELEASE) && gone.contains("Log in"), "{gone}");
+    for token in [reader.token(), nobody.token()] {
+        assert!(!page.log().contains(token.split('.').next_back().unwrap()), "a token is logged");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_let_in_without_a_token_that_the_cluster_knows() {
+    let control_plane = ControlPlane::get();
+    let page = ClusterPage::start(control_plane, &[]).await;
+    let member = Member::new(control_plane).await;
+    let bearer = format!("Bearer {}", member.token());
+    let get = |path: &str| page.request(Method::GET, path);
+    let changed = format!("{}x", member.token());
+    let huge = |length: usize| format!("__Host-kubemoor={}", "A".repeat(length));
+    let session = page.session(&member.token()).await;
+    let (name, value) = session.split_once('=').unwrap();
+    let half = format!("{name}={}", &value[..value.len() / 2]);
+    for (what, request, status) in [
+        ("nothing", get(""), 401),
+        ("the stream", get("stream"), 401),
+        ("an export", get("ledger.csv"), 401),
+        ("a password", get("").header(AUTHORIZATION, "Basic YWxpY2U6c2VjcmV0"), 401),
+        ("no token", get("").header(AUTHORIZATION, "Bearer "), 401),
+        ("a wrong token", get("").header(AUTHORIZATION, format!("Bearer {changed}")), 401),
+        ("two tokens", get("").header(AUTHORIZATION, &bearer).header(AUTHORIZATION, &bearer), 401),
+        (
+            "a wrong token beside a session",
+            get("").header(AUTHORIZATION, "Bearer x").header(COOKIE, &session),
+            401,
+        ),
+        ("a plain token as a cookie", get("").header(COOKIE, format!("{name}={}", member.token())), 401),
+        ("half a session", get("").header(COOKIE, half), 401),
+        ("a large cookie", get("").header(COOKIE, huge(30_000)), 401),
+        ("a huge token", get("").header(AUTHORIZATION, format!("Bearer {}", "a".repeat(20_000))), 401),
+        ("another name", get("").header(AUTHORIZATION, &bearer).header(HOST, "evil.example"), 421),
+        ("the address", get("").header(AUTHORIZATION, &bearer).header(HOST, "127.0.0.1"), 421),
+        ("a name before it", get("login").header(HOST, format!("{PAGE_HOST}.evil.example")), 421),
+        ("another port", get("").header(AUTHORIZATION, &bearer).header(HOST, format!("{PAGE_HOST}:1")), 200),
+        ("a probe", get("livez").header(HOST, "10.1.2.3"), 200),
+        ("a token", get("").header(AUTHORIZATION, &bearer), 200),
+        ("a session", get("").header(COOKIE, &session), 200),
+    ] {
+        let shown = Shown::of(request).await;
+        assert_eq!(shown.status.as_u16(), status, "{what}: {}", shown.text);
+        if !matches!(status, 200 | 431) {
+            assert!(!shown.text.contains("member-"), "{what}: {}", shown.text);
+            assert_eq!(shown.headers["cache-control"], "no-store", "{what}");
+            assert!(shown.headers.contains_key("content-security-policy"), "{what}");
+        }
+    }
+    // It is refused before all of it has come, which may break the connection.
+    if let Ok(refused) = get("").header(COOKIE, huge(500_000)).send().await {
+        assert_eq!(refused.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    let shown = Shown::of(get("").header(AUTHORIZATION, &bearer)).await;
+    assert!(!shown.headers.contains_key(SET_COOKIE), "a proxy's visitor gets no session");
+    assert!(shown.headers.contains_key("strict-transport-security"));
+    assert!(!shown.text.contains("Log out"), "{}", shown.text);
+    assert!(!page.log().contains(member.token().split('.').next_back().unwrap()), "a token is logged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_begins_by_an_own_form_and_ends_with_logout() {
+    let control_plane = ControlPlane::get();
+    let key = folder("session-key").join("key");
+    fs::write(&key, "0123456789abcdef0123456789abcdef0123456789").unwrap();
+    let flag = format!("--session-key={}", key.display());
+    let page = ClusterPage::start(control_plane, &[&flag]).await;
+    let member = Member::new(control_plane).await;
+    let token = member.token();
+
+    // Nobody is logged in by another's form, or by another site.
+    let ((cookie, field), (other, _)) = (page.login_form().await, page.login_form().await);
+    let fields = [("form", field.as_str()), ("token", token.as_str())];
+    for (what, cookies) in [("no cookie", ""), ("another browser's cookie", other.as_str())] {
+        let shown = page.post(cookies, "login", &fields).await;
+        assert_eq!(shown.status, StatusCode::FORBIDDEN, "{what}: {}", shown.text);
+    }
+    for (name, value) in [("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")] {
+        let request = page.request(Method::POST, "login").header(COOKIE, &cookie).header(name, value);
+        assert_eq!(
+            Shown::of(request.header(CONTENT_TYPE, FORM).body(form(&fields))).await.status,
+            StatusCode::FORBIDDEN,
+            "{value}"
+        );
+    }
+    for (wrong, status) in [("", 400), ("a b", 400), ("not-a-token", 401), ("a".repeat(4000).as_str(), 400)] {
+        let shown = page.log_in(wrong).await;
+        assert_eq!(shown.status.as_u16(), status, "{}", shown.text);
+        assert!(!shown.text.contains("not-a-token"), "{}", shown.text);
+    }
+
+    // A cookie that was there before is not taken up.
+    let planted = page.session(&token).await;
+    let both = format!("{cookie}; {planted}");
+    let shown = page.post(&both, "login", &fields).await;
+    let set = shown.headers[SET_COOKIE].to_str().unwrap();
+    assert!(!set.contains(planted.split_once('=').unwrap().1) && !set.contains(&token), "{set}");
+
+    // Forms count for their visitor, on all replicas.
+    let second = ClusterPage::start(control_plane, &[&flag]).await;
+    let stranger = ClusterPage::start(control_plane, &[]).await;
+    let session = page.session(&token).await;
+    for (page, status) in [(&second, 200), (&stranger, 401)] {
+        assert_eq!(page.get(&session, "").await.status.as_u16(), status);
+    }
+    let another = Member::new(control_plane).await;
+    let theirs = page.session(&another.token()).await;
+    let order = |token: &str| {
+        [("do", "suspend"), ("namespace", "default"), ("name", "none"), ("token", token)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    for (whose, sent, text) in [
+        ("none", String::new(), "not from a page of yours"),
+        ("another's", page.form_token(&theirs).await, "not from a page of yours"),
+        ("their own, of a replica", second.form_token(&session).await, "no permission"),
+    ] {
+        let fields = order(&sent);
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let shown = page.post(&session, "act", &fields).await;
+        assert_eq!(shown.status, StatusCode::FORBIDDEN, "{whose}: {}", shown.text);
+        assert!(shown.text.contains(text), "{whose}: {}", shown.text);
+    }
+
+    let own = page.form_token(&session).await;
+    assert_eq!(page.post(&session, "logout", &[]).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(page.get(&session, "").await.status, StatusCode::OK);
+    let left = page.post(&session, "logout", &[("token", &own)]).await;
+    assert_eq!(left.status, StatusCode::SEE_OTHER, "{}", left.text);
+    assert!(left.headers[SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
+    assert_eq!(page.get(&session, "").await.status, StatusCode::UNAUTHORIZED, "a copy of the cookie");
+    assert_eq!(page.get(&theirs, "").await.status, StatusCode::OK, "another's session");
+    for page in [&page, &second] {
+        assert!(!page.log().contains(token.split('.').next_back().unwrap()), "a token is logged");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_that_one_visitor_reads_are_shown_to_no_other() {
+    let scene = Scene::own().install("visitors", charts::SETTINGS).await;
+    let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    scene.wait_for_confirmed(1).await;
+    let control_plane = &scene.control_plane;
+    let page = ClusterPage::start(control_plane, &[]).await;
+    let rights = [Right::parse("get,list,watch guardedreleases.kubemoor.dev")];
+    let (all, one, none) = (
+        Member::new(control_plane).await,
+        Member::new(control_plane).await,
+        Member::new(control_plane).await,
+    );
+    all.may(&rights, None).await;
+    one.may(&rights, Some(&scene.namespace)).await;
+    let list = format!("releases?namespace={}", scene.namespace);
+    let seen = async |member: &Member, path: &str| page.proxied(&member.token(), path).await.text;
+    for _ in 0..2 {
+        eventually("it is seen by who may list all", SOON, || async {
+            let text = seen(&all, &list).await;
+            if text.contains("1 release") { Ok(()) } else { Err(text) }
+        })
+        .await;
+        assert_holds(&seen(&one, &list).await, &["1 release"]);
+        for (member, path) in
+            [(&one, "releases"), (&one, ""), (&none, "releases"), (&none, ""), (&none, &list)]
+        {
+            let text = seen(member, path).await.replace(&scene.namespace, "");
+            assert!(text.contains("no permission") && !text.contains(">shop<"), "{path}: {text}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The page on which recorded changes are judged by other policies.
+
+use std::fs;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{Browser, Identity, Look, Page, SOON, Scene, Shown, charts, eventually, folder, moor};
+
+const POLICY: &str = "
+apiVersion: kubemoor.dev/v1alpha1
+kind: DriftPolicy
+metadata: {name: stricter}
+spec:
+  edits: Deny
+  ignore: [{target: {kind: ConfigMap}, paths: [/data/mode]}]
+";
+
+/// What a page says of a fact.
+fn fact(page: &str, name: &str) -> String {
+    let (_, rest) =
+        page.split_once(&format!("<dt>{name}</dt><dd>")).unwrap_or_else(|| panic!("{name}: {page}"));
+    let text = rest.split_once("</dd>").unwrap().0;
+    text.split('>').map(|part| part.split('<').next().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_replays_as_the_command_does_and_leads_to_the_rows() {
+    let scene =
+        Scene::own().install("replayed", charts::config_map!("settings", "{mode: fast, level: info}")).await;
+    let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    scene.wait_for_confirmed(1).await;
+    for (key, value) in [("level", "debug"), ("mode", "slow"), ("level", "trace")] {
+        scene.data("settings", json!({key: value})).await.done().unwrap();
+    }
+    let directory = folder("stricter");
+    fs::write(directory.join("policy.yaml"), POLICY).unwrap();
+    let asked = guard.asked();
+    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let (directory, namespace) = (directory.to_str().unwrap(), scene.namespace.as_str());
+    let first = ["policy", "replay", directory, "-o", "json", "--since", "1h", "-n", namespace];
+    let arguments = [&first[..], &flags].concat();
+    let told: Value = eventually("three changes are recorded", SOON, || async {
+        let ran = moor(&scene.control_plane, Identity::Alice, &arguments);
+        let told: Value = serde_json::from_str(&ran.out).map_err(|_| format!("{ran:?}"))?;
+        if told["refused"] == 2 { Ok(told) } else { Err(told.to_string()) }
+    })
+    .await;
+
+    let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
+    let token = page.text("replay").await;
+    let token = token.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let fields = [("token", token), ("since", "1h"), ("namespace", namespace), ("policies", POLICY)];
+    let shown = page.post("replay", &fields).await;
+    assert_eq!(shown.status, StatusCode::OK, "{}", shown.text);
+    for (name, expected) in [
+        ("Changes", &told["edits"]),
+        ("Judged", &told["replayed"]),
+        ("Passed, would be refused", &told["refused"]),
+        ("Refused, would pass", &told["permitted"]),
+    ] {
+        assert_eq!(fact(&shown.text, name), expected.to_string(), "{name}");
+    }
+    assert_eq!(told["days"][0]["refused"], 2, "{told}");
+    for part in ["By stricter.", "<svg", "/data/level", "edits: Deny (policy stricter)"] {
+        assert!(shown.text.contains(part), "{part} is not in {}", shown.text);
+    }
+    // The number leads to the rows that it counts.
+    let link = shown
+        .text
+        .split("href=\"")
+        .find(|it| it.starts_with("ledger?") && it.contains("until=") && it.contains("by="));
+    let link = link.unwrap().split('"').next().unwrap().replace("&amp;", "&");
+    let rows = page.text(&link).await;
+    assert_eq!(rows.matches("/data/level").count() > 0, !rows.contains("No row matches"), "{rows}");
+    assert!(rows.contains("ConfigMap/settings"), "{rows}");
+
+    // Without policies the mode alone decides; the address says so.
+    let by_mode = page.text(&format!("replay?since=1h&namespace={namespace}&edits=Deny")).await;
+    assert_eq!(fact(&by_mode, "Passed, would be refused"), "3", "{by_mode}");
+    let by_mode = page.text(&format!("replay?since=1h&namespace={namespace}&edits=Allow")).await;
+    assert_eq!(fact(&by_mode, "Passed, would be refused"), "0", "{by_mode}");
+
+    for (policies, says) in [
+        ("kind: Deployment", "not accepted"),
+        ("<script>alert(1)</script>", "&lt;script&gt;"),
+        (&POLICY.replace("Deny", "Forbid"), "spec.edits"),
+    ] {
+        let fields = [("token", token), ("since", "1h"), ("policies", policies)];
+        let shown = page.post("replay", &fields).await;
+        assert!(shown.text.contains(says) && !shown.text.contains("<script>"), "{policies}: {}", shown.text);
+    }
+    let forged = page.post("replay", &[("token", "0.0"), ("since", "1h"), ("policies", POLICY)]).await;
+    assert_eq!(forged.status, StatusCode::FORBIDDEN);
+    let late = page.get("replay?since=tomorrow").await;
+    assert!(late.text.contains("since:"), "{}", late.text);
+    assert_compressed(&page).await;
+
+    for look in Look::ALL {
+        let browser = Browser::start(look).await;
+        browser.go(&page.address).await;
+        browser.wait_for("Overview").await;
+        browser.go(&format!("{}replay?since=1h&namespace={namespace}&edits=Deny", page.base)).await;
+        browser.wait_for("Verdicts that would change").await;
+        browser.inspect("replay").await;
+        browser.end().await;
+    }
+}
+
+/// Pages come in fewer bytes for whoever reads gzip.
+async fn assert_compressed(page: &Page) {
+    let whole = page.get("replay").await;
+    let shown = Shown::of(page.request("replay").header("accept-encoding", "gzip")).await;
+    assert_eq!(shown.headers["content-encoding"], "gzip");
+    assert!(!whole.headers.contains_key("content-encoding"));
+    let length = |shown: &Shown| shown.headers["content-length"].to_str().unwrap().parse::<usize>().unwrap();
+    assert!(length(&shown) * 2 < length(&whole), "{} of {}", length(&shown), length(&whole));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_changes_are_drawn_by_day_and_user() {
+    let scene = Scene::own().install("denied", charts::SETTINGS).await;
+    let guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Report"]).await;
+    let settings = scene.config_map("settings");
+    scene.wait_until_guarded(&settings).await;
+    for number in 0..5 {
+        let edit = json!({"data": {"level": format!("debug-{number}")}});
+        scene.alice.merge(&settings, &edit).await.refused("shop").unwrap();
+    }
+    let asked = guard.asked();
+    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
+    eventually("the denials are counted", SOON, || async {
+        let text = page.text("").await;
+        if text.contains("Users whose changes were denied") { Ok(()) } else { Err(text) }
+    })
+    .await;
+    for look in Look::ALL {
+        let browser = Browser::start(look).await;
+        browser.go(&page.address).await;
+        browser.wait_for("Users whose changes were denied").await;
+        browser.inspect("denials").await;
+        browser.end().await;
+    }
+}
