@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
     fs::create_dir_all(directory).with_context(cannot_write)?;
     for (command, schema) in lists().into_iter().chain(answers()) {
         let text = serde_json::to_string_pretty(&schema).with_context(cannot_write)? + "\n";
-        let file = directory.join(command.replace(' ', "-").replace("--", "-") + ".json");
+        let file = directory.join(command.replace(" --", "-").replace(' ', "-") + ".json");
         fs::write(file, text).with_context(cannot_write)?;
     }
     Ok(Outcome::Clean)

@@ -23,7 +23,7 @@ fn template_prints_what_kubectls_users_expect() {
         ("{.items[0].name}", "web"),
         ("{.items[-1].name}", "db"),
         ("{.items[0:1].name}", "web"),
-        ("{.items[*]['name', 'ready']}", "web False db True"),
+        ("{.items[*]['name', 'ready']}", "web db False True"),
         ("{..drifted}", "2 0"),
         ("{.items[?(@.drifted>0)].name}", "web"),
         ("{.items[?(@.ready==\"True\")].name}", "db"),
@@ -63,7 +63,6 @@ fn what_is_no_template_is_refused_with_what_is_wrong() {
         ("{range .items[*]}{.name}", "each {range PATH} needs one {end}"),
         ("{.name}{end}", "each {range PATH} needs one {end}"),
         ("{'a\\x'}", "is no quoted text"),
-        ("{'it''s'}", "is no quoted text"),
     ] {
         let error = template.parse::<Template>().unwrap_err().to_string();
         assert!(error.contains(says), "{template}: {error}");
