@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::support::{ControlPlane, Identity, Ran, SOON, Scene, charts, eventually, run};
+use crate::support::{Identity, Ran, SOON, Scene, charts, eventually, run};
 
 /// The most commands for one question.
 const MOST: usize = 2;
@@ -20,9 +20,8 @@ struct Newcomer {
 }
 
 impl Newcomer {
-    fn after(denial: &str) -> Self {
-        let kubeconfig =
-            format!("--kubeconfig={}", ControlPlane::get().kubeconfig(Identity::Alice).display());
+    fn after(shop: &Scene, denial: &str) -> Self {
+        let kubeconfig = format!("--kubeconfig={}", shop.control_plane.kubeconfig(Identity::Alice).display());
         Self { kubeconfig, read: denial.to_owned(), commands: 0 }
     }
 
@@ -52,7 +51,7 @@ async fn newcomer_finds_cause_exception_and_culprit_in_two_commands_each() {
     assert!(message.contains("is managed by Helm release"), "{message}");
 
     // From the denial to its cause.
-    let mut person = Newcomer::after(&message);
+    let mut person = Newcomer::after(&shop, &message);
     let cause = person.paste("kubectl moor explain", &[]);
     for part in
         ["RELEASE", "shop in namespace", "POLICIES", "edits Deny", "/spec/replicas", "helm upgrade shop"]
@@ -75,14 +74,14 @@ async fn newcomer_finds_cause_exception_and_culprit_in_two_commands_each() {
     assert!(lines[1..].iter().any(|line| line.contains("\"alice\"") && line.contains("2 -> 7")), "{sheet:?}");
 
     // From the denial to an exception.
-    let mut person = Newcomer::after(&message);
+    let mut person = Newcomer::after(&shop, &message);
     let allowed = person.paste("kubectl moor allow", &[]);
     assert!(allowed.out.contains("may change until"), "{allowed:?}");
     eventually("the change passes", SOON, || async { shop.alice.merge(&web, &scaled).await.done() }).await;
 
     // And what the exception does to the next upgrade.
     let told = eventually("the live value is explained", SOON, || async {
-        let mut person = Newcomer::after(&message);
+        let mut person = Newcomer::after(&shop, &message);
         let told = person.paste("kubectl moor explain", &[]);
         let is_live = |line: &str| line.starts_with("  live") && line.ends_with(" 7");
         if told.out.lines().any(is_live) { Ok(told) } else { Err(format!("{told:?}")) }

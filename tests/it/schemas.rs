@@ -68,7 +68,7 @@ async fn what_commands_print_keeps_to_its_schema() {
     let shop = Scene::policed().install("schemas", TEMPLATES).await;
     let web = shop.deployment("web");
     shop.wait_until_guarded(&web).await;
-    shop.wait_for_confirmed(4).await;
+    shop.wait_for_confirmed(3).await;
     let moor = |arguments: &[&str]| {
         let ran = shop.moor(&[arguments, &["-o", "json"]].concat());
         assert!(ran.code < 2, "{arguments:?}: {ran:?}");
