@@ -71,6 +71,7 @@ fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemo
         revision: 1,
         status: Status::Deployed,
         digest: digest(&manifest),
+        values: [0; 32],
         manifest,
         apply_method: ApplyMethod::ServerSide,
         chart: None,

@@ -148,7 +148,7 @@ impl FleetArgs {
 
     /// Asks each cluster.
     async fn ask(&self, wanted: &Wanted) -> anyhow::Result<Answers<(ClusterRow, Vec<ReleaseRow>)>> {
-        let clusters = self.source.clusters(&self.cluster)?;
+        let clusters = self.source.clusters(&self.cluster).await?;
         let (driver, key) = (self.records.record_driver, fresh_key()?);
         let ask = async |name: &str, access: Access| {
             let asked = Asked { name: name.to_owned(), access, driver };
@@ -160,7 +160,7 @@ impl FleetArgs {
 
 impl SourceArgs {
     /// The clusters that are asked, by the names of their contexts; only those that are `wanted`, if any are named.
-    fn clusters(&self, wanted: &[String]) -> anyhow::Result<Vec<(String, Access)>> {
+    async fn clusters(&self, wanted: &[String]) -> anyhow::Result<Vec<(String, Access)>> {
         let Self { ledger: _, contexts, kubeconfig, user, groups } = self;
         let access = Access {
             kubeconfig: kubeconfig.clone(),
@@ -176,8 +176,11 @@ impl SourceArgs {
         if named.is_empty() && !wanted.is_empty() {
             bail!("no context has the name {}: `kubectl config get-contexts` lists them", wanted.join(", "));
         }
-        // In a pod there is one cluster and no context; without a kubeconfig the failure says so.
-        let alone = || vec![("cluster".to_owned(), access.clone())];
-        Ok(if named.is_empty() { alone() } else { contexts::of(&named, &access) })
+        if named.is_empty() {
+            // In a pod there is one cluster and no context; without a kubeconfig there is nothing to show.
+            connection::connect_by(&access).await?;
+            return Ok(vec![("cluster".to_owned(), access)]);
+        }
+        Ok(contexts::of(&named, &access))
     }
 }

@@ -4,7 +4,10 @@
 //! kubectl's flags can choose. Reads a kubeconfig, or the service account of the
 //! pod; talks to nobody yet.
 
+mod pool;
+
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::USER_AGENT;
@@ -20,6 +23,7 @@ use tower::retry::RetryLayer;
 use tower::{BoxError, Layer, service_fn};
 use tracing::debug;
 
+use self::pool::ConnectionPool;
 use super::call::causes_of;
 use super::identity;
 
@@ -123,11 +127,14 @@ pub enum ConnectError {
 
 /// A client for the current context of the file `kubeconfig`; without one for
 /// `$KUBECONFIG`, `~/.kube/config` or the pod's service account, in that order.
+/// It is for a process that lives long: connections that are lost without a word
+/// are replaced.
 ///
 /// # Errors
 /// When no configuration is found, or it cannot be used.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectError> {
-    connect_by(&Access { kubeconfig: kubeconfig.map(Path::to_owned), ..Access::default() }).await
+    let access = Access { kubeconfig: kubeconfig.map(Path::to_owned), ..Access::default() };
+    open(&access, lasting_client).await
 }
 
 /// The names of the contexts of a kubeconfig, by default of those that kubectl reads; none where it cannot be read.
@@ -142,16 +149,35 @@ pub fn contexts(kubeconfig: Option<&Path>) -> Vec<String> {
 /// # Errors
 /// When no configuration is found, or it cannot be used.
 pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
+    open(access, client).await
+}
+
+async fn open(
+    access: &Access,
+    make: impl Fn(Config) -> kube::Result<kube::Client>,
+) -> Result<Connection, ConnectError> {
     let mut config = configuration(access).await?;
     let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
     config.headers.push((USER_AGENT, agent));
     let url = config.cluster_url.to_string();
     let namespace = config.default_namespace.clone();
     let claimed = identity::claimed(&config.auth_info);
-    match self::client(config) {
+    match make(config) {
         Ok(client) => Ok(Connection { client, url, namespace, claimed }),
-        Err(error) => Err(ConnectError::Client { url, reason: causes_of(&error) }),
+        Err(error) => Err(ConnectError::Client { url, reason: no_client(&error) }),
     }
+}
+
+/// Why a configuration makes no client.
+fn no_client(error: &kube::Error) -> String {
+    let reason = causes_of(error);
+    // rustls names the version and not whose certificate it is.
+    if reason.contains("UnsupportedCertVersion") {
+        return "the client certificate is of X.509 version 1, which is not supported. Have it issued as version 3, \
+                which has extensions: with openssl x509 -req, give -extfile"
+            .to_owned();
+    }
+    reason
 }
 
 /// The client of a configuration. A server that turns requests away is asked again soon, as long as whoever asks waits:
@@ -159,7 +185,23 @@ pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
 fn client(mut config: Config) -> kube::Result<kube::Client> {
     config.default_retry = false;
     let namespace = config.default_namespace.clone();
-    let client = kube::Client::try_from(config)?;
+    patient(kube::Client::try_from(config)?, namespace)
+}
+
+/// The same, whose connections are replaced once they are lost.
+fn lasting_client(mut config: Config) -> kube::Result<kube::Client> {
+    config.default_retry = false;
+    let namespace = config.default_namespace.clone();
+    let pool = Arc::new(ConnectionPool::new(move || kube::Client::try_from(config.clone()))?);
+    let service = service_fn(move |request: Request<Body>| {
+        let pool = Arc::clone(&pool);
+        async move { pool.send(request).await.map_err(BoxError::from) }
+    });
+    patient(kube::Client::new(service, namespace.clone()), namespace)
+}
+
+/// A client that sends a request again that the server turned away.
+fn patient(client: kube::Client, namespace: String) -> kube::Result<kube::Client> {
     let valid_until = *client.valid_until();
     let once = service_fn(move |request: Request<Body>| {
         let client = client.clone();
@@ -192,7 +234,7 @@ pub async fn connect_to(
 ) -> Result<kube::Client, ConnectError> {
     let authority = authority.map(certificates).transpose()?;
     let config = credentials(url, authority, access).await?;
-    client(config).map_err(|error| ConnectError::Client { url: url.to_string(), reason: causes_of(&error) })
+    client(config).map_err(|error| ConnectError::Client { url: url.to_string(), reason: no_client(&error) })
 }
 
 /// The name of the kubeconfig's current context; none where there is no kubeconfig, or it names none.

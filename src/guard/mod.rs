@@ -54,6 +54,9 @@ use crate::reconcile::scopes::Scope;
 /// News that wait at most; whoever has more waits.
 const NEWS: usize = 16;
 
+/// How long the loop sleeps at most: its times are those of a clock that may be set meanwhile.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
 /// What the loop works with.
 pub struct Guard {
     /// The releases.
@@ -204,7 +207,8 @@ impl Shell {
                 Action::SetTimer(at) => {
                     self.timer = at.and_then(|at| {
                         let left = at.duration_since(Timestamp::now());
-                        Instant::now().checked_add(Duration::try_from(left).unwrap_or_default())
+                        Instant::now()
+                            .checked_add(Duration::try_from(left).unwrap_or_default().min(LONGEST_SLEEP))
                     });
                 }
                 Action::AllListed => drop(self.guard.listed.send_replace(true)),

@@ -75,6 +75,7 @@ fn draw_days(picture: &mut String, days: &[DayCounts]) -> Result<(), Box<dyn std
     chart
         .configure_mesh()
         .disable_x_mesh()
+        .axis_style(TRANSPARENT)
         .light_line_style(TRANSPARENT)
         .bold_line_style(COLOUR.mix(0.2))
         .x_labels(days.len().min(DAY_LABELS))

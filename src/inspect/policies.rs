@@ -1,6 +1,6 @@
 //! The policies of a cluster, and which are in force.
 //!
-//! Entry point: [`read`]. Invariant: whether a policy is in force is what the guard says of the
+//! Entry points: [`read`], [`findings`]. Invariant: whether a policy is in force is what the guard says of the
 //! generation that is there, and nothing else.
 
 use serde::Serialize;
@@ -12,7 +12,11 @@ use crate::client::connection::Connection;
 use crate::client::pages::Pages;
 use crate::client::policy_statuses;
 use crate::client::resource::Resource;
+use crate::model::ReleaseId;
+use crate::policy::lint::{Finding, lint, unmatched};
+use crate::policy::read as from_text;
 use crate::policy::resolver::Labels;
+use crate::policy::resource::DriftPolicy;
 
 /// One policy.
 #[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -40,17 +44,37 @@ pub(crate) struct Row {
 
 /// The policies that have these labels, the first to count first.
 pub(crate) async fn read(connection: &Connection, labels: Option<&str>) -> Result<Vec<Row>, Failure> {
-    let found = match policy_statuses::list(&connection.client, labels).await {
-        Ok(found) => found,
-        Err(error) if error.is_not_found() => {
-            let undefined = "there is no definition of DriftPolicy: `kubemoor manifests crds` prints it";
-            return Err(Failure::Named(undefined.to_owned()));
-        }
-        Err(error) => return Err(failed(connection, "list the policies", error)),
-    };
+    let found = list(connection, labels).await?;
     let mut rows: Vec<_> = found.iter().map(Row::of).collect();
     rows.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
     Ok(rows)
+}
+
+/// What the accepted policies say without effect, also by the releases that there are, where these are known.
+pub(crate) async fn findings(
+    connection: &Connection,
+    releases: Option<&[ReleaseId]>,
+) -> Result<Vec<Finding>, Failure> {
+    let accepted = |mut document: Value| -> Option<DriftPolicy> {
+        document.as_object_mut()?.remove("status");
+        from_text::policy(document.clone()).ok()?;
+        from_text::typed(document).ok()
+    };
+    let policies: Vec<_> = list(connection, None).await?.into_iter().filter_map(accepted).collect();
+    let mut findings = lint(&policies);
+    findings.extend(releases.into_iter().flat_map(|releases| unmatched(&policies, releases)));
+    Ok(findings)
+}
+
+async fn list(connection: &Connection, labels: Option<&str>) -> Result<Vec<Value>, Failure> {
+    match policy_statuses::list(&connection.client, labels).await {
+        Ok(found) => Ok(found),
+        Err(error) if error.is_not_found() => {
+            let undefined = "there is no definition of DriftPolicy: `kubemoor manifests crds` prints it";
+            Err(Failure::Named(undefined.to_owned()))
+        }
+        Err(error) => Err(failed(connection, "list the policies", error)),
+    }
 }
 
 /// All namespaces with their labels, by which policies select them.

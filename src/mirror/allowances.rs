@@ -47,7 +47,7 @@ const CLEARING_AGAIN: SignedDuration = SignedDuration::from_hours(1);
 const ADMITTING_AGAIN: Duration = Duration::from_secs(30);
 
 /// The longest sleep: the wall clock may be set while the timer runs.
-const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 /// The allowances of one cluster.
 pub struct Allowances {

@@ -1,6 +1,6 @@
 //! How much time has passed by a clock that can be set.
 //!
-//! Entry point: [`elapsed`]. Invariant: a clock that was set back keeps nobody
+//! Entry points: [`elapsed`], [`is_set_back`]. Invariant: a clock that was set back keeps nobody
 //! waiting: what was to come later counts as long ago. Must not read a clock.
 
 use std::time::Duration;
@@ -12,11 +12,15 @@ const TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
 
 /// The time from `then` to `now`; the longest there is if the clock was set back.
 pub(crate) fn elapsed(then: Timestamp, now: Timestamp) -> Duration {
-    let passed = now.duration_since(then);
-    if passed.is_negative() && passed >= -TOLERANCE {
-        return Duration::ZERO;
+    if is_set_back(then, now) {
+        return Duration::MAX;
     }
-    Duration::try_from(passed).unwrap_or(Duration::MAX)
+    Duration::try_from(now.duration_since(then)).unwrap_or_default()
+}
+
+/// Whether the clock was set back between `then` and `now`.
+pub(crate) fn is_set_back(then: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(then) < -TOLERANCE
 }
 
 #[cfg(test)]

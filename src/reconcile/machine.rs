@@ -24,6 +24,7 @@ use self::repair::Repairs;
 use super::alarms::Alarms;
 use super::asked::Asked;
 use super::drifts::Drifts;
+use super::elapsed::is_set_back;
 use super::event::{Action, Errand, Event, Work};
 use super::known::Known;
 use super::recent::Recent;
@@ -111,7 +112,11 @@ impl Reconciler {
 
     /// Takes in what happened, and gives what is to be done, in order.
     pub(crate) fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
+        let is_set_back = is_set_back(self.now, now);
         self.now = now;
+        if is_set_back {
+            self.end_waits();
+        }
         match event {
             Event::Release(id, ruled) => {
                 self.take_in_release(&id, ruled);

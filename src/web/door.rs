@@ -50,6 +50,12 @@ impl Door {
         Self { hosts, way: Way::InCluster(visitors) }
     }
 
+    /// Whether a browser may remember that this name is served over TLS. A forwarded port's name is others' as well.
+    fn is_lasting(&self, headers: &HeaderMap) -> bool {
+        matches!(self.way, Way::InCluster(_))
+            && host(headers).is_some_and(|host| without_port(host) != "localhost")
+    }
+
     fn is_host(&self, headers: &HeaderMap) -> bool {
         let Some(host) = host(headers) else { return false };
         // Ports of this machine are others' as well; a name in a cluster is one's own.
@@ -63,6 +69,7 @@ impl Door {
 
 /// Every request: whether it means this server, and what its answer may do in a browser.
 pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    let is_lasting = door.is_lasting(request.headers());
     let is_compressed = compression::is_accepted(request.headers());
     let mut response = if door.is_host(request.headers()) {
         match tokio::time::timeout(PATIENCE, next.run(request)).await {
@@ -93,7 +100,7 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    if matches!(door.way, Way::InCluster(_)) {
+    if is_lasting {
         headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000"));
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

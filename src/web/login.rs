@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::door;
 use super::html as write;
-use super::session::{LONGEST, Session, SessionId};
+use super::session::{LONGEST, Session};
 use super::visitor::{Entry, Visitor, hex};
 use super::visitors::{self, COOKIE, Refused, Visitors, cookies};
 use crate::callers;
@@ -74,14 +74,14 @@ pub(super) async fn enter(
 pub(super) async fn leave(
     State(visitors): State<Arc<Visitors>>,
     Extension(visitor): Extension<Arc<Visitor>>,
-    Extension(session): Extension<Option<SessionId>>,
+    Extension(session): Extension<Option<Session>>,
     Form(sent): Form<Vec<(String, String)>>,
 ) -> Response {
     if !sent.iter().any(|(name, value)| name == "token" && visitor.is_form_token(value)) {
         return write::refusal(StatusCode::FORBIDDEN, "This form is not from a page of yours, or it is old.");
     }
     if let Some(session) = session {
-        visitors.end(session);
+        visitors.end(&session);
         info!(user = visitor.user.as_deref().unwrap_or_default(), "a visitor has logged out");
     }
     ([(header::SET_COOKIE, cookie(COOKIE, "", "; Max-Age=0"))], Redirect::to("login")).into_response()

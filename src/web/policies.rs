@@ -22,12 +22,15 @@ use crate::inspect::policies::{self, Row};
 use crate::inspect::reading::Reader;
 use crate::inspect::releases;
 use crate::model::ReleaseId;
+use crate::policy::lint::Finding;
 
 /// What is known of a cluster's policies.
 struct Known {
     rows: Vec<Row>,
     /// How many releases each matches.
     matched: BTreeMap<String, usize>,
+    /// What in them has no effect.
+    findings: Vec<Finding>,
     notes: Vec<String>,
 }
 
@@ -85,15 +88,20 @@ async fn read(cluster: &Cluster) -> Result<Known, Failure> {
     let unread =
         unread.map(|error| format!("policies that select namespaces by labels may match more: {error}"));
     let mut matched: BTreeMap<String, usize> = BTreeMap::new();
-    for row in &board.rows(Timestamp::now()).rows {
+    let releases = board.rows(Timestamp::now()).rows;
+    for row in &releases {
         for name in reader.resolver.of(&row.id()).matched() {
             *matched.entry(name.to_owned()).or_default() += 1;
         }
     }
-    Ok(Known { rows, matched, notes: unread.into_iter().collect() })
+    // Where not all releases are seen, one that is not may match.
+    let releases: Vec<_> = releases.iter().map(|row| row.id()).collect();
+    let releases = board.namespace.is_none().then_some(releases.as_slice());
+    let findings = policies::findings(&reader.connection, releases).await?;
+    Ok(Known { rows, matched, findings, notes: unread.into_iter().collect() })
 }
 
-fn shown(cluster: &Cluster, Known { rows, matched, notes: unread }: &Known) -> Markup {
+fn shown(cluster: &Cluster, Known { rows, matched, findings, notes: unread }: &Known) -> Markup {
     html! {
         (notes(unread))
         @if rows.is_empty() { p.quiet { "There are no policies: the guard's own flags hold." } } @else {
@@ -106,6 +114,12 @@ fn shown(cluster: &Cluster, Known { rows, matched, notes: unread }: &Known) -> M
                     } }
                     tbody { @for row in rows { (line(cluster, row, matched)) } }
                 }
+            }
+            @if !findings.is_empty() {
+                h2 { "What has no effect" }
+                ul { @for Finding { policy, field, message, .. } in findings {
+                    li { strong { (policy) } ": " code { (field) } ": " (message) }
+                } }
             }
         }
     }

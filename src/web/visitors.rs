@@ -86,7 +86,7 @@ impl Visitors {
         &self,
         headers: &HeaderMap,
         now: Timestamp,
-    ) -> Result<(Arc<Visitor>, Option<SessionId>), Refused> {
+    ) -> Result<(Arc<Visitor>, Option<Session>), Refused> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
             // What a proxy says counts, whatever the browser remembers.
@@ -97,15 +97,15 @@ impl Visitors {
             (Some(_), Some(_)) => Err(Refused::Malformed),
             (None, _) => {
                 let session = self.session(headers, now).ok_or(Refused::Unknown)?;
-                Ok((self.visitor(session.token, Entry::Login).await?, Some(session.id)))
+                let visitor = self.visitor(session.token.clone(), Entry::Login).await?;
+                Ok((visitor, Some(session)))
             }
         }
     }
 
     /// Whose token that is, as the API server says.
     pub(super) async fn visitor(&self, token: SecretString, entry: Entry) -> Result<Arc<Visitor>, Refused> {
-        let way = [u8::from(entry == Entry::Login)];
-        let place = self.key.mark(KNOWN, &[&way, token.expose_secret().as_bytes()]);
+        let place = self.place(&token, entry);
         let known = self.known.get(&place);
         if let Some(visitor) = known.as_ref().filter(|it| it.is_confirmed_within(CONFIRMED)) {
             return Ok(Arc::clone(visitor));
@@ -138,9 +138,10 @@ impl Visitors {
         self.sealer.seal(session)
     }
 
-    /// Ends a session, in whichever browser its cookie is.
-    pub(super) fn end(&self, session: SessionId) {
-        self.ended.insert(session, ());
+    /// Ends a session, in whichever browser its cookie is, and forgets what was read for its token.
+    pub(super) fn end(&self, session: &Session) {
+        self.ended.insert(session.id, ());
+        self.known.invalidate(&self.place(&session.token, Entry::Login));
     }
 
     /// A mark of the page's own.
@@ -152,6 +153,12 @@ impl Visitors {
     pub(super) fn tidy(&self) {
         self.known.run_pending_tasks();
         self.ended.run_pending_tasks();
+    }
+
+    /// Under what a visitor is remembered.
+    fn place(&self, token: &SecretString, entry: Entry) -> [u8; 32] {
+        let way = [u8::from(entry == Entry::Login)];
+        self.key.mark(KNOWN, &[&way, token.expose_secret().as_bytes()])
     }
 
     fn session(&self, headers: &HeaderMap, now: Timestamp) -> Option<Session> {

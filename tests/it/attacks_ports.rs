@@ -5,14 +5,16 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -26,6 +28,20 @@ use crate::support::{Guard, Review, bomb, eventually, forged, holding, record_na
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 const WITHIN: Duration = Duration::from_secs(30);
+
+/// What a handshake and the head of a request may take, as docs/operations.md says.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the machine may add, which others use as well.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// How far a client comes that never goes on.
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    BeforeHandshake,
+    WithinHandshake,
+    WithinHead,
+}
 
 /// A guard of the release `shop/web` in a directory.
 async fn guard() -> Guard {
@@ -52,6 +68,21 @@ async fn tls(guard: &Guard, url: &str) -> std::io::Result<TlsStream<TcpStream>> 
         .with_no_client_auth();
     let name = ServerName::try_from("127.0.0.1").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, tcp(url).await).await
+}
+
+/// A connection of the attacker's that never goes on; none if the guard closed it on the way.
+async fn half_open(guard: &Guard, url: &str, stop: Stop) -> Option<Pin<Box<dyn AsyncRead + Send>>> {
+    // The front of a ClientHello.
+    let hello: &[u8] = if matches!(stop, Stop::WithinHandshake) { &[22, 3, 1, 2, 0, 1, 0, 1] } else { &[] };
+    if let Stop::BeforeHandshake | Stop::WithinHandshake = stop {
+        let mut stream = tcp(url).await;
+        stream.write_all(hello).await.ok()?;
+        return Some(Box::pin(stream));
+    }
+    let mut stream = tls(guard, url).await.ok()?;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: ").await.ok()?;
+    stream.flush().await.ok()?;
+    Some(Box::pin(stream))
 }
 
 /// A request of the attacker's that announces `length` bytes and sends `body` of them.
@@ -111,7 +142,7 @@ async fn judge(guard: &Guard, review: String) -> Value {
 }
 
 /// The end of what the guard sends on a connection.
-async fn rest(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut rest = Vec::new();
     // Closed with or without TLS's own farewell.
     let _ = timeout(WITHIN, stream.read_to_end(&mut rest)).await.expect("the connection is closed");
@@ -263,4 +294,32 @@ async fn the_admin_port_answers_nobody_in_the_clear() {
         let answer = rest(&mut plain).await;
         assert!(!answer.contains("HTTP/"), "{answer}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_half_open_connections_cost_little_and_end_in_time() {
+    let guard = guard().await;
+    let before = guard.resident_memory();
+    let ports = [guard.webhook_url("/validate"), guard.admin_url("/livez")];
+    let stops = [Stop::BeforeHandshake, Stop::WithinHandshake, Stop::WithinHead];
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        for (url, stop) in ports.iter().flat_map(|url| stops.map(|stop| (url, stop))) {
+            held.extend(join_all((0..250).map(|_| half_open(&guard, url, stop))).await.into_iter().flatten());
+        }
+        // Everybody else is answered meanwhile, before the API server gives up.
+        let asked = Instant::now();
+        let reply = judge(&guard, large("b", 1000)).await;
+        assert!(reply.to_string().contains("This change is not allowed"), "{reply}");
+        assert_eq!(guard.https().get(guard.admin_url("/livez")).send().await.unwrap().status(), 200);
+        assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    }
+    let last = Instant::now();
+    assert!(held.len() > 4000, "{}", held.len());
+    for connection in &mut held {
+        rest(connection).await;
+    }
+    assert!(last.elapsed() < PATIENCE + SLACK, "{:?}", last.elapsed());
+    let taken = guard.peak_memory().saturating_sub(before);
+    assert!(taken < 64 << 20, "{} MiB", taken >> 20);
 }

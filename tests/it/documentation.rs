@@ -194,6 +194,29 @@ fn fixed_part(statement: &str) -> String {
     longest.split("; trying again").next().unwrap().trim_matches(ends).to_owned()
 }
 
+#[test]
+fn every_field_of_the_log_is_documented_and_every_documented_one_exists() {
+    let mut logged: BTreeSet<String> = ["timestamp", "level", "message", "target"].map(str::to_owned).into();
+    for (_, text) in sources(&root().join("src")) {
+        for mark in ["info!(", "warn!(", "error!("] {
+            logged
+                .extend(text.match_indices(mark).flat_map(|(place, _)| fields(&text[place + mark.len()..])));
+        }
+    }
+    let table = Document::named("docs/operations.md").table("## Logs");
+    let documented: BTreeSet<String> =
+        table.iter().flat_map(|row| names(&row[0])).map(str::to_owned).collect();
+    assert_eq!(documented, logged);
+}
+
+/// The names of the fields that stand before the text of a log statement.
+fn fields(statement: &str) -> Vec<String> {
+    let before = statement.split('"').next().unwrap();
+    let names =
+        before.split(',').map(|field| field.split('=').next().unwrap().trim().trim_start_matches(['%', '?']));
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
 /// The program's files without their tests.
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();

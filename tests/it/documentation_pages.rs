@@ -1,12 +1,12 @@
-//! The commands of docs/install.md and docs/first-week.md, run as they stand and in their order on a real control plane:
-//! by bash, with the real `kubectl` and `kubemoor`, and `helm` by the real Helm SDK. No kubelet runs here: where a page
+//! The commands of docs/install.md and docs/first-week.md, and those of docs/production.md and docs/operations.md for bad
+//! days, run as they stand and in their order on a real control plane: by bash, with the real `kubectl` and `kubemoor`, and `helm` by the real Helm SDK. No kubelet runs here: where a page
 //! waits for the Deployment, its replicas are started as processes; a node of the test forwards their ports.
 
 use serde_json::json;
 
 use crate::support::{
-    Block, Chart, ControlPlane, Document, HOME, HelmLine, Identity, Installed, Kubelet, Pod, Ran, SOON,
-    Shell, Statement, charts, eventually, simple_commands, statements,
+    Block, Caller, Chart, ControlPlane, Document, HOME, HelmLine, Identity, Installed, Kubelet, Pod, Ran,
+    SOON, Shell, Statement, charts, eventually, simple_commands, statements, wait_until_guarded,
 };
 
 /// Somebody who follows the page.
@@ -32,6 +32,24 @@ impl<'a> Reader<'a> {
             held: None,
             ran: 0,
         }
+    }
+
+    /// The same, where the release "shop" is installed, and two replicas of the guard with these values run.
+    async fn of_shop(control_plane: &'a ControlPlane, page: &str, values: serde_json::Value) -> Self {
+        let mut reader = Self::new(control_plane, page).await;
+        let web = charts::deployment!(
+            "{{ .Values.replicaCount | default 2 }}",
+            r#"{name: app, image: "registry.example/shop:{{ .Values.tag | default "1" }}"}"#
+        );
+        let chart = Chart::new("shop").values("replicaCount: 2\n").template("web.yaml", web);
+        let options = json!({"create_namespace": true});
+        reader.installed.helm.install("shop", "shop", &chart, options).await.unwrap();
+        reader.installed.install(values).await.unwrap();
+        reader.pods = reader.installed.start(2).await;
+        let kubelet = Kubelet::start(control_plane).await;
+        let pod = kubelet.hold(&reader.pods[0]).await;
+        reader.held = Some((kubelet, pod));
+        reader
     }
 
     /// Runs every command below a heading. A fence of text says what the command before it prints.
@@ -67,9 +85,12 @@ impl<'a> Reader<'a> {
             }
             return;
         }
+        let is_ours = words[0] == "kubemoor" || words[..2] == ["kubectl", "moor"];
         eventually(&statement.line, SOON, || {
             let ran = self.shell.run(Identity::Alice, statement);
-            async move { as_told(&ran, printed) }
+            // That there is something to find is no failure.
+            let finds = is_ours && printed.is_none() && ran.code == 1 && ran.error.is_empty();
+            async move { if finds { Ok(()) } else { as_told(&ran, printed) } }
         })
         .await;
     }
@@ -161,19 +182,8 @@ async fn installation_without_helm_of_the_page_works_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_first_week_work_from_the_first_look_to_repairs() {
     let control_plane = ControlPlane::start_routing();
-    let mut reader = Reader::new(&control_plane, "docs/first-week.md").await;
-    let web = charts::deployment!(
-        "{{ .Values.replicaCount | default 2 }}",
-        r#"{name: app, image: "registry.example/shop:{{ .Values.tag | default "1" }}"}"#
-    );
-    let chart = Chart::new("shop").values("replicaCount: 2\n").template("web.yaml", web);
-    let options = json!({"create_namespace": true});
-    reader.installed.helm.install("shop", "shop", &chart, options).await.unwrap();
-    reader.installed.install(json!({"rights": {"enforce": true}})).await.unwrap();
-    reader.pods = reader.installed.start(2).await;
-    let kubelet = Kubelet::start(&control_plane).await;
-    let pod = kubelet.hold(&reader.pods[0]).await;
-    reader.held = Some((kubelet, pod));
+    let values = json!({"rights": {"enforce": true}});
+    let mut reader = Reader::of_shop(&control_plane, "docs/first-week.md", values).await;
     for heading in [
         "## The first day: look",
         "## The first week: what Deny would deny",
@@ -186,6 +196,25 @@ async fn commands_of_the_first_week_work_from_the_first_look_to_repairs() {
         reader.follow(heading).await;
     }
     assert!(reader.ran > 15, "only {} commands ran", reader.ran);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_for_bad_days_work_and_leave_the_guard_at_work() {
+    let control_plane = ControlPlane::start_routing();
+    let values = json!({"edits": "Deny", "drift": "Repair"});
+    let mut reader = Reader::of_shop(&control_plane, "docs/production.md", values).await;
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    let web = "/apis/apps/v1/namespaces/shop/deployments/web";
+    wait_until_guarded(&alice, "shop", web).await;
+    for heading in ["## failurePolicy", "### Everything must be open"] {
+        reader.follow(heading).await;
+    }
+    reader.page = Document::named("docs/operations.md");
+    for heading in ["## The emergency switch", "### Stale statuses", "### Orders", "## The next upgrade"] {
+        reader.follow(heading).await;
+    }
+    assert!(reader.ran > 10, "only {} commands ran", reader.ran);
+    wait_until_guarded(&alice, "shop", web).await;
 }
 
 #[test]

@@ -76,8 +76,8 @@ async fn guards_with_one_ledger_keep_how_releases_stand_and_all_contexts_say_the
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let database = ledger.rsplit_once('/').unwrap().1.to_owned();
-    let (mut east, west) =
-        tokio::join!(Member::start("east", &ledger, "fast"), Member::start("west", &ledger, "slow"));
+    let mut east = Member::start("east", &ledger, "fast").await;
+    let west = Member::start("west", &ledger, "slow").await;
     for cluster in ["east", "west"] {
         wait_for(&ledger, cluster, &[("reason", json!("InSync")), ("revision", json!(1))]).await;
     }

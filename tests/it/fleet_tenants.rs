@@ -43,11 +43,11 @@ async fn tenant_sees_the_rows_of_its_clusters_and_namespaces_alone() {
     assert_eq!(statements.len(), 2);
     statements.iter().for_each(|statement| drop(server.psql(database, statement).unwrap()));
     for tenant in [
-        "CREATE ROLE team_eu LOGIN; GRANT kubemoor_tenants TO team_eu; \
+        "CREATE ROLE team_eu LOGIN; GRANT ledger_tenants TO team_eu; \
          INSERT INTO tenants SELECT 'team_eu', id, NULL FROM clusters WHERE name = 'prod-eu'",
-        "CREATE ROLE team_bank LOGIN; GRANT kubemoor_tenants TO team_bank; \
+        "CREATE ROLE team_bank LOGIN; GRANT ledger_tenants TO team_bank; \
          INSERT INTO tenants VALUES ('team_bank', NULL, 'bank')",
-        "CREATE ROLE nobodys LOGIN; GRANT kubemoor_tenants TO nobodys",
+        "CREATE ROLE nobodys LOGIN; GRANT ledger_tenants TO nobodys",
     ] {
         server.psql(database, tenant).unwrap();
     }

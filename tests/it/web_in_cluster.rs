@@ -7,8 +7,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use crate::support::{
-    Caller, Chart, ClusterPage, ControlPlane, HOME, Helm, Identity, Installed, Member, PAGE_HOST, RELEASE,
-    Right, SOON, Scene, Shown, charts, eventually, folder, form, wait_until_guarded,
+    Browser, Caller, Chart, ClusterPage, ControlPlane, ENTER, HOME, Helm, Identity, Installed, Look, Member,
+    PAGE_HOST, RELEASE, Right, SOON, Scene, Shown, charts, eventually, folder, form, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
@@ -257,5 +257,30 @@ async fn releases_that_one_visitor_reads_are_shown_to_no_other() {
             let text = seen(member, path).await.replace(&scene.namespace, "");
             assert!(text.contains("no permission") && !text.contains(">shop<"), "{path}: {text}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn visitor_logs_in_and_out_in_a_browser() {
+    let control_plane = ControlPlane::get();
+    let page = ClusterPage::start(control_plane, &["--host=localhost"]).await;
+    let member = Member::new(control_plane).await;
+    let address = page.base.replace(PAGE_HOST, "localhost");
+    for look in Look::ALL {
+        let browser = Browser::start(look).await;
+        browser.go(&address).await;
+        browser.wait_for("Bearer token of the cluster").await;
+        browser.inspect("login").await;
+        // The field has the focus.
+        browser.press(&member.token()).await;
+        browser.press(ENTER).await;
+        browser.wait_for("Log out").await;
+        browser.inspect("visitor").await;
+        browser.tab_to("Log out").await;
+        browser.press(ENTER).await;
+        browser.wait_for("Bearer token of the cluster").await;
+        browser.go(&format!("{address}releases")).await;
+        browser.wait_for("Bearer token of the cluster").await;
+        browser.end().await;
     }
 }

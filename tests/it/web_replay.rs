@@ -96,6 +96,13 @@ async fn page_replays_as_the_command_does_and_leads_to_the_rows() {
     assert!(late.text.contains("since:"), "{}", late.text);
     assert_compressed(&page).await;
 
+    // The page of policies says what in them is useless.
+    scene.policy("open", json!({"exempt": [{"kind": "Group", "name": "system:authenticated"}]})).await;
+    let told = page.text("policies").await;
+    for part in ["What has no effect", "spec.exempt[0]", "every user and every service account"] {
+        assert!(told.contains(part), "{part} is not in {told}");
+    }
+
     for look in Look::ALL {
         let browser = Browser::start(look).await;
         browser.go(&page.address).await;

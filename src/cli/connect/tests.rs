@@ -91,6 +91,49 @@ async fn cluster_user_and_token_are_chosen_as_with_kubectl() {
     assert!(parse_token("a b").is_err() && parse_token("").is_err());
 }
 
+/// A client certificate of X.509 version 1, made by `openssl x509 -req` without extensions.
+const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBFzCBvgIUQpvsvgpG2GwXIHj6709+0Z7Lc9wwCgYIKoZIzj0EAwIwDTELMAkG\n\
+A1UEAwwCY2EwHhcNMjYxMTIzMTgwNDUxWhcNMzYxMTIwMTgwNDUxWjAQMQ4wDAYD\n\
+VQQDDAVhbGljZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABA8ICOPue8TAhXrp\n\
+ZurTwnFvMCCcfTNv9pN9iiaGSStVTvlq8Et7j+wl9V9uRkjTG2ikiBOQeAniukD/\n\
+2M39XeMwCgYIKoZIzj0EAwIDSAAwRQIgVoBFs0HI5l/5KP4QRusC61gQzQORY6Sm\n\
+OaZ4Hc1K2bkCIQCb/1UZAqhV1Otj4c+FZKMufqqtPK6lCwN5jrEIacOCHA==\n\
+-----END CERTIFICATE-----\n\
+";
+
+const ITS_KEY: &str = "\
+-----BEGIN PRIVATE KEY-----\n\
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgayLbNfRx4hwRHOvm\n\
+TuyQVQ+7IJqbGDc2H0NPH0uNsomhRANCAAQPCAjj7nvEwIV66Wbq08JxbzAgnH0z\n\
+b/aTfYomhkkrVU75avBLe4/sJfVfbkZI0xtopIgTkHgJ4rpA/9jN/V3j\n\
+-----END PRIVATE KEY-----\n\
+";
+
+#[tokio::test]
+async fn a_client_certificate_of_version_1_is_named_as_the_cause() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("alice.crt"), folder.path().join("alice.key"));
+    std::fs::write(&certificate, VERSION_1).unwrap();
+    std::fs::write(&key, ITS_KEY).unwrap();
+    let user = serde_json::json!({"client-certificate": certificate, "client-key": key});
+    let config = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "alice", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "alice"}}],
+    });
+    let file = folder.path().join("config");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let error = format!("{:#}", args(file, None).connect().await.err().unwrap());
+    assert!(
+        error.contains("client certificate is of X.509 version 1") && error.contains("-extfile"),
+        "{error}"
+    );
+    assert!(!error.contains("OtherError"), "{error}");
+}
+
 #[tokio::test]
 async fn the_namespace_is_the_context_s_unless_one_is_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -98,8 +98,8 @@ fn the_timer_waits_for_the_next_end_and_follows_a_clock_that_is_set() {
     };
     assert_eq!(left(Some("12:00:00"), "11:59:30"), 30.0);
     assert_eq!(left(Some("12:00:00"), "12:00:01"), 0.0);
-    assert_eq!(left(Some("12:00:00"), "02:00:00"), 3600.0);
-    assert_eq!(left(None, "12:00:00"), 3600.0);
+    assert_eq!(left(Some("12:00:00"), "02:00:00"), 60.0);
+    assert_eq!(left(None, "12:00:00"), 60.0);
 }
 
 /// So many open ones of a namespace, by number.

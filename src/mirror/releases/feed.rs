@@ -158,7 +158,7 @@ impl Releases {
                         Ok(_) => drop(failures.remove(&release)),
                         Err(error) => {
                             if !failures.contains_key(&release) {
-                                tracing::warn!(%release, %error, "a release cannot be read; it is tried again");
+                                tracing::warn!(release.id = %release, %error, "a release cannot be read; it is tried again");
                             }
                             let pause = failures.entry(release.clone()).or_default().next().unwrap_or_default();
                             resting.push(async move {

@@ -215,7 +215,7 @@ impl Releases {
         drop(index);
         self.left_out.lock().remove(stored);
         self.make_room(&stored.namespace);
-        tracing::info!(%release, "the release has no records any more");
+        tracing::info!(release.id = %release, "the release has no records any more");
         self.announcer.announce(&release);
         true
     }
@@ -254,7 +254,7 @@ impl Releases {
                 known.iter().find(|known| known.head.uid == head.uid).and_then(|known| known.flaw.as_deref());
             let reason = flaw.map_or_else(|| disbelief.to_string(), str::to_owned);
             tracing::warn!(
-                release = %id, record = %head.secret, %reason,
+                release.id = %id, record = %head.secret, %reason,
                 "a release record does not count; its release is judged by its last good one"
             );
         }
@@ -265,13 +265,13 @@ impl Releases {
             {
                 self.metrics.undecodable(RecordFault::TooLarge);
                 tracing::warn!(
-                    release = %id, record = %invalid.secret, reason = %invalid.reason, "a release is not judged"
+                    release.id = %id, record = %invalid.secret, reason = %invalid.reason, "a release is not judged"
                 );
             }
             for skipped in &assembled.skipped {
                 let source = skipped.source.as_deref().unwrap_or("unknown");
                 tracing::warn!(
-                    release = %id, revision = latest.0.revision, document = skipped.index, %source,
+                    release.id = %id, release.revision = latest.0.revision, document = skipped.index, %source,
                     reason = %skipped.reason, "a manifest document is no object and is not guarded"
                 );
             }

@@ -60,7 +60,7 @@ impl Releases {
         let before = index.stored(&stored).map_or(0, |before| before.weight);
         let room = index.room_for(&release);
         if let Err(full) = &room {
-            tracing::warn!(release = %release.id, reason = %full, "a release is not judged");
+            tracing::warn!(release.id = %release.id, reason = %full, "a release is not judged");
             self.metrics.undecodable(RecordFault::TooLarge);
             release.leave_out(full.to_string());
         }

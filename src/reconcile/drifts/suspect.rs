@@ -83,6 +83,13 @@ impl Drifts {
         suspects.filter(|(object, _)| is_meant(object)).for_each(|(_, suspect)| suspect.due = None);
     }
 
+    /// Objects that could not be read are tried at once, but those that only a watch can tell of.
+    pub(crate) fn end_waits(&mut self) {
+        let suspects = self.suspects.values_mut().flat_map(HashMap::values_mut);
+        let timed = suspects.filter(|suspect| suspect.due.is_some_and(|due| due < Timestamp::MAX));
+        timed.for_each(|suspect| suspect.due = None);
+    }
+
     /// When the first of a release's objects is tried again that could not be read.
     pub(crate) fn next_look(&self, release: &ReleaseId) -> Option<Timestamp> {
         let suspects = self.suspects.get(release)?;

@@ -49,12 +49,24 @@ impl Agenda {
         self.times.insert(release.clone(), at);
         self.soonest.insert((at, release.clone()));
     }
+
+    /// All of them are due at that time, unless they are due sooner.
+    fn hurry(&mut self, at: Timestamp) {
+        let releases: Vec<_> = self.times.keys().cloned().collect();
+        releases.iter().for_each(|release| self.put_off(release, at));
+    }
 }
 
 impl Reconciler {
     /// Has a release looked at again after that time, or sooner.
     pub(super) fn put_off(&mut self, id: &ReleaseId, delay: Duration) {
         self.passes.agenda.put_off(id, self.after(delay));
+    }
+
+    /// The clock was set back. Whatever waits for a time would wait for as much longer, and is looked at now.
+    pub(super) fn end_waits(&mut self) {
+        self.drifts.end_waits();
+        self.passes.agenda.hurry(self.now);
     }
 
     /// The time after so long.
@@ -77,10 +89,28 @@ impl Reconciler {
 mod tests {
     use super::*;
 
+    fn release(name: &str) -> ReleaseId {
+        ReleaseId { namespace: "n".to_owned(), name: name.to_owned() }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn every_release_is_due_at_once_after_the_clock_was_set_back() {
+        let mut agenda = Agenda::default();
+        for (name, second) in [("a", 9000), ("b", 3), ("c", 9999)] {
+            agenda.put_off(&release(name), at(second));
+        }
+        agenda.hurry(at(5));
+        assert_eq!(agenda.take_due(at(4)), [release("b")]);
+        assert_eq!(agenda.take_due(at(5)), [release("a"), release("c")]);
+        assert_eq!(agenda.next(), None);
+    }
+
     #[test]
     fn a_release_is_due_once_and_at_the_soonest_of_its_times() {
-        let release = |name: &str| ReleaseId { namespace: "n".to_owned(), name: name.to_owned() };
-        let at = |second| Timestamp::from_second(second).unwrap();
         let mut agenda = Agenda::default();
         for (name, second) in [("a", 5), ("b", 3), ("a", 2), ("a", 9)] {
             agenda.put_off(&release(name), at(second));

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::super::backoff::growing;
 use super::super::drifts::Suspect;
+use super::super::elapsed::elapsed;
 use super::super::event::{Failure, Fault, Outcome, Work};
 use super::Reconciler;
 use super::pass::{Job, Step};
@@ -73,9 +74,8 @@ impl Reconciler {
                 Done::Settled
             }
             Outcome::Failed(Failure { fault: Fault::Unserved, .. }) => {
-                let waited = self.now.duration_since(suspect.since);
                 // Nothing exists of a kind that stays away.
-                if waited < SignedDuration::try_from(UNSERVED).unwrap_or_default() {
+                if elapsed(suspect.since, self.now) < UNSERVED {
                     return self.look_later(release, object, UNSERVED);
                 }
                 self.note_gone_by_now(release, object, suspect.since);

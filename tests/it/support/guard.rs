@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::charts;
+use super::clock::Clock;
 use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::deploy::BASE;
 use super::identity::Identity;
@@ -85,6 +86,26 @@ impl Guard {
         kubeconfig: &Path,
         flags: &[&str],
     ) -> Self {
+        Self::prepare(control_plane, flags).await;
+        Self::start_with(kubeconfig, Vec::new(), flags).await
+    }
+
+    /// Starts one that has this clock.
+    pub(crate) async fn start_by(clock: &Clock, control_plane: &ControlPlane, flags: &[&str]) -> Self {
+        Self::prepare(control_plane, flags).await;
+        Self::start_with(&control_plane.kubeconfig(Identity::Guard), clock.environment(), flags).await
+    }
+
+    async fn start_with(kubeconfig: &Path, environment: Vec<(String, String)>, flags: &[&str]) -> Self {
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let flags = [flags, &[kubeconfig.as_str()]].concat();
+        let mut guard = Self::launch_within(None, environment, &flags);
+        guard.ready().await;
+        guard
+    }
+
+    /// Grants what a guard with these flags needs.
+    async fn prepare(control_plane: &ControlPlane, flags: &[&str]) {
         let mode = |mode: &str| flags.iter().any(|flag| flag.ends_with(mode));
         control_plane.apply_deploy(&BASE).await;
         if mode("Deny") || mode("Revert") || mode("Repair") {
@@ -97,10 +118,6 @@ impl Guard {
         if mode("Repair") && control_plane.minor() >= 30 {
             control_plane.apply_deploy(&["enforce/writes.yaml"]).await;
         }
-        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        let mut guard = Self::launch(&[flags, &[kubeconfig.as_str()]].concat());
-        guard.ready().await;
-        guard
     }
 
     /// Starts a guard without a cluster: of the release `shop/web` in a directory, which declares [`charts::MANIFEST`].
@@ -118,8 +135,11 @@ impl Guard {
         fs::create_dir(store.join("shop")).unwrap();
         fs::write(store.join("shop").join("web.yaml"), charts::MANIFEST).unwrap();
         let store = format!("--store=dir:{}", store.display());
-        let mut guard =
-            Self::launch_within(file_limit, &[&[store.as_str(), "--cluster-name=here"], flags].concat());
+        let mut guard = Self::launch_within(
+            file_limit,
+            Vec::new(),
+            &[&[store.as_str(), "--cluster-name=here"], flags].concat(),
+        );
         guard.ready().await;
         guard
     }
@@ -131,10 +151,10 @@ impl Guard {
 
     /// Starts a guard with these flags besides its addresses, and does not wait.
     pub(crate) fn launch(flags: &[&str]) -> Self {
-        Self::launch_within(None, flags)
+        Self::launch_within(None, Vec::new(), flags)
     }
 
-    fn launch_within(file_limit: Option<u64>, flags: &[&str]) -> Self {
+    fn launch_within(file_limit: Option<u64>, environment: Vec<(String, String)>, flags: &[&str]) -> Self {
         let dir = folder("guard");
         let (webhook_port, admin_port, tls_dir) = (free_port(), free_port(), dir.join("tls"));
         let mut arguments = vec![
@@ -157,7 +177,9 @@ impl Guard {
         arguments.extend(token_file.iter().map(|file| format!("--caller-token-file={}", file.display())));
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let program = env!("CARGO_BIN_EXE_kubemoor").into();
-        let mut process = Process::new("kubemoor", program, arguments, &dir).with_file_limit(file_limit);
+        let mut process = Process::new("kubemoor", program, arguments, &dir)
+            .with_file_limit(file_limit)
+            .with_environment(environment);
         process.start();
         Self { process, webhook_port, admin_port, tls_dir, ledger: dir.join("ledger.db"), token_file }
     }

@@ -1,0 +1,103 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::join_all;
+use tokio::time::timeout;
+
+use super::*;
+
+/// How a client's server behaves.
+#[derive(Clone, Copy, Debug)]
+enum Server {
+    /// It answers after so many milliseconds.
+    After(u64),
+    /// Nothing arrives there.
+    Lost,
+    /// Nobody listens there.
+    Refuses,
+}
+
+use Server::{After, Lost, Refuses};
+
+/// A pool whose first client meets the first of `servers`, and all others the second; and how many clients were made
+/// and requests sent.
+fn pool(servers: [Server; 2]) -> (ConnectionPool, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let (made, sent) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (clients, requests) = (Arc::clone(&made), Arc::clone(&sent));
+    let make = move || {
+        let number = clients.fetch_add(1, Ordering::Relaxed);
+        let (server, requests) = (servers[number.min(1)], Arc::clone(&requests));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            requests.fetch_add(1, Ordering::Relaxed);
+            async move {
+                match server {
+                    After(millis) => sleep(Duration::from_millis(millis)).await,
+                    Lost => std::future::pending().await,
+                    Refuses => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)),
+                }
+                let answer = Response::new(Body::from(number.to_string().into_bytes()));
+                Ok::<_, std::io::Error>(answer)
+            }
+        });
+        Ok(Client::new(service, "default"))
+    };
+    (ConnectionPool::new(make).unwrap(), made, sent)
+}
+
+fn request(method: Method) -> Request<Body> {
+    Request::builder().method(method).uri("/version").body(Body::empty()).unwrap()
+}
+
+/// The number of the client that answers.
+async fn answering(pool: &ConnectionPool, method: Method) -> Option<String> {
+    let answer = timeout(Duration::from_secs(10), pool.send(request(method))).await.ok()?.ok()?;
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    Some(String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_is_answered_over_a_new_connection_where_the_old_one_is_silent() {
+    for (servers, method, answer, requests) in [
+        // Whoever answers in time is asked once.
+        ([After(0), After(0)], Method::GET, Some("0"), 1),
+        ([After(900), After(0)], Method::GET, Some("0"), 1),
+        // Slow, and no slower than the other connection.
+        ([After(1500), After(900)], Method::GET, Some("0"), 2),
+        ([Lost, After(100)], Method::GET, Some("1"), 2),
+        // The server is away, and comes back on the first connection.
+        ([After(5000), Refuses], Method::GET, Some("0"), 2),
+        ([Lost, Lost], Method::GET, None, 2),
+        ([Refuses, After(0)], Method::GET, None, 1),
+        // Nothing that may change anything is sent twice.
+        ([Lost, After(0)], Method::PUT, None, 1),
+        ([After(5000), After(0)], Method::PATCH, Some("0"), 1),
+    ] {
+        let (pool, _, sent) = pool(servers);
+        let what = format!("{servers:?} {method}");
+        assert_eq!(answering(&pool, method).await.as_deref(), answer, "{what}");
+        assert_eq!(sent.load(Ordering::Relaxed), requests, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_connections_are_known_to_be_lost_every_request_takes_a_new_one() {
+    let (pool, made, sent) = pool([Lost, After(10)]);
+    let began = Instant::now();
+    // All that wait are asked anew, over one new client.
+    let answers = join_all((0..20).map(|_| answering(&pool, Method::GET))).await;
+    assert!(answers.iter().all(|answer| answer.as_deref() == Some("1")), "{answers:?}");
+    assert!(began.elapsed() < Duration::from_millis(1100), "{:?}", began.elapsed());
+    assert_eq!((made.load(Ordering::Relaxed), sent.load(Ordering::Relaxed)), (2, 40));
+    assert_eq!(answering(&pool, Method::PATCH).await.as_deref(), Some("1"));
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_is_asked_twice_at_most_once_in_five_seconds() {
+    let (pool, made, sent) = pool([After(3000), After(3000)]);
+    for _ in 0..3 {
+        let answers = join_all((0..100).map(|_| answering(&pool, Method::GET))).await;
+        assert!(answers.iter().all(|answer| answer.as_deref() == Some("0")), "{answers:?}");
+    }
+    assert_eq!((made.load(Ordering::Relaxed), sent.load(Ordering::Relaxed)), (3, 302));
+}

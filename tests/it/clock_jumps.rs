@@ -1,0 +1,88 @@
+//! A clock that is set forward and back by hours under a running guard: what an exception allows ends and begins again
+//! with it, and everything else goes on.
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::support::{
+    Clock, Guard, Reply, Review, SOON, Scene, charts, eventually, run, wait_until_recreated,
+};
+
+const FLAGS: [&str; 3] = ["--service=kubemoor-system/kubemoor", "--edits=Deny", "--drift=Repair"];
+
+/// Within this time the guard repairs, whatever its clock says.
+const REPAIRED: Duration = Duration::from_secs(20);
+
+/// How far the time of a row may be from the guard's clock.
+const NEAR: SignedDuration = SignedDuration::from_mins(5);
+
+/// What a guard says to a change of one value of a ConfigMap of [`charts::TWO`].
+async fn change(scene: &Scene, guard: &Guard, name: &str, (field, from): (&str, &str), to: &str) -> Reply {
+    let namespace = &scene.namespace;
+    let object = |value: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {field: value},
+            "metadata": {"name": name, "namespace": namespace,
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": namespace}},
+        })
+        .to_string()
+    };
+    let (old, new) = (object(from), object(to));
+    guard.judge_behind(Review { name, ..Review::of_settings(namespace, &old, &new) }.text()).await
+}
+
+/// When changes to this value were denied, as the ledger says.
+fn denials(guard: &Guard, value: &str) -> Vec<Timestamp> {
+    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
+    let ran = run(&["audit", &database, "-A", "--verdict", "Deny", "--limit", "0", "-o", "json"], "");
+    let rows = ran.out.lines().filter(|line| line.contains(value));
+    let rows = rows.map(|line| serde_json::from_str::<Value>(line).unwrap());
+    rows.map(|row| row["time"].as_str().unwrap().parse().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guard_judges_leads_and_repairs_while_its_clock_jumps_by_hours() {
+    let scene = Scene::own().install("clocks", charts::TWO).await;
+    let clock = Clock::new();
+    let guard = Guard::start_by(&clock, &scene.control_plane, &FLAGS).await;
+    scene.wait_for_confirmed(2).await;
+    let allow = ["allow", "configmap/settings", "--path", "/data/level", "--for", "2h", "--reason", "INC-1"];
+    let allowed = scene.moor(&allow);
+    assert_eq!(allowed.code, 0, "{allowed:?}");
+
+    for (round, (minutes, is_open)) in
+        [(0, true), (150, false), (-300, true), (0, true)].into_iter().enumerate()
+    {
+        clock.set(minutes);
+        eventually("the exception ends and begins with the clock", SOON, || async {
+            let reply = change(&scene, &guard, "settings", ("level", "info"), "mine").await;
+            if reply.code == 200 && reply.passes() == is_open { Ok(()) } else { Err(format!("{reply:?}")) }
+        })
+        .await;
+
+        // Of this one no exception allows anything.
+        let value = format!("round-{round}");
+        eventually("a denial has the time of the clock", SOON, || async {
+            let reply = change(&scene, &guard, "extra", ("color", "blue"), &value).await;
+            assert!(!reply.passes(), "{minutes}: {reply:?}");
+            let meant = Timestamp::now() + SignedDuration::from_mins(minutes);
+            let times = denials(&guard, &value);
+            let is_near = |time: &Timestamp| time.duration_since(meant).abs() < NEAR;
+            if times.iter().any(is_near) { Ok(()) } else { Err(format!("{times:?}")) }
+        })
+        .await;
+
+        // Each of both twice, so that nothing is contested.
+        let path = scene.config_map(["settings", "extra"][round % 2]);
+        let old = scene.get(&path).await["metadata"]["uid"].clone();
+        scene.control_plane.delete_unhindered(&path).await;
+        let since = Instant::now();
+        wait_until_recreated(&scene.alice, &path, &old).await;
+        assert!(since.elapsed() < REPAIRED, "{minutes}: it took {:?}\n{}", since.elapsed(), guard.log());
+        assert!(guard.is_ready().await, "{minutes}: {}", guard.log());
+        assert!(guard.metrics().await.contains("kubemoor_leading 1\n"), "{minutes}: {}", guard.log());
+    }
+}
