@@ -20,7 +20,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin manifests reference man
+.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin krew manifests reference man
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -122,13 +122,22 @@ plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
 	ln -sf kubemoor "$$bin/kubectl-moor"
 	ln -sf kubemoor "$$bin/kubectl_complete-moor"
 
+# Below which address people will find the archives: krew_uri=https://...
+krew_uri =
+krew_platforms = linux/amd64=target/image/x86_64-unknown-linux-gnu/release/kubemoor
+
+krew: ## write archive and manifest of the plugin for krew to target/krew: krew_uri=https://... is where people will find them
+	deploy/image/build $(image_target) $(image_archive)
+	deploy/krew/build "$(krew_uri)" target/krew $(krew_platforms)
+
 manifests: ## write what comes from the chart: deploy/, certs/ and the table of its values
 	@$(with_control_plane)
 	"$$KUBEMOOR_HELM_PYTHON" tests/control-plane/render.py . 2>/dev/null
 
-reference: ## write the command reference, docs/cli.md
+reference: ## write the command reference, docs/cli.md, and the JSON Schemas of what commands print
 	cargo run --locked --quiet -- reference > docs/cli.md.new
 	mv docs/cli.md.new docs/cli.md
+	cargo run --locked --quiet -- schemas docs/schemas
 
 man: ## write the manual pages to target/man
 	cargo run --locked --quiet -- man target/man

@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(value_name = "KIND/NAME", add = ArgValueCandidates::new(candidates::objects))]
     object: NamedObject,
 
-    /// What may be changed: a path such as /spec/replicas, * for every field, delete; may be repeated
+    /// The field that may change, such as /spec/replicas; * for every field, delete for the deletion; may be repeated
     #[arg(long, value_name = "PATH", required = true)]
     path: Vec<String>,
 
@@ -70,27 +70,27 @@ pub(super) struct RevokeArgs {
 }
 
 /// The allowances that are no more.
-#[derive(Debug, Serialize)]
-struct Revoked {
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(super) struct Revoked {
     namespace: String,
     names: Vec<String>,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let format = args.output.output;
+    let form = args.output.output.clone();
     let allowed = connect::run(allow(args))?;
     let Allowed { namespace: _, name, made, object, paths, until, unchecked } = &allowed;
     unchecked.iter().for_each(|unchecked| warn(unchecked));
     let (verb, paths) = (if *made { "made" } else { "unchanged" }, paths.join(", "));
     let told = format!("driftallowance/{name} {verb}: {paths} of {object} may change until {until}");
-    output::say(format, &allowed, &told)
+    output::say(&form, &allowed, &told)
 }
 
 pub(super) fn revoke(args: RevokeArgs) -> anyhow::Result<Outcome> {
-    let format = args.output.output;
+    let form = args.output.output.clone();
     let revoked = connect::run(revoked(args))?;
     let told: Vec<_> = revoked.names.iter().map(|name| format!("driftallowance/{name} deleted")).collect();
-    output::say(format, &revoked, &told.join("\n"))
+    output::say(&form, &revoked, &told.join("\n"))
 }
 
 async fn allow(args: Args) -> anyhow::Result<Allowed> {

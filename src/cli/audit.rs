@@ -15,10 +15,11 @@ use std::io::{self, Write};
 
 use jiff::Timestamp;
 
-use self::show::{Format, Show};
+use self::show::{People, Show};
 use self::source::SourceArgs;
 pub(super) use self::source::parse_server;
 use super::connect;
+use super::output::Form;
 use super::serve::ConflictError;
 use super::{Outcome, warn};
 use crate::inspect::ledger;
@@ -53,9 +54,9 @@ pub(super) struct Args {
     #[arg(long)]
     would_deny: bool,
 
-    /// How to print: table, json (a row on each line), yaml (a document for each row) or csv
+    /// How the rows are printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    output: Form<People>,
 
     #[command(flatten)]
     source: SourceArgs,
@@ -134,11 +135,12 @@ async fn audit(args: Args) -> anyhow::Result<()> {
             oldest.time
         ));
     }
-    let mut show = Show::new(output);
+    let is_table = output == Form::People(People::Table);
+    let mut show = Show::new(output, follow);
     if would_deny {
         return put(&show.permits(&entries)?);
     }
-    if entries.is_empty() && !follow && output == Format::Table {
+    if entries.is_empty() && !follow && is_table {
         warn(&nothing(namespace.as_deref(), &filter));
         return Ok(());
     }

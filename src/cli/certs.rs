@@ -21,15 +21,15 @@ use crate::tls::{Certificates, Source};
 /// The flags of `kubemoor certs`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where the CA and the certificate are, or are made
+    /// Directory of the CA and the certificate, which are made if they are missing
     #[arg(long, value_name = "DIR", default_value = "certs")]
     tls_dir: PathBuf,
 
-    /// Where the API server reaches the webhook when it is no Service of the cluster
+    /// The webhook's URL for the API server, if the webhook is not a Service of the cluster
     #[arg(long, value_name = "https://HOST[:PORT][/PATH]", conflicts_with = "service")]
     webhook_url: Option<WebhookUrl>,
 
-    /// The Service behind which the webhook is reached
+    /// The webhook's Service
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]")]
     service: Option<ServiceRef>,
 
@@ -38,9 +38,9 @@ pub(super) struct Args {
 }
 
 /// What there is now.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+pub(super) struct Report {
     directory: PathBuf,
     done: Done,
     names: Vec<String>,
@@ -51,7 +51,7 @@ struct Report {
 }
 
 /// What became of the certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 enum Done {
     /// There was none that would do.
     Made,
@@ -65,7 +65,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Args { tls_dir, webhook_url, service, output } = args;
     let endpoint = webhook_url.map(Endpoint::Url).or(service.map(Endpoint::Service));
     let report = report(tls_dir, serve::names(endpoint.as_ref()), Timestamp::now())?;
-    output::print(output.output, &report, || report.table())
+    output::print(&output.output, &report, || report.table())
 }
 
 fn report(directory: PathBuf, names: Vec<String>, now: Timestamp) -> anyhow::Result<Report> {

@@ -70,7 +70,7 @@ const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A verdict and what it is about.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct Report {
     object: ObjectId,
     operation: Operation,
@@ -99,7 +99,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let cluster = cluster_labels.labels()?;
     let given = Given { edits, policies: policies.as_deref(), cluster: &cluster };
     let report = report(&release, &review, &given, Timestamp::now())?;
-    output::print(output.output, &report, || report.table())?;
+    output::print(&output.output, &report, || report.table())?;
     Ok(if report.verdict.outcome.is_refusal() { Outcome::Found } else { Outcome::Clean })
 }
 

@@ -20,6 +20,7 @@ use crate::client::connection::{self, Access, Connection};
 use crate::config::{self, RecordDriver};
 use crate::inspect::failure;
 use crate::inspect::times::parse_duration;
+use crate::telemetry;
 
 pub(super) use crate::inspect::failure::spoken;
 
@@ -27,7 +28,7 @@ pub(super) use crate::inspect::failure::spoken;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArgs {
-    /// The kubeconfig; without it kubectl's defaults, then the pod's account
+    /// The kubeconfig [default: kubectl's, then the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -55,15 +56,22 @@ pub(super) struct ClusterArgs {
     #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
     groups: Vec<String>,
 
-    /// How long a server may keep silent in a request, such as 10s; 0 for no limit of its own
+    /// How long to wait for a server's answer, such as 10s; 0 for no limit
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_timeout)]
     request_timeout: Timeout,
+
+    /// From 6 on, tell each request to the API server on standard error
+    #[arg(short = 'v', long = "v", value_name = "NUMBER", default_value_t = 0)]
+    verbosity: u8,
 }
+
+/// From which verbosity on kubectl tells requests.
+const TELLS_REQUESTS: u8 = 6;
 
 /// How Helm keeps its records.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct RecordArgs {
-    /// The form in which Helm keeps its records (HELM_DRIVER)
+    /// How Helm stores its records (HELM_DRIVER)
     #[arg(long, value_name = "DRIVER", default_value = "secret")]
     pub(super) record_driver: RecordDriver,
 }
@@ -96,24 +104,28 @@ pub(super) struct NamespacesArgs {
 impl ClusterArgs {
     /// A client; nobody was talked to yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        if self.verbosity >= TELLS_REQUESTS {
+            // A command may connect more than once, and logging begins once.
+            let _ = telemetry::init(connection::REQUESTS);
+        }
         Ok(connection::connect_by(&self.access()).await?)
     }
 
     /// The credentials that the flags choose.
     pub(super) fn access(&self) -> Access {
-        let Self { kubeconfig, context, cluster, account, token, user, groups, request_timeout } =
-            self.clone();
-        Access {
+        let Self {
             kubeconfig,
             context,
             cluster,
             account,
             token,
-            timeout: request_timeout.0,
             user,
             groups,
-            server: None,
-        }
+            request_timeout,
+            verbosity: _,
+        } = self.clone();
+        let (timeout, server) = (request_timeout.0, None);
+        Access { kubeconfig, context, cluster, account, token, timeout, user, groups, server }
     }
 }
 

@@ -17,13 +17,14 @@ use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
+pub(super) use self::preview::Preview;
 use self::preview::Previews;
 use super::candidates;
 use super::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs, parse_release};
 use super::contexts::ContextsArgs;
 use super::labels::LabelArgs;
 use super::list::{Items, SelectorArgs, nothing};
-use super::output::{self, Text};
+use super::output::{self, Form};
 use super::{Outcome, standing, warn};
 use crate::client::connection::Connection;
 use crate::inspect::comparison::object::State;
@@ -37,11 +38,11 @@ const RELEASES_AT_ONCE: usize = 4;
 /// The flags of `kubemoor diff`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
-    /// The release; without it those of the namespace, or all with -A
+    /// The release [default: all of the namespace, or of the cluster with -A]
     #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(candidates::releases), conflicts_with_all = ["all_namespaces", "labels"])]
     release: Option<String>,
 
-    /// Exit with 1 if something stays in doubt, too
+    /// Also exit with 1 if something stays in doubt
     #[arg(long)]
     strict: bool,
 
@@ -57,7 +58,7 @@ pub(super) struct Args {
 
     /// How the comparison is printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    output: Form<People>,
 
     #[command(flatten)]
     namespaces: NamespacesArgs,
@@ -72,17 +73,13 @@ pub(super) struct Args {
     contexts: ContextsArgs,
 }
 
-/// How a comparison is printed.
+/// How a comparison is printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum People {
     /// For people
     Table,
     /// As a unified diff from the live objects to the declared ones
     Unified,
-    /// For programs
-    Json,
-    /// For programs, and for people who prefer it
-    Yaml,
 }
 
 /// All releases that were compared.
@@ -95,14 +92,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     if !args.contexts.is_empty() {
         return connect::run(placed::run(args));
     }
-    let (output, strict) = (args.output, args.strict);
+    let (form, strict) = (args.output.clone(), args.strict);
     let report = connect::run(compare_one(args))?;
-    let items = Items::of(&report.releases);
-    match output {
-        Format::Table => output::write(show::text(&report).as_str())?,
-        Format::Unified => output::write(unified::text(&report).as_str())?,
-        Format::Json => output::print(output::Format::Json, &items, Text::default)?,
-        Format::Yaml => output::print(output::Format::Yaml, &items, Text::default)?,
+    match form {
+        Form::People(People::Table) => output::write(show::text(&report).as_str())?,
+        Form::People(People::Unified) => output::write(unified::text(&report).as_str())?,
+        Form::Data(data) => data.print(&Items::of(&report.releases))?,
     };
     let failures: Vec<_> = report.failures().collect();
     for sentence in &failures {
@@ -123,9 +118,9 @@ pub(super) fn preview(
     (records, cluster_labels): (RecordArgs, LabelArgs),
     namespaces: NamespacesArgs,
     cluster: ClusterArgs,
-    format: output::Format,
+    form: &Form<output::People>,
 ) -> anyhow::Result<Outcome> {
-    let (output, selector) = (Format::Table, SelectorArgs { labels: None });
+    let (output, selector) = (Form::People(People::Table), SelectorArgs { labels: None });
     let (strict, settle) = (false, false);
     let contexts = ContextsArgs::default();
     let args = Args {
@@ -146,7 +141,7 @@ pub(super) fn preview(
         warn(sentence);
     }
     let previews = Previews::of(report);
-    output::print(format, &Items::of(&previews.0), || previews.text())?;
+    output::print(form, &Items::of(&previews.0), || previews.text())?;
     match failures.len() {
         0 if previews.has_changes() => Ok(Outcome::Found),
         0 => Ok(Outcome::Clean),

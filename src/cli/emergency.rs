@@ -1,4 +1,4 @@
-//! `kubemoor emergency`: opens everything, closes it again, and tells which it is.
+//! `kubemoor emergency`: allows all changes, ends that, and shows whether an emergency is open.
 //!
 //! Entry point: [`run`]. Invariant: works without a guard; what a guard does
 //! about it is its own to follow.
@@ -21,13 +21,13 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Switch {
-    /// Open everything until a person closes it again: no webhook is called, nothing is repaired
+    /// Allow all changes and stop all repairs, until a person closes the emergency
     #[command(alias = "off")]
     Open(Open),
-    /// Close again: the webhooks return as they were, guards check and repair
+    /// End the emergency: restore the webhooks, and check and repair again
     #[command(alias = "on")]
     Close(Cluster),
-    /// Tell whether everything is open; exit 1 if it is
+    /// Show whether an emergency is open; exit 1 if it is
     Status(Cluster),
 }
 
@@ -58,9 +58,9 @@ struct Cluster {
 }
 
 /// How the switch stands now, and what was done.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+pub(super) struct Answer {
     /// Whether everything is open.
     open: bool,
     /// Webhook configurations that were removed.
@@ -87,7 +87,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         };
         done.map_err(|error| said(&connection, error))
     })?;
-    let outcome = output::say(output.output, &answer, &text)?;
+    let outcome = output::say(&output.output, &answer, &text)?;
     Ok(if is_asked && answer.open { Outcome::Found } else { outcome })
 }
 
@@ -103,9 +103,9 @@ fn said(connection: &Connection, error: EmergencyError) -> anyhow::Error {
 
 fn opened(removed: usize) -> (Answer, String) {
     let text = format!(
-        "Everything is open: {} removed, and guards neither judge nor repair.\n\
-         This stays so, also for guards that start anew, while there is the ValidatingWebhookConfiguration {MARKER}.\n\
-         To close again: kubemoor emergency close",
+        "The emergency is open: {} removed. The guard checks and repairs nothing.\n\
+         This lasts as long as the ValidatingWebhookConfiguration {MARKER} exists, also for guards that start later.\n\
+         To close it: kubemoor emergency close",
         output::counted(removed, "webhook configuration")
     );
     (Answer { open: true, removed: Some(removed), armed: None }, text)
@@ -113,11 +113,11 @@ fn opened(removed: usize) -> (Answer, String) {
 
 fn closed(armed: Armed) -> (Answer, String) {
     let (armed, text) = match armed {
-        Armed::Already => ("Already", "Nothing had been opened: guards judge and repair."),
-        Armed::Restored => ("Restored", "Closed again: the webhook configurations are as they were."),
+        Armed::Already => ("Already", "No emergency was open. The guard checks and repairs."),
+        Armed::Restored => ("Restored", "The emergency is closed. The webhook configurations are restored."),
         Armed::Empty => (
             "Empty",
-            "Closed again: guards that run with --register write their webhook configurations anew.",
+            "The emergency is closed. Guards that run with --register write their webhook configurations again.",
         ),
     };
     (Answer { open: false, removed: None, armed: Some(armed) }, text.to_owned())
@@ -125,9 +125,9 @@ fn closed(armed: Armed) -> (Answer, String) {
 
 fn standing(is_open: bool) -> (Answer, String) {
     let text = if is_open {
-        "Everything is open: guards neither judge nor repair.\nTo close again: kubemoor emergency close"
+        "The emergency is open: the guard checks and repairs nothing.\nTo close it: kubemoor emergency close"
     } else {
-        "Nothing is open: guards judge and repair."
+        "No emergency is open. The guard checks and repairs."
     };
     (Answer { open: is_open, removed: None, armed: None }, text.to_owned())
 }

@@ -52,10 +52,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let output = args.output.output;
+    let form = args.output.output.clone();
     let denial = denial(&args)?;
     let report = connect::run(explain(args, denial))?;
-    output::print(output, &report, || show::text(&report))
+    output::print(&form, &report, || show::text(&report))
 }
 
 /// What a message on standard input is about, or what the flags name.

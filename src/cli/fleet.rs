@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap_complete::ArgValueCandidates;
 
-use self::show::Format;
+use self::show::People;
 use super::connect::{self, RecordArgs, parse_namespace, parse_release};
 use super::contexts::{self, Answers};
+use super::output::Form;
 use super::{Outcome, candidates};
 use crate::client::connection::{self, Access};
 use crate::config::LedgerUrl;
@@ -54,7 +55,7 @@ struct ReleasesArgs {
 struct FleetArgs {
     /// How the answer is printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    output: Form<People>,
 
     /// Only this cluster, by its --cluster-name or its context; may be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -87,7 +88,7 @@ struct SourceArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', add = ArgValueCandidates::new(candidates::contexts))]
     contexts: Vec<String>,
 
-    /// The kubeconfig; without it kubectl's defaults, then the pod's account
+    /// The kubeconfig [default: kubectl's, then the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -109,9 +110,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 /// Prints the clusters.
 async fn overview(args: FleetArgs) -> anyhow::Result<Outcome> {
-    let (format, wanted) = (args.output, args.wanted(None));
+    let (form, wanted) = (args.output.clone(), args.wanted(None));
     if let Some(url) = &args.source.ledger {
-        return show::clusters(&fleet::clusters(&Store::read(url).await?, &wanted).await?, format);
+        return show::clusters(&fleet::clusters(&Store::read(url).await?, &wanted).await?, &form);
     }
     let is_asked_for = !args.source.contexts.is_empty();
     let answers = args.ask(&wanted).await?;
@@ -119,15 +120,15 @@ async fn overview(args: FleetArgs) -> anyhow::Result<Outcome> {
     let mut rows: Vec<ClusterRow> = answers.found.into_iter().map(|(_, (cluster, _))| cluster).collect();
     rows.retain(|row| wanted.states.is_empty() || row.releases > 0);
     rows.extend(answers.errors.iter().map(|(name, error)| ClusterRow::failed(name, error.clone())));
-    let outcome = show::clusters(&rows, format)?;
+    let outcome = show::clusters(&rows, &form)?;
     failed.map_or(Ok(outcome), Err)
 }
 
 /// Prints releases of all clusters.
 async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<Outcome> {
-    let (format, wanted) = (args.output, args.wanted(release));
+    let (form, wanted) = (args.output.clone(), args.wanted(release));
     if let Some(url) = &args.source.ledger {
-        return show::releases(&fleet::kept(&Store::read(url).await?, &wanted).await?, format, &wanted);
+        return show::releases(&fleet::kept(&Store::read(url).await?, &wanted).await?, &form, &wanted);
     }
     let is_asked_for = !args.source.contexts.is_empty();
     let answers = args.ask(&wanted).await?;
@@ -135,7 +136,7 @@ async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<Outcom
     let mut rows: Vec<ReleaseRow> = answers.found.into_iter().flat_map(|(_, (_, rows))| rows).collect();
     fleet::compare(&mut rows);
     rows.retain(|row| wanted.is_met(row));
-    let outcome = show::releases(&rows, format, &wanted)?;
+    let outcome = show::releases(&rows, &form, &wanted)?;
     failed.map_or(Ok(outcome), Err)
 }
 

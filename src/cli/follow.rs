@@ -10,8 +10,8 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::connect::failed;
-use super::list::{ListArgs, Listed, table};
-use super::output::{self, Format};
+use super::list::{ListArgs, Listed, People, table};
+use super::output::{self, Form};
 use super::warn;
 use crate::client::Resource;
 use crate::client::call::CallError;
@@ -48,7 +48,8 @@ impl Follow {
         args.sort(&mut rows)?;
         let (all, widths) = (namespace.is_none(), Vec::new());
         let mut follow = Self { args, all, widths, printed: HashMap::new() };
-        if let Some(wide) = follow.args.table() {
+        if let Form::People(form @ (People::Table | People::Wide)) = follow.args.output {
+            let wide = form == People::Wide;
             let table = table(&follow.args, &rows, all, wide);
             follow.widths = table.widths();
             output::write(table.text().as_str())?;
@@ -68,20 +69,15 @@ impl Follow {
         if !self.note(row)? {
             return Ok(true);
         }
-        let text = match (self.args.table(), self.args.format()) {
-            (Some(wide), _) => {
+        let text = match &self.args.output {
+            Form::People(People::Name) => format!("{}/{}\n", T::RESOURCE, row.name()),
+            Form::People(form) => {
                 let mut table = output::Table::at_least(&self.widths);
-                table.styled(row.cells(self.all, wide));
+                table.styled(row.cells(self.all, *form == People::Wide));
                 self.widths = table.widths();
                 table.text().as_str().to_owned()
             }
-            (None, Some(Format::Yaml)) => {
-                format!("---\n{}", serde_saphyr::to_string(row).context("cannot write the row as YAML")?)
-            }
-            (None, Some(_)) => {
-                serde_json::to_string_pretty(row).context("cannot write the row as JSON")? + "\n"
-            }
-            (None, None) => format!("{}/{}\n", T::RESOURCE, row.name()),
+            Form::Data(data) => data.part(row)?,
         };
         output::stream(&text)
     }

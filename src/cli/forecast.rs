@@ -47,9 +47,9 @@ pub(super) struct Args {
 }
 
 /// What the next upgrade will meet.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Forecast {
+pub(super) struct Forecast {
     release: ReleaseId,
     revision: u64,
     apply_method: &'static str,
@@ -62,7 +62,7 @@ struct Forecast {
     unread: Vec<Unread>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Line {
     object: ObjectId,
@@ -70,7 +70,7 @@ struct Line {
     conflict: Conflict,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Unread {
     object: ObjectId,
@@ -86,9 +86,9 @@ struct Living {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let format = args.output.output;
+    let form = args.output.output.clone();
     let forecast = connect::run(read(args))?;
-    output::print(format, &forecast, || forecast.table())?;
+    output::print(&form, &forecast, || forecast.table())?;
     for Unread { object, reason } in &forecast.unread {
         warn(&format!("cannot read {object}: {reason}"));
     }

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use anyhow::anyhow;
 
-use super::connect::{self, ClusterArgs, parse_namespace};
+use super::connect::{self, parse_namespace};
 use crate::client::call::CallError;
-use crate::client::connection::Connection;
+use crate::client::connection::{Access, Connection};
 use crate::client::forward::{self, ForwardError};
 use crate::client::lease::Place;
 use crate::client::lease::leader_info::{self, LeaderInfo};
@@ -30,12 +30,13 @@ impl GuardArgs {
     /// A connection to a pod of the guard through the API server, and how the guard is called.
     pub(super) async fn connect(
         &self,
-        cluster: &ClusterArgs,
+        connection: &Connection,
+        access: &Access,
         authority: Option<&Path>,
     ) -> anyhow::Result<(kube::Client, String)> {
-        let (connection, place) = (cluster.connect().await?, self.place());
-        let client = forward::connect(&connection, &place, authority, &cluster.access()).await;
-        let client = client.map_err(|error| unreached(&connection, error))?;
+        let place = self.place();
+        let client = forward::connect(connection, &place, authority, access).await;
+        let client = client.map_err(|error| unreached(connection, error))?;
         Ok((client, format!("the guard in namespace {}", place.namespace)))
     }
 

@@ -9,7 +9,7 @@ use crate::policy::resolver::Labels;
 /// The labels of the cluster.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct LabelArgs {
-    /// A label of this cluster, by which policies select clusters; may be repeated
+    /// A label of this cluster, for policies that select clusters; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
     cluster_label: Vec<(String, String)>,
 }

@@ -13,22 +13,22 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::output::{self, Format, Table, Text};
+use super::output::{self, Form, Table};
 use super::{Outcome, warn};
 
-/// How a list is printed.
+/// What every list for programs says of itself, as kubectl's do.
+const API_VERSION: &str = "v1";
+const KIND: &str = "List";
+
+/// How a list is printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ListFormat {
+pub(super) enum People {
     /// For people
     Table,
     /// With more columns
     Wide,
     /// Only the names, one a line
     Name,
-    /// For programs
-    Json,
-    /// For programs, and for people who prefer it
-    Yaml,
 }
 
 /// The flags of a list.
@@ -36,9 +36,9 @@ enum ListFormat {
 pub(super) struct ListArgs {
     /// How the list is printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: ListFormat,
+    pub(super) output: Form<People>,
 
-    /// Leave the headline of the table out
+    /// Print the table without its header
     #[arg(long)]
     no_headers: bool,
 
@@ -53,7 +53,7 @@ pub(super) struct ListArgs {
 /// The flag that goes on.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct WatchArgs {
-    /// Print the list, and then each row that comes or changes
+    /// Print the list, then each row that is new or changes
     #[arg(long, short = 'w')]
     pub(super) watch: bool,
 }
@@ -90,17 +90,19 @@ pub(super) trait Listed: Serialize {
 }
 
 /// A list for programs: the shape of `kubectl get -o json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Items<T> {
+    #[schemars(extend("const" = API_VERSION))]
     api_version: &'static str,
+    #[schemars(extend("const" = KIND))]
     kind: &'static str,
     pub(super) items: T,
 }
 
 impl<T> Items<T> {
     pub(super) fn of(items: T) -> Self {
-        Self { api_version: "v1", kind: "List", items }
+        Self { api_version: API_VERSION, kind: KIND, items }
     }
 }
 
@@ -111,12 +113,14 @@ pub(super) fn print<T: Listed>(
     namespace: Option<&str>,
 ) -> anyhow::Result<Outcome> {
     args.sort(&mut rows)?;
-    if let Some(format) = args.format() {
-        return output::print(format, &Items::of(&rows), Text::default);
-    }
-    let Some(wide) = args.table() else {
-        let lines = rows.iter().map(|row| format!("{}/{}\n", T::RESOURCE, row.name()));
-        return output::write(&lines.collect::<String>());
+    let wide = match &args.output {
+        Form::Data(data) => return data.print(&Items::of(&rows)),
+        Form::People(People::Name) => {
+            let lines = rows.iter().map(|row| format!("{}/{}\n", T::RESOURCE, row.name()));
+            return output::write(&lines.collect::<String>());
+        }
+        Form::People(People::Table) => false,
+        Form::People(People::Wide) => true,
     };
     if rows.is_empty() {
         warn(&nothing(T::PLURAL, namespace));
@@ -135,24 +139,6 @@ pub(super) fn table<T: Listed>(args: &ListArgs, rows: &[T], all: bool, wide: boo
 }
 
 impl ListArgs {
-    /// The form for programs, if one is asked for.
-    pub(super) fn format(&self) -> Option<Format> {
-        match self.output {
-            ListFormat::Json => Some(Format::Json),
-            ListFormat::Yaml => Some(Format::Yaml),
-            ListFormat::Table | ListFormat::Wide | ListFormat::Name => None,
-        }
-    }
-
-    /// Whether the table is the wide one; none where no table is asked for.
-    pub(super) fn table(&self) -> Option<bool> {
-        match self.output {
-            ListFormat::Table => Some(false),
-            ListFormat::Wide => Some(true),
-            ListFormat::Json | ListFormat::Yaml | ListFormat::Name => None,
-        }
-    }
-
     /// Sorts rows as asked for.
     pub(super) fn sort<T: Serialize>(&self, rows: &mut Vec<T>) -> anyhow::Result<()> {
         self.sort_by.as_ref().map_or(Ok(()), |field| field.sort(rows))

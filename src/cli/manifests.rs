@@ -57,7 +57,7 @@ pub(super) struct Install {
     #[arg(long, value_name = "MODE", default_value = "Report", ignore_case = true)]
     drift: DriftMode,
 
-    /// Have cert-manager make the certificate in place of the guard
+    /// Let cert-manager make the certificate instead of the guard
     #[arg(long)]
     cert_manager: bool,
 
@@ -72,7 +72,7 @@ pub(super) struct Webhook {
     #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE, value_parser = parse_namespace)]
     namespace: String,
 
-    /// Where the API server reaches the webhook when it is no Service of the cluster
+    /// The webhook's URL for the API server, if the webhook is not a Service of the cluster
     #[arg(long, value_name = "https://HOST[:PORT][/PATH]")]
     webhook_url: Option<WebhookUrl>,
 
@@ -88,11 +88,11 @@ pub(super) struct Webhook {
     #[arg(long)]
     no_caller_token: bool,
 
-    /// The form in which Helm keeps its records (HELM_DRIVER)
+    /// How Helm stores its records (HELM_DRIVER)
     #[arg(long, value_name = "DRIVER", default_value = "secret")]
     record_driver: RecordDriver,
 
-    /// For objects without Helm's label as well
+    /// Also for objects without Helm's label
     #[arg(long)]
     select_all: bool,
 

@@ -31,6 +31,7 @@ mod policy;
 mod policy_files;
 mod reconcile;
 mod reference;
+mod schemas;
 mod serve;
 mod standing;
 mod steer;
@@ -57,7 +58,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the webhook and run the loop
+    /// Run the guard: the webhook and the repairs
     Serve(Box<serve::Args>),
     /// Check one AdmissionReview against one release, offline; exit 1 if it is denied
     Check(check::Args),
@@ -87,7 +88,7 @@ enum Command {
     Resume(steer::ReleaseArgs),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
-    /// Try who is told of what happens
+    /// Test the receivers of notifications
     Notify(notify::Args),
     /// Test, check and import policies
     Policy(policy::Args),
@@ -105,6 +106,9 @@ enum Command {
     /// Write the manual pages
     #[command(hide = true)]
     Man(man::Args),
+    /// Write the JSON Schemas of what commands print with -o json
+    #[command(hide = true)]
+    Schemas(schemas::Args),
     /// Print the versions of this program and of the guard in the cluster
     Version(version::Args),
 }
@@ -208,6 +212,7 @@ impl Command {
             Self::Completions(args) => completions::run(&args),
             Self::Reference => reference::run(),
             Self::Man(args) => man::run(&args),
+            Self::Schemas(args) => schemas::run(&args),
             Self::Version(args) => version::run(args),
         }
     }

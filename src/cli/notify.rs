@@ -21,7 +21,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Send a test message to one receiver and print its answer; exit 1 if it does not take the message
+    /// Send a test message to one receiver and print its answer; exit 1 if it does not accept the message
     Test(Test),
 }
 
@@ -40,8 +40,8 @@ struct Test {
 }
 
 /// What became of a test message.
-#[derive(Debug, Serialize)]
-struct Answer {
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(super) struct Answer {
     name: String,
     /// Without what may be a credential.
     host: String,
@@ -66,9 +66,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         .map_err(anyhow::Error::msg)
         .with_context(|| format!("the receiver {name:?} at {host} cannot be reached"))?;
     let delivered = (200..300).contains(&code);
-    let what = if delivered { "takes the message" } else { "does not take the message" };
+    let what = if delivered { "accepts the message" } else { "does not accept the message" };
     let said = if answer.is_empty() { String::new() } else { format!(": {answer}") };
     let text = format!("The receiver {name:?} at {host} {what}. It answers {code}{said}");
-    let outcome = output::say(output.output, &Answer { name, host, delivered, code, answer }, &text)?;
+    let outcome = output::say(&output.output, &Answer { name, host, delivered, code, answer }, &text)?;
     Ok(if delivered { outcome } else { Outcome::Found })
 }

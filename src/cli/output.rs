@@ -1,36 +1,31 @@
 //! How an answer is printed: for people or for programs.
 //!
-//! Entry points: [`Format`], [`Table`], [`Text`], [`print()`]. Invariant:
+//! Entry points: [`OutputArgs`], [`Form`], [`Table`], [`Text`], [`print()`]. Invariant:
 //! colours reach a terminal only (and none where `NO_COLOR` is set); what the
 //! cluster holds can never write a control sequence to it; a reader that goes
 //! away is no error.
+
+mod form;
+mod harmless;
+mod template;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use anyhow::Context;
 use serde::Serialize;
 
+use self::harmless::harmless;
 use super::Outcome;
 
-/// How an answer is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-    /// For programs, and for people who prefer it
-    Yaml,
-}
+pub(super) use self::form::{Data, Form, People};
 
-/// The flag that chooses the [`Format`].
-#[derive(Clone, Copy, Debug, clap::Args)]
+/// The flag that chooses the [`Form`].
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct OutputArgs {
     /// How the answer is printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    pub(super) output: Format,
+    pub(super) output: Form<People>,
 }
 
 /// As it should be; what is added.
@@ -56,6 +51,13 @@ pub(super) struct Table {
     rows: Vec<Vec<(String, Style)>>,
     /// How wide columns are at least.
     least: Vec<usize>,
+}
+
+impl Data {
+    /// Prints an answer.
+    pub(super) fn print<T: Serialize>(&self, answer: &T) -> anyhow::Result<Outcome> {
+        write(&self.text(answer)?)
+    }
 }
 
 impl Text {
@@ -142,18 +144,15 @@ impl Table {
     }
 }
 
-/// Prints an answer in a format; `table` makes the form for people.
+/// Prints an answer in a form; `table` makes the one for people.
 pub(super) fn print<T: Serialize>(
-    format: Format,
+    form: &Form<People>,
     answer: &T,
     table: impl FnOnce() -> Text,
 ) -> anyhow::Result<Outcome> {
-    match format {
-        Format::Table => write(table().as_str()),
-        Format::Json => {
-            write(&(serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")? + "\n"))
-        }
-        Format::Yaml => write(&serde_saphyr::to_string(answer).context("cannot write the answer as YAML")?),
+    match form {
+        Form::People(People::Table) => write(table().as_str()),
+        Form::Data(data) => data.print(answer),
     }
 }
 
@@ -173,9 +172,9 @@ pub(super) fn stream(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Prints an answer in a format; for people it is `text`.
-pub(super) fn say<T: Serialize>(format: Format, answer: &T, text: &str) -> anyhow::Result<Outcome> {
-    print(format, answer, || {
+/// Prints an answer in a form; for people it is `text`.
+pub(super) fn say<T: Serialize>(form: &Form<People>, answer: &T, text: &str) -> anyhow::Result<Outcome> {
+    print(form, answer, || {
         let mut lines = Text::default();
         for line in text.lines() {
             lines.add(PLAIN, line).line();
@@ -187,16 +186,6 @@ pub(super) fn say<T: Serialize>(format: Format, answer: &T, text: &str) -> anyho
 /// A number and what it counts: `1 object`, `2 objects`.
 pub(super) fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-/// Text without control characters: each is written as its escape.
-fn harmless(text: &str) -> String {
-    if !text.contains(char::is_control) {
-        return text.to_owned();
-    }
-    text.chars()
-        .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })
-        .collect()
 }
 
 #[cfg(test)]

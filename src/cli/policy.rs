@@ -18,8 +18,9 @@ use anyhow::Context;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub(super) use self::lint::Row as LintRow;
 use self::suite::Suite;
-use super::output::{self, BAD, GOOD, HEAD, PLAIN, Text};
+use super::output::{self, BAD, Form, GOOD, HEAD, PLAIN, Text};
 use super::{Outcome, connect, policy_files, warn};
 
 /// The flags of `kubemoor policy`.
@@ -35,9 +36,9 @@ enum Command {
     Test(Test),
     /// Judge recorded changes by the policies of a directory; exit 1 when one would be refused that passed
     Replay(Box<replay::Args>),
-    /// Find what has no effect in policies: values that another policy always overrides, rules that another rule makes useless, subjects that are everybody; exit 1 if there is any
+    /// Find values and rules of policies that have no effect, and subjects that are everybody; exit 1 if there are any
     Lint(lint::Args),
-    /// Print rules of other tools as policies
+    /// Convert rules of other tools to policies
     Import(import::Args),
 }
 
@@ -49,18 +50,14 @@ struct Test {
 
     /// How the results are printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    output: Form<People>,
 }
 
-/// How results are printed.
+/// How results are printed for people and CI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum People {
     /// For people
     Table,
-    /// For programs
-    Json,
-    /// For programs, and for people who prefer it
-    Yaml,
     /// For CI: JUnit's XML
     Junit,
 }
@@ -69,15 +66,15 @@ enum Format {
 const MAX_DEPTH: usize = 8;
 
 /// What became of all cases.
-#[derive(Debug, Default, Serialize)]
-struct Tally {
+#[derive(Debug, Default, Serialize, schemars::JsonSchema)]
+pub(super) struct Tally {
     suites: Vec<Judged>,
     passed: usize,
     failed: usize,
 }
 
 /// What became of the cases of one suite.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 struct Judged {
     name: String,
     file: PathBuf,
@@ -85,7 +82,7 @@ struct Judged {
 }
 
 /// What became of one case.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 struct CaseResult {
     name: String,
     /// What is wrong with the verdict.
@@ -106,10 +103,9 @@ fn run_tests(args: Test) -> anyhow::Result<Outcome> {
     let Test { directory, output } = args;
     let tally = test(&directory, Timestamp::now())?;
     match output {
-        Format::Table => output::write(tally.text().as_str())?,
-        Format::Json => output::print(output::Format::Json, &tally, Text::default)?,
-        Format::Yaml => output::print(output::Format::Yaml, &tally, Text::default)?,
-        Format::Junit => output::write(&junit::text("kubemoor policy test", &tally))?,
+        Form::People(People::Table) => output::write(tally.text().as_str())?,
+        Form::People(People::Junit) => output::write(&junit::text("kubemoor policy test", &tally))?,
+        Form::Data(data) => data.print(&tally)?,
     };
     Ok(if tally.failed == 0 { Outcome::Clean } else { Outcome::Found })
 }

@@ -74,9 +74,9 @@ pub(super) struct Args {
 }
 
 /// What came of the order for one release.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+pub(super) struct Answer {
     #[serde(flatten)]
     release: ReleaseId,
     said: &'static str,
@@ -88,7 +88,7 @@ struct Answer {
 }
 
 /// How a release stands.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct State {
     ready: bool,
@@ -97,10 +97,10 @@ struct State {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let (format, single) = (args.output.output, args.release.is_some());
+    let (form, single) = (args.output.output.clone(), args.release.is_some());
     if args.dry_run {
         let Args { release, namespaces, cluster_labels, records, cluster, .. } = args;
-        return diff::preview(release, (records, cluster_labels), namespaces, cluster, format);
+        return diff::preview(release, (records, cluster_labels), namespaces, cluster, &form);
     }
     let (answers, errors, namespace) = connect::run(reconcile(args))?;
     for error in &errors {
@@ -108,8 +108,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     let text: Vec<_> = answers.iter().map(Answer::text).collect();
     let outcome = match answers.as_slice() {
-        [answer] if single => output::say(format, answer, &text.join("\n"))?,
-        answers => output::say(format, &Items::of(answers), &text.join("\n"))?,
+        [answer] if single => output::say(&form, answer, &text.join("\n"))?,
+        answers => output::say(&form, &Items::of(answers), &text.join("\n"))?,
     };
     if answers.is_empty() && errors.is_empty() {
         warn(&nothing("guarded releases", namespace.as_deref()));

@@ -26,7 +26,7 @@ const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIE
 /// The flags of `kubemoor serve`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The kubeconfig; without it kubectl's defaults, then the pod's account
+    /// The kubeconfig [default: kubectl's, then the pod's service account]
     #[arg(long, env = "KUBEMOOR_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -34,11 +34,11 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_STORE", value_name = "dir:PATH", value_parser = parse_store)]
     store: Option<PathBuf>,
 
-    /// Where the webhook listens (TLS)
+    /// Address of the webhook (TLS)
     #[arg(long, env = "KUBEMOOR_LISTEN", value_name = "ADDRESS:PORT", default_value_t = LISTEN)]
     listen: SocketAddr,
 
-    /// Where /livez, /readyz, /metrics and the ledger are served (TLS, with the webhook's certificate)
+    /// Address of /livez, /readyz, /metrics and the ledger (TLS, with the webhook's certificate)
     #[arg(long, env = "KUBEMOOR_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value_t = ADMIN_LISTEN)]
     admin_listen: SocketAddr,
 
@@ -67,7 +67,7 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_POLICIES", value_name = "DIR")]
     policies: Option<PathBuf>,
 
-    /// A label of this cluster, by which policies select clusters; may be repeated
+    /// A label of this cluster, for policies that select clusters; may be repeated
     #[arg(long, env = "KUBEMOOR_CLUSTER_LABEL", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = labels::parse_label)]
     cluster_label: Vec<(String, String)>,
 
@@ -75,11 +75,11 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_OPERATION_TIMEOUT", value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
     operation_timeout: Duration,
 
-    /// The form in which Helm keeps its records (HELM_DRIVER) [default: secret]
+    /// How Helm stores its records (HELM_DRIVER) [default: secret]
     #[arg(long, env = "KUBEMOOR_RECORD_DRIVER", value_name = "DRIVER")]
     record_driver: Option<RecordDriver>,
 
-    /// Register for objects without Helm's label as well
+    /// Also register for objects without Helm's label
     #[arg(long, env = "KUBEMOOR_SELECT_ALL")]
     select_all: bool,
 
@@ -90,7 +90,7 @@ pub(super) struct Args {
     #[command(flatten)]
     ledger: LedgerArgs,
 
-    /// A file that names who is told of drift, denials, exceptions and emergencies, and in which format
+    /// A file with the receivers of notifications about drift, denials, exceptions and emergencies
     #[arg(long, env = "KUBEMOOR_NOTIFIERS", value_name = "FILE")]
     notifiers: Option<PathBuf>,
 
@@ -102,7 +102,7 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<CollectorUrl>,
 
-    /// What is logged
+    /// Which messages are logged
     #[arg(long, env = "KUBEMOOR_LOG", value_name = "FILTER", default_value = "info")]
     log: LogFilter,
 }

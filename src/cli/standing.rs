@@ -3,7 +3,10 @@
 //! Entry points: [`say`], [`say_of`]. Invariant: what the user may not read is not guessed, and costs the command
 //! nothing; a cluster without Kubemoor is no reason for a word.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use tokio::time::timeout;
 
 use super::warn;
 use crate::client::connection::Connection;
@@ -14,17 +17,20 @@ use crate::policy::guarded::LeaseReference;
 use crate::verdict::health::told::{Pulse, STALE_AFTER};
 use crate::webhook::registration::emergency;
 
+/// How long that may take: what a command prints need not wait for more.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Says on standard error if the emergency is open, no guard runs, or nothing calls it. `namespace` is the one that
 /// the command looks at; `None` for all.
 pub(super) async fn say(connection: &Connection, namespace: Option<&str>) {
-    if let Some(sentence) = standing(connection, namespace).await {
+    if let Ok(Some(sentence)) = timeout(PATIENCE, standing(connection, namespace)).await {
         warn(&sentence);
     }
 }
 
 /// The same of one of several clusters.
 pub(super) async fn say_of(name: &str, connection: &Connection, namespace: Option<&str>) {
-    if let Some(sentence) = standing(connection, namespace).await {
+    if let Ok(Some(sentence)) = timeout(PATIENCE, standing(connection, namespace)).await {
         warn(&format!("{name}: {sentence}"));
     }
 }

@@ -53,9 +53,9 @@ pub(super) struct ReleaseArgs {
 }
 
 /// What was said of which release.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+pub(super) struct Answer {
     #[serde(flatten)]
     release: ReleaseId,
     said: Said,
@@ -67,7 +67,7 @@ struct Answer {
     reason: String,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, schemars::JsonSchema)]
 enum Said {
     Suspend,
     Resume,
@@ -113,7 +113,7 @@ fn say(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<Outc
         }
         Said::Resume => format!("release {name} is resumed"),
     };
-    output::say(output.output, &answer, &text)
+    output::say(&output.output, &answer, &text)
 }
 
 /// A reason, as the API server accepts it.

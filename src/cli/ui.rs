@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     port: u16,
 
-    /// Print the address, and open no browser
+    /// Print the address only, without opening a browser
     #[arg(long)]
     no_browser: bool,
 
@@ -66,7 +66,7 @@ struct GuardArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 struct ClustersArgs {
-    /// The kubeconfig; without it kubectl's defaults, then the pod's account
+    /// The kubeconfig [default: kubectl's, then the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 

@@ -28,8 +28,8 @@ pub(super) struct Args {
 }
 
 /// What was done.
-#[derive(Debug, Serialize)]
-struct Answer {
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(super) struct Answer {
     /// Whether there was anything to withdraw.
     withdrawn: bool,
 }
@@ -43,7 +43,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
         mutating.and_then(|mutating| Ok(mutating | validating?)).map_err(|error| said(&connection, error))
     })?;
-    output::say(output.output, &Answer { withdrawn: found }, &report(found))
+    output::say(&output.output, &Answer { withdrawn: found }, &report(found))
 }
 
 fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {
@@ -60,10 +60,10 @@ fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {
 fn report(found: bool) -> String {
     let name = registration::NAME;
     let done = if found {
-        format!("The webhook configurations {name} are withdrawn: no edit is judged any more.\n")
+        format!("The webhook configurations {name} are removed: changes are no longer checked.\n")
     } else {
-        format!("There is no webhook configuration {name}: no edit is judged.\n")
+        format!("There is no webhook configuration {name}: changes are not checked.\n")
     };
-    done + "A guard that runs keeps reporting or repairing drift, and registers again when it is started anew.\n\
-            To remove it as well: kubemoor manifests install | kubectl delete --ignore-not-found -f -\n"
+    done + "A guard that runs still reports or repairs drift, and registers its webhooks when it starts again.\n\
+            To remove the guard too: kubemoor manifests install | kubectl delete --ignore-not-found -f -\n"
 }

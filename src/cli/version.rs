@@ -18,7 +18,7 @@ const FRESH: SignedDuration = SignedDuration::from_secs(60);
 /// The flags of `kubemoor version`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only this program's version, without asking a cluster
+    /// Print this program's version only, without asking a cluster
     #[arg(long)]
     client: bool,
 
@@ -33,14 +33,14 @@ pub(super) struct Args {
 }
 
 /// What is printed.
-#[derive(Serialize)]
-struct Versions {
+#[derive(Serialize, schemars::JsonSchema)]
+pub(super) struct Versions {
     client: Build,
     #[serde(skip_serializing_if = "Option::is_none")]
     guard: Option<Guard>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct Build {
     version: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ struct Build {
     compiler: Option<&'static str>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct Guard {
     namespace: String,
     /// None of a guard that tells none.
@@ -73,7 +73,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     let build = Build { version: build::VERSION, commit: build::commit(), compiler: build::compiler() };
     let versions = Versions { client: build, guard };
-    output::say(output.output, &versions, &text(&versions))?;
+    output::say(&output.output, &versions, &text(&versions))?;
     match failed {
         None => Ok(Outcome::Clean),
         Some(error) => Err(error.context("the guard's version is not known")),

@@ -8,7 +8,7 @@ mod pool;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request};
@@ -21,6 +21,7 @@ use rustls_pki_types::pem::PemObject;
 use secrecy::SecretString;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Layer, service_fn};
+use tracing::debug;
 
 use self::pool::ConnectionPool;
 use super::call::causes_of;
@@ -31,6 +32,9 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 
 /// How often it is sent again at most.
 const RETRIES: u32 = 15;
+
+/// The filter for logs under which each request is told.
+pub const REQUESTS: &str = "kubemoor::client::connection=debug";
 
 /// A client and what its credentials say of themselves.
 #[derive(Clone)]
@@ -201,7 +205,13 @@ fn patient(client: kube::Client, namespace: String) -> kube::Result<kube::Client
     let valid_until = *client.valid_until();
     let once = service_fn(move |request: Request<Body>| {
         let client = client.clone();
-        async move { client.send(request).await.map_err(BoxError::from) }
+        let (method, uri, begun) = (request.method().clone(), request.uri().clone(), Instant::now());
+        async move {
+            let answer = client.send(request).await;
+            let told = answer.as_ref().map_or_else(ToString::to_string, |it| it.status().to_string());
+            debug!("{method} {uri}: {told} in {} milliseconds", begun.elapsed().as_millis());
+            answer.map_err(BoxError::from)
+        }
     });
     let (first, longest) = RETRY;
     let policy = RetryPolicy::new(first, longest, RETRIES, true)

@@ -36,6 +36,13 @@ const MOST: usize = 5;
 /// reach it are wrong.
 const THRESHOLD: u8 = 60;
 
+/// What a template adds that names the value where the field stands.
+const OF_TEMPLATE: u8 = 60;
+
+/// What the templates of subcharts, which no record holds, would add where a value is the only one of its kind among those
+/// of the subchart and the global ones.
+const OF_SUBCHART: u8 = 35;
+
 /// What is asked about.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
@@ -50,7 +57,7 @@ pub struct Question<'a> {
 }
 
 /// A value of the chart that probably sets a field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
     /// The value, as `--set` takes it: `image.tag`.
@@ -65,7 +72,7 @@ pub struct Candidate {
 }
 
 /// What speaks for a candidate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Evidence {
     /// The template that renders the object names it where the field stands.
@@ -149,40 +156,42 @@ fn found(
     let (source, steps) = (field.written.source.as_deref().unwrap_or_default(), &field.steps);
     let rendered = Outline::of(&lines(field.written.text));
     let wanted = Wanted { steps, rendered: &rendered, declared, new };
-    let mut printers: Vec<(Printer, Option<Evidence>)> = Vec::new();
+    let mut printers: Vec<(Printer, Option<Evidence>, u8)> = Vec::new();
     let file = source.split_once('/').map_or("", |(_, file)| file);
     for (name, text) in context.chart.templates().filter(|(name, _)| *name == file) {
         let found = place::printers(&Template::of(text), &wanted, context);
         printers.extend(found.into_iter().map(|found| {
-            (found.printer, Some(Evidence::Template { file: name.to_owned(), line: found.line }))
+            (found.printer, Some(Evidence::Template { file: name.to_owned(), line: found.line }), OF_TEMPLATE)
         }));
     }
     let text = tree::text(declared);
     let wanted = new.and_then(tree::text);
     if let (true, Some(text)) = (printers.is_empty(), &text) {
         let prefixes = Prefixes::of(source);
+        let base = if prefixes.is_of_subchart() { OF_SUBCHART } else { 0 };
         let alike = likeness::printers(steps, (text, wanted.as_deref()), &prefixes, context);
-        printers.extend(alike.into_iter().map(|printer| (printer, None)));
+        printers.extend(alike.into_iter().map(|printer| (printer, None, base)));
         for path in history::changed(past) {
-            if prefixes.covers(&path) && printers.iter().all(|(printer, _)| printer.path != path) {
+            if prefixes.covers(&path) && printers.iter().all(|(printer, ..)| printer.path != path) {
                 let printer = Printer { path, is_equal: true, is_list: false, new: wanted.clone() };
-                printers.push((printer, None));
+                printers.push((printer, None, 0));
             }
         }
     }
-    printers.into_iter().map(|(printer, line)| weighed(printer, line, (steps, past), context)).collect()
+    let weighed = |(printer, line, base)| weighed(printer, (line, base), (steps, past), context);
+    printers.into_iter().map(weighed).collect()
 }
 
-/// A value with what speaks for it.
+/// A value with what speaks for it; `base` is the score of the template, seen or not.
 fn weighed(
     printer: Printer,
-    line: Option<Evidence>,
+    (line, base): (Option<Evidence>, u8),
     (steps, past): (&[Step], &[Past<'_>]),
     context: &Context<'_>,
 ) -> (Printer, Candidate) {
     let together = history::together(past, &printer.path);
     let mut evidence: Vec<Evidence> = line.into_iter().collect();
-    let mut score = if evidence.is_empty() { 0 } else { 60_u8 };
+    let mut score = base;
     if printer.is_equal {
         (score, _) = (score + 25, evidence.push(Evidence::EqualValue));
     }
@@ -261,13 +270,18 @@ impl Step {
 }
 
 impl Prefixes {
-    /// Of the chart that this template belongs to: a subchart's values lie below its name.
+    /// Of the chart that this template belongs to: a subchart's values lie below its name, or its alias, by which Helm
+    /// names its folder as well.
     fn of(source: &str) -> Self {
         let parts: Vec<&str> = source.split('/').collect();
         let names = parts.iter().zip(parts.iter().skip(1)).filter(|(folder, _)| **folder == "charts");
         let prefix: Vec<String> = names.map(|(_, name)| (*name).to_owned()).collect();
         let global = (!prefix.is_empty()).then(|| vec!["global".to_owned()]);
         Self([prefix].into_iter().chain(global).collect())
+    }
+
+    fn is_of_subchart(&self) -> bool {
+        self.0.first().is_some_and(|prefix| !prefix.is_empty())
     }
 
     fn covers(&self, path: &[String]) -> bool {

@@ -12,7 +12,7 @@ use crate::policy::allowance::Allowance;
 use crate::policy::resource::{AllowedObject, DriftAllowance};
 
 /// One allowance in an answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) namespace: String,
@@ -30,7 +30,7 @@ pub(crate) struct Row {
     pub(crate) flaws: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) enum State {
     /// It counts now.
     Open,

@@ -37,7 +37,7 @@ const OBJECTS_AT_ONCE: usize = 8;
 const PATHS: usize = 5;
 
 /// One release.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReleaseReport {
     #[serde(flatten)]
@@ -72,7 +72,7 @@ pub(crate) struct ReleaseReport {
 }
 
 /// One object.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectReport {
     #[serde(flatten)]

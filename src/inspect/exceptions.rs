@@ -43,7 +43,7 @@ pub(crate) struct Plan {
 }
 
 /// The allowance that there is now.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Allowed {
     pub(crate) namespace: String,

@@ -98,7 +98,7 @@ pub(crate) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> Fail
 fn reason(url: &str, error: &CallError) -> String {
     match error {
         CallError::Refused { code: 401, .. } => {
-            format!("{url} does not accept these credentials: log in anew, or choose others with --context")
+            format!("{url} does not accept these credentials: log in again, or choose others with --context")
         }
         CallError::Refused { code: 403, message, .. } => forbidden(message),
         CallError::Unreachable { reason } => {

@@ -31,7 +31,7 @@ pub(crate) struct Given {
 }
 
 /// What the guard made of an order.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Answered {
     /// It answered.

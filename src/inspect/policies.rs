@@ -19,7 +19,7 @@ use crate::policy::resolver::Labels;
 use crate::policy::resource::DriftPolicy;
 
 /// One policy.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) name: String,

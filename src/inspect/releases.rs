@@ -49,7 +49,7 @@ pub(crate) enum State {
 }
 
 /// One release.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) namespace: String,
@@ -79,7 +79,7 @@ pub(crate) struct Row {
 }
 
 /// A suspension that has not ended.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct Suspended {
     /// When it ends; none where a person ends it.
     #[serde(skip_serializing_if = "Option::is_none")]

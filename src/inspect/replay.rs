@@ -47,7 +47,7 @@ const WHY: [(&str, &str); 11] = [
 ];
 
 /// What a replay has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     pub(crate) since: Timestamp,
@@ -73,7 +73,7 @@ pub(crate) struct Report {
 }
 
 /// What a replay has found of one day, in UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Day {
     pub(crate) date: Date,
@@ -86,7 +86,7 @@ pub(crate) struct Day {
 }
 
 /// Changes of one user that would be judged otherwise.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Changed {
     #[serde(flatten)]
@@ -98,7 +98,7 @@ pub(crate) struct Changed {
 }
 
 /// What makes changed verdicts one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Key {
     pub(crate) cluster: String,

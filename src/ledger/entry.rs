@@ -37,11 +37,12 @@ const REFUSED: [Reason; 7] = [
 ];
 
 /// One row of the ledger.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// Orders rows by time. As text: it exceeds what JSON numbers hold exactly.
     #[serde(with = "id_text")]
+    #[schemars(with = "String")]
     pub id: i64,
     /// When it happened.
     pub time: Timestamp,
@@ -86,7 +87,7 @@ pub struct Entry {
 }
 
 /// An object, by what names it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Object {
     /// The API group; empty for the core group.
     pub group: String,
@@ -99,7 +100,7 @@ pub struct Object {
 }
 
 /// One field; values of Secrets as a keyed hash.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Field {
     /// Where.
     pub path: String,

@@ -39,7 +39,7 @@ pub struct Values {
 }
 
 /// The first place below a field at which its values differ.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Difference {
     /// The place as people write it, behind the field's: `[0].host`.
     #[serde(skip)]

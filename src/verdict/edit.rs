@@ -78,7 +78,7 @@ pub enum Evidence<'a> {
 }
 
 /// What becomes of an edit, and why.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Verdict {
     /// What becomes of it.
     pub outcome: Outcome,
@@ -94,7 +94,7 @@ pub struct Verdict {
 }
 
 /// What becomes of an edit. Ordered from lenient to strict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 pub enum Outcome {
     /// It passes, unrecorded.
     Allow,
@@ -110,7 +110,7 @@ pub enum Outcome {
 }
 
 /// Why an edit is judged as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// No release declares the object.
@@ -165,7 +165,7 @@ pub enum Reason {
 }
 
 /// What a verdict hangs on.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Grounds {
     /// The release that declares the object.
     pub release: ReleaseId,
@@ -179,10 +179,11 @@ pub struct Grounds {
 }
 
 /// One field that drifts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Finding {
     /// The field.
     #[serde(serialize_with = "displayed")]
+    #[schemars(with = "String")]
     pub path: Path,
     /// Its declared value; none where the manifest has none.
     #[serde(skip_serializing_if = "Option::is_none")]

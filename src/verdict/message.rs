@@ -20,7 +20,7 @@ use std::sync::Arc;
 use self::field::FieldWords;
 use self::lines::{OneLine, at_a_word, one_line};
 use self::listed::Listed;
-pub use self::remedy::{Owner, Upgrade, allow};
+pub use self::remedy::{Owner, Upgrade, allow, audit};
 use self::remedy::{Way, Ways, details};
 pub use self::request::{granted, refused, withdrawn, without_effect};
 use super::dependants::Dependant;

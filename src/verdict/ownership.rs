@@ -50,10 +50,11 @@ pub use self::taken::{Taken, is_controller, taken};
 const FLUX: &str = "helm-controller";
 
 /// A declared field that somebody beside Helm owns.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Conflict {
     /// The field.
     #[serde(serialize_with = "displayed")]
+    #[schemars(with = "String")]
     pub path: Path,
     /// Who owns it.
     #[serde(flatten)]
@@ -66,6 +67,7 @@ pub struct Conflict {
     pub differs: bool,
     /// Where the field is a list element that somebody gave other keys: its path.
     #[serde(serialize_with = "displayed_if_any", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     pub moved_to: Option<Path>,
 }
 

@@ -6,10 +6,12 @@
 //! value, and of a webhook's address that holds a caller's token, it holds a
 //! digest alone, which leaves it only under a key.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io;
 
 use hmac::{Hmac, KeyInit, Mac};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -147,6 +149,20 @@ impl fmt::Debug for SealingKey {
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl JsonSchema for Shown {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Shown".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        String::json_schema(generator)
     }
 }
 

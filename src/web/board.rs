@@ -242,7 +242,7 @@ impl Guarded {
 fn why(origin: Option<Origin>, release: &ReleaseId) -> String {
     match origin {
         Some(origin) => unrecorded::why(origin, release),
-        None => "no guard speaks of it: its page says why".to_owned(),
+        None => "not guarded: its page says why".to_owned(),
     }
 }
 

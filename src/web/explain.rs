@@ -193,7 +193,7 @@ fn line(field: &Field) -> Markup {
             td { code.live { (value(live)) } }
             td { @if managers.is_empty() { "nobody" } @else { (managers.join(", ")) } }
             td { @for candidate in &field.values { span.below { code { (candidate.value) } " " (candidate.score) "%" } } }
-            td { (field.spared_by.join("; ")) }
+            td { (field.spared_by.join("; ")) @if let Some(does) = &field.next_upgrade { br; "The next upgrade " (does) } }
         }
     }
 }

@@ -17,8 +17,18 @@ use serde_json::{Value, json};
 use crate::support::{Chart, ControlPlane, Helm, Identity, SOON, Scene, eventually, folder};
 
 /// Charts in the styles of popular ones, and the one of `helm create`.
-const CHARTS: [&str; 9] =
-    ["agent", "batch", "certs", "controller", "database", "gateway", "metrics", "site", "storefront"];
+const CHARTS: [&str; 10] = [
+    "agent",
+    "batch",
+    "certs",
+    "controller",
+    "database",
+    "gateway",
+    "metrics",
+    "site",
+    "storefront",
+    "umbrella",
+];
 
 /// What of the named candidates must be right, and of the fields that values set must be named, in percent.
 const PRECISION: usize = 95;

@@ -141,6 +141,12 @@ fn assert_lists_are_kubectls(namespace: &str) {
     assert_eq!((bare.lines().count(), bare.contains("NAMESPACE")), (5, false), "{bare}");
     let wide = get(&["-o", "wide"]).out;
     assert!(wide.lines().next().unwrap().contains("IN DOUBT"), "{wide}");
+    let names = get(&["-o", "jsonpath={.items[?(@.name>\"r\")].name}"]);
+    assert_eq!(names.out, "shop sql tracked", "{names:?}");
+    let lines = get(&["-o", "jsonpath={range .items[*]}{.name}{\"\\n\"}{end}", "--sort-by", ".name"]).out;
+    assert_eq!(lines, "marked\nplain\nshop\nsql\ntracked\n");
+    let told = get(&["-v", "6", "-o", "name"]);
+    assert!(told.out == all && told.error.contains("GET ") && told.error.contains("/secrets?"), "{told:?}");
     let sorted = get(&["-o", "json", "--sort-by", ".message"]).json();
     assert_eq!((&sorted["apiVersion"], &sorted["kind"]), (&json!("v1"), &json!("List")), "{sorted}");
     let rows = sorted["items"].as_array().unwrap();

@@ -10,13 +10,19 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookc
 async fn reading_commands_say_first_what_keeps_the_guard_from_its_work() {
     let scene = Scene::own().install("standing", charts::TWO).await;
     let flags = ["--service=kubemoor-system/kubemoor", "--register", "--edits=Deny"];
-    let _guard = scene.start_guard(&flags).await;
+    let guard = scene.start_guard(&flags).await;
     scene.wait_for_reason("InSync").await;
     let webhooks = format!("{WEBHOOKS}/kubemoor");
     eventually("the webhooks are there", SOON, || async { scene.admin.get(&webhooks).await.done() }).await;
     // These look at no namespace.
     let everywhere: [&[&str]; 1] = [&["get", "policies", "-o", "json"]];
-    let commands: [&[&str]; 6] = [
+    let asked = guard.asked();
+    let asked = asked.each_ref().map(String::as_str);
+    let audit = [&["audit"], &asked[..]].concat();
+    let report = [&["audit", "report"], &asked[..]].concat();
+    let commands: [&[&str]; 8] = [
+        &audit,
+        &report,
         &["get", "releases"],
         &["get", "releases", "-o", "json"],
         &["get", "allowances", "-o", "json"],

@@ -59,9 +59,9 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     set_timeouts(&configurations, 9).await;
 
     let emergency = |switch: &str| moor(&scene.control_plane, Identity::Alice, &["emergency", switch]);
-    assert!(emergency("close").out.contains("Nothing had been opened"));
+    assert!(emergency("close").out.contains("No emergency was open"));
     let status = emergency("status");
-    assert!(status.code == 0 && status.out.contains("Nothing is open"), "{status:?}");
+    assert!(status.code == 0 && status.out.contains("No emergency is open"), "{status:?}");
     let open =
         moor(&scene.control_plane, Identity::Alice, &["emergency", "open", "--reason", "upgrades are stuck"]);
     assert!(
@@ -71,7 +71,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
         "{open:?}"
     );
     let status = emergency("status");
-    assert!(status.code == 1 && status.out.contains("Everything is open"), "{status:?}");
+    assert!(status.code == 1 && status.out.contains("The emergency is open"), "{status:?}");
     assert!(configurations.get_opt(NAME).await.unwrap().is_none());
     scene.alice.merge(&settings, &edit("slow")).await.done().unwrap();
     wait_until_off(&guard).await;
@@ -128,8 +128,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     let database = format!("--ledger=sqlite:{}", guard.ledger().display());
     let acts = eventually("the turns are in the ledger", SOON, || async {
         let ran = crate::support::run(&["audit", &database, "-A", "-o", "json"], "");
-        let rows = ran.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let acts: Vec<_> = rows.filter(|row| row["kind"] == "act").collect();
+        let acts: Vec<_> = ran.items().into_iter().filter(|row| row["kind"] == "act").collect();
         if acts.len() >= 4 { Ok(acts) } else { Err(format!("{ran:?}")) }
     })
     .await;

@@ -73,8 +73,9 @@ async fn tenant_sees_the_rows_of_its_clusters_and_namespaces_alone() {
         assert_eq!(seen, pairs(rows), "{role}");
         let audit = run(&["audit", &ledger, "-A", "--since", "2020-01-01T00:00:00Z", "-o", "json"], "");
         assert_eq!(audit.code, 0, "{role}: {audit:?}");
-        let rows_of_audit = audit.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let mut seen: Vec<_> = rows_of_audit.map(|row| json!([row["cluster"], row["namespace"]])).collect();
+        let rows_of_audit = audit.items();
+        let mut seen: Vec<_> =
+            rows_of_audit.iter().map(|row| json!([row["cluster"], row["namespace"]])).collect();
         seen.sort_by_key(Value::to_string);
         assert_eq!(seen, pairs(rows), "{role}");
     }

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{
     ControlPlane, HOME, Identity, Installed, Kubelet, Pod, Ran, SOON, UserAuthority, eventually, folder, run,
@@ -81,8 +81,7 @@ fn moor(kubeconfig: &Path, arguments: &[&str]) -> Ran {
 const AUDIT: [&str; 5] = ["audit", "-n", HOME, "-o", "json"];
 
 fn has_rows(ran: &Ran) -> bool {
-    let row = |line: &str| serde_json::from_str::<Value>(line).unwrap();
-    ran.code == 0 && ran.out.lines().any(|line| row(line)["verdict"] == "deployed")
+    ran.code == 0 && ran.items().iter().any(|row| row["verdict"] == "deployed")
 }
 
 #[tokio::test(flavor = "multi_thread")]

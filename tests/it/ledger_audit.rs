@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, Postgres, SOON, Scene, charts, eventually, folder,
+    Caller, ControlPlane, Guard, Identity, Postgres, SOON, Scene, charts, eventually, folder, items,
 };
 
 fn audit(arguments: &[&str]) -> Output {
@@ -15,7 +15,7 @@ fn audit(arguments: &[&str]) -> Output {
 
 fn rows(output: &Output) -> Vec<Value> {
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    items(&String::from_utf8_lossy(&output.stdout))
 }
 
 /// The code and the body of the guard's answer.

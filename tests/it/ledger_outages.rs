@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Guard, Postgres, Review, SOON, eventually, folder};
+use crate::support::{Guard, Postgres, Review, SOON, eventually, folder, items};
 
 /// A guard of one release in a directory, with this ledger.
 pub(crate) async fn guard(ledger: &str) -> Guard {
@@ -38,13 +38,13 @@ pub(crate) fn kept(ledger: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
     let output =
         command.args(["audit", "--ledger", ledger, "-A", "-o", "json", "--limit", "0"]).output().unwrap();
-    let rows = String::from_utf8_lossy(&output.stdout).into_owned();
-    let rows = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    rows.filter_map(|row| {
-        assert_eq!(row["cluster"], "here");
-        Some(row["fields"][0]["new"].as_str()?.to_owned())
-    })
-    .collect()
+    let rows = items(&String::from_utf8_lossy(&output.stdout));
+    rows.into_iter()
+        .filter_map(|row| {
+            assert_eq!(row["cluster"], "here");
+            Some(row["fields"][0]["new"].as_str()?.to_owned())
+        })
+        .collect()
 }
 
 fn quoted(values: &[&str]) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Guard, Review, SOON, eventually};
+use crate::support::{Guard, Review, SOON, eventually, items};
 
 /// Larger than what is read of a review.
 const TOO_LARGE: usize = 33 << 20;
@@ -15,8 +15,7 @@ pub(crate) fn rows(guard: &Guard, verdict: &str) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
     let output =
         command.args(["audit", "--ledger", &ledger, "-A", "--verdict", verdict, "-o", "json"]).output();
-    let output = String::from_utf8(output.unwrap().stdout).unwrap();
-    output.lines().map(|row| serde_json::from_str(row).unwrap()).collect()
+    items(&String::from_utf8(output.unwrap().stdout).unwrap())
 }
 
 /// A guard of the release `shop/web` in a directory.

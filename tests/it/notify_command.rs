@@ -44,7 +44,7 @@ async fn each_format_passes_what_its_service_documents() {
         let service = Service::open(kind, &[]).await;
         let ran = try_receiver(&receiver(kind, &service), &[]);
         service.assert_pleased();
-        assert!(ran.code == 0 && ran.out.contains("takes the message"), "{kind:?}: {ran:?}");
+        assert!(ran.code == 0 && ran.out.contains("accepts the message"), "{kind:?}: {ran:?}");
         assert!(ran.out.contains("http://127.0.0.1:"), "{ran:?}");
         let taken = service.taken();
         assert!(taken.len() == 1 && taken[0].to_string().contains("test message"), "{taken:?}");

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Context;
-use serde::Serialize;
+use serde_json::Value;
 
 use super::permit::{Permit, permits};
+use crate::cli::list::Items;
+use crate::cli::output::{Data, Form};
 use crate::inspect::ledger::columns::{COLUMNS, changes, columns, plain};
 use crate::inspect::sheet::Sheet;
 use crate::ledger::entry::Entry;
@@ -19,38 +20,36 @@ const WIDTHS: [usize; 7] = [20, 9, 13, 16, 22, 9, 12];
 /// Fields that a line of the table names; the rest are counted.
 const FIELDS: usize = 3;
 
-/// How rows are printed.
+/// How rows are printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
+pub(super) enum People {
     /// For people
     Table,
-    /// For programs
-    Json,
-    /// For programs, and for people who prefer it
-    Yaml,
     /// For spreadsheets
     Csv,
 }
 
 /// Shows rows, also more of them later.
 pub(super) struct Show {
-    format: Format,
+    form: Form<People>,
     widths: [usize; 7],
     headed: bool,
+    /// Whether more rows come: then they are parts, and no list.
+    goes_on: bool,
 }
 
 impl Show {
-    pub(super) fn new(format: Format) -> Self {
-        Self { format, widths: WIDTHS, headed: false }
+    pub(super) fn new(form: Form<People>, goes_on: bool) -> Self {
+        Self { form, widths: WIDTHS, headed: false, goes_on }
     }
 
     /// Rows in the order given.
     pub(super) fn rows(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
-        match self.format {
-            Format::Table => Ok(self.table(entries)),
-            Format::Json => lines(entries),
-            Format::Yaml => documents(entries),
-            Format::Csv => self.sheet(entries),
+        match &self.form {
+            Form::People(People::Table) => Ok(self.table(entries)),
+            Form::People(People::Csv) => self.sheet(entries),
+            Form::Data(data) if self.goes_on => entries.iter().map(|entry| data.part(entry)).collect(),
+            Form::Data(data) => data.text(&Items::of(entries)),
         }
     }
 
@@ -59,14 +58,15 @@ impl Show {
     pub(super) fn permits(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
         let permits = permits(entries);
         let policies: Vec<_> = permits.iter().filter(|it| it.is_policy()).map(Permit::policy).collect();
-        match self.format {
-            Format::Json => lines(&policies),
-            Format::Yaml => documents(&policies),
-            Format::Csv => self.sheet(entries),
-            Format::Table if entries.is_empty() => {
+        match &self.form {
+            // As a policy's file holds them.
+            Form::Data(Data::Yaml) => documents(&policies),
+            Form::Data(data) => data.text(&Items::of(&policies)),
+            Form::People(People::Csv) => self.sheet(entries),
+            Form::People(People::Table) if entries.is_empty() => {
                 Ok("Nothing passed that Deny would have refused.\n".to_owned())
             }
-            Format::Table => {
+            Form::People(People::Table) => {
                 let mut text = self.table(entries);
                 text.push('\n');
                 let uncovered = permits.iter().map(|permit| permit.uncovered).sum::<usize>();
@@ -158,22 +158,6 @@ fn what(entry: &Entry, most: usize) -> String {
     parts.join("; ")
 }
 
-fn lines<T: Serialize>(items: &[T]) -> anyhow::Result<String> {
-    let mut text = String::new();
-    for item in items {
-        text.push_str(&serde_json::to_string(item).context("cannot write a row as JSON")?);
-        text.push('\n');
-    }
-    Ok(text)
-}
-
-fn documents<T: Serialize>(items: &[T]) -> anyhow::Result<String> {
-    let mut text = String::new();
-    for item in items {
-        let document = serde_saphyr::to_string(item).context("cannot write a row as YAML")?;
-        text.push_str("---\n");
-        text.push_str(document.trim_end());
-        text.push('\n');
-    }
-    Ok(text)
+fn documents(policies: &[Value]) -> anyhow::Result<String> {
+    policies.iter().map(|policy| Data::Yaml.part(policy)).collect()
 }

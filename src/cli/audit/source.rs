@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use crate::cli::connect::{ClusterArgs, NamespacesArgs};
 use crate::cli::guard::GuardArgs;
 use crate::cli::serve::ConflictError;
+use crate::cli::standing;
 use crate::config::LedgerUrl;
 use crate::inspect::ledger::Source;
 
@@ -58,14 +59,17 @@ impl SourceArgs {
                 "a guard looks at your own token or certificate, not at whom you act as: leave --as out, or choose others with --context"
             );
         }
+        let connection = cluster.connect().await?;
+        let namespace = namespaces.chosen(&connection);
+        standing::say(&connection, namespace.as_deref()).await;
         let source = match server {
             Some(server) => Source::guard(&server, authority, &access).await?,
             None => {
-                let (client, name) = guard.connect(&cluster, authority).await?;
+                let (client, name) = guard.connect(&connection, &access, authority).await?;
                 Source::Guard { name, otherwise: "read its database with --ledger", client }
             }
         };
-        Ok((source, namespaces.of(&cluster).await?))
+        Ok((source, namespace))
     }
 }
 

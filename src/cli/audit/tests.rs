@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::cli::output::Data;
 
 fn entry(verdict: &str, object: &str, fields: serde_json::Value) -> Entry {
     let time: Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();
@@ -19,9 +20,13 @@ fn replicas() -> serde_json::Value {
     json!([{"path": "/spec/replicas", "declared": "2", "old": "2", "new": "5"}])
 }
 
+fn show(form: People) -> Show {
+    Show::new(Form::People(form), false)
+}
+
 #[test]
 fn a_row_of_the_table_says_who_did_what() {
-    let text = Show::new(Format::Table).rows(&[entry("Deny", "web", replicas())]).unwrap();
+    let text = show(People::Table).rows(&[entry("Deny", "web", replicas())]).unwrap();
     let lines: Vec<_> =
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(
@@ -39,14 +44,14 @@ fn what_the_loop_found_is_no_edit() {
     let mut found =
         entry("Restored", "web", json!([{"path": "/spec/replicas", "declared": "2", "new": "5"}]));
     found.kind = "repair".to_owned();
-    let text = Show::new(Format::Table).rows(&[found]).unwrap();
+    let text = show(People::Table).rows(&[found]).unwrap();
     assert!(text.trim_end().ends_with("/spec/replicas live 5 (declared 2)"), "{text}");
 }
 
 #[test]
 fn what_an_editor_wrote_does_not_reach_the_terminal_as_it_is() {
     let fields = json!([{"path": "/data/x", "old": "\u{1b}[31m", "new": "a\nb"}]);
-    let text = Show::new(Format::Table).rows(&[entry("Deny", "web", fields)]).unwrap();
+    let text = show(People::Table).rows(&[entry("Deny", "web", fields)]).unwrap();
     assert!(!text.contains('\u{1b}') && text.lines().count() == 2, "{text:?}");
 }
 
@@ -55,7 +60,7 @@ fn a_spreadsheet_has_a_stable_head_and_no_formula() {
     let mut first = entry("Deny", "web", json!([{"path": "/data/x", "old": "a,b", "new": "\"=1+1\""}]));
     first.user = "=HYPERLINK(\"https://evil.example\")".to_owned();
     first.detail = "-2+3\u{1b}[31m".to_owned();
-    let mut show = Show::new(Format::Csv);
+    let mut show = show(People::Csv);
     let text = show.rows(&[first]).unwrap();
     let lines: Vec<_> = text.split("\r\n").collect();
     assert_eq!(
@@ -119,7 +124,7 @@ fn flags_of_the_filter_may_be_repeated_and_name_what_is_known() {
         (["--operation", "PATCH"], "use CREATE, UPDATE or DELETE"),
         (["--object", "web"], "KIND/NAME"),
         (["--until", "tomorrow"], "30d, 24h or 90m"),
-        (["-o", "xml"], "table, json, yaml, csv"),
+        (["-o", "xml"], "table, csv, json, yaml, jsonpath="),
     ] {
         let error = read(&args).unwrap_err();
         assert!(error.contains(says), "{args:?}: {error}");
@@ -127,11 +132,16 @@ fn flags_of_the_filter_may_be_repeated_and_name_what_is_known() {
 }
 
 #[test]
-fn json_is_a_row_on_each_line_and_reads_back() {
+fn json_is_a_list_or_a_document_for_each_row_that_comes_and_reads_back() {
     let rows = [entry("Deny", "web", replicas()), entry("Warn", "db", replicas())];
-    let text = Show::new(Format::Json).rows(&rows).unwrap();
-    let back: Vec<Entry> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let text = Show::new(Form::Data(Data::Json), false).rows(&rows).unwrap();
+    let list: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&list["apiVersion"], &list["kind"]), (&json!("v1"), &json!("List")));
+    let back: Vec<Entry> = serde_json::from_value(list["items"].clone()).unwrap();
     assert_eq!(back, rows);
+    let text = Show::new(Form::Data(Data::Json), true).rows(&rows).unwrap();
+    let back: Result<Vec<Entry>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
+    assert_eq!(back.unwrap(), rows);
 }
 
 #[test]
@@ -142,7 +152,7 @@ fn what_would_be_refused_comes_with_the_policy_that_permits_it() {
         entry("Warn", "web.one", image),
         entry("Warn", "web.one", json!([])),
     ];
-    let text = Show::new(Format::Yaml).permits(&rows).unwrap();
+    let text = Show::new(Form::Data(Data::Yaml), false).permits(&rows).unwrap();
     let policy: serde_json::Value = serde_saphyr::from_str(text.trim_start_matches("---\n")).unwrap();
     assert_eq!(
         policy,
@@ -159,6 +169,6 @@ fn what_would_be_refused_comes_with_the_policy_that_permits_it() {
             },
         })
     );
-    let table = Show::new(Format::Table).permits(&rows).unwrap();
+    let table = show(People::Table).permits(&rows).unwrap();
     assert!(table.contains("# 1 more would be refused"), "{table}");
 }

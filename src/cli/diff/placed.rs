@@ -6,10 +6,10 @@
 use anyhow::bail;
 use serde::Serialize;
 
-use super::{Args, Format, Report, compare, show, unified};
+use super::{Args, People, Report, compare, show, unified};
 use crate::cli::contexts;
 use crate::cli::list::Items;
-use crate::cli::output::{self, HEAD, Text};
+use crate::cli::output::{self, Form, HEAD, Text};
 use crate::cli::{Outcome, standing, warn};
 use crate::client::connection::{self, Access};
 use crate::inspect::comparison::ReleaseReport;
@@ -32,7 +32,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     let answers = contexts::each(args.contexts.clusters(&args.cluster), ask).await;
     let reports = &answers.found;
-    print(args.output, reports)?;
+    print(&args.output, reports)?;
     let mut failures = 0;
     for (cluster, report) in reports {
         for sentence in report.failures() {
@@ -50,13 +50,13 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
     }
 }
 
-fn print(format: Format, reports: &[(String, Report)]) -> anyhow::Result<()> {
-    let programs = match format {
-        Format::Table | Format::Unified => {
+fn print(form: &Form<People>, reports: &[(String, Report)]) -> anyhow::Result<()> {
+    let data = match form {
+        Form::People(form) => {
             for (cluster, report) in reports {
                 let mut text = Text::default();
                 text.add(HEAD, &format!("# Cluster {cluster}")).line();
-                text.append(&if format == Format::Unified {
+                text.append(&if *form == People::Unified {
                     unified::text(report)
                 } else {
                     show::text(report)
@@ -65,12 +65,11 @@ fn print(format: Format, reports: &[(String, Report)]) -> anyhow::Result<()> {
             }
             return Ok(());
         }
-        Format::Json => output::Format::Json,
-        Format::Yaml => output::Format::Yaml,
+        Form::Data(data) => data,
     };
     let releases = reports
         .iter()
         .flat_map(|(cluster, report)| report.releases.iter().map(move |release| Placed { cluster, release }));
-    output::print(programs, &Items::of(releases.collect::<Vec<_>>()), Text::default)?;
+    data.print(&Items::of(releases.collect::<Vec<_>>()))?;
     Ok(())
 }

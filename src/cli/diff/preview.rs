@@ -20,9 +20,9 @@ use crate::verdict::health::told::Told;
 pub(super) struct Previews(pub(super) Vec<Preview>);
 
 /// What repairs of one release would change.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Preview {
+pub(in crate::cli) struct Preview {
     #[serde(flatten)]
     release: ReleaseId,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ pub(super) struct Preview {
 }
 
 /// What a repair would do with one object.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Change {
     #[serde(flatten)]
@@ -50,7 +50,7 @@ struct Change {
     reason: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 enum Action {
     /// Fields would be set back.
     Restore,

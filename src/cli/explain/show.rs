@@ -97,5 +97,8 @@ fn add_field(text: &mut Text, field: &Field) {
     for spared in &field.spared_by {
         rows.row(["  exception", spared]);
     }
+    if let Some(does) = &field.next_upgrade {
+        rows.row(["  next upgrade", does]);
+    }
     text.append(&rows.text());
 }

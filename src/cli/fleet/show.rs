@@ -6,18 +6,16 @@ use anstyle::Style;
 use jiff::Timestamp;
 
 use crate::cli::list::Items;
-use crate::cli::output::{self, BAD, GOOD, NOTE, PLAIN, Table, Text};
+use crate::cli::output::{self, BAD, Form, GOOD, NOTE, PLAIN, Table};
 use crate::cli::{Outcome, warn};
 use crate::inspect::fleet::{ClusterRow, ReleaseRow, Wanted};
 use crate::inspect::sheet::Sheet;
 
-/// How an answer is printed.
+/// How an answer is printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
+pub(super) enum People {
     /// For people
     Table,
-    /// For programs
-    Json,
     /// For spreadsheets
     Csv,
 }
@@ -72,10 +70,10 @@ const RELEASE_COLUMNS: [&str; 15] = [
 ];
 
 /// Prints clusters.
-pub(super) fn clusters(rows: &[ClusterRow], format: Format) -> anyhow::Result<Outcome> {
-    match format {
-        Format::Json => output::print(output::Format::Json, &Items::of(rows), Text::default),
-        Format::Csv => {
+pub(super) fn clusters(rows: &[ClusterRow], form: &Form<People>) -> anyhow::Result<Outcome> {
+    match form {
+        Form::Data(data) => data.print(&Items::of(rows)),
+        Form::People(People::Csv) => {
             let mut sheet = Sheet::new();
             sheet.row(CLUSTER_COLUMNS)?;
             for row in rows {
@@ -83,11 +81,11 @@ pub(super) fn clusters(rows: &[ClusterRow], format: Format) -> anyhow::Result<Ou
             }
             output::write(&sheet.text()?)
         }
-        Format::Table if rows.is_empty() => {
+        Form::People(People::Table) if rows.is_empty() => {
             warn("no cluster found: give each guard the same PostgreSQL as --ledger, or name contexts");
             Ok(Outcome::Clean)
         }
-        Format::Table => {
+        Form::People(People::Table) => {
             let mut table = Table::new(CLUSTERS);
             for row in rows {
                 table.styled(cluster_cells(row));
@@ -98,10 +96,10 @@ pub(super) fn clusters(rows: &[ClusterRow], format: Format) -> anyhow::Result<Ou
 }
 
 /// Prints releases.
-pub(super) fn releases(rows: &[ReleaseRow], format: Format, wanted: &Wanted) -> anyhow::Result<Outcome> {
-    match format {
-        Format::Json => output::print(output::Format::Json, &Items::of(rows), Text::default),
-        Format::Csv => {
+pub(super) fn releases(rows: &[ReleaseRow], form: &Form<People>, wanted: &Wanted) -> anyhow::Result<Outcome> {
+    match form {
+        Form::Data(data) => data.print(&Items::of(rows)),
+        Form::People(People::Csv) => {
             let mut sheet = Sheet::new();
             sheet.row(RELEASE_COLUMNS)?;
             for row in rows {
@@ -109,13 +107,13 @@ pub(super) fn releases(rows: &[ReleaseRow], format: Format, wanted: &Wanted) -> 
             }
             output::write(&sheet.text()?)
         }
-        Format::Table if rows.is_empty() => {
+        Form::People(People::Table) if rows.is_empty() => {
             let what =
                 wanted.release.as_ref().map_or("releases".to_owned(), |name| format!("release {name}"));
             warn(&format!("no {what} found in any cluster"));
             Ok(Outcome::Clean)
         }
-        Format::Table => {
+        Form::People(People::Table) => {
             let mut table = Table::new(RELEASES);
             for row in rows {
                 table.styled(release_cells(row));

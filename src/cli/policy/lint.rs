@@ -8,10 +8,10 @@ use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CaseResult, Format, Judged, Tally, collect, junit};
+use super::{CaseResult, Judged, People, Tally, collect, junit};
 use crate::cli::connect::{self, ClusterArgs};
 use crate::cli::list::Items;
-use crate::cli::output::{self, BAD, HEAD, PLAIN, Text, counted};
+use crate::cli::output::{self, BAD, Form, HEAD, PLAIN, Text, counted};
 use crate::cli::{Outcome, policy_files, warn};
 use crate::client::connection::Connection;
 use crate::client::{guarded, policy_statuses};
@@ -30,7 +30,7 @@ pub(super) struct Args {
 
     /// How the findings are printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    output: Form<People>,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -47,8 +47,8 @@ struct Read {
 }
 
 /// One finding.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Row {
+#[derive(Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub(in crate::cli) struct Row {
     /// The file; none where the policy is the cluster's.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
@@ -69,10 +69,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         None => connect::run(of_cluster(cluster))?,
     };
     match output {
-        Format::Table => output::write(read.text().as_str())?,
-        Format::Json => output::print(output::Format::Json, &Items::of(&read.rows), Text::default)?,
-        Format::Yaml => output::print(output::Format::Yaml, &Items::of(&read.rows), Text::default)?,
-        Format::Junit => output::write(&junit::text("kubemoor policy lint", &read.tally()))?,
+        Form::People(People::Table) => output::write(read.text().as_str())?,
+        Form::People(People::Junit) => output::write(&junit::text("kubemoor policy lint", &read.tally()))?,
+        Form::Data(data) => data.print(&Items::of(&read.rows))?,
     };
     Ok(if read.rows.is_empty() { Outcome::Clean } else { Outcome::Found })
 }

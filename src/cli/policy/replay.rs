@@ -9,11 +9,12 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
-use self::show::Format;
+use self::show::People;
 use crate::cli::audit::source::SourceArgs;
 use crate::cli::check::OPERATION_TIMEOUT;
+use crate::cli::output::{self, Form};
 use crate::cli::serve::ConflictError;
-use crate::cli::{Outcome, output, policy_files, warn};
+use crate::cli::{Outcome, policy_files, warn};
 use crate::inspect::replay::Tally;
 use crate::inspect::times::Moment;
 use crate::ledger::query::Filter;
@@ -46,7 +47,7 @@ pub(super) struct Args {
 
     /// How the answer is printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    output: Form<People>,
 
     #[command(flatten)]
     source: SourceArgs,
@@ -61,7 +62,7 @@ impl Args {
 
 pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
     args.check()?;
-    let Args { directory, edits, release, since, until, output: format, source } = args;
+    let Args { directory, edits, release, since, until, output: form, source } = args;
     let accepted = policy_files::folder(&directory)?;
     if accepted.is_empty() {
         warn(&format!("no policy is in {}: {edits:?} holds for every release", directory.display()));
@@ -81,6 +82,6 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
     let mut tally = Tally::new(since);
     source.each(filter, |entry| tally.add(&mut replay, &entry)).await?;
     let report = tally.finish();
-    output::write(&show::text(&report, format)?)?;
+    output::write(&show::text(&report, &form)?)?;
     Ok(if report.refused == 0 { Outcome::Clean } else { Outcome::Found })
 }

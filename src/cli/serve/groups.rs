@@ -26,11 +26,11 @@ pub(super) struct RegisterArgs {
     #[arg(long, env = "KUBEMOOR_REGISTER")]
     pub(super) register: bool,
 
-    /// Where the API server reaches the webhook when it is no Service of the cluster
+    /// The webhook's URL for the API server, if the webhook is not a Service of the cluster
     #[arg(long, env = "KUBEMOOR_WEBHOOK_URL", value_name = "https://HOST[:PORT][/PATH]")]
     pub(super) webhook_url: Option<WebhookUrl>,
 
-    /// The Service behind which the webhook is reached; its namespace is Kubemoor's own
+    /// The webhook's Service; its namespace is Kubemoor's own
     #[arg(long, env = "KUBEMOOR_SERVICE", value_name = "NAMESPACE/NAME[:PORT]")]
     pub(super) service: Option<ServiceRef>,
 }
@@ -38,7 +38,7 @@ pub(super) struct RegisterArgs {
 /// The webhook's certificate.
 #[derive(Debug, clap::Args)]
 pub(super) struct TlsArgs {
-    /// Where the CA and the certificate are, or are made [default: certs]
+    /// Directory of the CA and the certificate, which are made if they are missing [default: certs]
     #[arg(long, env = "KUBEMOOR_TLS_DIR", value_name = "DIR")]
     pub(super) tls_dir: Option<PathBuf>,
 
@@ -62,15 +62,15 @@ pub(super) struct TlsArgs {
 /// Whom the webhook answers.
 #[derive(Debug, clap::Args)]
 pub(super) struct CallerArgs {
-    /// A file with the token of the webhook's address, where the guard does not make it; two lines for two of them
+    /// A file with the token in the webhook's URL, if the guard does not make it; a second line holds a second token
     #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_FILE", value_name = "FILE")]
     pub(super) caller_token_file: Option<PathBuf>,
 
-    /// For how long the webhook's address keeps a token that the guard makes [default: 24h]
+    /// How long the webhook's URL keeps a token that the guard makes [default: 24h]
     #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_AGE", value_name = "DURATION", value_parser = parse_age)]
     pub(super) caller_token_age: Option<Duration>,
 
-    /// The authority (PEM) that signs the certificate which the API server shows to webhooks; nobody else is heard
+    /// The CA (PEM) of the certificate that the API server shows to webhooks; requests without it are refused
     #[arg(long, env = "KUBEMOOR_CLIENT_CA", value_name = "FILE")]
     pub(super) client_ca: Option<PathBuf>,
 }

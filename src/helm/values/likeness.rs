@@ -25,8 +25,8 @@ pub(super) fn printers(
     }
     let mut alike: Vec<&Leaf> =
         leaves.iter().filter(|leaf| leaf.text == declared && is_alike(steps, &leaf.path)).collect();
-    // Of several the one that bears the name of something above the field as well.
-    if alike.len() > 1 {
+    // Of several, and of what everything has, the one that bears the name of something above the field too.
+    if alike.len() > 1 || context.place == "name" {
         let near: Vec<&Leaf> = alike.iter().copied().filter(|leaf| is_near(steps, &leaf.path)).collect();
         alike = if near.len() == 1 { near } else { Vec::new() };
     }

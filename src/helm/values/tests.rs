@@ -182,6 +182,32 @@ fn values_that_changed_with_the_field_are_named_without_a_template() {
 }
 
 #[test]
+fn value_of_a_subchart_is_named_where_it_is_the_only_one_of_its_kind() {
+    let rendered = RENDERED.replace("# Source: web/templates", "# Source: web/charts/sessions/templates");
+    let image = "/spec/template/spec/containers/[name=app]/image";
+    let check = |values: &Value, path: &str, expected: &str| {
+        let found = ask(&[source(1, values, &rendered, None)], path, None);
+        let first = found.first().map_or("", |first| &*first.value);
+        assert_eq!(first, expected, "{path} {values}: {found:?}");
+    };
+    let app = json!({"repository": "registry.example/app", "tag": "1.20"});
+    let one = json!({"replicaCount": 2, "sessions": {"replicaCount": 2, "image": app}, "results": {"replicaCount": 2}});
+    check(&one, "/spec/replicas", "sessions.replicaCount");
+    check(&one, image, "sessions.image.tag");
+    check(&json!({"global": {"replicas": 2}, "sessions": {}}), "/spec/replicas", "global.replicas");
+    // Two of them, another value, a value of another part, and one that only looks like it.
+    check(&json!({"global": {"replicas": 2}, "sessions": {"replicaCount": 2}}), "/spec/replicas", "");
+    check(&json!({"sessions": {"replicaCount": 3}}), "/spec/replicas", "");
+    check(&json!({"replicaCount": 2, "results": {"replicaCount": 2}}), "/spec/replicas", "");
+    check(&json!({"sessions": {"size": 2}}), "/spec/replicas", "");
+    check(
+        &json!({"sessions": {"image": {"repository": "registry.example/other", "tag": "1.20"}}}),
+        image,
+        "",
+    );
+}
+
+#[test]
 fn value_that_changed_without_the_field_is_not_its_own() {
     let before = json!({"replicaCount": 9});
     let sources = |values: &Value| {

@@ -15,7 +15,7 @@ use crate::verdict::ownership::Owners;
 use crate::verdict::shown::Shown;
 
 /// What is the matter with an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub(crate) enum State {
     /// Some fields are not as declared.
     Drifted,
@@ -46,7 +46,7 @@ pub(crate) enum State {
 }
 
 /// One declared field that is not, or may not be, as declared.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct FieldReport {
     pub(crate) path: String,
     pub(crate) what: What,
@@ -64,7 +64,7 @@ pub(crate) struct FieldReport {
 }
 
 /// What is the matter with a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum What {
     /// It has another value.

@@ -110,6 +110,9 @@ impl Answered<'_> {
             advice.extend(self.ways_to_change(found, is_guarded));
         }
         advice.extend(found.taken.as_ref().map(|taken| self.way_back(taken)));
+        if is_guarded {
+            advice.push(self.way_to_the_ledger());
+        }
         advice
     }
 
@@ -148,6 +151,12 @@ impl Answered<'_> {
             paths = asked.chain([unless_named.to_owned()]).take(self.patterns.len().max(1)).collect();
         }
         format!("To change it for a while: {}", message::allow(self.object, &self.upgrade.release, &paths))
+    }
+
+    /// Who changed the object.
+    fn way_to_the_ledger(&self) -> String {
+        let audit = message::audit(self.object, &self.upgrade.release);
+        format!("To see who changed it in the last month: {audit}")
     }
 
     fn way_back(&self, Taken { by, paths, .. }: &Taken) -> String {

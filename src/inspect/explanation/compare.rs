@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::exceptions::Words;
 use super::fields::{self, Field};
+use super::next_upgrade::NextUpgrade;
 use crate::helm::record::{ChartSource, Status};
 use crate::helm::release::{Declared, Release};
 use crate::policy::pattern::Pattern;
@@ -65,6 +66,7 @@ pub(crate) fn compare(
         live,
         exceptions: &exceptions,
         words,
+        next_upgrade: live.map(|live| NextUpgrade::of(subject.object, declared, live, release)),
         is_deployed,
         sources,
     };

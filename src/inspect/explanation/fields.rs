@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::exceptions::Words;
+use super::next_upgrade::NextUpgrade;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
@@ -24,7 +25,7 @@ use crate::verdict::shown::Shown;
 use crate::verdict::{additions, drift};
 
 /// One declared field.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Field {
     pub(crate) path: String,
@@ -44,10 +45,13 @@ pub(crate) struct Field {
     /// The rules and allowances that cover it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) spared_by: Vec<String>,
+    /// What the next Helm upgrade does to the field, where one of them covers it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_upgrade: Option<String>,
 }
 
 /// How a field stands to its declaration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) enum FieldState {
     /// It is as declared.
     AsDeclared,
@@ -67,6 +71,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) live: Option<&'a Value>,
     pub(crate) exceptions: &'a Exceptions<'a>,
     pub(crate) words: Words<'a>,
+    /// None where the object is absent.
+    pub(crate) next_upgrade: Option<NextUpgrade>,
     /// Whether its release is deployed.
     pub(crate) is_deployed: bool,
     /// What the latest revisions were rendered from, newest first.
@@ -163,6 +169,9 @@ impl Subject<'_> {
         let sources = self.exceptions.sources().into_iter().filter(|source| look.is_spared_by(source));
         let values = [look.declared.as_ref(), None, look.live.as_ref()];
         let Values { declared, new, difference, .. } = Values::of(self.object, &look.path, values);
+        let spared_by: Vec<_> =
+            sources.flat_map(|source| self.words.of_source(source, Some(&look.path))).collect();
+        let next_upgrade = self.next_upgrade.as_ref().filter(|_| !spared_by.is_empty());
         Field {
             path: look.path.to_string(),
             state: look.state,
@@ -171,7 +180,9 @@ impl Subject<'_> {
             difference: difference.filter(|_| look.state != FieldState::AsDeclared),
             values: self.candidates(&look),
             managers: owners.of_path(&look.path).into_iter().cloned().collect(),
-            spared_by: sources.flat_map(|source| self.words.of_source(source, Some(&look.path))).collect(),
+            next_upgrade: next_upgrade
+                .map(|next| next.does(&look.path, look.state == FieldState::AsDeclared)),
+            spared_by,
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::verdict::message::{Owner, Upgrade};
 pub(crate) const GUARD: &str = "the guard's status of the release";
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     pub(crate) object: ObjectId,
@@ -53,7 +53,7 @@ pub(crate) struct Report {
 }
 
 /// What is known of the release that declares the object.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReleaseFacts {
     #[serde(flatten)]
@@ -70,7 +70,7 @@ pub(crate) struct ReleaseFacts {
 }
 
 /// What policies say of the release.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PolicyFacts {
     /// The policies that match.

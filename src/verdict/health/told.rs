@@ -24,7 +24,7 @@ pub enum Pulse {
 }
 
 /// How a release stands by its status.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Told {
     /// `True`, `False` or `Unknown`.

@@ -233,6 +233,11 @@ fn allowing(object: &ObjectId, release: &ReleaseId) -> (String, &'static str) {
     (format!("kubectl moor allow {} -n {namespace}", argument(object)), " --for 2h --reason TEXT")
 }
 
+/// The command that tells who changed an object in the last month, as a spreadsheet.
+pub fn audit(object: &ObjectId, release: &ReleaseId) -> String {
+    format!("kubectl moor audit --object {} -n {} --since 30d -o csv", argument(object), release.namespace)
+}
+
 /// The sentence with the command that explains an object.
 pub(super) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[String]) -> Way {
     explained_by(object, release, flags(paths).into())

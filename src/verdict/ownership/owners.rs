@@ -16,7 +16,7 @@ use crate::model::RELEASE_NAME;
 pub(super) const MAX_ENTRIES: usize = 1000;
 
 /// Who wrote: what tells one entry of `managedFields` from another.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Manager {
     /// The name, such as `helm` or `kubectl-set`.
@@ -31,7 +31,7 @@ pub struct Manager {
 }
 
 /// How a field manager wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub enum Operation {
     /// By server-side apply.
     Apply,

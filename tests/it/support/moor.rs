@@ -39,6 +39,11 @@ impl Ran {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
+    /// The items of the list that it printed as JSON.
+    pub(crate) fn items(&self) -> Vec<Value> {
+        items(&self.out)
+    }
+
     /// Asserts that it could not be carried out, and said so in one sentence with these parts.
     pub(crate) fn assert_failed(&self, parts: &[&str]) {
         assert_eq!(self.code, 2, "{self:?}");
@@ -47,6 +52,13 @@ impl Ran {
             assert!(self.error.contains(part), "{part} is not in {self:?}");
         }
     }
+}
+
+/// The items of a list in JSON.
+pub(crate) fn items(text: &str) -> Vec<Value> {
+    let mut list: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!((list["apiVersion"].as_str(), list["kind"].as_str()), (Some("v1"), Some("List")), "{list}");
+    serde_json::from_value(list["items"].take()).unwrap()
 }
 
 impl From<Output> for Ran {

@@ -12,6 +12,7 @@ use super::caller::Caller;
 use super::control_plane::ControlPlane;
 use super::guard::Guard;
 use super::identity::Identity;
+use super::moor::items;
 use super::scene::{RELEASE, Scene};
 use super::wait::{SOON, eventually};
 
@@ -120,8 +121,7 @@ impl Scene {
         command.args(["audit", &database, "--namespace", &self.namespace, "-o", "json"]).args(filter);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        let lines = String::from_utf8(output.stdout).unwrap();
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        items(&String::from_utf8(output.stdout).unwrap())
     }
 
     /// How often guards have asked to write an object of a resource. Dry runs write nothing.

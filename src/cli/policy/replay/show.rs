@@ -2,9 +2,7 @@
 //!
 //! Entry point: [`text`].
 
-use anyhow::Context;
-
-use crate::cli::output::{BAD, GOOD, PLAIN, Table, Text};
+use crate::cli::output::{BAD, Form, GOOD, PLAIN, Table, Text};
 use crate::cli::warn;
 use crate::inspect::replay::{Changed, Key, REFUSED, Report};
 use crate::inspect::sheet::Sheet;
@@ -27,29 +25,25 @@ const COLUMNS: [&str; 12] = [
     "last",
 ];
 
-/// How the answer is printed.
+/// How the answer is printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
+pub(super) enum People {
     /// For people
     Table,
-    /// For programs
-    Json,
     /// For spreadsheets: the verdicts that would change
     Csv,
 }
 
-pub(super) fn text(report: &Report, format: Format) -> anyhow::Result<String> {
-    match format {
-        Format::Json => {
-            Ok(serde_json::to_string_pretty(report).context("cannot write the answer as JSON")? + "\n")
-        }
-        Format::Csv => {
+pub(super) fn text(report: &Report, form: &Form<People>) -> anyhow::Result<String> {
+    match form {
+        Form::Data(data) => data.text(report),
+        Form::People(People::Csv) => {
             for line in summary(report) {
                 warn(&line);
             }
             sheet(report)
         }
-        Format::Table => Ok(table(report).as_str().to_owned()),
+        Form::People(People::Table) => Ok(table(report).as_str().to_owned()),
     }
 }
 

@@ -1,0 +1,164 @@
+//! The form in which a command answers: the value of its flag `--output`.
+//!
+//! Entry points: [`Form`], [`Data`]. Invariant: every command takes the same forms for programs, and a
+//! template that is wrong is refused before a cluster is asked. Must not print.
+
+use std::ffi::OsStr;
+use std::marker::PhantomData;
+
+use anyhow::Context;
+use clap::builder::{
+    PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser, ValueParserFactory,
+};
+use clap::{Arg, Command, ValueEnum};
+use serde::Serialize;
+
+use super::template::Template;
+
+/// What stands before a template.
+const JSON_PATH: &str = "jsonpath=";
+
+/// The form of an answer; `P` are the forms for people that a command has.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::cli) enum Form<P> {
+    /// For people.
+    People(P),
+    /// For programs.
+    Data(Data),
+}
+
+/// The one form for people that most commands have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum People {
+    /// For people
+    Table,
+}
+
+/// A form for programs.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::cli) enum Data {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// What a template picks out of the JSON.
+    JsonPath(Template),
+}
+
+/// Reads a [`Form`].
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct FormParser<P>(PhantomData<P>);
+
+impl Data {
+    /// An answer in this form.
+    pub(in crate::cli) fn text<T: Serialize>(&self, answer: &T) -> anyhow::Result<String> {
+        match self {
+            Self::Json => {
+                Ok(serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")? + "\n")
+            }
+            Self::Yaml => serde_saphyr::to_string(answer).context("cannot write the answer as YAML"),
+            Self::JsonPath(template) => {
+                template.fill(&serde_json::to_value(answer).context("cannot write the answer as JSON")?)
+            }
+        }
+    }
+
+    /// One of several answers that are printed one after another, as they come.
+    pub(in crate::cli) fn part<T: Serialize>(&self, answer: &T) -> anyhow::Result<String> {
+        let text = self.text(answer)?;
+        Ok(match self {
+            Self::Json => text,
+            Self::Yaml => format!("---\n{}\n", text.trim_end()),
+            Self::JsonPath(_) if text.ends_with('\n') => text,
+            Self::JsonPath(_) => text + "\n",
+        })
+    }
+}
+
+impl<P: ValueEnum + Send + Sync + 'static> ValueParserFactory for Form<P> {
+    type Parser = FormParser<P>;
+
+    fn value_parser() -> FormParser<P> {
+        FormParser(PhantomData)
+    }
+}
+
+impl<P: ValueEnum + Send + Sync + 'static> TypedValueParser for FormParser<P> {
+    type Value = Form<P>;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Form<P>, clap::Error> {
+        if value.to_str().is_some_and(|text| text.starts_with(JSON_PATH)) {
+            let template =
+                |text: String| text.strip_prefix(JSON_PATH).unwrap_or_default().parse::<Template>();
+            let template = StringValueParser::new().try_map(template).parse_ref(command, argument, value)?;
+            return Ok(Form::Data(Data::JsonPath(template)));
+        }
+        let named = |name: String| match name.as_str() {
+            "json" => Ok(Form::Data(Data::Json)),
+            "yaml" => Ok(Form::Data(Data::Yaml)),
+            name => P::from_str(name, false).map(Form::People),
+        };
+        PossibleValuesParser::new(all::<P>()).try_map(named).parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(all::<P>()))
+    }
+}
+
+/// All forms that a command has.
+fn all<P: ValueEnum + 'static>() -> impl Iterator<Item = PossibleValue> {
+    let people = P::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    people.chain([
+        PossibleValue::new("json").help("For programs"),
+        PossibleValue::new("yaml").help("For programs, and for people who prefer it"),
+        PossibleValue::new(JSON_PATH).help("What a template of kubectl's picks out of the JSON"),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[arg(short, default_value = "table")]
+        output: Form<People>,
+    }
+
+    fn read(form: &str) -> Result<Form<People>, String> {
+        let line = Line::try_parse_from(["moor", "-o", form]).map_err(|error| error.to_string())?;
+        Ok(line.output)
+    }
+
+    #[test]
+    fn forms_are_read_and_a_wrong_one_is_refused_with_what_there_is() {
+        assert_eq!(Line::try_parse_from(["moor"]).unwrap().output, Form::People(People::Table));
+        assert_eq!(read("yaml"), Ok(Form::Data(Data::Yaml)));
+        let template = "{.a}".parse().unwrap();
+        assert_eq!(read("jsonpath={.a}"), Ok(Form::Data(Data::JsonPath(template))));
+        for (form, says) in
+            [("xml", "table, json, yaml, jsonpath="), ("jsonpath=.a", "no {} is in it"), ("jsonpath={", "}")]
+        {
+            let error = read(form).unwrap_err();
+            assert!(error.contains(says), "{form}: {error}");
+        }
+    }
+
+    #[test]
+    fn parts_stay_apart_from_each_other() {
+        let part = |data: Data| data.part(&json!({"a": "b"})).unwrap();
+        assert_eq!(part(Data::Json), "{\n  \"a\": \"b\"\n}\n");
+        assert_eq!(part(Data::Yaml), "---\na: b\n");
+        assert_eq!(part(Data::JsonPath("{.a}".parse().unwrap())), "b\n");
+        assert_eq!(part(Data::JsonPath("{.a}{\"\\n\"}".parse().unwrap())), "b\n");
+    }
+}

@@ -1,0 +1,121 @@
+//! The JSON Schemas in `docs/schemas`: they are those of the program, and what commands print keeps to them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+use crate::support::{RELEASE, Ran, SOON, Scene, charts, eventually, root, run};
+
+const TEMPLATES: &str = concat!(
+    charts::deployment!(r#"{name: app, image: "app:1"}"#),
+    "---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: hunter2}\n",
+);
+
+/// The files of a folder.
+fn files(folder: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let read = |entry: fs::DirEntry| {
+        (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap())
+    };
+    entries.map(|entry| read(entry.unwrap())).collect()
+}
+
+/// The schema of what a command prints.
+fn schema(name: &str) -> Validator {
+    let text = fs::read_to_string(root().join(format!("docs/schemas/{name}.json"))).unwrap();
+    jsonschema::draft202012::new(&serde_json::from_str(&text).unwrap()).unwrap()
+}
+
+/// Asserts that what a command printed keeps to its schema, and that the schema says something.
+fn check(name: &str, ran: &Ran) -> Value {
+    let (schema, printed) = (schema(name), ran.json());
+    let errors: Vec<_> =
+        schema.iter_errors(&printed).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(ran.code < 2 && errors.is_empty(), "{name}: {errors:?}\n{printed:#}");
+    let mut less = printed.clone();
+    let object = less.as_object_mut().unwrap();
+    let required = object.keys().find(|key| !schema.is_valid(&without(&printed, key))).cloned();
+    let required = required.unwrap_or_else(|| panic!("{name}: no field is required"));
+    object.insert(required, json!([[]]));
+    assert!(!schema.is_valid(&less), "{name}: {less:#}");
+    printed
+}
+
+fn without(value: &Value, key: &str) -> Value {
+    let mut less = value.clone();
+    less.as_object_mut().unwrap().remove(key);
+    less
+}
+
+#[test]
+fn schemas_are_those_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(&["schemas", folder.path().to_str().unwrap()], "");
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let (printed, kept) = (files(folder.path()), files(&root().join("docs/schemas")));
+    let names = |files: &BTreeMap<String, String>| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&kept), names(&printed), "`make reference` writes them");
+    for (name, text) in &printed {
+        assert!(kept[name] == *text, "docs/schemas/{name} is not up to date: `make reference` writes it");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_commands_print_keeps_to_its_schema() {
+    let shop = Scene::policed().install("schemas", TEMPLATES).await;
+    let web = shop.deployment("web");
+    shop.wait_until_guarded(&web).await;
+    shop.wait_for_confirmed(3).await;
+    let moor = |arguments: &[&str]| {
+        let ran = shop.moor(&[arguments, &["-o", "json"]].concat());
+        assert!(ran.code < 2, "{arguments:?}: {ran:?}");
+        ran
+    };
+    let allow = ["allow", "deploy/web", "--path", "/spec/replicas", "--for", "1h", "--reason", "INC-7"];
+    check("allow", &moor(&allow));
+    let scaled = json!({"spec": {"replicas": 5}});
+    eventually("the change passes", SOON, || async { shop.alice.merge(&web, &scaled).await.done() }).await;
+
+    let releases = check("get-releases", &moor(&["get", "releases"]));
+    assert_eq!(releases["items"][0]["name"], json!(RELEASE), "{releases}");
+    let allowances = check("get-allowances", &moor(&["get", "allowances"]));
+    assert_eq!(allowances["items"][0]["reason"], json!("INC-7"), "{allowances}");
+    check("diff", &moor(&["diff"]));
+    check("diff", &moor(&["diff", RELEASE]));
+    check("forecast", &moor(&["forecast", RELEASE]));
+    let explained = check("explain", &moor(&["explain", "deploy/web", "--path", "/spec/replicas"]));
+    assert!(explained["fields"][0]["nextUpgrade"].is_string(), "{explained}");
+    check("explain", &moor(&["explain", "configmap/kube-root-ca.crt"]));
+    check("reconcile-dry-run", &moor(&["reconcile", RELEASE, "--dry-run"]));
+    check("reconcile", &moor(&["reconcile", RELEASE]));
+    check("reconcile-all", &moor(&["reconcile", "--all"]));
+    check("suspend", &moor(&["suspend", RELEASE, "--for", "1h"]));
+    check("resume", &moor(&["resume", RELEASE]));
+    check("revoke", &moor(&["revoke", "deploy/web"]));
+
+    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+    let audit = eventually("the ledger has rows", SOON, || async {
+        let ran = run(&["audit", &database, "-n", &shop.namespace, "-o", "json"], "");
+        if ran.items().is_empty() { Err(format!("{ran:?}")) } else { Ok(ran) }
+    })
+    .await;
+    check("audit", &audit);
+    // A template picks from the same.
+    let names = shop.moor(&["get", "releases", "-o", "jsonpath={.items[*].name}"]);
+    assert_eq!((names.code, names.out.as_str()), (0, RELEASE), "{names:?}");
+    let verdicts = ["audit", &database, "-n", &shop.namespace, "-o", "jsonpath={.items[*].verdict}"];
+    let verdicts = run(&verdicts, "");
+    assert!(verdicts.code == 0 && verdicts.out.split(' ').count() >= audit.items().len(), "{verdicts:?}");
+}
+
+#[test]
+fn what_commands_print_of_files_keeps_to_its_schema() {
+    let policies = root().join("policies");
+    let policies = policies.to_str().unwrap();
+    check("policy-test", &run(&["policy", "test", &format!("{policies}/tests"), "-o", "json"], ""));
+    check("policy-lint", &run(&["policy", "lint", policies, "-o", "json"], ""));
+    check("version", &run(&["version", "--client", "-o", "json"], ""));
+}
