@@ -27,7 +27,9 @@ fn release_is_not_in_sync_by_an_answer_older_than_what_the_watch_told() {
         for _ in 0..5 {
             scene.work();
             assert_ne!(scene.reason(), Some(Reason::InSync), "{value:?}");
-            scene.wait();
+            if scene.timer.is_some() {
+                scene.wait();
+            }
         }
     }
 }
