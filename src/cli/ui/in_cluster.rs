@@ -52,7 +52,7 @@ pub(super) struct InClusterArgs {
     host: Vec<String>,
 
     /// Where the page listens (TLS)
-    #[arg(long, env = "KUBEMOOR_UI_LISTEN", value_name = "ADDRESS:PORT", default_value_t = LISTEN)]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "in_cluster", default_value_t = LISTEN)]
     listen: SocketAddr,
 
     /// Where the page's CA and certificate are, or are made [default: certs]
@@ -76,15 +76,15 @@ pub(super) struct InClusterArgs {
     api_server: Option<http::Uri>,
 
     /// The CA of the API server's certificate (PEM)
-    #[arg(long, value_name = "FILE", default_value = API_SERVER_CA)]
+    #[arg(long, value_name = "FILE", requires = "in_cluster", default_value = API_SERVER_CA)]
     api_server_ca: PathBuf,
 
     /// How the page calls the cluster
-    #[arg(long, value_name = "NAME", default_value = "cluster")]
+    #[arg(long, value_name = "NAME", requires = "in_cluster", default_value = "cluster")]
     cluster_name: String,
 
     /// What is logged
-    #[arg(long, env = "KUBEMOOR_UI_LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(long, value_name = "FILTER", requires = "in_cluster", default_value = "info")]
     log: LogFilter,
 }
 

@@ -48,13 +48,13 @@ impl ClusterPage {
 
     /// Runs one with these arguments and this environment, which keeps its certificate in the second folder.
     pub(crate) async fn run(
-        arguments: Vec<String>,
-        mut environment: Vec<(String, String)>,
+        mut arguments: Vec<String>,
+        environment: Vec<(String, String)>,
         (dir, tls): (&Path, &Path),
     ) -> Self {
         install_crypto_provider();
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        environment.push(("KUBEMOOR_UI_LISTEN".to_owned(), address.to_string()));
+        arguments.push(format!("--listen={address}"));
         let program = PathBuf::from(env!("CARGO_BIN_EXE_kubemoor"));
         let mut process = Process::new("ui", program, arguments, dir).with_environment(environment);
         process.start();
