@@ -29,6 +29,9 @@ use crate::verdict::shown::SealingKey;
 /// Releases of one cluster whose records are read at once.
 const AT_ONCE: usize = 8;
 
+/// What is held against that of other clusters, and its name.
+type Fact = (&'static str, fn(&ReleaseRow) -> Option<String>);
+
 /// What one cluster has to say.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -142,7 +145,7 @@ pub(crate) fn compare(rows: &mut [ReleaseRow]) {
     for group in rows.chunk_by_mut(|a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name)) {
         // What is not known of one is not held against another.
         let mut differs = Vec::new();
-        let facts: [(&'static str, fn(&ReleaseRow) -> Option<String>); 4] = [
+        let facts: [Fact; 4] = [
             ("revision", |row| row.revision.map(|revision| revision.to_string())),
             ("chart", |row| row.chart.clone()),
             ("values", |row| row.values.clone()),

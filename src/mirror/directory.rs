@@ -41,7 +41,7 @@ pub enum Content {
     /// A manifest, which does not say whose it is.
     Manifest(String),
     /// A record, which does.
-    Record(Record),
+    Record(Box<Record>),
 }
 
 /// The directory itself cannot be read.
@@ -236,13 +236,13 @@ fn name_of(path: &Path) -> Option<String> {
 fn interpret(text: String) -> Result<Content, ReadError> {
     let payload = text.trim();
     if !payload.is_empty() && is_base64(payload.as_bytes()) {
-        return Ok(Content::Record(unpack(&Packed::unlabelled(payload))?));
+        return Ok(Content::Record(unpack(&Packed::unlabelled(payload))?.into()));
     }
     let parsed = manifest::parse(&text);
     if let [object] = parsed.objects.as_slice()
         && is_record(object)
     {
-        return Ok(Content::Record(unpack(&Packed::of(object).ok_or(ReadError::NoPayload)?)?));
+        return Ok(Content::Record(unpack(&Packed::of(object).ok_or(ReadError::NoPayload)?)?.into()));
     }
     match parsed.skipped.into_iter().next() {
         Some(skipped) if parsed.objects.is_empty() => {

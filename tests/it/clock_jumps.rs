@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{
     Clock, Guard, Reply, Review, SOON, Scene, charts, eventually, run, wait_until_recreated,
@@ -38,8 +38,8 @@ async fn change(scene: &Scene, guard: &Guard, name: &str, (field, from): (&str, 
 fn denials(guard: &Guard, value: &str) -> Vec<Timestamp> {
     let database = format!("--ledger=sqlite:{}", guard.ledger().display());
     let ran = run(&["audit", &database, "-A", "--verdict", "Deny", "--limit", "0", "-o", "json"], "");
-    let rows = ran.out.lines().filter(|line| line.contains(value));
-    let rows = rows.map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let listed = ran.json();
+    let rows = listed["items"].as_array().unwrap().iter().filter(|row| row.to_string().contains(value));
     rows.map(|row| row["time"].as_str().unwrap().parse::<Timestamp>().unwrap()).collect()
 }
 

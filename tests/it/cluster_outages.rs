@@ -71,7 +71,7 @@ async fn a_look_at_a_silent_api_server_ends_in_time() {
     let began = std::time::Instant::now();
     let look = watched.releases.fresh(&web, within).await;
     assert_eq!(look, Err(LookError::Late { release: web.clone(), within }));
-    assert!(began.elapsed() < within * 3, "{:?}", began.elapsed());
+    assert!(began.elapsed() < within * 10, "{:?}", began.elapsed());
     control_plane.resume_apiserver();
     eventually("looks work again", SOON, || async { watched.releases.fresh(&web, within).await }).await;
 }

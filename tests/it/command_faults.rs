@@ -174,7 +174,7 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["fleet", "--ledger", "mysql://db"], &["sqlite:PATH or postgres://"]),
         (&["fleet", "--ledger", "postgres://db/x", "--contexts", "a"], &["cannot be used with"]),
         (&["fleet", "--state", "broken"], &["there is no state", "Drifted", "NotGuarded"]),
-        (&["fleet", "-o", "yaml"], &["table, json, csv"]),
+        (&["fleet", "-o", "xml"], &["table, json, yaml"]),
         (&["fleet", "--kubeconfig", "/nowhere/config"], &["/nowhere/config"]),
         (&["fleet", "releases", "Shop!"], &["a release's name has"]),
         (&["get", "releases", "--contexts", "a,b", "--context", "a"], &["cannot be used with"]),

@@ -116,7 +116,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     assert_eq!(emergency("open").code, 0);
 
     let close = emergency("close");
-    assert!(close.code == 0 && close.out.contains("as they were"), "{close:?}");
+    assert!(close.code == 0 && close.out.contains("are restored"), "{close:?}");
     assert!(configurations.get_opt(MARKER).await.unwrap().is_none());
     eventually("the guard says so", SOON, || async { emergency_line(&guard).await == "[+]emergency ok" })
         .await;

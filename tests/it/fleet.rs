@@ -102,6 +102,8 @@ async fn guards_with_one_ledger_keep_how_releases_stand_and_all_contexts_say_the
     assert!(drifted["oldestDrift"].is_string(), "{drifted}");
     let found = fleet(&["--ledger", &ledger, "--state", "drifted"]);
     assert_eq!(found.iter().map(|row| &row["cluster"]).collect::<Vec<_>>(), ["west"], "{found:?}");
+    // The status is written a moment after the row.
+    west.scene.wait_for_reason("Drifted").await;
     assert_contexts_say_the_same(&east, &west);
     server.kill();
     west.scene.edit(&settings, json!({"data": {"mode": "slow"}})).await;
