@@ -164,7 +164,7 @@ impl Content {
     /// The record; a manifest becomes the deployed first revision of `id`.
     pub fn into_record(self, id: &ReleaseId) -> Record {
         match self {
-            Self::Record(record) => record,
+            Self::Record(record) => *record,
             Self::Manifest(manifest) => Record {
                 name: id.name.clone(),
                 namespace: id.namespace.clone(),
