@@ -47,20 +47,20 @@ const BEAT: &str = "INSERT INTO guards (cluster, version, certificate_until, hea
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 86400);
 
 const CLUSTERS: &str = "SELECT guards.cluster AS number, clusters.name, guards.version, \
-     extract(epoch FROM guards.certificate_until)::int8 AS certificate_until, \
-     extract(epoch FROM guards.heard)::int8 AS heard, \
+     floor(extract(epoch FROM guards.certificate_until))::int8 AS certificate_until, \
+     floor(extract(epoch FROM guards.heard))::int8 AS heard, \
      guards.heard < now() - make_interval(secs => $2) AS is_stale \
      FROM guards JOIN clusters ON clusters.id = guards.cluster \
      WHERE $1::text[] = '{}' OR clusters.name = ANY($1) ORDER BY clusters.name";
 
 const STATES: &str = "SELECT cluster, reason, count(*) AS releases, count(*) FILTER (WHERE drifted > 0) AS drifted, \
-     extract(epoch FROM min(oldest_drift))::int8 AS oldest FROM releases \
+     floor(extract(epoch FROM min(oldest_drift)))::int8 AS oldest FROM releases \
      WHERE ($1::text IS NULL OR namespace = $1) GROUP BY cluster, reason";
 
 const RELEASES: &str = "SELECT clusters.name AS cluster, releases.namespace, releases.name, revision, declared, \
-     drifted, extract(epoch FROM oldest_drift)::int8 AS oldest, extract(epoch FROM since)::int8 AS since, ready, \
+     drifted, floor(extract(epoch FROM oldest_drift))::int8 AS oldest, floor(extract(epoch FROM since))::int8 AS since, ready, \
      reason, status, chart, values_hash, edits, drift, message, CASE WHEN guards.heard < now() - \
-     make_interval(secs => $4) THEN extract(epoch FROM guards.heard)::int8 END AS stale \
+     make_interval(secs => $4) THEN floor(extract(epoch FROM guards.heard))::int8 END AS stale \
      FROM releases JOIN clusters ON clusters.id = releases.cluster JOIN guards ON guards.cluster = releases.cluster \
      WHERE ($1::text[] = '{}' OR clusters.name = ANY($1)) AND ($2::text IS NULL OR releases.namespace = $2) \
      AND ($3::text IS NULL OR releases.name = $3) ORDER BY releases.namespace, releases.name, clusters.name";
