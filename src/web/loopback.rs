@@ -1,6 +1,6 @@
 //! How the owner of a page on this machine is let in.
 //!
-//! Entry points: [`Loopback::address`], which the owner is told, and [`open`] behind it. Invariant: the address below
+//! Entry points: [`Loopback::address`], which the owner is told, and [`open()`] behind it. Invariant: the address below
 //! which all pages lie is not to be guessed, and nobody who has not got it is let in.
 
 use std::net::SocketAddr;

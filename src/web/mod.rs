@@ -1,6 +1,6 @@
 //! The web page: releases, their drift, exceptions and the ledger, for one visitor at a time.
 //!
-//! Entry points: `Page::on_loopback` for its owner, [`in_cluster::serve`] for whoever the cluster knows. Invariant: the page has no rights of its own, everything is read and
+//! Entry points: `Page::on_loopback` for its owner, `in_cluster::serve` for whoever the cluster knows. Invariant: the page has no rights of its own, everything is read and
 //! done with the visitor's credentials; no action without a token that only the visitor's own pages
 //! hold; text from a cluster is text of the page and never markup; nothing is loaded from
 //! elsewhere. Must not decide a rule, read a cluster in another way than the commands do, or log a credential.

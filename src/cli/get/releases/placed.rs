@@ -1,6 +1,6 @@
 //! `kubemoor get releases --contexts`: the releases of several clusters in one list.
 //!
-//! Entry point: [`list`]. Invariant: each row names its cluster; a cluster that fails takes none of the others along.
+//! Entry point: [`list()`]. Invariant: each row names its cluster; a cluster that fails takes none of the others along.
 
 use anstyle::Style;
 use anyhow::bail;
