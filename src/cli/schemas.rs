@@ -16,7 +16,7 @@ use super::{Outcome, allow, certs, check, diff, emergency, forecast, notify, pol
 use super::{uninstall, version};
 use crate::inspect::comparison::ReleaseReport;
 use crate::inspect::exceptions::Allowed;
-use crate::inspect::{allowances, explanation, policies, releases, replay};
+use crate::inspect::{allowances, explanation, fleet, policies, releases, replay};
 use crate::ledger::entry::Entry;
 
 /// The flags of `kubemoor schemas`.
@@ -50,6 +50,8 @@ fn lists() -> Vec<(&'static str, Schema)> {
         list::<reconcile::Answer>("reconcile --all"),
         list::<diff::Preview>("reconcile --dry-run"),
         list::<policy::LintRow>("policy lint"),
+        list::<fleet::ClusterRow>("fleet"),
+        list::<fleet::ReleaseRow>("fleet releases"),
     ]
 }
 

@@ -33,7 +33,7 @@ const AT_ONCE: usize = 8;
 type Fact = (&'static str, fn(&ReleaseRow) -> Option<String>);
 
 /// What one cluster has to say.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClusterRow {
     pub(crate) cluster: String,
@@ -58,7 +58,7 @@ pub(crate) struct ClusterRow {
 }
 
 /// One release of one cluster.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReleaseRow {
     pub(crate) cluster: String,

@@ -95,6 +95,10 @@ async fn what_commands_print_keeps_to_its_schema() {
     check("suspend", &moor(&["suspend", RELEASE, "--for", "1h"]));
     check("resume", &moor(&["resume", RELEASE]));
     check("revoke", &moor(&["revoke", "deploy/web"]));
+    for (name, arguments) in [("fleet", &["fleet"][..]), ("fleet-releases", &["fleet", "releases"])] {
+        let listed = check(name, &moor(arguments));
+        assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "{listed}");
+    }
 
     let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
     let audit = eventually("the ledger has rows", SOON, || async {
