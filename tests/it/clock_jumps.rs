@@ -38,8 +38,7 @@ async fn change(scene: &Scene, guard: &Guard, name: &str, (field, from): (&str, 
 fn denials(guard: &Guard, value: &str) -> Vec<Timestamp> {
     let database = format!("--ledger=sqlite:{}", guard.ledger().display());
     let ran = run(&["audit", &database, "-A", "--verdict", "Deny", "--limit", "0", "-o", "json"], "");
-    let listed = ran.json();
-    let rows = listed["items"].as_array().unwrap().iter().filter(|row| row.to_string().contains(value));
+    let rows = ran.items().into_iter().filter(|row| row.to_string().contains(value));
     rows.map(|row| row["time"].as_str().unwrap().parse::<Timestamp>().unwrap()).collect()
 }
 
