@@ -38,6 +38,10 @@ pub(crate) fn kept(ledger: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
     let output =
         command.args(["audit", "--ledger", ledger, "-A", "-o", "json", "--limit", "0"]).output().unwrap();
+    // A database that is still starting cannot be asked.
+    if !output.status.success() {
+        return Vec::new();
+    }
     let rows = items(&String::from_utf8_lossy(&output.stdout));
     rows.into_iter()
         .filter_map(|row| {
