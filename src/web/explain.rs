@@ -5,9 +5,8 @@
 use std::sync::Arc;
 
 use axum::extract::Query;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::{Extension, Form};
-use http::StatusCode;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
@@ -35,11 +34,7 @@ pub(super) async fn pasted(
 ) -> Response {
     let asked = Asked::of(form);
     if !visitor.is_form_token(asked.get("token").unwrap_or_default()) {
-        return (
-            StatusCode::FORBIDDEN,
-            write::notice("This form is not from a page of yours, or it is old."),
-        )
-            .into_response();
+        return write::refuse_form();
     }
     answer(&visitor, &asked).await
 }

@@ -103,6 +103,11 @@ pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
     (status, notice(why)).into_response()
 }
 
+/// The answer to a form that this visitor was not given.
+pub(super) fn refuse_form() -> Response {
+    refusal(StatusCode::FORBIDDEN, "This form is not from a page of yours, or it is old.")
+}
+
 /// A page for whoever is not let in yet.
 pub(super) fn plain(title: &str, content: &Markup) -> Html<String> {
     Html(document(title, html! { main #content { (content) } }).into_string())

@@ -78,7 +78,7 @@ pub(super) async fn leave(
     Form(sent): Form<Vec<(String, String)>>,
 ) -> Response {
     if !sent.iter().any(|(name, value)| name == "token" && visitor.is_form_token(value)) {
-        return write::refusal(StatusCode::FORBIDDEN, "This form is not from a page of yours, or it is old.");
+        return write::refuse_form();
     }
     if let Some(session) = session {
         visitors.end(&session);

@@ -11,7 +11,6 @@ use axum::extract::Query;
 use axum::response::Response;
 use axum::{Extension, Form};
 use clap::ValueEnum as _;
-use http::StatusCode;
 use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan as _};
 use maud::{Markup, html};
@@ -74,7 +73,7 @@ pub(super) async fn pasted(
 ) -> Response {
     let asked = Asked::of(form);
     if !visitor.is_form_token(asked.get("token").unwrap_or_default()) {
-        return write::refusal(StatusCode::FORBIDDEN, "This form is not from a page of yours, or it is old.");
+        return write::refuse_form();
     }
     answer(&visitor, &asked).await
 }
