@@ -329,7 +329,8 @@ impl Reconciler {
             self.repairs.rollouts.begin(&task.id, &task.object, now, self.now);
         }
         let mut left = self.left_after(task, &sending.judged, now);
-        left.retain(|change| change.agreement > Agreement::Doubt && situation.removes(change));
+        left.retain(|change| change.agreement > Agreement::Doubt);
+        let (left, added): (Vec<_>, Vec<_>) = left.into_iter().partition(|change| situation.removes(change));
         let (known, open): (Vec<_>, Vec<_>) =
             left.into_iter().partition(|it| sending.fixed.contains(&it.path));
         if !open.is_empty() {
@@ -348,14 +349,17 @@ impl Reconciler {
         };
         let attempts = sending.attempts;
         let told = Drift { contested, ..drift(changes) };
-        if known.is_empty() {
+        if known.is_empty() && added.is_empty() {
             self.note_repaired(task, situation, told, Fate::Repaired { attempts });
             self.drifts.record_restored(&task.id, &task.object, version_written(now));
             return Next::Done(Done::Repaired);
         }
-        let rest = drift(&known);
+        let rest = drift(&[known.as_slice(), &added].concat());
         self.note_repaired(task, situation, told, Fate::Partly { attempts });
         self.drifts.record_drift(&task.id, &task.object, rest);
+        if known.is_empty() {
+            return self.leave_additions(task, situation, &added);
+        }
         if let Some(reason) = &outdated {
             return self.fail(task, reason);
         }
