@@ -1,7 +1,8 @@
 //! Several clusters at once, by the contexts of a kubeconfig.
 //!
 //! Entry points: [`ContextsArgs`] to flatten into the flags of a command that has kubectl's, [`each`] to ask all of them
-//! at once. Invariant: a cluster that fails takes none of the others along, and is said.
+//! at once, [`that_answer`] for all of a kubeconfig. Invariant: a cluster that fails does not stop the others, and is
+//! named on standard error.
 
 use std::time::Duration;
 
@@ -10,13 +11,17 @@ use futures::StreamExt;
 
 use super::connect::ClusterArgs;
 use super::{candidates, warn};
-use crate::client::connection::Access;
+use crate::client::connection::{self, Access};
+use crate::client::discovery;
 
 /// Clusters that are asked at once.
 const AT_ONCE: usize = 16;
 
 /// How long one of several clusters may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a cluster that nobody named may take until it is left out.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// The flag for several contexts.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -55,6 +60,24 @@ pub(super) fn of(contexts: &[String], access: &Access) -> Vec<(String, Access)> 
         }
     }
     clusters
+}
+
+/// Those clusters whose API servers answer, if only to refuse; says on standard error which ones do not.
+pub(super) async fn that_answer(clusters: Vec<(String, Access)>) -> Vec<(String, Access)> {
+    let ask = async |_: &str, access: Access| {
+        let version = async {
+            let connection = connection::connect_by(&access).await?;
+            match discovery::version(&connection.client).await {
+                Err(error) if error.is_outage() => Err(anyhow::Error::from(error)),
+                _ => Ok(()),
+            }
+        };
+        match tokio::time::timeout(ANSWER, version).await {
+            Ok(answer) => answer.map(|()| access),
+            Err(_) => Err(anyhow::anyhow!("it did not answer within {} s", ANSWER.as_secs())),
+        }
+    };
+    each(clusters, ask).await.found
 }
 
 /// Asks each cluster; says on standard error which ones failed, and why. The answers are in the order of the clusters.

@@ -19,7 +19,7 @@ use self::in_cluster::{InClusterArgs, Shared};
 use super::audit::parse_server;
 use super::connect::{self, RecordArgs};
 use super::labels::LabelArgs;
-use super::{Outcome, output, warn};
+use super::{Outcome, contexts, output, warn};
 use crate::client::connection::{self, Access};
 use crate::web::{ClusterSettings, GuardAddress, Page, Settings};
 
@@ -70,7 +70,8 @@ struct ClustersArgs {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// A context of the kubeconfig to show; may be repeated [default: its current one]
+    /// A context of the kubeconfig to show; may be repeated [default: all whose clusters answer; with --server the
+    /// current one]
     #[arg(long, value_name = "NAME")]
     context: Vec<String>,
 
@@ -91,10 +92,17 @@ async fn serve(args: Args) -> anyhow::Result<Outcome> {
     let Args { port, no_browser, guard, cluster_labels, records, clusters, in_cluster } = args;
     let labels = cluster_labels.labels()?;
     let guard = guard.address(&clusters)?;
+    let is_named = !clusters.context.is_empty();
     if in_cluster.in_cluster {
         return in_cluster::serve(in_cluster, Shared { driver: records.record_driver, labels, guard }).await;
     }
-    let clusters = clusters.named()?;
+    let mut clusters = clusters.named(guard.is_some())?;
+    if !is_named && clusters.len() > 1 {
+        clusters = contexts::that_answer(clusters).await;
+    }
+    if clusters.is_empty() {
+        bail!("no cluster of the kubeconfig answers: give one --context");
+    }
     // One that cannot be used is shown as such beside others; where it is the only one there is nothing to show.
     if let [(_, only)] = clusters.as_slice() {
         connection::connect_by(only).await?;
@@ -147,22 +155,24 @@ impl GuardArgs {
 }
 
 impl ClustersArgs {
-    /// Each cluster by its name, with the credentials that the flags choose.
-    fn named(self) -> anyhow::Result<Vec<(String, Access)>> {
-        let Self { kubeconfig, context: contexts, user, groups } = self;
+    /// Each cluster by the name of its context, with the credentials that the flags choose. Without --context the
+    /// current one comes first, and alone where it `is_one`.
+    fn named(self, is_one: bool) -> anyhow::Result<Vec<(String, Access)>> {
+        let Self { kubeconfig, context: named, user, groups } = self;
         let access = Access { kubeconfig, user, groups, ..Access::default() };
-        if contexts.is_empty() {
-            let name = connection::current_context(access.kubeconfig.as_deref());
-            return Ok(vec![(name.unwrap_or_else(|| "cluster".to_owned()), access)]);
+        if !named.is_empty() {
+            let clusters = contexts::of(&named, &access);
+            return match named.len() == clusters.len() {
+                true => Ok(clusters),
+                false => bail!("a --context is given twice: leave one of them out"),
+            };
         }
-        let mut named: Vec<(String, Access)> = Vec::new();
-        for context in contexts {
-            if named.iter().any(|(known, _)| *known == context) {
-                bail!("--context {context} is given twice: leave one of them out");
-            }
-            named.push((context.clone(), Access { context: Some(context), ..access.clone() }));
-        }
-        Ok(named)
+        let current = connection::current_context(access.kubeconfig.as_deref());
+        let all = if is_one { Vec::new() } else { connection::contexts(access.kubeconfig.as_deref()) };
+        let all: Vec<String> = current.into_iter().chain(all).collect();
+        let clusters = contexts::of(&all, &access);
+        // In a pod there is one cluster and no context.
+        Ok(if clusters.is_empty() { vec![("cluster".to_owned(), access)] } else { clusters })
     }
 }
 

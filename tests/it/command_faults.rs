@@ -168,7 +168,7 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
         (&["allow", "x", "--path", "*", "--for", "1h"], &["KIND/NAME"]),
         (&["ui", "--kubeconfig", "/nowhere/config"], &["/nowhere/config"]),
         (&["ui", "--server", "http://guard"], &["https://HOST[:PORT]"]),
-        (&["ui", "--context", "a", "--context", "a"], &["--context a is given twice"]),
+        (&["ui", "--context", "a", "--context", "a"], &["a --context is given twice"]),
         (&["ui", "--context", "a", "--context", "b", "--server", "https://guard"], &["leave --server out"]),
         (&["fleet", "--ledger", "sqlite:/nowhere/x.db"], &["there is no ledger at"]),
         (&["fleet", "--ledger", "mysql://db"], &["sqlite:PATH or postgres://"]),

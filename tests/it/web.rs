@@ -263,6 +263,7 @@ async fn clusters_stand_side_by_side_and_each_fails_alone() {
     config["contexts"] = json!([
         {"name": "prod/eu <1>", "context": near["context"]},
         {"name": "away", "context": {"cluster": "away", "user": user}},
+        {"name": "twin", "context": near["context"]},
     ]);
     let away = json!({"name": "away", "cluster": {"server": "https://127.0.0.1:1"}});
     config["clusters"].as_array_mut().unwrap().push(away);
@@ -277,6 +278,9 @@ async fn clusters_stand_side_by_side_and_each_fails_alone() {
     assert_holds(&release, &["3 objects match their release"]);
     let unnamed = page.get(&shop.of_release("release")).await;
     assert_eq!(unnamed.status, StatusCode::NOT_FOUND);
+    let answering = Page::of(&kubeconfig, &[]).await.text("").await;
+    assert_holds(&answering, &["prod/eu &lt;1&gt;", "twin"]);
+    assert!(!answering.contains("away"), "{answering}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
