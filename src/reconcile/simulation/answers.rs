@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use super::super::event::{Document, Failure, Fault, Outcome, Secret};
 use super::stored::fields;
 use super::world::{CATALOG, Records, Revision, World};
+use crate::declaration::digest::Digest;
 use crate::declaration::packed::FieldsCache;
 use crate::helm::record::Record;
 use crate::helm::release::{self, Appearance, Head, Payload, Release, StoredRecords, assemble};
@@ -13,6 +14,13 @@ use crate::helm::storage::Storage;
 use crate::model::{ObjectId, PROBE_MANAGER, ReleaseId};
 
 static CACHE: LazyLock<Arc<FieldsCache>> = LazyLock::new(Arc::default);
+
+/// The document of an object that the arbiter is asked about.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) revision: u64,
+    pub(super) digest: Option<Digest>,
+}
 
 impl World {
     /// What tells a state of a release's records from others.
@@ -88,10 +96,21 @@ impl World {
         }
     }
 
-    /// How an object would be held if the manifest of a revision were applied.
-    pub(super) fn canonical(&self, id: &ReleaseId, revision: u64, object: &ObjectId, uid: &str) -> Outcome {
+    /// How an object would be held if the manifest of a revision were applied. Where the record names another
+    /// document by now than was asked about, there is no answer.
+    pub(super) fn canonical(
+        &self,
+        id: &ReleaseId,
+        (object, uid): (&ObjectId, &str),
+        asked: Asked,
+    ) -> Outcome {
         let stored = self.objects.get(object).filter(|stored| stored.uid == uid);
-        match (self.document(id, revision, object), stored) {
+        match (self.document(id, asked.revision, object), stored) {
+            (Outcome::Document(Document { object: Some(Secret(document)), .. }), _)
+                if Digest::of(&document) != asked.digest =>
+            {
+                failed(Fault::Unanswered, "the record has changed")
+            }
             (Outcome::Document(Document { object: Some(Secret(document)), .. }), Some(stored)) => {
                 let mut stored = stored.clone();
                 stored.apply(PROBE_MANAGER, &fields(&document), self.now);

@@ -15,7 +15,7 @@ use super::super::event::{Action, Errand, Event, Fault, Order, Outcome, Ruled, W
 use super::super::machine::{Reconciler, Settings};
 use super::super::report::ReleaseReport;
 use super::super::scopes::Scope;
-use super::answers::failed;
+use super::answers::{Asked, failed};
 use super::random::Random;
 use super::world::{Kept, Records, World};
 use crate::helm::release::{Appearance, Release};
@@ -283,7 +283,9 @@ impl Guard {
             Work::ReadDocument { revision, object } => world.document(release, *revision, object),
             Work::ReadNamespace { .. } => Outcome::Namespace { deleting: world.terminating },
             Work::ReadDefinition { .. } => Outcome::Definition { deleting: false },
-            Work::Ask { object, uid, revision, .. } => world.canonical(release, *revision, object, uid),
+            Work::Ask { object, uid, revision, digest } => {
+                world.canonical(release, (object, uid), Asked { revision: *revision, digest: *digest })
+            }
             Work::Probe { .. } => failed(Fault::AlreadyExists, "already exists"),
             Work::Write { object, write, .. } => {
                 if self.leads_until.is_none_or(|until| self.now(world) >= until) {

@@ -187,6 +187,11 @@ impl Reconciler {
 
     /// One of the writes was done.
     fn go_on_sending(&mut self, task: &Task, sending: Box<Sending>, stage: Stage, now: Value) -> Next {
+        let is_over = matches!(stage, Stage::Last);
+        if !is_over && !self.is_in_force(task, &sending.judged.situation) {
+            // Helm is at work, or has been, since the write before.
+            return self.start_over(task, &sending.judged.start);
+        }
         match stage {
             Stage::PutBack(mut body) => {
                 body::set_version(&mut body, &now);
