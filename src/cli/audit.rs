@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
 
-    /// Show at most NUMBER rows, the newest; 0 for all
+    /// Show only the newest NUMBER rows; 0 for all
     #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     limit: u32,
 

@@ -1,7 +1,7 @@
 //! Several clusters at once, by the contexts of a kubeconfig.
 //!
 //! Entry points: [`ContextsArgs`] to flatten into the flags of a command that has kubectl's, [`each`] to ask all of them
-//! at once. Invariant: a cluster that fails takes none of the others along, and is said.
+//! at once. Invariant: a cluster that fails affects no other, and the user is told which one failed and why.
 
 use std::time::Duration;
 
