@@ -147,7 +147,7 @@ pub fn run() -> ExitCode {
     ended(cli.unwrap_or_else(|error| error.exit()).command.carry_out())
 }
 
-/// The exit code of a command, of which an error is said.
+/// The exit code of a command. Prints its error, if any.
 fn ended(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
