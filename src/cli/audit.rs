@@ -1,8 +1,8 @@
-//! `kubemoor audit`: who did what, when, and what became of it.
+//! `kubemoor audit`: who did what, when, and with which outcome.
 //!
 //! Entry point: [`run`]. Reads a ledger's database, or asks a guard over HTTPS
 //! with the credentials of the kubeconfig. Invariant: rows are shown as they
-//! are kept, the oldest first, and where some are left off that is said; nothing
+//! are kept, the oldest first, and the user learns when some are left off; nothing
 //! is written anywhere.
 
 mod permit;
@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
 
-    /// Show at most NUMBER rows, the newest; 0 for all
+    /// Show only the newest NUMBER rows; 0 for all
     #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     limit: u32,
 
@@ -165,7 +165,7 @@ fn nothing(namespace: Option<&str>, filter: &Filter) -> String {
     }
 }
 
-/// Writes at once: whoever follows wants to see it.
+/// Writes at once: a user who follows wants to see it.
 fn put(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {

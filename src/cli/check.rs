@@ -33,7 +33,7 @@ use crate::webhook::review::{self, Request};
 /// The flags of `kubemoor check`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The release: what `helm get manifest` prints, or an exported record
+    /// The release: the output of `helm get manifest`, or an exported record
     #[arg(long, value_name = "FILE")]
     release: PathBuf,
 

@@ -60,7 +60,7 @@ pub(super) struct ClusterArgs {
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_timeout)]
     request_timeout: Timeout,
 
-    /// From 6 on, tell each request to the API server on standard error
+    /// From 6 on, print each request to the API server on standard error
     #[arg(short = 'v', long = "v", value_name = "NUMBER", default_value_t = 0)]
     verbosity: u8,
 }

@@ -1,8 +1,8 @@
 //! Several clusters at once, by the contexts of a kubeconfig.
 //!
 //! Entry points: [`ContextsArgs`] to flatten into the flags of a command that has kubectl's, [`each`] to ask all of them
-//! at once, [`that_answer`] for all of a kubeconfig. Invariant: a cluster that fails does not stop the others, and is
-//! named on standard error.
+//! at once, [`that_answer`] for all of a kubeconfig. Invariant: a cluster that fails affects no other, and the user is
+//! told which one failed and why.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! `kubemoor diff`: what lives, held against what releases declare.
+//! `kubemoor diff`: live objects compared with their releases.
 //!
 //! Entry point: [`run`]. Invariant: the comparison is the guard's own; nothing
-//! is written, but for the dry runs of `--settle`. Exit 1 when something has
-//! drifted; what is only in doubt is said, and is drift with `--strict`.
+//! is written, except the dry runs of `--settle`. Exit 1 when something has
+//! drifted; a mere doubt is reported, and is drift with `--strict`.
 
 mod placed;
 mod preview;

@@ -1,7 +1,7 @@
 //! `kubemoor explain`: why an object, or a field of it, is as it is, and what
 //! may be done about it.
 //!
-//! Entry point: [`run`]. Invariant: what is said comes from the same records,
+//! Entry point: [`run`]. Invariant: the answer comes from the same records,
 //! policies and comparison that the guard judges by; nothing is written.
 
 mod show;

@@ -21,7 +21,7 @@ enum What {
     /// List temporary exceptions
     #[command(visible_aliases = ["allowance", "exceptions", "exception"])]
     Allowances(allowances::Args),
-    /// List policies, and which are in force
+    /// List policies, and whether they are in force
     #[command(visible_alias = "policy")]
     Policies(policies::Args),
     /// List releases, their state, and which are not guarded and why

@@ -1,8 +1,8 @@
 //! The labels of the cluster, by which policies select clusters.
 //!
 //! Entry points: [`LabelArgs`] to flatten into the flags of a command that
-//! resolves policies, [`collect`] and [`parse_label`] for `serve`. Invariant: whoever is told the same labels has the same
-//! policies in force.
+//! resolves policies, [`collect`] and [`parse_label`] for `serve`. Invariant: with the same labels, the same
+//! policies are in force.
 
 use crate::policy::resolver::Labels;
 

@@ -1,4 +1,4 @@
-//! `kubemoor man`: the manual pages. Not shown in the help: it is for whoever packages the program.
+//! `kubemoor man`: the manual pages. Not shown in the help: it is for packagers of the program.
 //!
 //! Entry point: [`run`]. Invariant: everything comes from the command line itself.
 

@@ -80,7 +80,7 @@ pub(super) struct Webhook {
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
-    /// The file that the guard has as --caller-token-file; what is printed then holds its first token
+    /// The guard's --caller-token-file; the configuration then holds its first token
     #[arg(long, value_name = "FILE", conflicts_with = "no_caller_token")]
     caller_token_file: Option<PathBuf>,
 

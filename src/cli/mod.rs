@@ -72,7 +72,7 @@ enum Command {
     Revoke(allow::RevokeArgs),
     /// List releases, exceptions or policies
     Get(get::Args),
-    /// Show how the releases of many clusters stand
+    /// Show the state of the releases of many clusters
     Fleet(Box<fleet::Args>),
     /// Allow all changes in an emergency, until a person turns the guard on again
     Emergency(emergency::Args),
@@ -96,7 +96,7 @@ enum Command {
     Ui(ui::Args),
     /// Remove the webhooks from the cluster
     Uninstall(uninstall::Args),
-    /// Make or renew the certificates that the guard makes for itself, and show them
+    /// Make or renew the guard's own certificates, and show them
     Certs(certs::Args),
     /// Print the shell completion script
     Completions(completions::Args),
@@ -147,7 +147,7 @@ pub fn run() -> ExitCode {
     ended(cli.unwrap_or_else(|error| error.exit()).command.carry_out())
 }
 
-/// The exit code of a command, of which an error is said.
+/// The exit code of a command. Prints its error, if any.
 fn ended(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,

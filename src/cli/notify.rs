@@ -1,6 +1,6 @@
-//! `kubemoor notify`: tries who is told of what happens.
+//! `kubemoor notify`: tests the receivers of notifications.
 //!
-//! Entry point: [`run`]. Invariant: what is sent says that it is a test; nothing is printed that
+//! Entry point: [`run`]. Invariant: the message says that it is a test; nothing is printed that
 //! may be a credential.
 
 use std::path::PathBuf;

@@ -32,9 +32,9 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Judge the cases of every PolicyTest in a directory; exit 1 when one fails
+    /// Judge the cases of every PolicyTest in a directory; exit 1 if one fails
     Test(Test),
-    /// Judge recorded changes by the policies of a directory; exit 1 when one would be refused that passed
+    /// Judge recorded changes by the policies of a directory; exit 1 if one that passed would be refused
     Replay(Box<replay::Args>),
     /// Find values and rules of policies that have no effect, and subjects that are everybody; exit 1 if there are any
     Lint(lint::Args),
@@ -44,7 +44,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Test {
-    /// The directory; those below it are read as well
+    /// The directory, with all directories below it
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 

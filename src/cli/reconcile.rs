@@ -45,7 +45,7 @@ pub(super) struct Args {
     #[arg(long)]
     all: bool,
 
-    /// Print what a repair would change now, and order none; exit 1 if it would change anything
+    /// Print the changes that a repair would make now, and order no repair; exit 1 if there are any
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
 

@@ -1,8 +1,8 @@
 //! `kubemoor reference`: the command reference in Markdown, as `docs/cli.md`
-//! holds it. Not shown in the help: it is for whoever changes a flag.
+//! holds it. Not shown in the help: it is for developers who change a flag.
 //!
 //! Entry point: [`run`]. Invariant: everything comes from the command line
-//! itself but for the introduction.
+//! itself, except the introduction.
 
 use std::fmt::Write as _;
 

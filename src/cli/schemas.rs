@@ -1,5 +1,5 @@
 //! `kubemoor schemas`: JSON Schemas of what commands print with `-o json`, as `docs/schemas` holds them. Not
-//! shown in the help: it is for whoever changes what a command prints.
+//! shown in the help: it is for developers who change the output of a command.
 //!
 //! Entry point: [`run`]. Invariant: each schema comes from the type that the command prints, and from nothing
 //! else.

@@ -37,9 +37,9 @@ pub struct ReleaseState {
     pub chart: Option<String>,
     /// SHA-256 of the values that the user gave; it is kept under the ledger's key alone.
     pub values: Option<[u8; 32]>,
-    /// What becomes of edits that drift.
+    /// The mode for edits that drift.
     pub edits: String,
-    /// What becomes of drift.
+    /// The mode for drift.
     pub drift: String,
     /// The state in a sentence.
     pub message: String,
@@ -118,11 +118,11 @@ pub struct ReleaseView {
     pub status: String,
     /// Its chart, with the version.
     pub chart: Option<String>,
-    /// What tells its values from others in this ledger.
+    /// A hash of its values, which differs from other hashes in this ledger if the values do.
     pub values: Option<String>,
-    /// What becomes of edits that drift.
+    /// The mode for edits that drift.
     pub edits: String,
-    /// What becomes of drift.
+    /// The mode for drift.
     pub drift: String,
     /// The state in a sentence.
     pub message: String,

@@ -1,4 +1,4 @@
-//! What receivers are told of.
+//! The messages that receivers get.
 //!
 //! Entry point: [`Message`]. Invariant: of values a message holds only findings,
 //! which redact. Pure.

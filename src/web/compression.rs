@@ -1,8 +1,8 @@
 //! Pages in fewer bytes.
 //!
-//! Entry point: [`compress`]. Invariant: pages alone are compressed, and only for whoever asks for it; what else is
-//! on its way, such as a stream, is left as it is. No secret stands on two pages as the same text, so that lengths
-//! tell nothing of it.
+//! Entry point: [`compress`]. Invariant: only pages are compressed, and only for browsers that ask for it; everything
+//! else, such as a stream, stays as it is. No secret is on two pages as the same text, so that lengths reveal
+//! nothing of it.
 
 use std::io::{self, Write as _};
 
@@ -15,7 +15,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 /// The largest page; none is.
 const MOST: usize = 8 << 20;
 
-/// Whether whoever sent these headers reads gzip.
+/// Whether the browser that sent these headers reads gzip.
 pub(super) fn is_accepted(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT_ENCODING).into_iter().filter_map(|it| it.to_str().ok());
     accepted.flat_map(|it| it.split(',')).any(|encoding| {

@@ -107,7 +107,7 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
     response
 }
 
-/// A request of a visitor: whose it is; of an action also that no other site sent it.
+/// Admits the request of a known visitor, and an action only if no other site sent it.
 pub(super) async fn admit(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let headers = request.headers();
     if *request.method() != Method::GET && is_of_another_site(headers) {

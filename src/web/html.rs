@@ -1,6 +1,6 @@
-//! How pages are written.
+//! The writing of pages.
 //!
-//! Entry points: [`Frame`] for a page, [`notice`] for whoever is not let in. Invariant: text becomes text; a
+//! Entry points: [`Frame`] for a page, [`notice`] for a visitor who is not let in. Invariant: text becomes text; a
 //! page is whole without its script.
 
 use axum::response::{Html, IntoResponse, Response};
@@ -108,12 +108,12 @@ pub(super) fn refuse_form() -> Response {
     refusal(StatusCode::FORBIDDEN, "This form is not from a page of yours, or it is old.")
 }
 
-/// A page for whoever is not let in yet.
+/// A page for a visitor who is not let in yet.
 pub(super) fn plain(title: &str, content: &Markup) -> Html<String> {
     Html(document(title, html! { main #content { (content) } }).into_string())
 }
 
-/// A sentence for whoever is not let in.
+/// A sentence for a visitor who is not let in.
 pub(super) fn notice(why: &str) -> Html<String> {
     plain("Not let in", &html! { h1 { "Kubemoor" } p { (why) } })
 }

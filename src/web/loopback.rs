@@ -39,7 +39,7 @@ pub(super) struct Loopback {
 }
 
 impl Loopback {
-    /// Lets in whoever knows the address that is made here.
+    /// Lets in visitors who know the address that is made here.
     pub(super) fn new(clusters: Vec<Settings>, address: SocketAddr) -> Result<Self, RandomError> {
         let key = callers::random_key()?;
         let forms = SigningKey::new(key.mark(FORMS, &[]));

@@ -1,9 +1,10 @@
 //! The web page: releases, their drift, exceptions and the ledger, for one visitor at a time.
 //!
-//! Entry points: `Page::on_loopback` for its owner, `in_cluster::serve` for whoever the cluster knows. Invariant: the page has no rights of its own, everything is read and
-//! done with the visitor's credentials; no action without a token that only the visitor's own pages
-//! hold; text from a cluster is text of the page and never markup; nothing is loaded from
-//! elsewhere. Must not decide a rule, read a cluster in another way than the commands do, or log a credential.
+//! Entry points: `Page::on_loopback` for its owner, `in_cluster::serve` for users of the cluster.
+//! Invariant: the page has no rights of its own, everything is read and done with the visitor's credentials; no
+//! action without a token that only the visitor's own pages hold; text from a cluster is text of the page and never
+//! markup; nothing is loaded from elsewhere. Must not decide a rule, read a cluster in another way than the commands
+//! do, or log a credential.
 
 mod act;
 mod address;
@@ -66,7 +67,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The page of these clusters on `listener`, for whoever knows its address.
+    /// The page of these clusters on `listener`, for visitors who know its address.
     pub(crate) fn on_loopback(settings: Settings, listener: TcpListener) -> Result<Self, ServeError> {
         let address = listener.local_addr()?;
         let loopback = Arc::new(Loopback::new(settings.clusters, address)?);

@@ -1,6 +1,6 @@
-//! The first page: how the clusters stand at a glance.
+//! The first page: the state of the clusters at a glance.
 //!
-//! Entry point: [`page`]. Invariant: every number links to the rows behind it; each cluster fails by itself.
+//! Entry point: [`page`]. Invariant: every number links to the rows behind it; a cluster that fails affects no other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ const REPAIRED: &[&str] = &["Restored", "Recreated"];
 
 /// What is known of a cluster at a glance.
 struct Glance {
-    /// The one that is shown to whoever may not list all.
+    /// The one that is shown to a visitor who may not list all.
     namespace: Option<String>,
     rows: Rows,
     fields: Vec<(String, usize)>,

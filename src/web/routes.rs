@@ -19,7 +19,7 @@ use super::{
 /// The largest form: a denial that was pasted, and its token.
 const FORM: usize = 128 << 10;
 
-/// All pages below `path`; `own` are more of them for visitors, `open` those for whoever is none yet.
+/// All pages below `path`; `own` are further ones for visitors, `open` those before a login.
 pub(super) fn router(door: Arc<Door>, path: &str, own: Router, open: Router) -> Router {
     // The addresses within pages are relative, so that they hold below any path.
     let at = |page: &str| format!("{path}/{page}");

@@ -1,7 +1,7 @@
-//! What a browser keeps of a visitor who has logged in: their token, sealed.
+//! The cookie of a visitor who has logged in: their token, sealed.
 //!
-//! Entry point: [`Sealer`]. Invariant: whoever has not got the key reads nothing of a session and makes none;
-//! what was changed, cut or is too old is no session.
+//! Entry point: [`Sealer`]. Invariant: nobody reads or makes a session without the key;
+//! a text that was changed, cut or is too old is no session.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use base64::Engine as _;

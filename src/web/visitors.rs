@@ -46,7 +46,7 @@ const TOKEN: usize = 16 << 10;
 const KNOWN: &str = "place of a visitor";
 const FORMS: &str = "forms of a visitor";
 
-/// Whoever may come.
+/// All visitors of the page.
 pub(super) struct Visitors {
     settings: Settings,
     key: SigningKey,
@@ -149,7 +149,7 @@ impl Visitors {
         self.key.mark(purpose, parts)
     }
 
-    /// Forgets whoever has not looked for long, and what was followed for them.
+    /// Forgets visitors who have not looked for long, and ends their watches.
     pub(super) fn tidy(&self) {
         self.known.run_pending_tasks();
         self.ended.run_pending_tasks();

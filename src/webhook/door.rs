@@ -1,7 +1,7 @@
 //! Who is answered: the API server alone.
 //!
 //! Entry point: [`Door::stage`], before anything of a request but its path is
-//! looked at. Invariant: whoever is not known learns nothing, costs a comparison
+//! looked at. Invariant: an unknown caller learns nothing, costs a comparison
 //! and is counted; neither a path nor a token is ever logged.
 
 use super::registration::{MUTATE, VALIDATE};
@@ -41,7 +41,7 @@ impl Door {
         Self { proof, callers, metrics }
     }
 
-    /// What is asked by a request for `path`; `None` for whoever is to get no
+    /// The stage that a request for `path` asks for; `None` for a caller who gets no
     /// answer.
     pub fn stage(&self, path: &str) -> Option<Stage> {
         let asked = [(VALIDATE, Stage::Validate), (MUTATE, Stage::Mutate)]

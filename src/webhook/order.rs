@@ -1,10 +1,9 @@
-//! Orders: `spec.reconcileAt` of a GuardedRelease, set by whoever may patch it.
+//! Orders: `spec.reconcileAt` of a GuardedRelease, set by users who may patch it.
 //!
 //! Entry points: `is_order`, then `answer`. Invariant: an order always passes.
-//! What the guard has never seen in the live objects it writes only where the API
-//! server says that whoever orders it may write these objects themself; that stands
-//! in a ticket that the leader, which may be another replica, can check. A dry run
-//! makes none.
+//! The guard writes values that it has never seen in the live objects only if the API
+//! server says that the user who orders it may write these objects; a ticket says so,
+//! which the leader, perhaps another replica, can check. A dry run makes none.
 
 use std::sync::Arc;
 
@@ -47,7 +46,7 @@ pub type Unconfirmed = dyn Fn(&ReleaseId) -> Vec<(Verb, ObjectId)> + Send + Sync
 pub struct Orders {
     /// What the loop leaves as it is until somebody gives their word.
     pub unconfirmed: Box<Unconfirmed>,
-    /// Whoever knows the guard's key.
+    /// Holds the guard's key.
     pub callers: Callers,
 }
 
@@ -177,7 +176,7 @@ async fn asked(
     Asked { objects: granted, refused }
 }
 
-/// Whoever gives an order, and until when it is asked what they may do.
+/// The user who gives an order, and the time until which the guard asks what they may do.
 struct Orderer<'a> {
     live: &'a Live,
     user: &'a Actor,

@@ -97,7 +97,7 @@ fn the_metrics_and_their_labels_are_those_of_the_program() {
 
     for document in documents() {
         let words = document.text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
-        // The ledger's table of versions is none.
+        // The ledger's table of versions is not a metric.
         for name in words.filter(|word| word.starts_with("kubemoor_") && *word != "kubemoor_migrations") {
             assert!(real.contains_key(name), "{}: {name} is no metric", document.path.display());
         }

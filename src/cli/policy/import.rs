@@ -27,7 +27,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Source {
-    /// Print the DriftPolicies that ignore what HelmReleases of Flux ignore (spec.driftDetection.ignore)
+    /// Print DriftPolicies with the ignore rules of Flux HelmReleases (spec.driftDetection.ignore)
     Flux(Flux),
 }
 

@@ -24,7 +24,7 @@ use crate::policy::resource::DriftPolicy;
 /// The flags of `kubemoor policy lint`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The directory; those below it are read as well [default: the policies of the cluster]
+    /// The directory, with all directories below it [default: the policies of the cluster]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 

@@ -42,7 +42,7 @@ pub(super) struct TlsArgs {
     #[arg(long, env = "KUBEMOOR_TLS_DIR", value_name = "DIR")]
     pub(super) tls_dir: Option<PathBuf>,
 
-    /// The Secret by which replicas share a CA and a certificate that their leader makes and renews; needs --register and --service
+    /// The Secret with the CA and the certificate that the leader makes and renews for all replicas; needs --register and --service
     #[arg(long, env = "KUBEMOOR_TLS_SECRET", value_name = "NAME")]
     pub(super) tls_secret: Option<String>,
 

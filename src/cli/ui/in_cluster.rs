@@ -43,19 +43,19 @@ const LINGER: Duration = Duration::from_secs(3);
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "In a cluster")]
 pub(super) struct InClusterArgs {
-    /// Serve the page in a cluster: each visitor brings a bearer token, and sees and does what it may
+    /// Serve the page in a cluster: each visitor brings a bearer token, and acts with its rights
     #[arg(long, requires = "host", conflicts_with_all = ["port", "no_browser", "kubeconfig", "context", "user", "groups"])]
     pub(super) in_cluster: bool,
 
-    /// A name by which browsers call the page; may be repeated
+    /// A host name that the page answers to; may be repeated
     #[arg(long, value_name = "NAME", requires = "in_cluster")]
     host: Vec<String>,
 
-    /// Where the page listens (TLS)
+    /// Address of the page (TLS)
     #[arg(long, value_name = "ADDRESS:PORT", requires = "in_cluster", default_value_t = LISTEN)]
     listen: SocketAddr,
 
-    /// Where the page's CA and certificate are, or are made [default: certs]
+    /// Directory of the page's CA and certificate, which are made if they are missing [default: certs]
     #[arg(long, value_name = "DIR", requires = "in_cluster", conflicts_with = "tls_cert")]
     tls_dir: Option<PathBuf>,
 
@@ -67,7 +67,7 @@ pub(super) struct InClusterArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// A file of at least 32 random bytes, by which replicas know each other's sessions [default: made at start]
+    /// A file of at least 32 random bytes, with which replicas read each other's sessions [default: made at start]
     #[arg(long, value_name = "FILE", requires = "in_cluster")]
     session_key: Option<PathBuf>,
 
@@ -79,11 +79,11 @@ pub(super) struct InClusterArgs {
     #[arg(long, value_name = "FILE", requires = "in_cluster", default_value = API_SERVER_CA)]
     api_server_ca: PathBuf,
 
-    /// How the page calls the cluster
+    /// The cluster's name on the page
     #[arg(long, value_name = "NAME", requires = "in_cluster", default_value = "cluster")]
     cluster_name: String,
 
-    /// What is logged
+    /// Which messages are logged
     #[arg(long, value_name = "FILTER", requires = "in_cluster", default_value = "info")]
     log: LogFilter,
 }

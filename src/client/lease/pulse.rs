@@ -1,4 +1,4 @@
-//! Whether some guard still leads, for whoever reads what it wrote.
+//! Whether some guard still leads, for readers of its statuses.
 //!
 //! Entry point: [`pulse`]. Invariant: reads only.
 

@@ -71,7 +71,7 @@ fn may_be_allowed(state: State) -> bool {
     matches!(state, State::Drifted | State::Missing | State::InDoubt)
 }
 
-/// For whoever hears the link alone.
+/// For users of screen readers, who hear the link alone.
 fn whose(report: &ObjectReport) -> Markup {
     html! { span.hidden { " for " (report.object.kind) "/" (report.object.name) } }
 }
@@ -161,7 +161,7 @@ fn words(state: State) -> (&'static str, &'static str) {
     }
 }
 
-/// What the guard says of objects, for whoever may not read the release's records.
+/// The guard's report of objects, for a visitor who may not read the release's records.
 pub(in crate::web) fn told(guarded: Option<&GuardedRelease>) -> Markup {
     let drifts = guarded.and_then(|it| it.status.as_ref()).map(|status| status.drifts.as_slice());
     let drifts = drifts.unwrap_or_default();
