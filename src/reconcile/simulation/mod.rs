@@ -8,6 +8,7 @@
 mod answers;
 mod check;
 mod helm;
+mod plan;
 mod process;
 mod random;
 mod scenes;
@@ -19,66 +20,22 @@ mod writes;
 use jiff::SignedDuration;
 
 use self::helm::{Helm, bystander, clean, insist, meddle};
+use self::plan::{
+    ALL, CONTROLLERS, CRASHES, EXPIRES, FAILURES, FORGERIES, FOUND, HANDS, INSISTENCE, KINDS, LOSSES, ORDERS,
+    Plan, REPEATS, REWRITES, RULINGS, SEALS, SEVERAL, SKEWS, TAMPERING, UNINSTALLS, UPGRADES,
+};
 use self::process::Guard;
 use self::random::Random;
 use self::world::{NAMESPACE, World};
 use crate::helm::record::ApplyMethod;
 use crate::model::ReleaseId;
 
-/// Kinds of trouble, as bits of a plan.
-const CRASHES: u32 = 1;
-const EXPIRES: u32 = 1 << 1;
-const REPEATS: u32 = 1 << 2;
-const LOSSES: u32 = 1 << 3;
-const HANDS: u32 = 1 << 4;
-const CONTROLLERS: u32 = 1 << 5;
-const UPGRADES: u32 = 1 << 6;
-const FAILURES: u32 = 1 << 7;
-const UNINSTALLS: u32 = 1 << 8;
-const ORDERS: u32 = 1 << 9;
-const SEVERAL: u32 = 1 << 10;
-const SKEWS: u32 = 1 << 11;
-const FORGERIES: u32 = 1 << 12;
-const INSISTENCE: u32 = 1 << 13;
-const SEALS: u32 = 1 << 14;
-const REWRITES: u32 = 1 << 15;
-const TAMPERING: u32 = 1 << 16;
-const RULINGS: u32 = 1 << 17;
-
-/// How many kinds there are.
-const KINDS: u32 = 18;
-const ALL: u32 = (1 << KINDS) - 1;
-
 /// Within which time everything is in sync once trouble has ended: the longest wait
 /// between two repairs, a hold, and a change of leaders.
 const BOUND: SignedDuration = SignedDuration::from_mins(30);
 
-/// What happens in one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
-    seed: u64,
-    steps: usize,
-    trouble: u32,
-}
-
 /// Seeds that are tried side by side.
 const LANES: u64 = 4;
-
-/// Plans that failed once.
-const FOUND: [Plan; 7] = [
-    // An order came before news of its release, and was forgotten.
-    Plan { seed: 154, steps: 87, trouble: 512 },
-    Plan { seed: 255, steps: 189, trouble: 12800 },
-    Plan { seed: 377, steps: 177, trouble: 1536 },
-    // A record was rewritten as its operation ended, and its objects stood as by the manifest before.
-    Plan { seed: 169, steps: 123, trouble: 65536 },
-    // A report of a new revision named drift that was judged by the revision before.
-    Plan { seed: 224, steps: 191, trouble: 4104 },
-    // What was added below a sealed path was forgotten once a field beside it was put right.
-    Plan { seed: 3136, steps: 169, trouble: 24608 },
-    // A repair of several writes went on although Helm was known to be at work.
-    Plan { seed: 3370, steps: 268, trouble: 217296 },
-];
 
 fn release(name: &str) -> ReleaseId {
     ReleaseId { namespace: NAMESPACE.to_owned(), name: name.to_owned() }

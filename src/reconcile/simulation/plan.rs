@@ -1,0 +1,52 @@
+//! What a simulated run goes through, and the runs that once failed.
+//!
+//! Entry points: [`Plan`], [`FOUND`]. Invariant: a plan names its run in full, so a failure can be repeated. Must not
+//! know how a run is done.
+
+/// Kinds of trouble, as bits of a plan.
+pub(super) const CRASHES: u32 = 1;
+pub(super) const EXPIRES: u32 = 1 << 1;
+pub(super) const REPEATS: u32 = 1 << 2;
+pub(super) const LOSSES: u32 = 1 << 3;
+pub(super) const HANDS: u32 = 1 << 4;
+pub(super) const CONTROLLERS: u32 = 1 << 5;
+pub(super) const UPGRADES: u32 = 1 << 6;
+pub(super) const FAILURES: u32 = 1 << 7;
+pub(super) const UNINSTALLS: u32 = 1 << 8;
+pub(super) const ORDERS: u32 = 1 << 9;
+pub(super) const SEVERAL: u32 = 1 << 10;
+pub(super) const SKEWS: u32 = 1 << 11;
+pub(super) const FORGERIES: u32 = 1 << 12;
+pub(super) const INSISTENCE: u32 = 1 << 13;
+pub(super) const SEALS: u32 = 1 << 14;
+pub(super) const REWRITES: u32 = 1 << 15;
+pub(super) const TAMPERING: u32 = 1 << 16;
+pub(super) const RULINGS: u32 = 1 << 17;
+
+/// How many kinds there are.
+pub(super) const KINDS: u32 = 18;
+pub(super) const ALL: u32 = (1 << KINDS) - 1;
+
+/// What happens in one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) steps: usize,
+    pub(super) trouble: u32,
+}
+
+/// Plans that failed once.
+pub(super) const FOUND: [Plan; 7] = [
+    // An order came before news of its release, and was forgotten.
+    Plan { seed: 154, steps: 87, trouble: 512 },
+    Plan { seed: 255, steps: 189, trouble: 12800 },
+    Plan { seed: 377, steps: 177, trouble: 1536 },
+    // A record was rewritten as its operation ended, and its objects stood as by the manifest before.
+    Plan { seed: 169, steps: 123, trouble: 65536 },
+    // A report of a new revision named drift that was judged by the revision before.
+    Plan { seed: 224, steps: 191, trouble: 4104 },
+    // What was added below a sealed path was forgotten once a field beside it was put right.
+    Plan { seed: 3136, steps: 169, trouble: 24608 },
+    // A repair of several writes went on although Helm was known to be at work.
+    Plan { seed: 3370, steps: 268, trouble: 217296 },
+];
