@@ -2,10 +2,10 @@
 //!
 //! Entry point: [`run`]. Reads a ledger's database, or asks a guard over HTTPS
 //! with the credentials of the kubeconfig. Invariant: rows are shown as they
-//! are kept, the oldest first, and the user learns when some are left off; nothing
-//! is written anywhere.
+//! are kept, the oldest first unless another order is asked for, and the user learns when some are left
+//! off; nothing is written anywhere.
 
-mod permit;
+pub(super) mod permit;
 mod report;
 mod rows;
 mod show;
@@ -19,6 +19,7 @@ use self::show::{People, Show};
 use self::source::SourceArgs;
 pub(super) use self::source::parse_server;
 use super::connect;
+use super::list::RowsArgs;
 use super::output::Form;
 use super::serve::ConflictError;
 use super::{Outcome, warn};
@@ -57,6 +58,9 @@ pub(super) struct Args {
     /// How the rows are printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Form<People>,
+
+    #[command(flatten)]
+    rows: RowsArgs,
 
     #[command(flatten)]
     source: SourceArgs,
@@ -117,7 +121,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 async fn audit(args: Args) -> anyhow::Result<()> {
     args.check()?;
-    let Args { what: _, filter, limit, follow, would_deny, output, source } = args;
+    let Args { what: _, filter, limit, follow, would_deny, output, rows: list, source } = args;
     let (source, namespace) = source.open().await?;
     let mut filter = filter.filter(namespace.as_deref(), Timestamp::now());
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
@@ -135,8 +139,9 @@ async fn audit(args: Args) -> anyhow::Result<()> {
             oldest.time
         ));
     }
+    list.sort(&mut entries)?;
     let is_table = output == Form::People(People::Table);
-    let mut show = Show::new(output, follow);
+    let mut show = Show::new(output, follow).with_headers(!list.no_headers);
     if would_deny {
         return put(&show.permits(&entries)?);
     }

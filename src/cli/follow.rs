@@ -45,7 +45,7 @@ impl Follow {
         mut rows: Vec<T>,
         namespace: Option<&str>,
     ) -> anyhow::Result<Self> {
-        args.sort(&mut rows)?;
+        args.rows.sort(&mut rows)?;
         let (all, widths) = (namespace.is_none(), Vec::new());
         let mut follow = Self { args, all, widths, printed: HashMap::new() };
         if let Form::People(form @ (People::Table | People::Wide)) = follow.args.output {

@@ -1,7 +1,7 @@
 //! Lists as kubectl prints them.
 //!
-//! Entry points: [`ListArgs`] and [`WatchArgs`] to flatten into a command's flags, [`print()`] for its rows, [`Items`] for
-//! programs. Invariant: every list has one shape in JSON and YAML; what is sorted by must be there.
+//! Entry points: [`ListArgs`] and [`WatchArgs`] to flatten into a command's flags, [`print()`] for its rows; [`RowsArgs`]
+//! for rows of another form; [`Items`] for programs. Invariant: every list has one shape in JSON and YAML; what is sorted by must be there.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -38,16 +38,23 @@ pub(super) struct ListArgs {
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Form<People>,
 
-    /// Print the table without its header
-    #[arg(long)]
-    no_headers: bool,
-
-    /// Sort by this field of the JSON form, such as .name or {.drifted}
-    #[arg(long, value_name = "FIELD")]
-    sort_by: Option<FieldPath>,
+    #[command(flatten)]
+    pub(super) rows: RowsArgs,
 
     #[command(flatten)]
     pub(super) selector: SelectorArgs,
+}
+
+/// The flags of whatever prints rows.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct RowsArgs {
+    /// Print the table without its header
+    #[arg(long)]
+    pub(super) no_headers: bool,
+
+    /// Sort by this field of the JSON form, such as .namespace or {.reason}
+    #[arg(long, value_name = "FIELD")]
+    sort_by: Option<FieldPath>,
 }
 
 /// The flag that goes on.
@@ -112,7 +119,7 @@ pub(super) fn print<T: Listed>(
     mut rows: Vec<T>,
     namespace: Option<&str>,
 ) -> anyhow::Result<Outcome> {
-    args.sort(&mut rows)?;
+    args.rows.sort(&mut rows)?;
     let wide = match &args.output {
         Form::Data(data) => return data.print(&Items::of(&rows)),
         Form::People(People::Name) => {
@@ -131,14 +138,14 @@ pub(super) fn print<T: Listed>(
 
 /// The rows for people; `all` where several namespaces are listed.
 pub(super) fn table<T: Listed>(args: &ListArgs, rows: &[T], all: bool, wide: bool) -> Table {
-    let mut table = if args.no_headers { Table::default() } else { Table::new(T::head(all, wide)) };
+    let mut table = if args.rows.no_headers { Table::default() } else { Table::new(T::head(all, wide)) };
     for row in rows {
         table.styled(row.cells(all, wide));
     }
     table
 }
 
-impl ListArgs {
+impl RowsArgs {
     /// Sorts rows as asked for.
     pub(super) fn sort<T: Serialize>(&self, rows: &mut Vec<T>) -> anyhow::Result<()> {
         self.sort_by.as_ref().map_or(Ok(()), |field| field.sort(rows))

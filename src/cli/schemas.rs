@@ -11,6 +11,7 @@ use anyhow::Context;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
+use super::audit::permit::PermitPolicy;
 use super::list::Items;
 use super::{Outcome, allow, certs, check, diff, emergency, forecast, notify, policy, reconcile, steer};
 use super::{uninstall, version};
@@ -47,6 +48,7 @@ fn lists() -> Vec<(&'static str, Schema)> {
         list::<policies::Row>("get policies"),
         list::<ReleaseReport>("diff"),
         list::<Entry>("audit"),
+        list::<PermitPolicy>("audit --would-deny"),
         list::<reconcile::Answer>("reconcile --all"),
         list::<diff::Preview>("reconcile --dry-run"),
         list::<policy::LintRow>("policy lint"),

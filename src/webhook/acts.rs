@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::ledger::row::Act;
 
 /// What the edit of a GuardedRelease from `old` to `new` tells the guard to do, each with what is said
-/// of it.
+/// of it. Of one that is made `old` is null, of one that is deleted `new`.
 pub(super) fn acts(old: &Value, new: &Value) -> Vec<(Act, String)> {
     let at = |object: &Value| object.pointer("/spec/reconcileAt").cloned().unwrap_or_default();
     let steered = match (suspension(old), suspension(new)) {
@@ -55,6 +55,10 @@ mod tests {
         check(week.clone(), week.clone(), &[]);
         check(week, json!({"suspendUntil": "2026-11-28T00:00:00Z"}), &[Act::Resume]);
         check(json!("odd"), json!(null), &[]);
+        let suspended = json!({"spec": {"suspend": true}});
+        assert_eq!(acts(&suspended, &Value::Null), [(Act::Resume, String::new())]);
+        assert_eq!(acts(&Value::Null, &suspended), [(Act::Suspend, String::new())]);
+        assert_eq!(acts(&json!({"spec": {"reconcileAt": "now"}}), &Value::Null), []);
     }
 
     #[test]

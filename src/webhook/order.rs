@@ -1,4 +1,5 @@
-//! Orders: `spec.reconcileAt` of a GuardedRelease, set by users who may patch it.
+//! Orders: `spec.reconcileAt` of a GuardedRelease, set by users who may patch it. Its creation and deletion are sent
+//! too: a suspension may begin or end with them.
 //!
 //! Entry points: `is_order`, then `answer`. Invariant: an order always passes.
 //! The guard writes values that it has never seen in the live objects only if the API
@@ -55,12 +56,15 @@ pub(super) fn is_order(head: &Head<'_>) -> bool {
     head.resource.resource == "guardedreleases"
         && head.resource.group == "kubemoor.dev"
         && head.subresource.is_none()
-        && head.operation == Some(Operation::Update)
+        && head.operation.is_some()
 }
 
-/// The GuardedRelease before an edit and after it; none where one of them cannot be read.
+/// The GuardedRelease before an edit and after it, null where there is none; nothing where one of them cannot be read.
 pub(super) fn objects(request: &Request<'_>) -> Option<(Value, Value)> {
-    let read = |text: &Option<Excerpt<'_>>| text.as_ref().and_then(|text| review::object(text.get()).ok());
+    let read = |text: &Option<Excerpt<'_>>| match text {
+        Some(text) => review::object(text.get()).ok(),
+        None => Some(Value::Null),
+    };
     Some((read(&request.old_object)?, read(&request.object)?))
 }
 
@@ -71,6 +75,10 @@ pub(super) async fn answer(
     (orders, live): (&Orders, &Live),
     deadline: Instant,
 ) -> Answer {
+    // A ticket is for one object, whose uid the API server has not made yet when it is created.
+    if request.head.operation != Some(Operation::Update) {
+        return Answer::allow();
+    }
     let text = |object: &Value, pointer| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let [before, at] = [old, new].map(|object| text(object, "/spec/reconcileAt"));
     let (Some(at), Some(uid)) = (at.filter(|at| before.as_ref() != Some(at)), text(new, "/metadata/uid"))

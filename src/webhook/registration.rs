@@ -161,7 +161,11 @@ pub fn configuration(
 /// The configuration that has orders answered, and edits of these resources set
 /// back where some policy says so.
 pub fn mutating(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> MutatingWebhookConfiguration {
-    let orders = vec![rule(&["UPDATE"], &("kubemoor.dev", "v1alpha1"), &plural("guardedreleases"))];
+    let orders = vec![rule(
+        &["CREATE", "UPDATE", "DELETE"],
+        &("kubemoor.dev", "v1alpha1"),
+        &plural("guardedreleases"),
+    )];
     let mut webhooks = vec![ValidatingWebhook {
         client_config: client_config(surface, MUTATE),
         // A release may lie in any namespace.

@@ -1,6 +1,6 @@
 //! What people tell the guard to do leaves rows: who stopped repairs, and who had a release repaired.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, moor};
 
@@ -49,6 +49,71 @@ async fn who_suspends_resumes_and_reconciles_a_release_is_in_the_ledger() {
             (&json!("GuardedRelease"), &json!(RELEASE))
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspension_that_goes_or_comes_with_its_object_is_in_the_ledger() {
+    let scene = Scene::policed().install("object-acts", charts::TWO).await;
+    scene.wait_until_guarded(&scene.config_map("settings")).await;
+    scene.wait_for_confirmed(3).await;
+    scene.order("suspend");
+    let path = scene.guarded_release(RELEASE);
+    scene.admin.delete(&path).await.done().unwrap();
+    let mut early = json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "GuardedRelease", "metadata": {"name": "early"},
+        "spec": {"suspend": true, "suspendReason": "INC-8"},
+    });
+    let all = path.rsplit_once('/').unwrap().0;
+    scene.admin.post(&format!("{all}?dryRun=All"), &early).await.done().unwrap();
+    scene.admin.post(all, &early).await.done().unwrap();
+    early["metadata"]["name"] = json!("plain");
+    early["spec"] = json!({});
+    scene.admin.post(all, &early).await.done().unwrap();
+
+    let acts = eventually("the acts are in the ledger", SOON, || async {
+        let mut rows = scene.rows(&[]);
+        rows.retain(|row| row["kind"] == "act" && row["user"] == "admin");
+        if rows.len() >= 2 { Ok(rows) } else { Err(format!("{rows:?}")) }
+    })
+    .await;
+    let told = |row: &Value| ["verdict", "operation", "release", "detail"].map(|field| row[field].clone());
+    let name = |row: &Value| row["object"]["name"].clone();
+    let mut told: Vec<_> = acts.iter().map(|row| (name(row), told(row))).collect();
+    told.sort_by_key(|(name, _)| name.to_string());
+    assert_eq!(
+        told,
+        [
+            (json!("early"), [json!("Suspend"), json!("CREATE"), json!(null), json!("INC-8")]),
+            (json!(RELEASE), [json!("Resume"), json!("DELETE"), json!(RELEASE), json!("")]),
+        ],
+        "{acts:#?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exception_that_is_changed_ends_and_begins_again_in_the_ledger() {
+    let scene = Scene::policed().install("exception-acts", charts::SETTINGS).await;
+    scene.wait_until_guarded(&scene.config_map("settings")).await;
+    let allow = ["allow", "configmap/settings", "--path", "/data/level", "--for", "1h", "--reason", "INC-9"];
+    let ran = scene.moor(&allow);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let rows = |verdict: &'static str, count: usize| {
+        let scene = &scene;
+        eventually(verdict, SOON, move || async move {
+            let rows = scene.rows(&["--verdict", verdict]);
+            if rows.len() == count { Ok(rows) } else { Err(format!("{rows:?}")) }
+        })
+    };
+    rows("Opened", 1).await;
+    let allowances = scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
+    let listed = scene.get(&allowances).await;
+    let allowance = format!("{allowances}/{}", listed["items"][0]["metadata"]["name"].as_str().unwrap());
+    scene.alice.merge(&allowance, &json!({"spec": {"paths": ["*"]}})).await.done().unwrap();
+    rows("Closed", 1).await;
+    let opened = rows("Opened", 2).await;
+    assert!(opened.iter().any(|row| row["fields"][0]["path"] == "*"), "{opened:#?}");
+    scene.alice.delete(&allowance).await.done().unwrap();
+    rows("Closed", 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -91,6 +91,20 @@ async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
         assert!(lines[1].contains("\"Deny\"") && lines[1].contains("debug"), "{sheet}");
     }
 
+    // In another order, and without the names above the rows.
+    let mut verdicts = Vec::new();
+    for row in rows(&audit(&[&all[..], &["--sort-by", "{.verdict}"]].concat())) {
+        verdicts.push(row["verdict"].as_str().unwrap().to_owned());
+    }
+    assert!(verdicts.len() > 1 && verdicts.is_sorted(), "{verdicts:?}");
+    let here = [database.as_str(), "-n", &shop.namespace];
+    let table = |flags: &[&str]| String::from_utf8(audit(&[&here[..], flags].concat()).stdout).unwrap();
+    let (headed, bare) = (table(&[]), table(&["--no-headers"]));
+    assert!(headed.starts_with("TIME") && bare.starts_with("20"), "{headed}{bare}");
+    let unknown = audit(&[&here[..], &["--sort-by", ".age"]].concat());
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(unknown.status.code() == Some(2) && said.contains("no row has the field \"age\""), "{said}");
+
     // What was deleted behind the webhook's back, and what the loop made of it.
     let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
     controller.delete(&settings).await.done().unwrap();

@@ -63,6 +63,30 @@ fn schemas_are_those_of_the_program() {
     }
 }
 
+/// What permits a change that a policy of its own lets pass with a warning.
+async fn would_deny(shop: &Scene, database: &str) -> Ran {
+    let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
+    let name = format!("warn-{}", shop.namespace);
+    let policy = json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name},
+        "spec": {"priority": 9000, "releases": {"namespaces": [shop.namespace]}, "edits": "Warn"},
+    });
+    shop.admin.post(policies, &policy).await.done().unwrap();
+    let (web, image) = (shop.deployment("web"), "/spec/template/spec/containers/0/image");
+    eventually("the change passes", SOON, || async {
+        shop.alice.patch(&web, "replace", image, &json!("app:2")).await.done()
+    })
+    .await;
+    let arguments = ["audit", database, "-n", &shop.namespace, "--would-deny", "-o", "json"];
+    let permits = eventually("the change would be denied", SOON, || async {
+        let ran = run(&arguments, "");
+        if ran.items().is_empty() { Err(format!("{ran:?}")) } else { Ok(ran) }
+    });
+    let permits = permits.await;
+    shop.admin.delete(&format!("{policies}/{name}")).await.done().unwrap();
+    permits
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_commands_print_keeps_to_its_schema() {
     let shop = Scene::policed().install("schemas", TEMPLATES).await;
@@ -107,6 +131,11 @@ async fn what_commands_print_keeps_to_its_schema() {
     })
     .await;
     check("audit", &audit);
+    let permits = would_deny(&shop, &database).await;
+    check("audit-would-deny", &permits);
+    // They are policies that the API server takes.
+    let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies?dryRun=All";
+    shop.admin.post(policies, &permits.items()[0]).await.done().unwrap();
     // A template picks from the same.
     let names = shop.moor(&["get", "releases", "-o", "jsonpath={.items[*].name}"]);
     assert_eq!((names.code, names.out.as_str()), (0, RELEASE), "{names:?}");

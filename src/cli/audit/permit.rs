@@ -5,15 +5,50 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::ledger::entry::{Entry, Object};
+use crate::policy::resource::{IgnoreRule, MAX_PATHS, MAX_RULES, ReleaseSelector, TargetSpec};
+
+const API_VERSION: &str = "kubemoor.dev/v1alpha1";
+const KIND: &str = "DriftPolicy";
+
+/// A DriftPolicy that would permit what passed, as it may be applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::cli) struct PermitPolicy {
+    #[schemars(extend("const" = API_VERSION))]
+    api_version: &'static str,
+    #[schemars(extend("const" = KIND))]
+    kind: &'static str,
+    metadata: PermitName,
+    spec: PermitSpec,
+}
+
+/// What the policy is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+struct PermitName {
+    /// By the release and its namespace; with a number where one policy does not suffice.
+    name: String,
+}
+
+/// What the policy says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+struct PermitSpec {
+    /// The one release.
+    releases: ReleaseSelector,
+    /// The fields that were changed.
+    ignore: Vec<IgnoreRule>,
+}
+
+/// Group, kind, namespace and name of an object.
+type Named = (String, String, Option<String>, String);
 
 /// What would permit the edits of one release's objects.
 pub(super) struct Permit {
     namespace: String,
     release: String,
-    objects: BTreeMap<(String, String, Option<String>, String), BTreeSet<String>>,
+    objects: BTreeMap<Named, BTreeSet<String>>,
     /// Edits that no ignored field would permit.
     pub(super) uncovered: usize,
 }
@@ -42,34 +77,43 @@ pub(super) fn permits(entries: &[Entry]) -> Vec<Permit> {
 }
 
 impl Permit {
-    /// Whether there is anything that a policy would permit.
-    pub(super) fn is_policy(&self) -> bool {
-        !self.objects.is_empty()
-    }
-
-    /// The policy, as it may be applied.
-    pub(super) fn policy(&self) -> Value {
-        let ignore = self.objects.iter().map(|((group, kind, namespace, name), paths)| {
-            // Selectors are regular expressions; dots are not meant as such.
-            let mut target = json!({"kind": kind, "name": name.replace('.', "\\.")});
-            if let Some(target) = target.as_object_mut() {
-                if !group.is_empty() {
-                    target.insert("group".to_owned(), json!(group.replace('.', "\\.")));
-                }
-                if let Some(namespace) = namespace {
-                    target.insert("namespace".to_owned(), json!(namespace));
-                }
+    /// The policies, as they may be applied: no more than one, unless there is too much for one.
+    pub(super) fn policies(&self) -> Vec<PermitPolicy> {
+        let rules: Vec<IgnoreRule> = self.objects.iter().flat_map(rules).collect();
+        let policies = rules.chunks(MAX_RULES).enumerate().map(|(before, ignore)| {
+            let Self { namespace, release, .. } = self;
+            let number = if before == 0 { String::new() } else { format!("-{}", before + 1) };
+            PermitPolicy {
+                api_version: API_VERSION,
+                kind: KIND,
+                metadata: PermitName { name: format!("permit-{namespace}-{release}{number}") },
+                spec: PermitSpec {
+                    releases: ReleaseSelector {
+                        names: vec![release.clone()],
+                        namespaces: vec![namespace.clone()],
+                        ..ReleaseSelector::default()
+                    },
+                    ignore: ignore.to_vec(),
+                },
             }
-            json!({"target": target, "paths": paths})
         });
-        json!({
-            "apiVersion": "kubemoor.dev/v1alpha1",
-            "kind": "DriftPolicy",
-            "metadata": {"name": format!("permit-{}-{}", self.namespace, self.release)},
-            "spec": {
-                "releases": {"names": [self.release], "namespaces": [self.namespace]},
-                "ignore": ignore.collect::<Vec<_>>(),
-            },
-        })
+        policies.collect()
     }
+}
+
+/// The rules that ignore these fields of an object.
+fn rules((object, paths): (&Named, &BTreeSet<String>)) -> Vec<IgnoreRule> {
+    let (group, kind, namespace, name) = object;
+    // Selectors are regular expressions; dots are not meant as such.
+    let literal = |text: &str| Some(text.replace('.', "\\.")).filter(|text| !text.is_empty());
+    let target = TargetSpec {
+        group: literal(group),
+        kind: Some(kind.clone()),
+        namespace: namespace.clone(),
+        name: literal(name),
+        ..TargetSpec::default()
+    };
+    let paths: Vec<String> = paths.iter().cloned().collect();
+    let rule = |paths: &[String]| IgnoreRule { target: Some(target.clone()), paths: paths.to_vec() };
+    paths.chunks(MAX_PATHS).map(rule).collect()
 }

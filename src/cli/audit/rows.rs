@@ -28,7 +28,7 @@ pub(super) async fn follow(
 ) -> anyhow::Result<()> {
     // Only rows within the overlap can come again.
     let mut known: HashSet<i64> = shown.iter().map(|entry| entry.id).collect();
-    let mut newest = shown.last().map(|entry| entry.time);
+    let mut newest = shown.iter().map(|entry| entry.time).max();
     loop {
         tokio::time::sleep(EVERY).await;
         if let Some(newest) = newest {

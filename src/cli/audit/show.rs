@@ -2,9 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
-
-use super::permit::{Permit, permits};
+use super::permit::{Permit, PermitPolicy, permits};
 use crate::cli::list::Items;
 use crate::cli::output::{Data, Form};
 use crate::inspect::ledger::columns::{COLUMNS, changes, columns, plain};
@@ -33,14 +31,21 @@ pub(super) enum People {
 pub(super) struct Show {
     form: Form<People>,
     widths: [usize; 7],
-    headed: bool,
+    has_head: bool,
+    /// Whether rows were shown already.
+    begun: bool,
     /// Whether more rows come: then they are parts, and no list.
     goes_on: bool,
 }
 
 impl Show {
     pub(super) fn new(form: Form<People>, goes_on: bool) -> Self {
-        Self { form, widths: WIDTHS, headed: false, goes_on }
+        Self { form, widths: WIDTHS, has_head: true, begun: false, goes_on }
+    }
+
+    /// The same, with or without the line of names above the rows.
+    pub(super) fn with_headers(self, has_head: bool) -> Self {
+        Self { has_head, ..self }
     }
 
     /// Rows in the order given.
@@ -57,7 +62,7 @@ impl Show {
     /// YAML and JSON the policies alone.
     pub(super) fn permits(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
         let permits = permits(entries);
-        let policies: Vec<_> = permits.iter().filter(|it| it.is_policy()).map(Permit::policy).collect();
+        let policies: Vec<_> = permits.iter().flat_map(Permit::policies).collect();
         match &self.form {
             // As a policy's file holds them.
             Form::Data(Data::Yaml) => documents(&policies),
@@ -90,13 +95,15 @@ impl Show {
     fn table(&mut self, entries: &[Entry]) -> String {
         let rows: Vec<[String; 8]> = entries.iter().map(cells).collect();
         let mut text = String::new();
-        if !std::mem::replace(&mut self.headed, true) {
+        if !std::mem::replace(&mut self.begun, true) {
             for row in &rows {
                 for (width, cell) in self.widths.iter_mut().zip(row) {
                     *width = cell.chars().count().max(*width);
                 }
             }
-            text.push_str(&self.line(&HEAD.map(str::to_owned)));
+            if self.has_head {
+                text.push_str(&self.line(&HEAD.map(str::to_owned)));
+            }
         }
         for row in &rows {
             text.push_str(&self.line(row));
@@ -106,7 +113,7 @@ impl Show {
 
     fn sheet(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
         let mut sheet = Sheet::new();
-        if !std::mem::replace(&mut self.headed, true) {
+        if !std::mem::replace(&mut self.begun, true) && self.has_head {
             sheet.row(COLUMNS)?;
         }
         for entry in entries {
@@ -158,6 +165,6 @@ fn what(entry: &Entry, most: usize) -> String {
     parts.join("; ")
 }
 
-fn documents(policies: &[Value]) -> anyhow::Result<String> {
+fn documents(policies: &[PermitPolicy]) -> anyhow::Result<String> {
     policies.iter().map(|policy| Data::Yaml.part(policy)).collect()
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cli::output::Data;
+use crate::policy::resource::{MAX_PATHS, MAX_RULES};
 
 fn entry(verdict: &str, object: &str, fields: serde_json::Value) -> Entry {
     let time: Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();
@@ -37,6 +38,16 @@ fn a_row_of_the_table_says_who_did_what() {
              /spec/replicas 2 -> 5 (declared 2)",
         ]
     );
+}
+
+#[test]
+fn rows_without_headers_have_the_columns_of_those_with_them() {
+    let rows = [entry("Deny", "web", replicas())];
+    for form in [People::Table, People::Csv] {
+        let headed = show(form).rows(&rows).unwrap();
+        let bare = show(form).with_headers(false).rows(&rows).unwrap();
+        assert_eq!(headed.split_once('\n').unwrap().1, bare, "{form:?}");
+    }
 }
 
 #[test]
@@ -171,4 +182,29 @@ fn what_would_be_refused_comes_with_the_policy_that_permits_it() {
     );
     let table = show(People::Table).permits(&rows).unwrap();
     assert!(table.contains("# 1 more would be refused"), "{table}");
+}
+
+#[test]
+fn what_is_too_much_for_one_policy_becomes_several() {
+    let field = |number: usize| json!({"path": format!("/data/{number}"), "old": "a", "new": "b"});
+    let rows: Vec<_> =
+        (0..MAX_RULES).map(|number| entry("Warn", &format!("web-{number}"), replicas())).collect();
+    let wide = entry("Warn", "wide", (0..=MAX_PATHS).map(field).collect());
+    for (rows, expected) in [
+        (rows.clone(), vec![("permit-shop-web", MAX_RULES)]),
+        (vec![wide.clone()], vec![("permit-shop-web", 2)]),
+        ([rows, vec![wide]].concat(), vec![("permit-shop-web", MAX_RULES), ("permit-shop-web-2", 2)]),
+    ] {
+        let text = Show::new(Form::Data(Data::Json), false).permits(&rows).unwrap();
+        let list: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let policies = list["items"].as_array().unwrap().iter().map(|policy| {
+            let rules = policy["spec"]["ignore"].as_array().unwrap();
+            assert!(
+                rules.iter().all(|rule| rule["paths"].as_array().unwrap().len() <= MAX_PATHS),
+                "{policy}"
+            );
+            (policy["metadata"]["name"].as_str().unwrap(), rules.len())
+        });
+        assert_eq!(policies.collect::<Vec<_>>(), expected);
+    }
 }

@@ -101,7 +101,7 @@ fn edits_are_sent_to_be_set_back_only_where_a_policy_says_so() {
         orders["rules"],
         json!([{
             "apiGroups": ["kubemoor.dev"], "apiVersions": ["v1alpha1"], "resources": ["guardedreleases"],
-            "operations": ["UPDATE"], "scope": "*"
+            "operations": ["CREATE", "UPDATE", "DELETE"], "scope": "*"
         }])
     );
     let surface = Surface { reverts: true, ..surface(&endpoint) };

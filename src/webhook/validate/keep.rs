@@ -177,15 +177,18 @@ impl Validator {
         self.setup.ledger.record(Row { detail: error.to_string(), ..row });
     }
 
-    /// Keeps what somebody tells the guard by this edit of a GuardedRelease.
+    /// Keeps what somebody tells the guard by this edit of a GuardedRelease, which the guard itself makes and deletes
+    /// with its release.
     pub(super) fn keep_acts(&self, request: &review::Request<'_>, old: &Value, new: &Value) {
-        let Some((namespace, name)) = request.head.namespace.as_ref().zip(request.head.name.as_ref()) else {
+        let name = |object: &Value| Some(object.pointer("/metadata/name")?.as_str()?.to_owned());
+        let Some((namespace, name)) = request.head.namespace.as_ref().zip(name(new).or_else(|| name(old)))
+        else {
             return;
         };
-        if request.dry_run {
+        if request.dry_run || self.setup.own_account.as_ref() == Some(&request.actor.user) {
             return;
         }
-        let (namespace, name) = (namespace.to_string(), name.to_string());
+        let namespace = namespace.to_string();
         for (act, detail) in acts(old, new) {
             let object = ObjectId {
                 group: GROUP.to_owned(),
