@@ -18,7 +18,7 @@ use crate::client::discovery;
 const AT_ONCE: usize = 16;
 
 /// How long one of several clusters may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a cluster that nobody named may take until it is left out.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -65,31 +65,27 @@ pub(super) fn of(contexts: &[String], access: &Access) -> Vec<(String, Access)> 
 /// Those clusters whose API servers answer, if only to refuse; says on standard error which ones do not.
 pub(super) async fn that_answer(clusters: Vec<(String, Access)>) -> Vec<(String, Access)> {
     let ask = async |_: &str, access: Access| {
-        let version = async {
-            let connection = connection::connect_by(&access).await?;
-            match discovery::version(&connection.client).await {
-                Err(error) if error.is_outage() => Err(anyhow::Error::from(error)),
-                _ => Ok(()),
-            }
-        };
-        match tokio::time::timeout(ANSWER, version).await {
-            Ok(answer) => answer.map(|()| access),
-            Err(_) => Err(anyhow::anyhow!("it did not answer within {} s", ANSWER.as_secs())),
+        let connection = connection::connect_by(&access).await?;
+        match discovery::version(&connection.client).await {
+            Err(error) if error.is_outage() => Err(anyhow::Error::from(error)),
+            _ => Ok(access),
         }
     };
-    each(clusters, ask).await.found
+    each(clusters, ANSWER, ask).await.found
 }
 
-/// Asks each cluster; says on standard error which ones failed, and why. The answers are in the order of the clusters.
+/// Asks each cluster, which may take the time `within`; says on standard error which ones failed, and why. The answers
+/// are in the order of the clusters.
 pub(super) async fn each<T>(
     clusters: Vec<(String, Access)>,
+    within: Duration,
     ask: impl AsyncFn(&str, Access) -> anyhow::Result<T>,
 ) -> Answers<T> {
     let ask = &ask;
     let asked = clusters.into_iter().map(|(name, access)| async move {
-        let answer = match tokio::time::timeout(PATIENCE, ask(&name, access)).await {
+        let answer = match tokio::time::timeout(within, ask(&name, access)).await {
             Ok(answer) => answer,
-            Err(_) => Err(anyhow::anyhow!("it did not answer within {} s: try again", PATIENCE.as_secs())),
+            Err(_) => Err(anyhow::anyhow!("it did not answer within {} s: try again", within.as_secs())),
         };
         (name, answer)
     });

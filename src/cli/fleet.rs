@@ -154,7 +154,7 @@ impl FleetArgs {
             let asked = Asked { name: name.to_owned(), access, driver };
             Ok(fleet::live(&asked, wanted, &key).await?)
         };
-        Ok(contexts::each(clusters, ask).await)
+        Ok(contexts::each(clusters, contexts::PATIENCE, ask).await)
     }
 }
 

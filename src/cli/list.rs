@@ -1,7 +1,8 @@
 //! Lists as kubectl prints them.
 //!
 //! Entry points: [`ListArgs`] and [`WatchArgs`] to flatten into a command's flags, [`print()`] for its rows; [`RowsArgs`]
-//! for rows of another form; [`Items`] for programs. Invariant: every list has one shape in JSON and YAML; what is sorted by must be there.
+//! for rows of another form; [`Items`] for programs. Invariant: every list has one shape in JSON and YAML; what is
+//! sorted by must be there.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

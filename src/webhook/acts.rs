@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::ledger::row::Act;
 
 /// What the edit of a GuardedRelease from `old` to `new` tells the guard to do, each with what is said
-/// of it. Of one that is made `old` is null, of one that is deleted `new`.
+/// of it. For a creation `old` is null, for a deletion `new` is.
 pub(super) fn acts(old: &Value, new: &Value) -> Vec<(Act, String)> {
     let at = |object: &Value| object.pointer("/spec/reconcileAt").cloned().unwrap_or_default();
     let steered = match (suspension(old), suspension(new)) {

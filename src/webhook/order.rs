@@ -59,7 +59,8 @@ pub(super) fn is_order(head: &Head<'_>) -> bool {
         && head.operation.is_some()
 }
 
-/// The GuardedRelease before an edit and after it, null where there is none; nothing where one of them cannot be read.
+/// The GuardedRelease before and after an edit. Before its creation and after its deletion it is null. Returns `None` if
+/// either object cannot be read.
 pub(super) fn objects(request: &Request<'_>) -> Option<(Value, Value)> {
     let read = |text: &Option<Excerpt<'_>>| match text {
         Some(text) => review::object(text.get()).ok(),

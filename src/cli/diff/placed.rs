@@ -30,7 +30,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
         standing::say_of(name, &connection, args.namespaces.chosen(&connection).as_deref()).await;
         compare(args.clone(), connection).await
     };
-    let answers = contexts::each(args.contexts.clusters(&args.cluster), ask).await;
+    let answers = contexts::each(args.contexts.clusters(&args.cluster), contexts::PATIENCE, ask).await;
     let reports = &answers.found;
     print(&args.output, reports)?;
     let mut failures = 0;

@@ -222,7 +222,7 @@ fn standard(path: &str) -> Option<String> {
     Some(text)
 }
 
-/// Reads the name after a dot; `None` if there is none.
+/// Reads the name after a dot. Returns `None` if no name follows the dot.
 fn name(letters: &mut Peekable<Chars<'_>>) -> Option<String> {
     let mut name = String::new();
     while let Some(letter) = letters.next_if(|letter| !matches!(letter, '.' | '[')) {

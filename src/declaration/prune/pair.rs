@@ -6,8 +6,8 @@
 //! that stay in their places (`lists`): what is compared as one value is read
 //! whole or not at all. Recursion follows the declarations, not the texts.
 //!
-//! With serde alone an undeclared change of a declared Deployment of 38 KB costs 8 times the handler that says yes, and
-//! not 1.7 (`cargo bench --bench verdict`).
+//! With serde alone, an undeclared change of a declared Deployment of 38 KB costs 8 times the handler that says yes,
+//! instead of 1.7 times (`cargo bench --bench verdict`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

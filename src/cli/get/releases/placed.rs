@@ -41,7 +41,7 @@ pub(super) async fn list(args: Args) -> anyhow::Result<Outcome> {
         rows.retain(|row| is_wanted(row, &args.state));
         Ok(rows)
     };
-    let answers = contexts::each(args.contexts.clusters(&args.cluster), ask).await;
+    let answers = contexts::each(args.contexts.clusters(&args.cluster), contexts::PATIENCE, ask).await;
     let incomplete = answers.incomplete();
     let of_cluster = |(cluster, rows): (String, Vec<Row>)| {
         rows.into_iter().map(move |row| Placed { cluster: cluster.clone(), row })

@@ -6,8 +6,8 @@
 //! objects. What is no review gives nothing, and [`Fields::read`] says why.
 //! What nobody asks for is not checked.
 //!
-//! With serde alone an undeclared change of a declared Deployment of 38 KB costs 2.6 times the handler that says yes,
-//! and not 1.7 (`cargo bench --bench verdict`).
+//! With serde alone, an undeclared change of a declared Deployment of 38 KB costs 2.6 times the handler that says yes,
+//! instead of 1.7 times (`cargo bench --bench verdict`).
 
 use std::sync::Arc;
 
