@@ -36,7 +36,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 7] = [
+pub(super) const FOUND: [Plan; 9] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -49,4 +49,8 @@ pub(super) const FOUND: [Plan; 7] = [
     Plan { seed: 3136, steps: 169, trouble: 24608 },
     // A repair of several writes went on although Helm was known to be at work.
     Plan { seed: 3370, steps: 268, trouble: 217296 },
+    // A doubt was settled by the policy of when it was read.
+    Plan { seed: 15191, steps: 394, trouble: 201292 },
+    // A new revision became known while an object was re-created by the one before.
+    Plan { seed: 19198, steps: 246, trouble: 5160 },
 ];

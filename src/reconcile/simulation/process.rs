@@ -39,9 +39,10 @@ pub(super) struct Guard {
     machine: Reconciler,
     skew: SignedDuration,
     policy: Arc<Policy>,
-    /// The policy lets a field differ, and the one of the last listing did.
+    /// The policy lets a field differ.
     is_lenient: bool,
-    was_lenient: bool,
+    /// The policy has changed since everything was listed.
+    is_newly_ruled: bool,
     scope: Scope,
     watching: bool,
     cursor: usize,
@@ -90,7 +91,7 @@ impl Guard {
             skew,
             policy: world.policy(),
             is_lenient: world.is_lenient,
-            was_lenient: world.is_lenient,
+            is_newly_ruled: false,
             scope: scope(),
             watching: false,
             cursor: world.log.len(),

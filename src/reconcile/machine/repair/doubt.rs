@@ -182,7 +182,7 @@ impl Reconciler {
         let release = &situation.release;
         let Some(current) = self.known.release(&release.id) else { return };
         let is_old = self.drifts.is_overtaken(&task.object, version_of(&seen.live));
-        if !Arc::ptr_eq(current, release) || is_old {
+        if !Arc::ptr_eq(current, release) || !self.is_ruled_alike(&task.object, situation) || is_old {
             // What is known by now says otherwise, or will.
             self.drifts.suspect(&release.id, task.object.clone(), self.now);
             return;

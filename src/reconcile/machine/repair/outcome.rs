@@ -1,6 +1,6 @@
 //! What is noted and told of a repair.
 //!
-//! Entry points: `Reconciler::say`, `fail`, `note_repaired`, `keep`, `contest`.
+//! Entry points: `Reconciler::say`, `fail`, `note_repaired`, `note_restored`, `keep`, `contest`.
 //! Invariant: a drift that stays is told once; an attempt that failed makes the
 //! next one wait. Must not decide what is done.
 
@@ -12,7 +12,7 @@ use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
 use crate::helm::release::Release;
-use crate::reconcile::drifts::Drift;
+use crate::reconcile::drifts::{Drift, Version};
 use crate::reconcile::event::{Failure, Fault};
 use crate::reconcile::report::DriftKind;
 use crate::reconcile::told::{Fate, Told};
@@ -159,6 +159,15 @@ impl Reconciler {
         let release = Arc::clone(&situation.release);
         let object = self.drifts.name(&task.id, &task.object);
         self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
+    }
+
+    /// The object has this version by the guard's own write. Where the release or its policy moved on meanwhile,
+    /// the object is put right by what held before, and is looked at anew.
+    pub(super) fn note_restored(&mut self, task: &Task, situation: &Situation, version: Version) {
+        match self.is_in_force(task, situation) {
+            true => self.drifts.record_restored(&task.id, &task.object, version),
+            false => self.drifts.suspect(&task.id, task.object.clone(), self.now),
+        };
     }
 
     /// These fields of the object cannot be changed in place in this revision.

@@ -147,7 +147,7 @@ impl Reconciler {
             Ok(created) => {
                 let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
                 self.note_repaired(task, situation, situation.drift.clone(), Fate::Repaired { attempts });
-                self.drifts.record_restored(&task.id, &task.object, version_written(&created));
+                self.note_restored(task, situation, version_written(&created));
                 self.begin_taking_back(task, situation, uid.to_owned(), Done::Repaired)
             }
             Err(Failure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),

@@ -356,7 +356,7 @@ impl Reconciler {
         let told = Drift { contested, ..drift(changes) };
         if known.is_empty() && added.is_empty() {
             self.note_repaired(task, situation, told, Fate::Repaired { attempts });
-            self.drifts.record_restored(&task.id, &task.object, version_written(now));
+            self.note_restored(task, situation, version_written(now));
             return Next::Done(Done::Repaired);
         }
         let rest = drift(&[known.as_slice(), &added].concat());

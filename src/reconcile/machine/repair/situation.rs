@@ -149,9 +149,20 @@ impl Reconciler {
         }
     }
 
-    /// Whether a situation is of the release as it is by now.
+    /// Whether a situation is of the release as it is by now, under the policy and the exceptions of now.
     pub(super) fn is_in_force(&self, task: &Task, situation: &Situation) -> bool {
-        self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release))
+        let is_release = self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release));
+        is_release && self.is_ruled_alike(&task.object, situation)
+    }
+
+    /// Whether policy, allowances and autoscalers are still those of a situation.
+    pub(super) fn is_ruled_alike(&self, object: &ObjectId, situation: &Situation) -> bool {
+        let Situation { release, policy, circumstances, .. } = situation;
+        let now = self.known.circumstances(release, object);
+        self.known.policy(&release.id).is_some_and(|now| Arc::ptr_eq(now, policy))
+            && now.allowances == circumstances.allowances
+            && now.autoscalers == circumstances.autoscalers
+            && now.departed == circumstances.departed
     }
 
     /// The digest of the manifest that was first seen of the revision to repair

@@ -183,7 +183,7 @@ impl Reconciler {
                 returned.insert(key);
                 let drift = situation.drift.clone();
                 self.note_repaired(task, situation, drift, Fate::Repaired { attempts: 1 });
-                self.drifts.record_restored(&task.id, &task.object, version_written(&now));
+                self.note_restored(task, situation, version_written(&now));
                 Next::Done(Done::Repaired)
             }
             Err(Failure { fault: Fault::Conflict, .. }) => Next::again(super::AGAIN),

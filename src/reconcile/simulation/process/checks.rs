@@ -103,7 +103,7 @@ impl Guard {
         let (digest, from) = (known.state.digest, self.cursor);
         let view = |is_lenient| View { release: id, digest, from, is_lenient };
         // Under new policies everything is listed and judged anew, and until then stands as by the old ones.
-        let views = [self.is_lenient, self.was_lenient].map(view);
+        let views = [self.is_lenient, self.is_lenient ^ self.is_newly_ruled].map(view);
         let is_in_sync = report.health().reason == Reason::InSync;
         if is_in_sync && !views.iter().any(|view| world.was_in_sync(view)) {
             world.break_down(format!("guard {number} says of {id} that it is in sync, and it is not"));

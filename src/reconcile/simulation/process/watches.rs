@@ -14,6 +14,7 @@ impl Guard {
     pub(in super::super) fn hear_record(&mut self, world: &mut World) {
         if self.is_lenient != world.is_lenient {
             (self.is_lenient, self.policy) = (world.is_lenient, world.policy());
+            self.is_newly_ruled = true;
             let policies = self.releases.keys().map(|id| (id.clone(), Arc::clone(&self.policy))).collect();
             return self.handle(Event::Policies { policies, open: false }, world);
         }
@@ -57,7 +58,7 @@ impl Guard {
             self.handle(Event::Watch(self.scope.clone(), tidings), world);
         }
         self.handle(Event::Watch(self.scope.clone(), Tidings::Listed), world);
-        (self.cursor, self.was_lenient) = (world.log.len(), self.is_lenient);
+        (self.cursor, self.is_newly_ruled) = (world.log.len(), false);
         self.handle(Event::Watch(self.scope.clone(), Tidings::Watching), world);
     }
 
