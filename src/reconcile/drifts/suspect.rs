@@ -67,11 +67,10 @@ impl Drifts {
         }
     }
 
-    /// Whether a drift of a release is known by what was declared before, and nobody has tried to read
-    /// the object since.
+    /// Whether a drift of a release is known by what was declared before.
     pub(crate) fn has_outdated(&self, release: &ReleaseId) -> bool {
         let is_outdated = |(object, suspect): (&Arc<ObjectId>, &Suspect)| {
-            suspect.redeclared && !suspect.unread && self.is_known(release, object)
+            suspect.redeclared && self.is_known(release, object)
         };
         self.suspects.get(release).into_iter().flatten().any(is_outdated)
     }
@@ -124,17 +123,14 @@ impl Drifts {
     }
 
     /// An object could not be read, and is tried again at `due`, or when there is news of it.
-    /// `barred`: the guard has no right to.
+    /// `barred`: the guard has no right to. A drift from what was declared before is forgotten.
     pub(crate) fn put_off(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp, barred: bool) {
         let suspect = self.suspects.get_mut(release).and_then(|all| all.get_mut(object));
-        if let Some(suspect) = suspect {
-            *suspect = Suspect {
-                unread: true,
-                tries: suspect.tries.saturating_add(1),
-                barred,
-                due: Some(due),
-                ..*suspect
-            };
+        let Some(suspect) = suspect else { return };
+        let tries = suspect.tries.saturating_add(1);
+        *suspect = Suspect { unread: true, tries, barred, due: Some(due), ..*suspect };
+        if suspect.redeclared {
+            self.clear_drift(release, object);
         }
     }
 
