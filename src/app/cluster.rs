@@ -341,7 +341,7 @@ impl Work {
     /// Keeps the webhook configurations, where that is wanted.
     fn register(&self, link: &Link, parts: &mut Parts) {
         let Some(registration) = self.cluster.registration.clone() else { return };
-        let Services { judging, certificates, resolver, in_force, stop, .. } = self.services.clone();
+        let Services { judging, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
         let registrar = Registrar {
             registration,
             callers: judging.door().callers().clone(),
@@ -353,6 +353,7 @@ impl Work {
             open: link.open.clone(),
             leadership: link.leadership.clone(),
             in_force,
+            ledger,
         };
         let client = link.client.clone();
         parts.spawn("the registration", async move {

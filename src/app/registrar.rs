@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -17,12 +18,15 @@ use crate::callers::Callers;
 use crate::client::discovery;
 use crate::client::lease::Leadership;
 use crate::config;
+use crate::ledger::Ledger;
+use crate::ledger::row::{Act, ReviewedEdit, Row};
 use crate::mirror::policies::InForce;
 use crate::mirror::releases::Releases;
+use crate::model::{Actor, ObjectId, Operation};
 use crate::policy::resolver::PolicyResolver;
 use crate::tls::Certificates;
-use crate::webhook::registration::keep::{self, Configuration, Wish};
-use crate::webhook::registration::{Address, Resource, Surface, configuration, mutating};
+use crate::webhook::registration::keep::{self, Configuration, OutsideChange, Wish};
+use crate::webhook::registration::{Address, NAME, Resource, Surface, configuration, emergency, mutating};
 
 /// The first version of Kubernetes whose webhooks have conditions without being
 /// told to.
@@ -41,6 +45,7 @@ pub(super) struct Registrar {
     pub(super) open: watch::Receiver<Option<bool>>,
     pub(super) leadership: Leadership,
     pub(super) in_force: Arc<InForce>,
+    pub(super) ledger: Ledger,
 }
 
 impl Registrar {
@@ -48,9 +53,10 @@ impl Registrar {
     pub(super) async fn run(self, client: kube::Client, stop: CancellationToken) {
         let stop = stop.child_token();
         let (validating, wanted) = watch::channel(Wish::Unknown);
-        let judging = keep::maintain(client.clone(), wanted, self.leadership.clone(), stop.clone());
+        let told = || (self.leadership.clone(), self.keep_change(&client));
+        let judging = keep::maintain(client.clone(), wanted, told(), stop.clone());
         let (changing, wanted) = watch::channel(Wish::Unknown);
-        let answering = keep::maintain(client.clone(), wanted, self.leadership.clone(), stop.clone());
+        let answering = keep::maintain(client.clone(), wanted, told(), stop.clone());
         tokio::pin!(judging, answering);
         tokio::select! {
             () = self.wish(&client, &validating, &changing) => {}
@@ -58,6 +64,27 @@ impl Registrar {
             () = &mut answering => {}
         }
         stop.cancel();
+    }
+
+    /// Keeps in the ledger what somebody else does to the configurations. What the emergency switch does has its
+    /// own row: the marker is there before anything is deleted, so it is asked for afterwards.
+    fn keep_change(&self, client: &kube::Client) -> impl Fn(OutsideChange) {
+        let (client, ledger) = (client.clone(), self.ledger.clone());
+        move |change| {
+            let (client, ledger, time) = (client.clone(), ledger.clone(), Timestamp::now());
+            tokio::spawn(async move {
+                if change.is_deletion && emergency::is_open(&client).await.unwrap_or_default() {
+                    return;
+                }
+                tracing::warn!(
+                    registration.managers = change.managers.join(", "),
+                    "somebody else changed the {} {NAME}: {}",
+                    change.kind,
+                    change.what
+                );
+                ledger.record(row(change, time));
+            });
+        }
     }
 
     async fn wish(
@@ -113,6 +140,28 @@ impl Registrar {
             }
         }
     }
+}
+
+fn row(change: OutsideChange, time: Timestamp) -> Row {
+    let OutsideChange { kind, is_deletion, managers, what } = change;
+    let (act, operation) = match is_deletion {
+        true => (Act::DeleteWebhooks, Operation::Delete),
+        false => (Act::ChangeWebhooks, Operation::Update),
+    };
+    let object = ObjectId {
+        group: "admissionregistration.k8s.io".to_owned(),
+        kind: kind.to_owned(),
+        namespace: None,
+        name: NAME.to_owned(),
+    };
+    let by = if managers.is_empty() {
+        String::new()
+    } else {
+        format!("; by field manager {}", managers.join(", "))
+    };
+    let edit =
+        ReviewedEdit { object, operation: Some(operation), actor: Actor::default(), uid: String::new() };
+    Row { detail: format!("{what}{by}"), ..Row::act(time, edit, None, act) }
 }
 
 /// Says a wish, if it is another one.

@@ -1,8 +1,8 @@
 //! The emergency switch under a running guard. It is one for the whole cluster, hence a control plane of its own.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
 
 use kubemoor::webhook::registration::NAME;
 use kubemoor::webhook::registration::emergency::MARKER;
@@ -31,7 +31,8 @@ async fn set_timeouts(configurations: &Api<ValidatingWebhookConfiguration>, seco
     let knobs: Vec<_> =
         webhooks.map(|webhook| json!({"name": webhook.name, "timeoutSeconds": seconds})).collect();
     let patch = Patch::Strategic(json!({"webhooks": knobs}));
-    configurations.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+    let by = PatchParams { field_manager: Some("oncall".to_owned()), ..PatchParams::default() };
+    configurations.patch(NAME, &by, &patch).await.unwrap();
 }
 
 /// Waits until each webhook has this timeout.
@@ -126,20 +127,42 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
 
     // Each turn is a row, with who made it and why; a restart in between makes no other.
     let database = format!("--ledger=sqlite:{}", guard.ledger().display());
-    let acts = eventually("the turns are in the ledger", SOON, || async {
-        let ran = crate::support::run(&["audit", &database, "-A", "-o", "json"], "");
-        let acts: Vec<_> = ran.items().into_iter().filter(|row| row["kind"] == "act").collect();
-        if acts.len() >= 4 { Ok(acts) } else { Err(format!("{ran:?}")) }
-    })
-    .await;
-    let mut told: Vec<_> = acts.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
+    let acts = |count: usize| {
+        let database = &database;
+        eventually("the acts are in the ledger", SOON, move || async move {
+            let ran = crate::support::run(&["audit", database, "-A", "-o", "json"], "");
+            let acts: Vec<_> = ran.items().into_iter().filter(|row| row["kind"] == "act").collect();
+            if acts.len() >= count { Ok(acts) } else { Err(format!("{ran:?}")) }
+        })
+    };
+    let is_turn = |row: &Value| ["Open", "Close"].contains(&row["verdict"].as_str().unwrap());
+    let (turns, changes): (Vec<_>, Vec<_>) = acts(5).await.into_iter().partition(is_turn);
+    let mut told: Vec<_> = turns.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
     // Rows of one second that several guards may write have no order.
     told.sort_unstable();
-    assert_eq!(told, ["Close", "Close", "Open", "Open"], "{acts:#?}");
+    assert_eq!(told, ["Close", "Close", "Open", "Open"], "{turns:#?}");
     // Below 1.26 the API server tells nobody their own name.
     let alice = if scene.control_plane.minor() >= 26 { "alice" } else { "" };
-    assert!(acts.iter().all(|row| row["user"] == alice), "{acts:#?}");
-    assert_eq!(acts[0]["detail"], "upgrades are stuck");
+    assert!(turns.iter().all(|row| row["user"] == alice), "{turns:#?}");
+    assert_eq!(turns[0]["detail"], "upgrades are stuck");
+
+    // What a hand does to the configuration is a row as well; what the switch and the guard do is none.
+    let told = |row: &Value| {
+        let field = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+        (field("verdict"), field("detail"), row["object"]["kind"].clone())
+    };
+    let [(verdict, detail, kind)] = &*changes.iter().map(told).collect::<Vec<_>>() else {
+        panic!("{changes:#?}")
+    };
+    assert_eq!((&**verdict, kind), ("ChangeWebhooks", &json!("ValidatingWebhookConfiguration")));
+    assert!(
+        detail.starts_with("timeoutSeconds 3 → 9 (") && detail.ends_with("; by field manager oncall"),
+        "{detail}"
+    );
+    configurations.delete(NAME, &DeleteParams::default()).await.unwrap();
+    let deletion =
+        acts(6).await.into_iter().map(|row| told(&row)).find(|it| it.0 == "DeleteWebhooks").unwrap();
+    assert_eq!(deletion.1, "deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -102,7 +102,8 @@ async fn the_configuration_is_kept_with_the_guard_s_rights_and_withdrawn_for_goo
     // accident is made good, and a new wish is followed.
     let before = writes(&control_plane);
     let (wish, wishes) = watch::channel(Wish::Present(second.clone()));
-    let kept = tokio::spawn(maintain(guard.clone(), wishes, Leadership::alone(), CancellationToken::new()));
+    let told = (Leadership::alone(), |_| {});
+    let kept = tokio::spawn(maintain(guard.clone(), wishes, told, CancellationToken::new()));
     live.delete(NAME, &DeleteParams::default()).await.unwrap();
     eventually("the deleted configuration comes back", SOON, || live.get(NAME)).await;
     wish.send(Wish::Present(first.clone())).unwrap();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, Helm, Identity, Installed, Pod, RELEASE, SOON, eventually,
+    Caller, Chart, ControlPlane, Guard, Helm, Identity, Installed, Pod, RELEASE, SOON, eventually, moor,
     wait_until_guarded,
 };
 
@@ -97,4 +97,25 @@ async fn no_edit_passes_or_fails_while_certificate_and_authority_are_renewed() {
     })
     .await;
     alice.merge(&settings, &json!({"data": {"mode": "last"}})).await.refused(RELEASE).unwrap();
+
+    // Each renewal is a row; that the guard registers its own authorities is none.
+    let authority = tempfile::NamedTempFile::new().unwrap();
+    let acts = eventually("the renewal is in the ledger", SOON, || async {
+        let bundle = registered(&chart.admin).await.ok_or("it is being written")?;
+        std::fs::write(authority.path(), bundle).unwrap();
+        let (server, authority) = (pods[0].admin_url(), authority.path().to_str().unwrap());
+        let audit = ["audit", "-A", "-o", "json", "--server", &server, "--certificate-authority", authority];
+        let ran = moor(&control_plane, Identity::Admin, &audit);
+        let acts: Vec<_> = ran.items().into_iter().filter(|row| row["kind"] == "act").collect();
+        if acts.is_empty() { Err(format!("{ran:?}")) } else { Ok(acts) }
+    })
+    .await;
+    for act in &acts {
+        assert_eq!(
+            (&act["verdict"], &act["object"]["kind"], &act["user"]),
+            (&json!("RenewCertificate"), &json!("Secret"), &json!("")),
+            "{acts:#?}"
+        );
+        assert_ne!(act["detail"], "", "{acts:#?}");
+    }
 }

@@ -17,7 +17,7 @@ const EDITS: [&str; 6] = [
 ];
 
 /// Of repairs, of exceptions and of acts.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 18] = [
     "Recreated",
     "Restored",
     "TakenBack",
@@ -33,6 +33,8 @@ const OTHERS: [&str; 16] = [
     "CreatePolicy",
     "ChangePolicy",
     "DeletePolicy",
+    "ChangeWebhooks",
+    "DeleteWebhooks",
     "RenewCertificate",
 ];
 

@@ -21,6 +21,10 @@ pub enum Act {
     ChangePolicy,
     /// To follow a policy no more.
     DeletePolicy,
+    /// Nothing: somebody else changed the webhook configuration that it keeps.
+    ChangeWebhooks,
+    /// Nothing: somebody else deleted it.
+    DeleteWebhooks,
     /// Nothing: the guard itself renewed the certificate that its replicas share.
     RenewCertificate,
 }
@@ -36,6 +40,8 @@ impl Act {
             Self::CreatePolicy => "CreatePolicy",
             Self::ChangePolicy => "ChangePolicy",
             Self::DeletePolicy => "DeletePolicy",
+            Self::ChangeWebhooks => "ChangeWebhooks",
+            Self::DeleteWebhooks => "DeleteWebhooks",
             Self::RenewCertificate => "RenewCertificate",
         }
     }

@@ -24,6 +24,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use self::known::Known;
 use super::{EDITS, NAME, REVERTS, STATUS, address};
 use crate::client::call::CallError;
 use crate::client::lease::Leadership;
@@ -31,9 +32,11 @@ use crate::client::registrations::Registrations;
 use crate::client::writer::SendError;
 
 pub use self::kinds::Configuration;
+pub use self::known::OutsideChange;
 
 mod conditions;
 mod kinds;
+mod known;
 
 /// The annotation of a configuration that goes for good.
 const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
@@ -88,16 +91,21 @@ pub enum RegistrationError {
 /// Keeps the configuration as `desired` says until `stop`: at the start, on
 /// each change of `desired`, and when somebody else changes or deletes it.
 /// While nothing is known (the guard is not ready, or does not lead) nothing is
-/// touched. Returns early only when the configuration is withdrawn.
+/// touched. While this replica leads, `tell` hears of what somebody else changes. Returns early only when
+/// the configuration is withdrawn.
 pub async fn maintain<C: Configuration>(
     client: kube::Client,
     mut desired: watch::Receiver<Wish<C>>,
-    leadership: Leadership,
+    (leadership, tell): (Leadership, impl Fn(OutsideChange)),
     stop: CancellationToken,
 ) {
     let registrations = Registrations::<C>::new(client, leadership.clone());
     let mut events = pin!(registrations.follow(NAME));
-    let mut sight = Sight { may_create: true, listed: false };
+    let mut sight = Sight { may_create: true, listed: false, known: Known::new() };
+    let tell_all = |sight: &mut Sight<C>| {
+        let changes = sight.known.take_changes().into_iter();
+        changes.filter(|_| leadership.holds()).for_each(&tell);
+    };
     loop {
         let wanted = desired.borrow_and_update().clone();
         let mut again = false;
@@ -105,8 +113,11 @@ pub async fn maintain<C: Configuration>(
         let kept = match wanted {
             _ if !leadership.holds() => None,
             Wish::Unknown => None,
-            Wish::Present(wanted) => Some(write(&registrations, &wanted, sight.may_create).await),
+            Wish::Present(wanted) => {
+                Some(write(&registrations, &wanted, sight.may_create, &mut sight.known).await)
+            }
         };
+        tell_all(&mut sight);
         if let Some(kept) = kept {
             match kept {
                 Ok(Kept::Withdrawn) => return stand_down::<C>(),
@@ -134,11 +145,15 @@ pub async fn maintain<C: Configuration>(
                 },
                 () = tokio::time::sleep(RETRY), if again => break,
                 event = events.next() => match event {
-                    Some(Ok(event)) => match sight.after(event) {
-                        Next::Wait => {}
-                        Next::Keep => break,
-                        Next::StandDown => return stand_down::<C>(),
-                    },
+                    Some(Ok(event)) => {
+                        let next = sight.after(event);
+                        tell_all(&mut sight);
+                        match next {
+                            Next::Wait => {}
+                            Next::Keep => break,
+                            Next::StandDown => return stand_down::<C>(),
+                        }
+                    }
                     Some(Err(error)) => {
                         let error = anyhow::Error::new(error);
                         tracing::warn!("the webhook configuration cannot be watched, trying again: {error:#}");
@@ -152,7 +167,7 @@ pub async fn maintain<C: Configuration>(
 
 /// Makes the configuration as `desired` says, writing only what differs.
 pub async fn keep<C: Configuration>(client: &kube::Client, desired: &C) -> Result<Kept, RegistrationError> {
-    write(&by_hand(client), desired, true).await
+    write(&by_hand(client), desired, true, &mut Known::new()).await
 }
 
 /// Removes the configuration, so that a running guard does not write it again.
@@ -173,13 +188,14 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
 }
 
 /// What the watch has told of the configuration.
-struct Sight {
+struct Sight<C> {
     /// Whether it may be created: it was never there, or its deletion was seen
     /// and was none for good. A mere absence can be a withdrawal whose event is
     /// still on its way.
     may_create: bool,
     /// Whether the listing under way has it.
     listed: bool,
+    known: Known<C>,
 }
 
 enum Next {
@@ -188,16 +204,21 @@ enum Next {
     StandDown,
 }
 
-impl Sight {
-    fn after<C: Configuration>(&mut self, event: watcher::Event<C>) -> Next {
+impl<C: Configuration> Sight<C> {
+    fn after(&mut self, event: watcher::Event<C>) -> Next {
         match event {
             watcher::Event::Apply(live) | watcher::Event::InitApply(live) | watcher::Event::Delete(live)
                 if is_withdrawn(&live) =>
             {
+                self.known.note_gone("withdrawn for good");
                 Next::StandDown
             }
-            watcher::Event::Apply(_) => Next::Keep,
+            watcher::Event::Apply(live) => {
+                self.known.meet(&live);
+                Next::Keep
+            }
             watcher::Event::Delete(_) => {
+                self.known.note_gone("deleted");
                 self.may_create = true;
                 Next::Keep
             }
@@ -205,7 +226,8 @@ impl Sight {
                 self.listed = false;
                 Next::Wait
             }
-            watcher::Event::InitApply(_) => {
+            watcher::Event::InitApply(live) => {
+                self.known.meet(&live);
                 self.listed = true;
                 Next::Wait
             }
@@ -223,9 +245,16 @@ async fn write<C: Configuration>(
     registrations: &Registrations<C>,
     desired: &C,
     may_create: bool,
+    known: &mut Known<C>,
 ) -> Result<Kept, RegistrationError> {
     for _ in 0..ATTEMPTS {
         let live = read(registrations).await?;
+        match &live {
+            Some(live) if !is_withdrawn(live) => known.meet(live),
+            // A listing may be older than this answer.
+            None if may_create => known.note_gone("deleted"),
+            _ => {}
+        }
         let (written, kept) = match live {
             None if !may_create => return Ok(Kept::Absent),
             None => (registrations.create(desired).await, Kept::Created),
@@ -235,7 +264,8 @@ async fn write<C: Configuration>(
                 Some(merged) => (registrations.replace(&merged).await, Kept::Updated),
             },
         };
-        if written.map_err(|error| RegistrationError::Write(C::KIND, error))?.is_some() {
+        if let Some(written) = written.map_err(|error| RegistrationError::Write(C::KIND, error))? {
+            known.note_own(&written);
             return Ok(kept);
         }
     }

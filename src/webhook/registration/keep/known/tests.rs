@@ -1,0 +1,92 @@
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use serde_json::json;
+
+use super::*;
+
+type Live = ValidatingWebhookConfiguration;
+
+fn configuration(version: &str, webhooks: &Value, managers: &[&str]) -> Live {
+    let entry = |name: &&str| json!({"manager": name, "operation": "Update"});
+    let managers: Vec<Value> = managers.iter().map(entry).collect();
+    let metadata = json!({"name": "kubemoor", "resourceVersion": version, "managedFields": managers});
+    serde_json::from_value(json!({"metadata": metadata, "webhooks": webhooks})).unwrap()
+}
+
+fn webhook(name: &str, policy: &str, path: &str) -> Value {
+    json!({
+        "name": name,
+        "failurePolicy": policy,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": format!("https://guard/{path}")},
+    })
+}
+
+fn named(names: &[&str], policy: &str) -> Value {
+    names.iter().map(|name| webhook(name, policy, "secret")).collect()
+}
+
+/// Gives what is told of a change by somebody else from `before` to `after`.
+#[track_caller]
+fn check(before: &Value, after: &Value, told: &[&str]) {
+    let mut known = Known::new();
+    known.note_own(&configuration("1", before, &["kubemoor"]));
+    known.meet(&configuration("2", after, &["kubemoor", "kubectl-edit"]));
+    let changes = known.take_changes();
+    let what: Vec<&str> = changes.iter().map(|change| change.what.as_str()).collect();
+    assert_eq!(what, told);
+    assert!(changes.iter().all(|change| change.managers == ["kubectl-edit"]));
+}
+
+#[test]
+fn a_change_is_told_with_the_webhooks_that_have_it_in_common() {
+    let all = ["a.kubemoor.dev", "b.kubemoor.dev", "c.kubemoor.dev", "d.kubemoor.dev"];
+    check(&named(&all, "Fail"), &named(&all, "Fail"), &[]);
+    check(
+        &named(&all, "Fail"),
+        &named(&all, "Ignore"),
+        &["failurePolicy Fail → Ignore (a.kubemoor.dev, b.kubemoor.dev, c.kubemoor.dev and 1 more)"],
+    );
+    check(&named(&all[..2], "Fail"), &named(&all[1..2], "Fail"), &["webhook removed (a.kubemoor.dev)"]);
+    check(&named(&all[..1], "Fail"), &named(&all[..2], "Fail"), &["webhook added (b.kubemoor.dev)"]);
+}
+
+#[test]
+fn the_address_is_named_and_its_token_is_not() {
+    let (before, after) = (webhook("a", "Fail", "old-token"), webhook("a", "Fail", "new-token"));
+    check(&json!([before]), &json!([after]), &["clientConfig (a)"]);
+}
+
+#[test]
+fn what_the_guard_wrote_itself_is_not_told_however_late_a_watch_is() {
+    let mut known = Known::new();
+    let state = |version, policy| configuration(version, &named(&["a"], policy), &[]);
+    known.meet(&state("1", "Fail"));
+    known.meet(&state("2", "Ignore"));
+    known.note_own(&state("3", "Fail"));
+    assert_eq!(known.take_changes().len(), 1);
+    // The watch tells of all of it afterwards.
+    ["1", "2", "3"].into_iter().for_each(|version| known.meet(&state(version, "Ignore")));
+    assert_eq!(known.take_changes(), []);
+}
+
+#[test]
+fn a_deletion_is_told_once_and_what_comes_back_only_where_it_differs() {
+    let mut known = Known::new();
+    let state = |version, policy| configuration(version, &named(&["a"], policy), &[]);
+    // Nothing was known of it.
+    known.note_gone("deleted");
+    assert_eq!(known.take_changes(), []);
+    known.note_own(&state("1", "Fail"));
+    known.note_gone("deleted");
+    known.note_gone("deleted");
+    let told = known.take_changes();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].is_deletion);
+    known.meet(&state("3", "Fail"));
+    assert_eq!(known.take_changes(), []);
+    known.note_gone("deleted");
+    known.meet(&state("5", "Ignore"));
+    let told: Vec<String> = known.take_changes().into_iter().map(|change| change.what).collect();
+    assert_eq!(told, ["deleted", "failurePolicy Fail → Ignore (a)"]);
+}
