@@ -163,6 +163,8 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     let deletion =
         acts(6).await.into_iter().map(|row| told(&row)).find(|it| it.0 == "DeleteWebhooks").unwrap();
     assert_eq!(deletion.1, "deleted");
+    // It comes back as the admin had it.
+    wait_for_timeouts(&configurations, 9).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -139,15 +139,6 @@ pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
         return Ok(Armed::Already);
     };
     let saved = saved(&marker);
-    // Guards may write from here on; what is kept goes last.
-    if says_open(&marker) {
-        let by = caller(client).await;
-        change(&markers, |annotations| {
-            annotations.remove(OPEN);
-            annotations.insert(BY.to_owned(), by.clone());
-        })
-        .await?;
-    }
     let armed =
         if saved.validating.is_some() || saved.mutating.is_some() { Armed::Restored } else { Armed::Empty };
     if let Some(validating) = saved.validating {
@@ -155,6 +146,16 @@ pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
     }
     if let Some(mutating) = saved.mutating {
         restore(client, mutating).await?;
+    }
+    // While it says so no guard writes, so what is restored is not overtaken by one that knows no settings of the
+    // admin's. Guards may write from here on; what is kept goes last.
+    if says_open(&marker) {
+        let by = caller(client).await;
+        change(&markers, |annotations| {
+            annotations.remove(OPEN);
+            annotations.insert(BY.to_owned(), by.clone());
+        })
+        .await?;
     }
     markers.delete(MARKER, None).await?;
     Ok(armed)

@@ -8,8 +8,8 @@
 //! `timeoutSeconds`, `namespaceSelector`, `matchConditions` and foreign labels
 //! and annotations: once the object exists they are taken from it.
 //!
-//! A configuration deleted by accident comes back. One that was withdrawn does
-//! not: it carries an annotation when it goes, which the watch still delivers.
+//! A configuration deleted by accident comes back, with the admin's settings as this process saw them last. One that
+//! was withdrawn does not: it carries an annotation when it goes, which the watch still delivers.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -19,12 +19,13 @@ use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{
     RuleWithOperations, ValidatingWebhook, WebhookClientConfig,
 };
-use kube::runtime::watcher;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::known::Known;
+use self::sight::{Next, Sight, WITHDRAWN, is_withdrawn};
 use super::{EDITS, NAME, REVERTS, STATUS, address};
 use crate::client::call::CallError;
 use crate::client::lease::Leadership;
@@ -37,9 +38,7 @@ pub use self::known::OutsideChange;
 mod conditions;
 mod kinds;
 mod known;
-
-/// The annotation of a configuration that goes for good.
-const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
+mod sight;
 
 /// How often a write is tried when somebody else writes at the same time.
 const ATTEMPTS: usize = 5;
@@ -101,7 +100,7 @@ pub async fn maintain<C: Configuration>(
 ) {
     let registrations = Registrations::<C>::new(client, leadership.clone());
     let mut events = pin!(registrations.follow(NAME));
-    let mut sight = Sight { may_create: true, listed: false, known: Known::new() };
+    let mut sight = Sight::new();
     let tell_all = |sight: &mut Sight<C>| {
         let changes = sight.known.take_changes().into_iter();
         changes.filter(|_| leadership.holds()).for_each(&tell);
@@ -187,59 +186,6 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
     Err(RegistrationError::Contested(C::KIND))
 }
 
-/// What the watch has told of the configuration.
-struct Sight<C> {
-    /// Whether it may be created: it was never there, or its deletion was seen
-    /// and was none for good. A mere absence can be a withdrawal whose event is
-    /// still on its way.
-    may_create: bool,
-    /// Whether the listing under way has it.
-    listed: bool,
-    known: Known<C>,
-}
-
-enum Next {
-    Wait,
-    Keep,
-    StandDown,
-}
-
-impl<C: Configuration> Sight<C> {
-    fn after(&mut self, event: watcher::Event<C>) -> Next {
-        match event {
-            watcher::Event::Apply(live) | watcher::Event::InitApply(live) | watcher::Event::Delete(live)
-                if is_withdrawn(&live) =>
-            {
-                self.known.note_gone("withdrawn for good");
-                Next::StandDown
-            }
-            watcher::Event::Apply(live) => {
-                self.known.meet(&live);
-                Next::Keep
-            }
-            watcher::Event::Delete(_) => {
-                self.known.note_gone("deleted");
-                self.may_create = true;
-                Next::Keep
-            }
-            watcher::Event::Init => {
-                self.listed = false;
-                Next::Wait
-            }
-            watcher::Event::InitApply(live) => {
-                self.known.meet(&live);
-                self.listed = true;
-                Next::Wait
-            }
-            // A deletion that fell into a gap of the watch shows only here.
-            watcher::Event::InitDone => {
-                self.may_create = !self.listed;
-                Next::Keep
-            }
-        }
-    }
-}
-
 /// Writes what differs.
 async fn write<C: Configuration>(
     registrations: &Registrations<C>,
@@ -257,7 +203,7 @@ async fn write<C: Configuration>(
         }
         let (written, kept) = match live {
             None if !may_create => return Ok(Kept::Absent),
-            None => (registrations.create(desired).await, Kept::Created),
+            None => (registrations.create(&revived(known.last(), desired)).await, Kept::Created),
             Some(live) if is_withdrawn(&live) => return Ok(Kept::Withdrawn),
             Some(live) => match merge(&live, desired) {
                 None => return Ok(Kept::Unchanged),
@@ -270,6 +216,15 @@ async fn write<C: Configuration>(
         }
     }
     Err(RegistrationError::Contested(C::KIND))
+}
+
+/// The desired configuration with what the admin made of the last one.
+fn revived<C: Configuration>(last: Option<&C>, desired: &C) -> C {
+    let Some(last) = last else { return desired.clone() };
+    let mut revived = merge(last, desired).unwrap_or_else(|| last.clone());
+    let ObjectMeta { name, labels, annotations, .. } = std::mem::take(revived.meta_mut());
+    *revived.meta_mut() = ObjectMeta { name, labels, annotations, ..ObjectMeta::default() };
+    revived
 }
 
 /// Those that a command writes, whoever leads.
@@ -286,10 +241,6 @@ fn stand_down<C: Configuration>() {
     tracing::warn!(
         "the {kind} {NAME} was withdrawn: edits are no longer judged until the guard starts again"
     );
-}
-
-fn is_withdrawn<C: Configuration>(live: &C) -> bool {
-    live.meta().annotations.as_ref().is_some_and(|annotations| annotations.contains_key(WITHDRAWN))
 }
 
 /// The live configuration with the own fields of the desired one, or `None`

@@ -43,6 +43,11 @@ impl<C: Configuration> Known<C> {
         Self { last: None, is_gone: false, changes: Vec::new() }
     }
 
+    /// As it was met last, also if it is gone since.
+    pub(super) fn last(&self) -> Option<&C> {
+        self.last.as_ref()
+    }
+
     /// The guard itself wrote this.
     pub(super) fn note_own(&mut self, written: &C) {
         self.last = Some(written.clone());

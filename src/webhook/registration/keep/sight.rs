@@ -1,0 +1,74 @@
+//! What the watch of a webhook configuration tells.
+//!
+//! Entry point: `Sight::after`. Invariant: a configuration that was withdrawn is never created again. Must not write.
+
+use kube::runtime::watcher;
+
+use super::kinds::Configuration;
+use super::known::Known;
+
+/// The annotation of a configuration that goes for good.
+pub(super) const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
+
+/// What the watch has told of the configuration.
+pub(super) struct Sight<C> {
+    /// Whether it may be created: it was never there, or its deletion was seen
+    /// and was none for good. A mere absence can be a withdrawal whose event is
+    /// still on its way.
+    pub(super) may_create: bool,
+    /// Whether the listing under way has it.
+    listed: bool,
+    pub(super) known: Known<C>,
+}
+
+/// What an event is followed by.
+pub(super) enum Next {
+    Wait,
+    Keep,
+    StandDown,
+}
+
+impl<C: Configuration> Sight<C> {
+    pub(super) fn new() -> Self {
+        Self { may_create: true, listed: false, known: Known::new() }
+    }
+
+    pub(super) fn after(&mut self, event: watcher::Event<C>) -> Next {
+        match event {
+            watcher::Event::Apply(live) | watcher::Event::InitApply(live) | watcher::Event::Delete(live)
+                if is_withdrawn(&live) =>
+            {
+                self.known.note_gone("withdrawn for good");
+                Next::StandDown
+            }
+            watcher::Event::Apply(live) => {
+                self.known.meet(&live);
+                Next::Keep
+            }
+            watcher::Event::Delete(_) => {
+                self.known.note_gone("deleted");
+                self.may_create = true;
+                Next::Keep
+            }
+            watcher::Event::Init => {
+                self.listed = false;
+                Next::Wait
+            }
+            watcher::Event::InitApply(live) => {
+                self.known.meet(&live);
+                self.listed = true;
+                Next::Wait
+            }
+            // A deletion that fell into a gap of the watch shows only here.
+            watcher::Event::InitDone => {
+                self.may_create = !self.listed;
+                Next::Keep
+            }
+        }
+    }
+}
+
+/// Whether the configuration goes for good.
+pub(super) fn is_withdrawn<C: Configuration>(live: &C) -> bool {
+    live.meta().annotations.as_ref().is_some_and(|annotations| annotations.contains_key(WITHDRAWN))
+}
