@@ -106,6 +106,7 @@ impl Drifts {
         let object = self.name(&release, object);
         let suspects = self.suspects.entry(ReleaseId::clone(&release)).or_default();
         let suspect = suspects.entry(object).or_insert(Suspect::new(now, true));
+        suspect.reasons = suspect.reasons.saturating_add(1);
         (suspect.went, suspect.due) = (true, None);
         self.touch(&release);
         Some(ReleaseId::clone(&release))
@@ -320,10 +321,11 @@ impl Drifts {
                 suspects.push((Arc::clone(object), is_same));
             }
         }
+        let is_status = before.as_ref().is_some_and(|before| before.state.status == release.state.status);
         // What a listing has shown already it shows no more.
         suspects.retain(|(object, _)| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
         for (object, is_same) in suspects {
-            self.suspect_declared(&release.id, object, is_same, now);
+            self.suspect_declared(&release.id, object, is_same && is_status, now);
         }
     }
 

@@ -21,8 +21,10 @@ pub(crate) struct Suspect {
     pub(crate) since: Timestamp,
     /// A watch says that it went.
     pub(crate) went: bool,
-    /// Its release declares it otherwise than when it was last looked at.
+    /// Its release declares it otherwise than when it was last looked at, or has another status.
     redeclared: bool,
+    /// How many reasons there were to look at it.
+    pub(super) reasons: u32,
     /// It was tried, and could not be read.
     pub(crate) unread: bool,
     /// How often that was so.
@@ -36,7 +38,7 @@ pub(crate) struct Suspect {
 impl Suspect {
     /// Nobody has tried to read it yet.
     pub(super) fn new(since: Timestamp, went: bool) -> Self {
-        Self { since, went, redeclared: false, unread: false, tries: 0, barred: false, due: None }
+        Self { since, went, redeclared: false, reasons: 0, unread: false, tries: 0, barred: false, due: None }
     }
 
     /// Whether it is to be read by now.
@@ -49,10 +51,12 @@ impl Drifts {
     /// An object has to be looked at, and at once. The first reason for it counts.
     pub(crate) fn suspect(&mut self, release: &ReleaseId, object: impl Into<Arc<ObjectId>>, now: Timestamp) {
         let suspects = self.suspects.entry(release.clone()).or_default();
-        suspects.entry(object.into()).or_insert(Suspect::new(now, false)).due = None;
+        let suspect = suspects.entry(object.into()).or_insert(Suspect::new(now, false));
+        (suspect.due, suspect.reasons) = (None, suspect.reasons.saturating_add(1));
     }
 
-    /// The same once the release has changed; `is_same` says whether it declares the object as before.
+    /// The same once the release has changed; `is_same` says whether it declares the object as before, in the same
+    /// status.
     pub(super) fn suspect_declared(
         &mut self,
         release: &ReleaseId,
@@ -110,6 +114,12 @@ impl Drifts {
     /// Since when and why an object has to be looked at, if it has.
     pub(crate) fn suspicion(&self, release: &ReleaseId, object: &ObjectId) -> Option<Suspect> {
         self.suspects.get(release)?.get(object).copied()
+    }
+
+    /// Whether there is a newer reason to look at an object than when a look at it began. An answer that was on its way
+    /// meanwhile may be older than that.
+    pub(crate) fn has_new_reason(&self, release: &ReleaseId, object: &ObjectId, begun: &Suspect) -> bool {
+        self.suspicion(release, object).is_some_and(|now| now.reasons != begun.reasons)
     }
 
     /// Whether any object of a release has to be looked at that nobody has tried to read.

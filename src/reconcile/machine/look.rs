@@ -57,12 +57,18 @@ impl Reconciler {
     ) -> Done {
         match outcome {
             Outcome::Object { live: Some(live), version } => {
+                let is_old = self.drifts.has_new_reason(&release.id, object, &suspect);
                 if !self.take_in(&release.id, &live, &version) {
                     return self.ask_again(release, object, suspect);
                 }
                 // Nobody's, by now.
                 if self.drifts.is_suspect(&release.id, object) {
                     self.drifts.record_undeclared(&release.id, object);
+                }
+                if is_old {
+                    // A listing that came meanwhile may lack it.
+                    self.drifts.suspect(&release.id, object.clone(), self.now);
+                    return Done::Later(AGAIN);
                 }
                 Done::Settled
             }

@@ -54,7 +54,7 @@ impl Run {
         let made: Vec<_> =
             self.world.objects.values().filter(|it| self.world.made.contains(&it.uid)).cloned().collect();
         for stored in made {
-            let Some(id) = stored.release() else { continue };
+            let Some(id) = stored.release().filter(|id| !self.world.unsure.contains(id)) else { continue };
             let latest = self.world.records.get(&id).and_then(|records| records.last());
             let is_declared = latest.is_some_and(|latest| {
                 let documents = self.world.documents(&id, &latest.manifest);

@@ -94,6 +94,7 @@ impl Helm {
     /// Somebody who may write Secrets stores a record that nothing was ever done for.
     pub(super) fn forge(&self, world: &mut World, manifest: &Arc<str>) {
         if world.records.contains_key(&self.id) {
+            world.unsure.insert(self.id.clone());
             world.put_record(&self.id, manifest, Status::Deployed, self.method);
         }
     }

@@ -205,6 +205,7 @@ impl Run {
             self.orders += 1;
             let at = format!("order {}", self.orders);
             self.world.say(|| format!("{at} for {release}"));
+            self.world.unsure.insert(release.clone());
             self.world.orders.insert(release.clone(), at);
         }
     }

@@ -36,7 +36,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 13] = [
+pub(super) const FOUND: [Plan; 17] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -59,4 +59,11 @@ pub(super) const FOUND: [Plan; 13] = [
     Plan { seed: 32119, steps: 360, trouble: 44233 },
     // The guard took back what it had made, for a record that is on hold: a false alarm.
     Plan { seed: 29830, steps: 167, trouble: 4128 },
+    // An answer that was older than a listing brought back an object that the listing lacked.
+    Plan { seed: 39633, steps: 342, trouble: 132176 },
+    // Drift from the time when the operation had failed was told after it had been repeated with success.
+    Plan { seed: 52836, steps: 357, trouble: 34016 },
+    // What an order or a forged record left behind was taken for what Helm had dropped: false alarms.
+    Plan { seed: 67798, steps: 358, trouble: 205516 },
+    Plan { seed: 79919, steps: 332, trouble: 4112 },
 ];

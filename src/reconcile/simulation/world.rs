@@ -83,6 +83,9 @@ pub(super) struct World {
     pub(super) rewrites: bool,
     /// The policy in force lets [`super::standings::ignored`] differ.
     pub(super) is_lenient: bool,
+    /// Of these Helm itself may not know what it has made: a record was forged, or somebody ordered a repair
+    /// towards an earlier revision.
+    pub(super) unsure: BTreeSet<ReleaseId>,
     /// The policies, of which the second is lenient.
     policies: [Arc<Policy>; 2],
     /// Documents of manifests that were read.
@@ -142,6 +145,7 @@ impl World {
             sealed,
             rewrites: false,
             is_lenient: false,
+            unsure: BTreeSet::new(),
             policies: [false, true].map(|is_lenient| ruling(sealed, is_lenient)),
             parsed: RefCell::default(),
             made: BTreeSet::new(),
