@@ -122,6 +122,7 @@ async fn denial_and_explanation_name_the_chart_value_and_its_evidence() {
     let message = denied.body["message"].as_str().unwrap();
     assert!(message.contains(&upgrade), "{message}");
     let secret = shop.core("secrets/access");
+    shop.wait_until_guarded(&secret).await;
     let hidden = shop.alice.merge(&secret, &json!({"stringData": {"password": "planted-secret"}})).await;
     let message = hidden.body["message"].as_str().unwrap();
     assert!(message.contains("--set KEY=VALUE") && !message.contains("planted"), "{message}");

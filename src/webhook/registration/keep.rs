@@ -106,35 +106,19 @@ pub async fn maintain<C: Configuration>(
         changes.filter(|_| leadership.holds()).for_each(&tell);
     };
     loop {
-        let wanted = desired.borrow_and_update().clone();
-        let mut again = false;
+        let wished = desired.borrow_and_update().clone();
         // A process that was stopped for a while may be wished for what was true then.
-        let kept = match wanted {
-            _ if !leadership.holds() => None,
-            Wish::Unknown => None,
-            Wish::Present(wanted) => {
-                Some(write(&registrations, &wanted, sight.may_create, &mut sight.known).await)
-            }
+        sight.leads &= leadership.holds();
+        let followed = match leadership.holds() {
+            true => follow(&registrations, wished, &mut sight).await,
+            false => Followed::Done,
         };
         tell_all(&mut sight);
-        if let Some(kept) = kept {
-            match kept {
-                Ok(Kept::Withdrawn) => return stand_down::<C>(),
-                Ok(kept) => {
-                    sight.may_create = false;
-                    if let Kept::Created | Kept::Updated = kept {
-                        let kind = C::KIND;
-                        tracing::info!(registration.kept = ?kept, "the {kind} {NAME} was written");
-                    }
-                }
-                Err(RegistrationError::Write(_, SendError::NotLeading)) => {}
-                Err(error) => {
-                    again = true;
-                    let error = address::veil(&format!("{:#}", anyhow::Error::new(error)));
-                    tracing::warn!("the webhook configuration is not kept, trying again: {error}");
-                }
-            }
-        }
+        let again = match followed {
+            Followed::Done => false,
+            Followed::Failed => true,
+            Followed::Withdrawn => return stand_down::<C>(),
+        };
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -184,6 +168,44 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
         }
     }
     Err(RegistrationError::Contested(C::KIND))
+}
+
+/// How a wish was followed.
+enum Followed {
+    Done,
+    /// It is to be tried again.
+    Failed,
+    Withdrawn,
+}
+
+async fn follow<C: Configuration>(
+    registrations: &Registrations<C>,
+    wished: Wish<C>,
+    sight: &mut Sight<C>,
+) -> Followed {
+    let Wish::Present(wanted) = wished else { return Followed::Done };
+    let kept = write(registrations, &wanted, sight.may_create, &mut sight.known).await;
+    if !std::mem::replace(&mut sight.leads, true) {
+        // What the leader before has written is nobody else's change.
+        sight.known.take_changes();
+    }
+    match kept {
+        Ok(Kept::Withdrawn) => return Followed::Withdrawn,
+        Ok(kept) => {
+            sight.may_create = false;
+            if let Kept::Created | Kept::Updated = kept {
+                let kind = C::KIND;
+                tracing::info!(registration.kept = ?kept, "the {kind} {NAME} was written");
+            }
+        }
+        Err(RegistrationError::Write(_, SendError::NotLeading)) => {}
+        Err(error) => {
+            let error = address::veil(&format!("{:#}", anyhow::Error::new(error)));
+            tracing::warn!("the webhook configuration is not kept, trying again: {error}");
+            return Followed::Failed;
+        }
+    }
+    Followed::Done
 }
 
 /// Writes what differs.

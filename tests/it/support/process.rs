@@ -136,6 +136,18 @@ impl Process {
     /// Freezes it: connections stay open and nothing answers.
     pub(crate) fn pause(&self) {
         self.signal("STOP");
+        // A thread on another core runs on for a moment.
+        while !self.is_stopped() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether none of its threads runs.
+    fn is_stopped(&self) -> bool {
+        let process = self.child.as_ref().unwrap().id();
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let stats = threads.flatten().filter_map(|it| std::fs::read_to_string(it.path().join("stat")).ok());
+        stats.into_iter().all(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
     }
 
     pub(crate) fn resume(&self) {

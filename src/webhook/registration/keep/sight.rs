@@ -18,6 +18,8 @@ pub(super) struct Sight<C> {
     pub(super) may_create: bool,
     /// Whether the listing under way has it.
     listed: bool,
+    /// This replica has led ever since it looked at the configuration by itself.
+    pub(super) leads: bool,
     pub(super) known: Known<C>,
 }
 
@@ -30,7 +32,7 @@ pub(super) enum Next {
 
 impl<C: Configuration> Sight<C> {
     pub(super) fn new() -> Self {
-        Self { may_create: true, listed: false, known: Known::new() }
+        Self { may_create: true, listed: false, leads: false, known: Known::new() }
     }
 
     pub(super) fn after(&mut self, event: watcher::Event<C>) -> Next {
