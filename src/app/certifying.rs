@@ -14,7 +14,7 @@ use crate::client::lease::Leadership;
 use crate::config;
 use crate::ledger::Ledger;
 use crate::ledger::row::{Act, ReviewedEdit, Row};
-use crate::model::{Actor, ObjectId};
+use crate::model::ObjectId;
 use crate::tls::{Certificates, Pace, Source};
 use crate::webhook::registration::renewal::Renewal;
 
@@ -89,7 +89,7 @@ fn keep(ledger: Ledger) -> impl Fn(&CertificateSecret, &'static str) + Send + Sy
             namespace: Some(namespace.clone()),
             name: name.clone(),
         };
-        let edit = ReviewedEdit { object, operation: None, actor: Actor::default(), uid: String::new() };
+        let edit = ReviewedEdit::watched(object, None);
         let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
         ledger.record(Row { detail: step.to_owned(), ..row });
     }

@@ -26,7 +26,7 @@ use crate::mirror::policies::change::{PolicyChange, PolicyFate};
 use crate::mirror::policies::watch::PolicyWatch;
 use crate::mirror::progress::Progress;
 use crate::mirror::releases::Releases;
-use crate::model::{Actor, ObjectId, Operation};
+use crate::model::{ObjectId, Operation};
 
 /// Where a cluster's policies come from, and what may be done about them.
 pub(super) struct PolicySources<'a> {
@@ -117,8 +117,7 @@ fn keep(ledger: Ledger) -> impl Fn(PolicyChange) + Send + Sync {
             ObjectId { group: GROUP.to_owned(), kind: "DriftPolicy".to_owned(), namespace: None, name };
         let same = Some(format!("{uid} {generation} {act:?}"));
         let detail = if manager.is_empty() { String::new() } else { format!("by field manager {manager}") };
-        let edit =
-            ReviewedEdit { object, operation: Some(operation), actor: Actor::default(), uid: String::new() };
+        let edit = ReviewedEdit::watched(object, Some(operation));
         ledger.record(Row { same, detail, ..Row::act(time.unwrap_or_else(Timestamp::now), edit, None, act) });
     }
 }

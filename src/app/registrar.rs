@@ -22,7 +22,7 @@ use crate::ledger::Ledger;
 use crate::ledger::row::{Act, ReviewedEdit, Row};
 use crate::mirror::policies::InForce;
 use crate::mirror::releases::Releases;
-use crate::model::{Actor, ObjectId, Operation};
+use crate::model::{ObjectId, Operation};
 use crate::policy::resolver::PolicyResolver;
 use crate::tls::Certificates;
 use crate::webhook::registration::keep::{self, Configuration, OutsideChange, Wish};
@@ -159,8 +159,7 @@ fn row(change: OutsideChange, time: Timestamp) -> Row {
     } else {
         format!("; by field manager {}", managers.join(", "))
     };
-    let edit =
-        ReviewedEdit { object, operation: Some(operation), actor: Actor::default(), uid: String::new() };
+    let edit = ReviewedEdit::watched(object, Some(operation));
     Row { detail: format!("{what}{by}"), ..Row::act(time, edit, None, act) }
 }
 

@@ -118,6 +118,13 @@ pub struct Row {
     pub yields: bool,
 }
 
+impl ReviewedEdit {
+    /// An edit that no review told of, but a watch: the API server's audit log alone knows who made it.
+    pub fn watched(object: ObjectId, operation: Option<Operation>) -> Self {
+        Self { object, operation, actor: Actor::default(), uid: String::new() }
+    }
+}
+
 impl Row {
     /// An edit that was not plainly allowed.
     pub fn verdict(time: Timestamp, edit: ReviewedEdit, verdict: &Verdict) -> Self {

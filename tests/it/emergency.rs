@@ -146,7 +146,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
     assert!(turns.iter().all(|row| row["user"] == alice), "{turns:#?}");
     assert_eq!(turns[0]["detail"], "upgrades are stuck");
 
-    // What a hand does to the configuration is a row as well; what the switch and the guard do is none.
+    // The ledger has a row for a manual change of the configuration, but not for changes by the switch or the guard.
     let told = |row: &Value| {
         let field = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
         (field("verdict"), field("detail"), row["object"]["kind"].clone())

@@ -98,7 +98,7 @@ async fn no_edit_passes_or_fails_while_certificate_and_authority_are_renewed() {
     .await;
     alice.merge(&settings, &json!({"data": {"mode": "last"}})).await.refused(RELEASE).unwrap();
 
-    // Each renewal is a row; that the guard registers its own authorities is none.
+    // The ledger has a row for each renewal, but no row for the guard's own registration of its authorities.
     let authority = tempfile::NamedTempFile::new().unwrap();
     let acts = eventually("the renewal is in the ledger", SOON, || async {
         let bundle = registered(&chart.admin).await.ok_or("it is being written")?;

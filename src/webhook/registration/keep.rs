@@ -107,11 +107,12 @@ pub async fn maintain<C: Configuration>(
     };
     loop {
         let wished = desired.borrow_and_update().clone();
-        // A process that was stopped for a while may be wished for what was true then.
-        sight.leads &= leadership.holds();
-        let followed = match leadership.holds() {
-            true => follow(&registrations, wished, &mut sight).await,
-            false => Followed::Done,
+        // The wish of a process that was stopped for a while may be old.
+        let followed = if leadership.holds() {
+            follow(&registrations, wished, &mut sight).await
+        } else {
+            sight.leads = false;
+            Followed::Done
         };
         tell_all(&mut sight);
         let again = match followed {
@@ -170,7 +171,7 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
     Err(RegistrationError::Contested(C::KIND))
 }
 
-/// How a wish was followed.
+/// The outcome of following a wish.
 enum Followed {
     Done,
     /// It is to be tried again.

@@ -43,18 +43,18 @@ impl<C: Configuration> Known<C> {
         Self { last: None, is_gone: false, changes: Vec::new() }
     }
 
-    /// As it was met last, also if it is gone since.
+    /// The last known state, even if the configuration is gone by now.
     pub(super) fn last(&self) -> Option<&C> {
         self.last.as_ref()
     }
 
-    /// The guard itself wrote this.
+    /// Records a state that the guard itself wrote.
     pub(super) fn note_own(&mut self, written: &C) {
         self.last = Some(written.clone());
         self.is_gone = false;
     }
 
-    /// It was read or watched like this.
+    /// Compares a state that was read or watched with the last known one.
     pub(super) fn meet(&mut self, live: &C) {
         if self.last.as_ref().is_some_and(|last| !is_newer(live, last)) {
             return;
@@ -72,7 +72,7 @@ impl<C: Configuration> Known<C> {
         }
     }
 
-    /// It is gone, and why.
+    /// Records that the configuration is gone, and why.
     pub(super) fn note_gone(&mut self, what: &str) {
         if self.last.is_some() && !std::mem::replace(&mut self.is_gone, true) {
             let what = what.to_owned();
@@ -80,13 +80,13 @@ impl<C: Configuration> Known<C> {
         }
     }
 
-    /// What others changed since this was asked last.
+    /// Returns the changes by others, and forgets them.
     pub(super) fn take_changes(&mut self) -> Vec<OutsideChange> {
         std::mem::take(&mut self.changes)
     }
 }
 
-/// Whether a state came after another: resource versions grow. Of one that is no number only the same is known.
+/// Whether a state is newer than another: resource versions grow. Versions that are not numbers are only equal or not.
 fn is_newer<C: Configuration>(state: &C, other: &C) -> bool {
     let versions = [state, other].map(|it| it.meta().resource_version.as_deref().unwrap_or_default());
     match versions.map(str::parse::<u64>) {
@@ -95,8 +95,8 @@ fn is_newer<C: Configuration>(state: &C, other: &C) -> bool {
     }
 }
 
-/// The managers that wrote since: who only lost a field to another has written nothing. Times are whole seconds, so
-/// a second write may show by its fields alone.
+/// The managers that wrote since. A manager that only lost a field to another one wrote nothing. Times are whole
+/// seconds, so only the fields may show a second write.
 fn writers<C: Configuration>(before: &C, after: &C) -> Vec<String> {
     let entries =
         |of: &C| -> Vec<ManagedFieldsEntry> { of.meta().managed_fields.clone().unwrap_or_default() };
@@ -114,7 +114,7 @@ fn writers<C: Configuration>(before: &C, after: &C) -> Vec<String> {
     wrote.iter().filter_map(|it| it.manager.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// What differs, each with the webhooks of which it is true.
+/// Lists the settings that differ, each with the webhooks that share the change.
 fn differences(before: &[ValidatingWebhook], after: &[ValidatingWebhook]) -> Vec<String> {
     let (before, after) = (by_name(before), by_name(after));
     let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();

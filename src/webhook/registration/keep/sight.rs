@@ -23,7 +23,7 @@ pub(super) struct Sight<C> {
     pub(super) known: Known<C>,
 }
 
-/// What an event is followed by.
+/// What to do after an event.
 pub(super) enum Next {
     Wait,
     Keep,
