@@ -1,6 +1,7 @@
 //! What has to be so once trouble has ended.
 
 use super::Run;
+use super::stored::Stored;
 use crate::helm::record::Status;
 use crate::verdict::health::Reason;
 
@@ -40,22 +41,41 @@ impl Run {
             let orders = self.world.orders.clone();
             self.world.break_down(format!("{when}: orders are not answered: {orders:?}"));
         }
-        if let Some((at, count)) = self.world.answers.iter().find(|(_, count)| **count > 1) {
-            let what = format!("{when}: {at} was answered {count} times");
-            self.world.break_down(what);
-        }
-        if !self.crashed {
-            self.check_nothing_dropped_is_back(when);
+        self.check_nothing_dropped_is_back(when);
+    }
+
+    /// Of what drifts without anybody's doing any more, each object is named, with what was tried or the reason why
+    /// nothing is.
+    pub(super) fn check_drift_is_accounted_for(&mut self, when: &str) {
+        let leader = self.world.lease.holder.unwrap_or_default();
+        for (id, names) in self.world.drifting() {
+            let Some(report) = self.guards[leader].reports.get(&id) else { continue };
+            for name in names {
+                let is_excused = report.excused.iter().any(|it| it.object.name == name)
+                    || report.foreign.iter().any(|(object, _)| object.name == name);
+                let found = report.drifted.iter().find(|it| it.object.name == name);
+                let has_reason = found.is_some_and(|it| {
+                    it.kept.is_some() || it.repaired.is_some() || it.contested_by.is_some() || it.doubt
+                });
+                if !is_excused && !has_reason {
+                    self.world
+                        .break_down(format!("{when}: {id}: {name} drifts, and nothing is done: {found:?}"));
+                }
+            }
         }
     }
 
-    /// What Helm dropped is not there again by a guard's hand.
-    fn check_nothing_dropped_is_back(&mut self, when: &str) {
-        let made: Vec<_> =
-            self.world.objects.values().filter(|it| self.world.made.contains(&it.uid)).cloned().collect();
+    /// What Helm dropped is not there again by a guard's hand, unless the guard ended before it looked.
+    pub(super) fn check_nothing_dropped_is_back(&mut self, when: &str) {
+        let runs = |process: &usize| self.guards.iter().any(|guard| guard.process == *process);
+        let is_made = |stored: &&Stored| self.world.made.get(&stored.uid).is_some_and(runs);
+        let made: Vec<_> = self.world.objects.values().filter(is_made).cloned().collect();
         for stored in made {
             let Some(id) = stored.release().filter(|id| !self.world.unsure.contains(id)) else { continue };
             let latest = self.world.records.get(&id).and_then(|records| records.last());
+            if latest.is_some_and(|latest| latest.status != Status::Deployed) {
+                continue;
+            }
             let is_declared = latest.is_some_and(|latest| {
                 let documents = self.world.documents(&id, &latest.manifest);
                 documents.iter().any(|(object, _)| *object == stored.id)

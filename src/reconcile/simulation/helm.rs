@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::random::Random;
-use super::world::{World, object};
+use super::world::{Revision, World, object};
 use crate::helm::record::{ApplyMethod, Status};
 use crate::model::{ObjectId, ReleaseId};
 
@@ -64,11 +64,31 @@ impl Helm {
 
     /// Begins to install or upgrade to a chart.
     pub(super) fn upgrade(&mut self, world: &World, to: &Arc<str>) {
+        let is_deployed = |record: &Revision| record.status == Status::Deployed;
+        let has_deployed = world.records.get(&self.id).into_iter().flatten().any(is_deployed);
+        let pending = if has_deployed { Status::PendingUpgrade } else { Status::PendingInstall };
+        self.turn_to(world, to, pending);
+    }
+
+    /// Begins to go back to what some earlier revision was, if there is one.
+    pub(super) fn roll_back(&mut self, world: &World, random: &mut Random) {
+        let earlier = world.records.get(&self.id).map(|records| records.split_last());
+        if let Some(Some((_, earlier))) = earlier.filter(|it| it.is_some_and(|(_, it)| !it.is_empty())) {
+            let to = Arc::clone(&earlier[random.below(earlier.len())].manifest);
+            self.turn_to(world, &to, Status::PendingRollback);
+        }
+    }
+
+    /// The operation ends here, as its namespace does.
+    pub(super) fn end(&mut self) {
+        self.steps.clear();
+    }
+
+    fn turn_to(&mut self, world: &World, to: &Arc<str>, pending: Status) {
         let records = world.records.get(&self.id);
         let deployed = records.into_iter().flatten().rev().find(|record| record.status == Status::Deployed);
         let last = records.and_then(|records| records.last());
         let from = deployed.map(|record| Arc::clone(&record.manifest));
-        let pending = if from.is_some() { Status::PendingUpgrade } else { Status::PendingInstall };
         let next = last.map_or(1, |last| last.revision + 1);
         self.steps = VecDeque::from([Step::Store(Arc::clone(to), pending)]);
         let wanted = world.documents(&self.id, to);

@@ -5,12 +5,15 @@
 //! everything has to be in sync within bounded time. A plan that fails is made
 //! smaller, printed with its history, and becomes a row of [`FOUND`].
 
+mod admission;
 mod answers;
 mod check;
 mod helm;
+mod namespace;
 mod plan;
 mod process;
 mod random;
+mod recovery;
 mod scenes;
 mod standings;
 mod stored;
@@ -19,10 +22,12 @@ mod writes;
 
 use jiff::SignedDuration;
 
-use self::helm::{Helm, bystander, clean, insist, meddle};
+use self::admission::Admission;
+use self::helm::{Helm, bystander, insist, meddle};
 use self::plan::{
-    ALL, CONTROLLERS, CRASHES, EXPIRES, FAILURES, FORGERIES, FOUND, HANDS, INSISTENCE, KINDS, LOSSES, ORDERS,
-    Plan, REPEATS, REWRITES, RULINGS, SEALS, SEVERAL, SKEWS, TAMPERING, UNINSTALLS, UPGRADES,
+    ALL, CONTROLLERS, CRASHES, DENIALS, EXPIRES, FAILURES, FORGERIES, FOUND, HANDS, INSISTENCE, KINDS, LAGS,
+    LOSSES, NAMESPACES, ORDERS, Plan, REPEATS, REWRITES, ROLLBACKS, RULINGS, SEALS, SEVERAL, SKEWS,
+    TAMPERING, UNINSTALLS, UPGRADES,
 };
 use self::process::Guard;
 use self::random::Random;
@@ -50,8 +55,6 @@ struct Run {
     orders: usize,
     /// The object that a controller holds, while trouble lasts.
     insists: Option<&'static str>,
-    /// A guard crashed between a write and the look after it.
-    crashed: bool,
 }
 
 impl Run {
@@ -59,6 +62,8 @@ impl Run {
         let mut random = Random::new(plan.seed);
         let mut world = World::new(plan.trouble & SEALS != 0);
         world.rewrites = plan.trouble & REWRITES != 0;
+        world.lags = plan.trouble & LAGS != 0;
+        world.admission = (plan.trouble & DENIALS != 0).then(|| Admission::new(plan.trouble & SEALS != 0));
         let helms = [("web", ApplyMethod::ServerSide), ("api", ApplyMethod::ClientSide)];
         let helms = helms.map(|(name, method)| Helm::new(release(name), method));
         bystander(&mut world);
@@ -68,7 +73,6 @@ impl Run {
             trouble: plan.trouble,
             orders: 0,
             insists: (plan.trouble & INSISTENCE != 0).then(|| ["web-0", "api-0"][random.below(2)]),
-            crashed: false,
             world,
             random: random.clone(),
         };
@@ -95,7 +99,10 @@ impl Run {
         let guard = self.random.below(self.guards.len());
         match self.random.below(100) {
             0..20 => self.guards[guard].hear_object(&mut self.world),
-            20..35 => self.guards[guard].hear_record(&mut self.world),
+            20..35 => {
+                self.guards[guard].hear_record(&mut self.world);
+                self.guards[guard].hear_orders(&self.world);
+            }
             35..55 => self.guards[guard].work(&mut self.world, &mut self.random, self.trouble & LOSSES != 0),
             55..75 => self.guards[guard].tell(&mut self.world, &mut self.random),
             75..80 => self.guards[guard].lead(&mut self.world),
@@ -116,6 +123,9 @@ impl Run {
         if let Some(object) = self.insists {
             insist(&mut self.world, object);
         }
+        if self.world.terminating {
+            self.world.go_on_terminating(&mut self.random);
+        }
         for guard in &mut self.guards {
             guard.note_lead(&mut self.world);
             guard.wake(&mut self.world);
@@ -127,15 +137,19 @@ impl Run {
         let chance = self.random.below(100);
         let (fails, uninstalls) = (self.has(FAILURES), self.has(UNINSTALLS));
         let is_first = !self.world.records.contains_key(&self.helms[place].id);
-        let upgrades = self.has(UPGRADES) || is_first;
+        let (upgrades, rolls_back) = (self.has(UPGRADES) || is_first, self.has(ROLLBACKS));
         let Self { helms, world, random, .. } = self;
         let helm = &mut helms[place];
-        if helm.is_at_work() {
+        if world.terminating {
+            helm.end();
+        } else if helm.is_at_work() {
             match chance {
                 0..4 if fails => helm.fail(world, false),
                 4..6 if fails => helm.fail(world, true),
                 _ => helm.step(world),
             }
+        } else if chance < 5 && rolls_back {
+            helm.roll_back(world, random);
         } else if chance < 20 && upgrades {
             let chart = helm.chart(random);
             helm.upgrade(world, &chart);
@@ -145,6 +159,9 @@ impl Run {
     }
 
     fn harm(&mut self, guard: usize) {
+        if self.has(NAMESPACES) && !self.world.terminating && self.random.chance(5) {
+            return self.world.begin_termination();
+        }
         match self.random.below(8) {
             7 if self.has(TAMPERING) && self.random.chance(50) => {
                 let place = self.random.below(self.helms.len());
@@ -163,7 +180,6 @@ impl Run {
                 }
             }
             0 if self.has(CRASHES) => {
-                self.crashed = true;
                 self.world.say(|| format!("guard {guard} crashes"));
                 self.guards[guard] = self.guard(guard);
             }
@@ -208,80 +224,6 @@ impl Run {
             self.world.unsure.insert(release.clone());
             self.world.orders.insert(release.clone(), at);
         }
-    }
-
-    /// Nothing happens any more but what guards do; until nothing is left to do, or
-    /// for so long.
-    fn settle(&mut self, bound: SignedDuration) {
-        let end = self.world.now + bound;
-        while self.world.now < end && self.world.violation.is_none() {
-            if let Some(object) = self.insists {
-                insist(&mut self.world, object);
-            }
-            for place in 0..self.guards.len() {
-                let guard = &mut self.guards[place];
-                guard.lead(&mut self.world);
-                guard.note_lead(&mut self.world);
-                guard.wake(&mut self.world);
-                while guard.is_behind(&self.world) {
-                    guard.hear_record(&mut self.world);
-                    guard.hear_object(&mut self.world);
-                }
-                for _ in 0..200 {
-                    if !guard.has_work() {
-                        break;
-                    }
-                    guard.work(&mut self.world, &mut self.random, false);
-                    guard.tell(&mut self.world, &mut self.random);
-                }
-            }
-            let due = self.guards.iter().filter_map(Guard::due).min();
-            let is_over = self.insists.is_none() && self.world.orders.is_empty();
-            if is_over && due.is_none() && self.guards.iter().all(|guard| guard.is_at_rest(&self.world)) {
-                self.world.now = end;
-                return;
-            }
-            let lease = self.world.now + SignedDuration::from_secs(5);
-            let next = due.map_or(lease, |due| due.clamp(self.world.now, lease));
-            let soonest = self.world.now + SignedDuration::from_millis(5);
-            self.world.now = next.max(soonest);
-        }
-    }
-
-    /// Trouble has ended. Helm ends its work, and each release is written once more.
-    fn recover(&mut self) {
-        // Nobody does anything new for a while.
-        let minutes = if self.random.chance(30) { 15 } else { 1 };
-        self.settle(SignedDuration::from_mins(minutes));
-        if self.world.violation.is_some() {
-            return;
-        }
-        self.world.say(|| "trouble ends".to_owned());
-        self.insists = None;
-        self.rule(false);
-        for place in 0..self.helms.len() {
-            while self.helms[place].is_at_work() {
-                self.helms[place].step(&mut self.world);
-            }
-            if self.world.records.contains_key(&self.helms[place].id) {
-                let chart = self.helms[place].chart(&mut self.random);
-                self.helms[place].upgrade(&self.world, &chart);
-                while self.helms[place].is_at_work() {
-                    self.helms[place].step(&mut self.world);
-                    self.settle(SignedDuration::from_millis(10));
-                }
-            }
-        }
-        if self.has(SEALS) {
-            clean(&mut self.world);
-        }
-        self.settle(BOUND);
-        self.check_synced("after the last upgrade");
-        for _ in 0..3 {
-            meddle(&mut self.world, &mut self.random, "kubectl-edit");
-        }
-        self.settle(BOUND);
-        self.check_synced("after the last edits");
     }
 }
 

@@ -22,9 +22,13 @@ pub(super) const SEALS: u32 = 1 << 14;
 pub(super) const REWRITES: u32 = 1 << 15;
 pub(super) const TAMPERING: u32 = 1 << 16;
 pub(super) const RULINGS: u32 = 1 << 17;
+pub(super) const NAMESPACES: u32 = 1 << 18;
+pub(super) const ROLLBACKS: u32 = 1 << 19;
+pub(super) const DENIALS: u32 = 1 << 20;
+pub(super) const LAGS: u32 = 1 << 21;
 
 /// How many kinds there are.
-pub(super) const KINDS: u32 = 18;
+pub(super) const KINDS: u32 = 22;
 pub(super) const ALL: u32 = (1 << KINDS) - 1;
 
 /// What happens in one run.

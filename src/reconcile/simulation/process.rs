@@ -36,6 +36,8 @@ const MOST_ACTIONS: usize = 64;
 
 pub(super) struct Guard {
     number: usize,
+    /// Which process of all guards this is.
+    pub(super) process: usize,
     machine: Reconciler,
     skew: SignedDuration,
     policy: Arc<Policy>,
@@ -58,6 +60,8 @@ pub(super) struct Guard {
     leads: bool,
     /// The lease's renewals, and since when there were no more.
     seen: (u64, Timestamp),
+    /// The orders that the watch has told of and that were not answered then.
+    open: BTreeMap<ReleaseId, String>,
     /// The orders that were handed over.
     ordered: BTreeSet<String>,
     pub(super) reports: BTreeMap<ReleaseId, ReleaseReport>,
@@ -85,8 +89,10 @@ impl Guard {
     pub(super) fn new(number: usize, skew: SignedDuration, world: &mut World) -> Self {
         let settings = Settings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: true };
         let now = world.now + skew;
+        world.processes += 1;
         let mut guard = Self {
             number,
+            process: world.processes,
             machine: Reconciler::new(settings, Suspended::new()),
             skew,
             policy: world.policy(),
@@ -104,6 +110,7 @@ impl Guard {
             leads_until: None,
             leads: false,
             seen: (world.lease.renewals, now),
+            open: world.orders.clone(),
             ordered: BTreeSet::new(),
             reports: BTreeMap::new(),
             answered: BTreeMap::new(),
@@ -200,7 +207,6 @@ impl Guard {
                 && world.orders.get(&id) == Some(&answer.at)
             {
                 world.orders.remove(&id);
-                *world.answers.entry(answer.at.clone()).or_default() += 1;
             }
         }
         self.reports.insert(id, report);
@@ -292,7 +298,7 @@ impl Guard {
                 if self.leads_until.is_none_or(|until| self.now(world) >= until) {
                     return failed(Fault::NotLeading, "this replica does not lead");
                 }
-                world.write(self.number, object, write)
+                world.write((self.number, self.process), object, write)
             }
         }
     }
@@ -346,7 +352,10 @@ impl Guard {
             self.handle(Event::Leads(leads), world);
         }
         if self.leads {
-            for (release, at) in world.orders.clone() {
+            if !world.lags {
+                self.hear_orders(world);
+            }
+            for (release, at) in self.open.clone() {
                 if self.ordered.insert(at.clone()) {
                     self.pace.clear();
                     let order = Order::Reconcile { release, at, ticket: None };

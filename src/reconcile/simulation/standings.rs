@@ -1,5 +1,6 @@
 //! How releases stand by what really is, and stood.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::stored::{Field, Fields, Stored};
@@ -60,6 +61,20 @@ impl World {
             for (object, declared) in self.documents(id, &latest.manifest).iter() {
                 let faults = self.faults(declared, self.objects.get(object));
                 found.extend(faults.into_iter().map(|fault| format!("{id}: {} {fault}", object.name)));
+            }
+        }
+        found
+    }
+
+    /// The names of what drifts, of each release in force.
+    pub(super) fn drifting(&self) -> BTreeMap<ReleaseId, BTreeSet<String>> {
+        let mut found: BTreeMap<ReleaseId, BTreeSet<String>> = BTreeMap::new();
+        for (id, records) in &self.records {
+            let Some(latest) = records.last().filter(|it| it.status == Status::Deployed) else { continue };
+            for (object, declared) in self.documents(id, &latest.manifest).iter() {
+                if !self.faults(declared, self.objects.get(object)).is_empty() {
+                    found.entry(id.clone()).or_default().insert(object.name.clone());
+                }
             }
         }
         found

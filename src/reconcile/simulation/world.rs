@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::drifts::First;
+use super::admission::Admission;
 use super::stored::{Field, Fields, Stored, fields};
 use crate::declaration::catalog::Catalog;
 use crate::helm::record::{ApplyMethod, Status};
@@ -70,8 +71,6 @@ pub(super) struct World {
     pub(super) kept: BTreeMap<ReleaseId, Kept>,
     /// The orders that are not answered yet.
     pub(super) orders: BTreeMap<ReleaseId, String>,
-    /// How often each order was answered.
-    pub(super) answers: BTreeMap<String, usize>,
     /// The values that somebody else than a guard has written.
     pub(super) once: BTreeMap<ObjectId, BTreeSet<(Field, String)>>,
     /// The manifests that were ever in force, by their digests.
@@ -81,6 +80,8 @@ pub(super) struct World {
     /// Nobody may add fields, and a webhook rewrites a value.
     pub(super) sealed: bool,
     pub(super) rewrites: bool,
+    /// Guards hear of orders and answers later than of all else.
+    pub(super) lags: bool,
     /// The policy in force lets [`super::standings::ignored`] differ.
     pub(super) is_lenient: bool,
     /// Of these Helm itself may not know what it has made: a record was forged, or somebody ordered a repair
@@ -90,9 +91,14 @@ pub(super) struct World {
     policies: [Arc<Policy>; 2],
     /// Documents of manifests that were read.
     parsed: RefCell<BTreeMap<Manifest, Rc<Documents>>>,
-    /// The uids of what guards have created.
-    pub(super) made: BTreeSet<String>,
+    /// What guards have created, by uid, and which process did.
+    pub(super) made: BTreeMap<String, usize>,
+    /// The guards' processes that have begun.
+    pub(super) processes: usize,
+    /// The namespace is being deleted.
     pub(super) terminating: bool,
+    /// Admission, where the webhook denies.
+    pub(super) admission: Option<Admission>,
     /// What was done, for people.
     pub(super) history: Vec<String>,
     pub(super) violation: Option<String>,
@@ -138,18 +144,20 @@ impl World {
             lease: Lease::default(),
             kept: BTreeMap::new(),
             orders: BTreeMap::new(),
-            answers: BTreeMap::new(),
             once: BTreeMap::new(),
             manifests: BTreeMap::new(),
             declared: BTreeMap::new(),
             sealed,
             rewrites: false,
+            lags: false,
             is_lenient: false,
             unsure: BTreeSet::new(),
             policies: [false, true].map(|is_lenient| ruling(sealed, is_lenient)),
             parsed: RefCell::default(),
-            made: BTreeSet::new(),
+            made: BTreeMap::new(),
+            processes: 0,
             terminating: false,
+            admission: None,
             history: Vec::new(),
             violation: None,
             writes: 0,
@@ -230,6 +238,9 @@ impl World {
         let before = stored.fields.clone();
         change(&mut stored, self.now);
         self.admit(&mut stored);
+        if stored.fields != before && !self.is_admitted(by, object, Some(&stored)) {
+            return;
+        }
         let once = self.once.entry(object.clone()).or_default();
         once.extend(stored.fields.iter().map(|(field, value)| (field.clone(), value.clone())));
         if stored.fields != before {
@@ -247,7 +258,7 @@ impl World {
 
     /// Somebody else deletes an object.
     pub(super) fn remove(&mut self, object: &ObjectId, by: &str) {
-        if self.objects.contains_key(object) {
+        if self.objects.contains_key(object) && self.is_admitted(by, object, None) {
             self.say(|| format!("{by} deletes {}", object.name));
             self.delete(object);
         }

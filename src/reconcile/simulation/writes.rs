@@ -12,8 +12,13 @@ use super::world::World;
 use crate::model::ObjectId;
 
 impl World {
-    /// A guard writes for a release.
-    pub(super) fn write(&mut self, guard: usize, object: &ObjectId, write: &Write) -> Outcome {
+    /// A guard's process writes for a release.
+    pub(super) fn write(
+        &mut self,
+        (guard, process): (usize, usize),
+        object: &ObjectId,
+        write: &Write,
+    ) -> Outcome {
         self.writes += 1;
         if self.lease.holder != Some(guard) {
             self.break_down(format!("guard {guard} writes {} and does not lead", object.name));
@@ -63,7 +68,7 @@ impl World {
         self.admit(&mut after);
         self.check(guard, object, before.as_ref(), &after);
         if before.is_none() {
-            self.made.insert(after.uid.clone());
+            self.made.insert(after.uid.clone(), process);
         }
         let version = self.version + 1;
         self.say(|| format!("guard {guard} writes {} v{version}: {write:?}", object.name));
@@ -76,7 +81,7 @@ impl World {
             None => failed(Fault::NotFound, "not found"),
             Some(stored) if stored.uid != uid => failed(Fault::Conflict, "another uid"),
             Some(_) => {
-                if !self.made.contains(uid) {
+                if !self.made.contains_key(uid) {
                     self.break_down(format!("guard {guard} deletes {}, which it has not made", object.name));
                 }
                 self.say(|| format!("guard {guard} takes {} back", object.name));

@@ -28,6 +28,11 @@ impl Guard {
         }
     }
 
+    /// The watch of GuardedReleases tells which orders are open by now.
+    pub(in super::super) fn hear_orders(&mut self, world: &World) {
+        self.open = world.orders.clone();
+    }
+
     /// The watch of objects tells the next change, or lists everything.
     pub(in super::super) fn hear_object(&mut self, world: &mut World) {
         if !self.watching {

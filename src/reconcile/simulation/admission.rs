@@ -1,0 +1,116 @@
+//! Admission in the simulated cluster: whatever is not a guard's is judged as the webhook judges it.
+//!
+//! Entry point: `World::is_admitted`. Invariant: the verdict is the program's own, on records that were read afresh;
+//! Helm and those who take a namespace apart are never refused, nor is anything that no release declares. Must not
+//! judge what guards write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::stored::{Stored, fields};
+use super::world::World;
+use crate::helm::release::Release;
+use crate::model::{Actor, ObjectId, Operation, PROBE_MANAGER};
+use crate::policy::resolver::PolicyResolver;
+use crate::policy::samples::{policies, policy};
+use crate::reconcile::event::{Outcome, Secret};
+use crate::verdict::circumstances::Circumstances;
+use crate::verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
+use crate::verdict::judge::judge;
+
+/// Who takes a namespace apart.
+pub(super) const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
+
+/// The policies that the webhook judges by.
+pub(super) struct Admission {
+    resolver: PolicyResolver,
+}
+
+impl Admission {
+    /// What differs is denied; with `sealed`, additions too.
+    pub(super) fn new(sealed: bool) -> Self {
+        let seal = if sealed { "[{paths: [/data]}]" } else { "[]" };
+        let spec = format!("{{edits: Deny, drift: Repair, seal: {seal}}}");
+        Self { resolver: PolicyResolver::of_policies(policies([policy("all", &spec)])) }
+    }
+}
+
+impl World {
+    /// Whether the webhook lets somebody else than a guard leave the object like this; none: gone.
+    pub(super) fn is_admitted(&mut self, by: &str, object: &ObjectId, after: Option<&Stored>) -> bool {
+        if self.admission.is_none() {
+            return true;
+        }
+        let verdict = self.verdict(by, object, after);
+        let is_refused = verdict.as_ref().is_some_and(|verdict| verdict.outcome.is_refusal());
+        let name = &object.name;
+        if is_refused && (by == "helm" || by == NAMESPACE_CONTROLLER) {
+            self.break_down(format!("{by} is refused to write {name}: {verdict:?}"));
+        }
+        let is_declared = verdict.as_ref().is_some_and(|verdict| verdict.reason != Reason::NotDeclared);
+        if is_declared && name == "bystander" {
+            self.break_down(format!("{name}, which nobody declares, is judged: {verdict:?}"));
+        }
+        if is_refused {
+            self.say(|| format!("{by} is refused to write {name}"));
+        }
+        !is_refused
+    }
+
+    fn verdict(&self, by: &str, object: &ObjectId, after: Option<&Stored>) -> Option<Verdict> {
+        let Admission { resolver } = self.admission.as_ref()?;
+        let before = self.objects.get(object);
+        let (old, new) = (before.map(Stored::value), after.map(Stored::value));
+        let operation = match (&old, &new) {
+            (_, None) => Operation::Delete,
+            (None, Some(_)) => Operation::Create,
+            (Some(_), Some(_)) => Operation::Update,
+        };
+        let owner = before.or(after).and_then(Stored::release).map_or(Owner::Nobody, Owner::Release);
+        let edit = Edit {
+            operation,
+            actor: &Actor { user: by.to_owned(), ..Actor::default() },
+            object,
+            old: old.as_ref(),
+            new: new.as_ref(),
+            version: Some("v1"),
+            scale: false,
+            owner,
+            dry_run: false,
+            field_manager: by,
+            circumstances: &Circumstances::default(),
+        };
+        let claims: Vec<Arc<Release>> = self
+            .records
+            .keys()
+            .filter_map(|id| self.release(id, None, &BTreeMap::new()))
+            .filter(|release| release.declared(object).is_some())
+            .map(Arc::new)
+            .collect();
+        let rules = Rules { resolver, own_account: None };
+        let verdict = judge(&edit, &claims, &rules, Evidence::None, self.now);
+        let claim = claims.first().filter(|_| verdict.outcome.is_refusal() && verdict.arguable);
+        match claim {
+            Some(release) => match self.dry_run(release, object) {
+                Some(value) => Some(judge(&edit, &claims, &rules, Evidence::Canonical(&value), self.now)),
+                None => Some(judge(&edit, &claims, &rules, Evidence::Unavailable, self.now)),
+            },
+            None => Some(verdict),
+        }
+    }
+
+    /// The object as it would be stored if the declaration were applied now, whether it is there or not.
+    fn dry_run(&self, release: &Release, object: &ObjectId) -> Option<Value> {
+        let Outcome::Document(document) = self.document(&release.id, release.state.revision, object) else {
+            return None;
+        };
+        let Secret(document) = document.object?;
+        let new = || Stored::new(object.clone(), String::new());
+        let mut stored = self.objects.get(object).cloned().unwrap_or_else(new);
+        stored.apply(PROBE_MANAGER, &fields(&document), self.now);
+        self.admit(&mut stored);
+        Some(stored.value())
+    }
+}
