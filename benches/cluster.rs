@@ -3,7 +3,7 @@
 //! them would cost, and the time from a drift to its repair.
 //!
 //! `cargo bench --bench cluster` takes all; `-- admission`, `-- in_sync`, `-- missing` or `-- repairs`
-//! takes one; `-- in_sync 10000` takes so many releases.
+//! takes one; `-- in_sync 10000` takes so many releases, `-- in_sync 1000 10` gives each so many revisions.
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
@@ -23,7 +23,9 @@ mod support;
 
 fn main() {
     let named: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
-    let count = named.iter().find_map(|named| named.parse().ok()).unwrap_or(cluster::in_sync::RELEASES);
+    let mut numbers = named.iter().filter_map(|named| named.parse::<u32>().ok());
+    let count = numbers.next().and_then(|count| count.try_into().ok()).unwrap_or(cluster::in_sync::RELEASES);
+    let revisions = numbers.next().unwrap_or(1);
     let asked = |name: &str| named.is_empty() || named.iter().any(|asked| asked == name);
     let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if asked("admission") {
@@ -33,7 +35,7 @@ fn main() {
         runtime().block_on(cluster::repairs::measure());
     }
     if asked("in_sync") {
-        runtime().block_on(cluster::in_sync::measure(count));
+        runtime().block_on(cluster::in_sync::measure(count, revisions));
     }
     if asked("missing") {
         runtime().block_on(cluster::missing::measure());

@@ -32,8 +32,9 @@ const MEMORY_BARS: [f64; 3] = [100.0, 150.0, 200.0];
 /// The most of a core that a guard at rest may take, in percent.
 const CPU_BAR: f64 = 0.1;
 
-/// Prints the costs of a guard of so many releases with nothing to do, and those of polling.
-pub(crate) async fn measure(count: usize) {
+/// Prints the costs of a guard of so many releases, each with so many revisions, with nothing to do, and those of
+/// polling.
+pub(crate) async fn measure(count: usize, revisions: u32) {
     let control_plane = ControlPlane::start();
     control_plane.define_policies();
     let admin = Caller::new(&control_plane, Identity::Admin).await;
@@ -43,9 +44,9 @@ pub(crate) async fn measure(count: usize) {
     }
     let releases: Vec<(String, String)> =
         (0..count).map(|n| (namespaces[n % namespaces.len()].clone(), format!("shop-{n:05}"))).collect();
-    let install = releases.iter().map(|(namespace, release)| install(&admin, namespace, release));
+    let install = releases.iter().map(|release| install(&admin, release, revisions));
     futures::stream::iter(install).buffer_unordered(8).for_each(|()| async {}).await;
-    println!("{count} releases of {OBJECTS} objects each, all as declared:");
+    println!("{count} releases of {OBJECTS} objects and {revisions} revisions each, all as declared:");
     sleep(SETTLING).await;
     let idle = idle(&control_plane).await;
     println!("  kube-apiserver without a guard: {idle:.2} s of CPU a minute");
@@ -105,15 +106,18 @@ fn missed(is_missed: bool) -> &'static str {
 /// The count of statuses written.
 pub(super) const STATUSES: &str = "kubemoor_status_writes_total{outcome=\"written\"}";
 
-async fn install(admin: &Caller, namespace: &str, release: &str) {
+async fn install(admin: &Caller, (namespace, release): &(String, String), revisions: u32) {
     let declared = declared(release);
     for object in &declared {
         let path = format!("{}?fieldManager=helm", collection(object, namespace));
         admin.post(&path, &sent(object.clone(), namespace, release)).await.done().unwrap();
     }
-    let record = forged(namespace, release, 1, "deployed", &manifest(&declared));
     let path = format!("/api/v1/namespaces/{namespace}/secrets");
-    admin.post(&path, &serde_json::to_value(record).unwrap()).await.done().unwrap();
+    for revision in 1..=revisions {
+        let status = if revision == revisions { "deployed" } else { "superseded" };
+        let record = forged(namespace, release, revision, status, &manifest(&declared));
+        admin.post(&path, &serde_json::to_value(record).unwrap()).await.done().unwrap();
+    }
 }
 
 /// Seconds of CPU that the API server takes a minute by itself.
