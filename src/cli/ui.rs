@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use self::in_cluster::{InClusterArgs, Shared};
 use super::audit::parse_server;
 use super::connect::{self, RecordArgs};
+use super::guard::GuardArgs;
 use super::labels::LabelArgs;
 use super::{Outcome, contexts, output, warn};
 use crate::client::connection::{self, Access};
@@ -33,6 +34,9 @@ pub(super) struct Args {
     /// Print the address only, without opening a browser
     #[arg(long)]
     no_browser: bool,
+
+    #[command(flatten)]
+    ledger: LedgerArgs,
 
     #[command(flatten)]
     guard: GuardArgs,
@@ -52,8 +56,9 @@ pub(super) struct Args {
 
 /// Where the ledger is read.
 #[derive(Debug, clap::Args)]
-struct GuardArgs {
-    /// Show the ledger of the guard at this address (its --admin-listen), with the kubeconfig's credentials
+struct LedgerArgs {
+    /// Ask the guard at this address (its --admin-listen) for the ledger [default: a pod of each cluster's guard,
+    /// through the API server]
     #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = parse_server)]
     server: Option<http::Uri>,
 
@@ -89,14 +94,15 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<Outcome> {
-    let Args { port, no_browser, guard, cluster_labels, records, clusters, in_cluster } = args;
+    let Args { port, no_browser, ledger, guard, cluster_labels, records, clusters, in_cluster } = args;
     let labels = cluster_labels.labels()?;
-    let guard = guard.address(&clusters)?;
+    let guard = ledger.address(&guard, &clusters)?;
     let is_named = !clusters.context.is_empty();
     if in_cluster.in_cluster {
         return in_cluster::serve(in_cluster, Shared { driver: records.record_driver, labels, guard }).await;
     }
-    let mut clusters = clusters.named(guard.is_some())?;
+    let is_one = matches!(guard, GuardAddress::Given { .. });
+    let mut clusters = clusters.named(is_one)?;
     if !is_named && clusters.len() > 1 {
         clusters = contexts::that_answer(clusters).await;
     }
@@ -139,18 +145,18 @@ async fn serve(args: Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-impl GuardArgs {
-    /// The guard of the one cluster that is shown.
-    fn address(self, clusters: &ClustersArgs) -> anyhow::Result<Option<GuardAddress>> {
+impl LedgerArgs {
+    /// The guard that is asked: of the one cluster that is shown, or of each.
+    fn address(self, guard: &GuardArgs, clusters: &ClustersArgs) -> anyhow::Result<GuardAddress> {
         let Self { server, certificate_authority: authority } = self;
-        let Some(server) = server else { return Ok(None) };
+        let Some(server) = server else { return Ok(GuardAddress::Forwarded(guard.place())) };
         if clusters.context.len() > 1 {
             bail!("--server is the guard of one cluster: give one --context, or leave --server out");
         }
         if clusters.user.is_some() {
             bail!("a guard asks whose your token is, not whom you act as: leave --as or --server out");
         }
-        Ok(Some(GuardAddress { server, authority }))
+        Ok(GuardAddress::Given { server, authority })
     }
 }
 

@@ -10,17 +10,17 @@ use axum::body::Body;
 use axum::extract::Query;
 use axum::response::{IntoResponse, Response};
 use futures::stream;
-use http::header;
+use http::{StatusCode, header};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::address::Asked;
-use super::cluster::Cluster;
 use super::html::{self as write, Frame, trouble};
+use super::ledger_reader::LedgerReader;
 use super::visitor::Visitor;
 use crate::inspect::failure::Failure;
 use crate::inspect::ledger::columns::{COLUMNS, changes, columns};
-use crate::inspect::ledger::{Source, place};
+use crate::inspect::ledger::place;
 use crate::inspect::sheet::Sheet;
 use crate::inspect::times::Moment;
 use crate::ledger::entry::{Entry, Field};
@@ -49,13 +49,22 @@ pub(super) async fn page(
 ) -> Response {
     let asked = Asked::of(query);
     let now = Timestamp::now();
+    if visitor.has_several() && asked.get("cluster").is_none() {
+        return Frame::still(&visitor, "Ledger", "ledger").around(&html! {
+            h1 { "Ledger" }
+            (form(&visitor, &asked))
+            p.quiet { "Choose a cluster." }
+        });
+    }
     let rows = async {
-        let filter = Filter { limit: Some(PAGE), ..filter(&asked, now)? };
-        source(&visitor, &asked)?.ledger().await?.page(&filter).await
+        let (ledger, filter) = opened(&visitor, &asked, now).await?;
+        ledger.page(&Filter { limit: Some(PAGE), ..filter }).await
     };
-    let (rows, status) = match rows.await {
-        Ok(rows) => (Ok(rows), http::StatusCode::OK),
-        Err(error) => (Err(error), http::StatusCode::BAD_GATEWAY),
+    let rows = rows.await;
+    let status = match &rows {
+        Ok(_) => StatusCode::OK,
+        Err(error) if error.is_forbidden() => StatusCode::FORBIDDEN,
+        Err(_) => StatusCode::BAD_GATEWAY,
     };
     let frame = Frame { status, ..Frame::still(&visitor, "Ledger", "ledger") };
     frame.around(&html! {
@@ -98,7 +107,7 @@ pub(super) async fn json(
 
 /// What is left to send of an export.
 struct Rest {
-    cluster: Arc<Cluster>,
+    ledger: LedgerReader,
     filter: Filter,
     form: Form,
     is_first: bool,
@@ -106,9 +115,8 @@ struct Rest {
 
 async fn export(visitor: &Visitor, asked: &Asked, form: Form) -> Response {
     let begun = async {
-        let filter = filter(asked, Timestamp::now())?;
-        let cluster = Arc::clone(source(visitor, asked)?);
-        Rest { cluster, filter, form, is_first: true }.next().await
+        let (ledger, filter) = opened(visitor, asked, Timestamp::now()).await?;
+        Rest { ledger, filter, form, is_first: true }.next().await
     };
     let (first, rest) = match begun.await {
         Ok(begun) => begun,
@@ -136,7 +144,7 @@ async fn export(visitor: &Visitor, asked: &Asked, form: Form) -> Response {
 impl Rest {
     /// The next rows as text, and what is left.
     async fn next(mut self) -> Result<(String, Option<Self>), Failure> {
-        let page = self.cluster.ledger().await?.page(&self.filter).await?;
+        let page = self.ledger.page(&self.filter).await?;
         let text = self.text(&page.items)?;
         self.filter.before = page.next.as_deref().map(place).transpose()?;
         self.is_first = false;
@@ -167,11 +175,12 @@ impl Rest {
     }
 }
 
-fn source<'v>(visitor: &'v Visitor, asked: &Asked) -> Result<&'v Arc<Cluster>, Failure> {
-    match (asked.get("cluster"), visitor.clusters.first()) {
-        (None, Some(first)) => Ok(first),
-        _ => visitor.cluster(asked),
-    }
+/// The ledger that is asked for, and which of its rows. Who may not read all namespaces is shown their own.
+async fn opened(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Result<(LedgerReader, Filter), Failure> {
+    let filter = filter(asked, now)?;
+    let cluster = visitor.cluster(asked)?;
+    let namespace = cluster.namespace(filter.namespace.as_deref()).await?;
+    Ok((cluster.ledger().await?, Filter { namespace, ..filter }))
 }
 
 /// What is asked for, as the ledger takes it.
@@ -229,7 +238,8 @@ fn form(visitor: &Visitor, asked: &Asked) -> Markup {
             (text("Until", "until", "now"))
             @if visitor.has_several() {
                 label { "Cluster"
-                    select name="cluster" {
+                    select name="cluster" required {
+                        option value="" { "choose" }
                         @for cluster in &visitor.clusters {
                             option value=(cluster.name) selected[asked.get("cluster") == Some(&cluster.name)] {
                                 (cluster.name)
@@ -318,9 +328,4 @@ fn whole(entry: &Entry) -> Markup {
             }
         }
     }
-}
-
-/// The newest rows of a filter, for other pages.
-pub(super) async fn newest(source: &Source, filter: Filter, most: usize) -> Result<Vec<Entry>, Failure> {
-    Ok(crate::inspect::ledger::rows(source, &filter, most, |_| true).await?.0)
 }

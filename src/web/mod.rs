@@ -18,6 +18,7 @@ mod explain;
 mod html;
 pub(crate) mod in_cluster;
 mod ledger;
+mod ledger_reader;
 mod login;
 mod loopback;
 mod overview;

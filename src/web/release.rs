@@ -137,7 +137,7 @@ impl View<'_> {
             section {
                 h2 { "What happened" }
                 (self.timeline.shown(now))
-                @if self.cluster.has_ledger() { p { a href=(self.rows()) { "All rows of the ledger" } } }
+                p { a href=(self.rows()) { "All rows of the ledger" } }
             }
         }
     }

@@ -238,7 +238,7 @@ fn row(visitor: &Visitor, Line { cluster, row }: &Line) -> Markup {
             td { (badge(row)) }
             td.number {
                 @if let (Some(drifted), Some(declared)) = (row.drifted, row.declared) {
-                    (drifted) span.quiet { " of " (declared) }
+                    a href=(Link::to_release(cluster, &release).text()) { (drifted) span.quiet { " of " (declared) } }
                 }
             }
             td.number { (number(row.revision)) }

@@ -7,7 +7,6 @@ use maud::{Markup, html};
 
 use super::super::cluster::Cluster;
 use super::super::html::{self as write, notes};
-use super::super::ledger;
 use crate::client::connection::Connection;
 use crate::client::{event_list, guarded};
 use crate::inspect::failure::{Failure, failed};
@@ -58,17 +57,14 @@ pub(super) async fn read(cluster: &Cluster, connection: &Connection, release: &R
     timeline
 }
 
-/// The newest rows of the ledger; none where no guard is asked.
+/// The newest rows of the ledger.
 async fn rows(cluster: &Cluster, release: &ReleaseId) -> Result<Vec<Entry>, Failure> {
-    if !cluster.has_ledger() {
-        return Ok(Vec::new());
-    }
     let filter = Filter {
         namespace: Some(release.namespace.clone()),
         release: Some(release.name.clone()),
         ..Filter::default()
     };
-    ledger::newest(cluster.ledger().await?, filter, MOST).await
+    cluster.ledger().await?.newest(&filter, MOST).await
 }
 
 fn moment(entry: &Entry) -> Moment {
