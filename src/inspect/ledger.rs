@@ -34,7 +34,7 @@ pub(crate) enum Source {
         client: kube::Client,
     },
     /// A guard behind the API server.
-    Forwarded(ForwardedGuard),
+    Forwarded(Box<ForwardedGuard>),
 }
 
 impl Source {

@@ -133,7 +133,8 @@ impl Cluster {
                 }
                 GuardAddress::Forwarded(place) => {
                     let connection = self.connection().await?.clone();
-                    Source::Forwarded(ForwardedGuard::new(connection, place.clone(), None, access.clone()))
+                    let guard = ForwardedGuard::new(connection, place.clone(), None, access.clone());
+                    Source::Forwarded(Box::new(guard))
                 }
             };
             Ok::<_, Failure>(LedgerReader::of_guard(Arc::new(source)))

@@ -78,7 +78,7 @@ pub(super) async fn page(
                     "Export: " a href=(asked.link("ledger.csv").text()) { "CSV" } ", "
                     a href=(asked.link("ledger.json").text()) { "JSON" }
                 }
-                (table(&rows.items, now))
+                (table(&rows.items, visitor.shared.is_some(), now))
                 @if let Some(next) = &rows.next {
                     nav.turns aria-label="Pages of the list" {
                         a rel="next" href=(asked.link("ledger").set("before", Some(next)).text()) { "Older rows" }
@@ -178,9 +178,8 @@ impl Rest {
 /// The ledger that is asked for, and which of its rows. Who may not read all namespaces is shown their own.
 async fn opened(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Result<(LedgerReader, Filter), Failure> {
     let filter = filter(asked, now)?;
-    let cluster = visitor.cluster(asked)?;
-    let namespace = cluster.namespace(filter.namespace.as_deref()).await?;
-    Ok((cluster.ledger().await?, Filter { namespace, ..filter }))
+    let (ledger, namespace) = visitor.ledger(asked).await?;
+    Ok((ledger, Filter { namespace, ..filter }))
 }
 
 /// What is asked for, as the ledger takes it.
@@ -236,6 +235,7 @@ fn form(visitor: &Visitor, asked: &Asked) -> Markup {
             }
             (text("Since", "since", SINCE))
             (text("Until", "until", "now"))
+            @if visitor.shared.is_some() { (text("Cluster", "cluster", "all")) }
             @if visitor.has_several() {
                 label { "Cluster"
                     select name="cluster" required {
@@ -253,14 +253,15 @@ fn form(visitor: &Visitor, asked: &Asked) -> Markup {
     }
 }
 
-fn table(entries: &[Entry], now: Timestamp) -> Markup {
+fn table(entries: &[Entry], has_clusters: bool, now: Timestamp) -> Markup {
     html! {
         div.wide tabindex="0" role="region" aria-label="Rows of the ledger" {
             table {
                 thead { tr {
+                    @if has_clusters { th scope="col" { "Cluster" } }
                     @for head in ["Time", "Verdict", "Release", "Object", "User", "What"] { th scope="col" { (head) } }
                 } }
-                tbody { @for entry in entries { (row(entry, now)) } }
+                tbody { @for entry in entries { (row(entry, has_clusters, now)) } }
             }
         }
     }
@@ -277,13 +278,14 @@ pub(super) fn verdict(entry: &Entry) -> Markup {
     html! { span class=(class) { (entry.verdict) } }
 }
 
-fn row(entry: &Entry, now: Timestamp) -> Markup {
+fn row(entry: &Entry, has_clusters: bool, now: Timestamp) -> Markup {
     let mut what = changes(entry, FIELDS);
     if !entry.detail.is_empty() {
         what.push(entry.detail.clone());
     }
     html! {
         tr {
+            @if has_clusters { td { (entry.cluster) } }
             td { (write::time(entry.time, now)) }
             td { (verdict(entry)) @if !entry.reason.is_empty() { span.quiet.below { (entry.reason) } } }
             td { (entry.release.as_deref().unwrap_or_default()) span.quiet.below { (entry.namespace) } }

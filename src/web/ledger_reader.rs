@@ -23,6 +23,11 @@ impl LedgerReader {
         Self { source, cluster: None }
     }
 
+    /// What a database that clusters share holds of one cluster, or of all (`None`).
+    pub(super) fn of_database(source: Arc<Source>, cluster: Option<&str>) -> Self {
+        Self { source, cluster: cluster.map(str::to_owned) }
+    }
+
     /// Some rows, the newest first.
     pub(super) async fn page(&self, filter: &Filter) -> Result<Page, Failure> {
         self.source.page(&self.narrow(filter)).await

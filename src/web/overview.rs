@@ -18,10 +18,12 @@ use self::history::History;
 use super::address::{Asked, Place};
 use super::board::Rows;
 use super::cluster::Cluster;
+use super::clusters_table;
 use super::html::{self as write, Frame, notes, trouble};
 use super::visitor::Visitor;
 use crate::inspect::allowances::{self, State};
 use crate::inspect::failure::Failure;
+use crate::inspect::fleet::{self, ClusterRow};
 use crate::verdict::health::Reason;
 
 /// Fields that are shown, and where all are asked for.
@@ -36,6 +38,7 @@ const ENDING: usize = 8;
 
 /// What is known of a cluster at a glance.
 struct Glance {
+    cluster: ClusterRow,
     /// The one that is shown to a visitor who may not list all.
     namespace: Option<String>,
     rows: Rows,
@@ -59,6 +62,14 @@ pub(super) async fn page(
     let glances = join_all(glances).await;
     Frame::live(&visitor, "Overview", "").around(&html! {
         h1 { "Overview" }
+        @if visitor.has_several() {
+            @let rows: Vec<_> = glances.iter().map(|(cluster, _, glance)| match glance {
+                Ok(glance) => (glance.cluster.clone(), glance.namespace.as_deref()),
+                Err(error) => (ClusterRow::failed(&cluster.name, error.to_string()), None),
+            }).collect();
+            @let rows: Vec<_> = rows.iter().map(|(row, namespace)| (row, *namespace)).collect();
+            (clusters_table::table(&rows, now))
+        }
         @for (cluster, user, glance) in &glances {
             section.cluster {
                 h2 { (cluster.name) }
@@ -78,15 +89,16 @@ async fn glance(cluster: &Cluster, namespace: Option<&str>, now: Timestamp) -> R
     let namespace = board.namespace.clone();
     let history = async { history::read(&cluster.ledger().await?, namespace.as_deref(), now).await };
     let exceptions = allowances::read(connection, namespace.as_deref(), None, now);
-    let (exceptions, history) = tokio::join!(exceptions, history);
+    let rows = board.rows(now);
+    let cluster = fleet::at_a_glance(&cluster.name, &connection.client, namespace.as_deref(), &rows.rows);
+    let (exceptions, history, cluster) = tokio::join!(exceptions, history, cluster);
     let mut fields: Vec<_> = board.fields(None).into_iter().collect();
     fields.sort_by(|(left, fewer), (right, more)| more.cmp(fewer).then_with(|| left.cmp(right)));
-    let rows = board.rows(now);
-    Ok(Glance { namespace, rows, fields, exceptions, history })
+    Ok(Glance { cluster, namespace, rows, fields, exceptions, history })
 }
 
 fn shown(cluster: &Cluster, glance: &Glance, asked: &Asked, now: Timestamp) -> Markup {
-    let Glance { namespace, rows, fields, exceptions, history } = glance;
+    let Glance { cluster: _, namespace, rows, fields, exceptions, history } = glance;
     let place = Place { cluster: Some(&cluster.name), namespace: namespace.as_deref() };
     let most = if asked.get("fields") == Some("all") { ALL_FIELDS } else { FIELDS };
     html! {

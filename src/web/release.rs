@@ -4,7 +4,7 @@
 //! release's records sees what the guard says of it, and no more.
 
 pub(super) mod objects;
-mod timeline;
+pub(super) mod timeline;
 
 use std::sync::Arc;
 

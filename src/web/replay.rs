@@ -81,7 +81,7 @@ async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
 }
 
 async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, Failure> {
-    let cluster = visitor.cluster(asked)?;
+    let (ledger, namespace) = visitor.ledger(asked).await?;
     let now = Timestamp::now();
     let time = |name: &str, text: &str| {
         let moment: Result<Moment, _> = text.parse();
@@ -90,7 +90,7 @@ async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, 
     };
     let since = time("since", since)?;
     let filter = Filter {
-        namespace: cluster.namespace(asked.get("namespace")).await?,
+        namespace,
         release: asked.get("release").map(str::to_owned),
         since: Some(since),
         until: asked.get("until").map(|text| time("until", text)).transpose()?,
@@ -100,14 +100,16 @@ async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, 
     };
     let accepted = match asked.get("policies") {
         Some(text) => of_text(text)?,
-        None => of_cluster(cluster).await?,
+        // No cluster is asked.
+        None if visitor.shared.is_some() => Vec::new(),
+        None => of_cluster(visitor.cluster(asked)?).await?,
     };
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), parse_edits)?;
     let names = accepted.iter().map(|policy| policy.name.clone()).collect();
     let mut replay = Replay::new(Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT), accepted);
     let mut tally = Tally::new(since);
-    let scope = found::Scope::of(asked.get("cluster"), &filter);
-    let stopped = judge(&cluster.ledger().await?, filter, &mut replay, &mut tally).await?;
+    let scope = found::Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
+    let stopped = judge(&ledger, filter, &mut replay, &mut tally).await?;
     Ok(Found { scope, report: tally.finish(), stopped, policies: names })
 }
 
@@ -156,9 +158,13 @@ async fn of_cluster(cluster: &Cluster) -> Result<Vec<Arc<Compiled>>, Failure> {
 fn forms(visitor: &Visitor, asked: &Asked) -> Markup {
     html! {
         form.sheet method="get" action="replay" {
-            h2 { "By the policies of the cluster" }
+            @let (head, action) = match visitor.shared.is_some() {
+                true => ("By one mode of edits for all releases", "Replay by this mode"),
+                false => ("By the policies of the cluster", "Replay by the cluster's policies"),
+            };
+            h2 { (head) }
             (window(visitor, asked))
-            button { "Replay by the cluster's policies" }
+            button { (action) }
         }
         form.sheet method="post" action="replay" {
             h2 { "By other policies" }
@@ -187,6 +193,9 @@ fn window(visitor: &Visitor, asked: &Asked) -> Markup {
                     option value=(name) selected[asked.get("edits").unwrap_or("Warn") == name] { (name) }
                 }
             }
+        }
+        @if visitor.shared.is_some() {
+            label { "Cluster" input name="cluster" value=[asked.get("cluster")] placeholder="all"; }
         }
         @if visitor.has_several() {
             label { "Cluster"

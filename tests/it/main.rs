@@ -134,6 +134,7 @@ mod support;
 mod traces;
 mod web;
 mod web_browser;
+mod web_fleet;
 mod web_forwarded;
 mod web_in_cluster;
 mod web_links;

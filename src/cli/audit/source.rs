@@ -64,7 +64,7 @@ impl SourceArgs {
         standing::say(&connection, namespace.as_deref()).await;
         let source = match server {
             Some(server) => Source::guard(&server, certificate_authority.as_deref(), &access).await?,
-            None => Source::Forwarded(guard.forwarded(connection, access, certificate_authority)),
+            None => Source::Forwarded(Box::new(guard.forwarded(connection, access, certificate_authority))),
         };
         Ok((source, namespace))
     }

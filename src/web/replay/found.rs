@@ -35,6 +35,8 @@ pub(super) struct Found {
 /// Which rows were judged.
 pub(super) struct Scope {
     cluster: Option<String>,
+    /// Whether rows of several clusters may be among them, by the names that the ledger has for them.
+    is_shared: bool,
     namespace: Option<String>,
     release: Option<String>,
     until: Option<Timestamp>,
@@ -42,9 +44,9 @@ pub(super) struct Scope {
 
 impl Scope {
     /// The rows of `cluster` that `filter` asks for.
-    pub(super) fn of(cluster: Option<&str>, filter: &Filter) -> Self {
+    pub(super) fn of(cluster: Option<&str>, is_shared: bool, filter: &Filter) -> Self {
         let Filter { namespace, release, until, .. } = filter.clone();
-        Self { cluster: cluster.map(str::to_owned), namespace, release, until }
+        Self { cluster: cluster.map(str::to_owned), is_shared, namespace, release, until }
     }
 
     /// Rows of the ledger with these verdicts, since and until some time.
@@ -60,6 +62,7 @@ impl Scope {
         let end = last.checked_add(1.millisecond()).unwrap_or(*last);
         let rows = self.rows(&[&key.was], &first.to_string(), Some(&end.to_string()));
         let rows = rows.set("namespace", Some(&key.namespace));
+        let rows = if self.is_shared { rows.set("cluster", Some(&key.cluster)) } else { rows };
         let rows = rows.set("release", Some(&key.release).filter(|it| !it.is_empty()).map(String::as_str));
         rows.with("by", &key.user).text()
     }
@@ -186,7 +189,10 @@ impl Found {
                     } }
                     tbody { @for changed in changes.iter().take(most) {
                         tr {
-                            th scope="row" { (changed.key.release) span.quiet.below { (changed.key.namespace) } }
+                            th scope="row" {
+                                (changed.key.release) span.quiet.below { (changed.key.namespace) }
+                                @if self.scope.is_shared { span.quiet.below { (changed.key.cluster) } }
+                            }
                             td { (changed.key.user) }
                             td { (changed.key.kind) " " code { (changed.key.field) } }
                             td { (changed.key.was) }
