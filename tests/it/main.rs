@@ -138,4 +138,6 @@ mod web_fleet;
 mod web_forwarded;
 mod web_in_cluster;
 mod web_links;
+mod web_markup;
 mod web_replay;
+mod web_rights;
