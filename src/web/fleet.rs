@@ -51,6 +51,7 @@ pub(super) async fn page(
             }
             Ok((clusters, history)) => {
                 (states(place, clusters))
+                h2 { "Clusters" }
                 @let rows: Vec<_> = clusters.iter().map(|row| (row, place.namespace)).collect();
                 (clusters_table::table(&rows, now))
                 div.columns {

@@ -112,8 +112,8 @@ async fn plant(scene: &Scene) {
     let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
     make(policies, with(kind("DriftPolicy"), json!({"metadata": {"name": "odd"}, "spec": spec}))).await;
     let mut accepted = condition.clone();
-    accepted["type"] = json!("Accepted");
-    let status = json!({"status": {"conditions": [accepted, condition]}});
+    (accepted["type"], accepted["observedGeneration"]) = (json!("Accepted"), json!(1));
+    let status = json!({"status": {"observedGeneration": 1, "conditions": [accepted, condition]}});
     scene.admin.merge(&format!("{policies}/odd/status"), &status).await.done().unwrap();
     let event = json!({
         "apiVersion": "v1", "kind": "Event", "metadata": meta("odd"), "type": "Warning", "reason": MARKUP,
