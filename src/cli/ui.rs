@@ -18,9 +18,12 @@ use tokio_util::sync::CancellationToken;
 use self::in_cluster::{InClusterArgs, Shared};
 use super::audit::parse_server;
 use super::connect::{self, RecordArgs};
+use super::guard::GuardArgs;
 use super::labels::LabelArgs;
 use super::{Outcome, contexts, output, warn};
 use crate::client::connection::{self, Access};
+use crate::config::LedgerUrl;
+use crate::ledger::store::Store;
 use crate::web::{ClusterSettings, GuardAddress, Page, Settings};
 
 /// The flags of `kubemoor ui`.
@@ -33,6 +36,9 @@ pub(super) struct Args {
     /// Print the address only, without opening a browser
     #[arg(long)]
     no_browser: bool,
+
+    #[command(flatten)]
+    ledger: LedgerArgs,
 
     #[command(flatten)]
     guard: GuardArgs,
@@ -52,8 +58,14 @@ pub(super) struct Args {
 
 /// Where the ledger is read.
 #[derive(Debug, clap::Args)]
-struct GuardArgs {
-    /// Show the ledger of the guard at this address (its --admin-listen), with the kubeconfig's credentials
+struct LedgerArgs {
+    /// Show all clusters of the PostgreSQL that their guards share, and ask no cluster:
+    /// postgres://USER@HOST/DATABASE
+    #[arg(long, value_name = "URL", conflicts_with_all = ["in_cluster", "server", "certificate_authority", "kubeconfig", "context", "user", "groups"])]
+    ledger: Option<LedgerUrl>,
+
+    /// Ask the guard at this address (its --admin-listen) for the ledger [default: a pod of each cluster's guard,
+    /// through the API server]
     #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = parse_server)]
     server: Option<http::Uri>,
 
@@ -89,14 +101,21 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<Outcome> {
-    let Args { port, no_browser, guard, cluster_labels, records, clusters, in_cluster } = args;
+    let Args { port, no_browser, ledger, guard, cluster_labels, records, clusters, in_cluster } = args;
+    if let Some(url) = &ledger.ledger {
+        let store = Store::read(url).await?;
+        // A file of one guard is refused before anything is shown.
+        store.fleet_mark().await?;
+        return show(Settings::Database(store), port, no_browser).await;
+    }
     let labels = cluster_labels.labels()?;
-    let guard = guard.address(&clusters)?;
+    let guard = ledger.address(&guard, &clusters)?;
     let is_named = !clusters.context.is_empty();
     if in_cluster.in_cluster {
         return in_cluster::serve(in_cluster, Shared { driver: records.record_driver, labels, guard }).await;
     }
-    let mut clusters = clusters.named(guard.is_some())?;
+    let is_one = matches!(guard, GuardAddress::Given { .. });
+    let mut clusters = clusters.named(is_one)?;
     if !is_named && clusters.len() > 1 {
         clusters = contexts::that_answer(clusters).await;
     }
@@ -114,10 +133,15 @@ async fn serve(args: Args) -> anyhow::Result<Outcome> {
         labels: labels.clone(),
         guard: guard.clone(),
     });
+    show(Settings::Clusters(settings.collect()), port, no_browser).await
+}
+
+/// Serves the page until it is told to stop.
+async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result<Outcome> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address}: choose another --port"))?;
-    let page = Page::on_loopback(Settings { clusters: settings.collect() }, listener)?;
+    let page = Page::on_loopback(settings, listener)?;
     let address = page.address();
     let told =
         format!("The page is at {address}\nWhoever has this address acts as you. Ctrl-C ends the page.\n");
@@ -139,18 +163,18 @@ async fn serve(args: Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-impl GuardArgs {
-    /// The guard of the one cluster that is shown.
-    fn address(self, clusters: &ClustersArgs) -> anyhow::Result<Option<GuardAddress>> {
-        let Self { server, certificate_authority: authority } = self;
-        let Some(server) = server else { return Ok(None) };
+impl LedgerArgs {
+    /// The guard that is asked: of the one cluster that is shown, or of each.
+    fn address(self, guard: &GuardArgs, clusters: &ClustersArgs) -> anyhow::Result<GuardAddress> {
+        let Self { ledger: _, server, certificate_authority: authority } = self;
+        let Some(server) = server else { return Ok(GuardAddress::Forwarded(guard.place())) };
         if clusters.context.len() > 1 {
             bail!("--server is the guard of one cluster: give one --context, or leave --server out");
         }
         if clusters.user.is_some() {
             bail!("a guard asks whose your token is, not whom you act as: leave --as or --server out");
         }
-        Ok(Some(GuardAddress { server, authority }))
+        Ok(GuardAddress::Given { server, authority })
     }
 }
 

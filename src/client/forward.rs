@@ -7,9 +7,11 @@
 mod exchange;
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{Api, ListParams, Portforwarder};
 use kube::client::ConfigExt;
@@ -33,6 +35,9 @@ const PORT: &str = "admin";
 
 /// How long a pod may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long after the end of the bytes it may be told why they ended.
+const TOLD: Duration = Duration::from_millis(500);
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -217,13 +222,19 @@ async fn encrypt(
         return Err(broken("the API server forwards no port".to_owned()));
     };
     let name = server.to_str().into_owned();
+    let mut failed = pin!(failed.fuse());
     let shaken = tokio::select! {
         biased;
         // What goes wrong at the pod is told beside the bytes.
-        Some(reason) = failed => return Err(broken(reason.trim().to_owned())),
+        Some(reason) = &mut failed => return Err(broken(reason.trim().to_owned())),
         shaken = timeout(PATIENCE, connector.connect(server, stream)) => shaken,
     };
     let shaken = shaken.map_err(|_| broken(format!("silence for {} s", PATIENCE.as_secs())))?;
+    if shaken.is_err()
+        && let Ok(Some(reason)) = timeout(TOLD, failed).await
+    {
+        return Err(broken(reason.trim().to_owned()));
+    }
     shaken.map_err(|error| match error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidCertificate(_)) => {
             ForwardError::Trust { pod: target.pod.clone(), name, reason: causes_of(&error) }

@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(Box<StoreError>),
+    /// The right to it is missing.
+    #[error("{0}")]
+    Forbidden(String),
     /// Something that was named does not exist, or cannot be meant.
     #[error("{0}")]
     Named(String),
@@ -60,7 +63,11 @@ impl Failure {
 
     /// Whether the right to do it is missing.
     pub(crate) fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Call { error, .. } if error.is_forbidden())
+        match self {
+            Self::Call { error, .. } => error.is_forbidden(),
+            Self::Forbidden(_) => true,
+            _ => false,
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! How the releases of many clusters stand: from the ledger that their guards share, or asked of each cluster.
 //!
-//! Entry points: [`kept`] reads the ledger, [`live`] asks one cluster; [`compare`] says in what one release differs
-//! across clusters. Invariant: reads only; a cluster that fails takes none of the others along; digests of values are
-//! keyed, so that nobody can try guesses against them.
+//! Entry points: [`kept`] and [`search`] read the ledger, [`live`] asks one cluster; [`compare`] says in what one
+//! release differs across clusters. Invariant: reads only; a cluster that fails takes none of the others along; digests
+//! of values are keyed, so that nobody can try guesses against them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use crate::client::lease::Place;
 use crate::client::lease::leader_info::{self, LeaderInfo};
 use crate::config::RecordDriver;
 use crate::helm::record::ChartVersion;
-use crate::ledger::fleet::{ClusterView, FleetFilter, ReleaseView, StateCount};
+use crate::ledger::fleet::{ClusterView, FleetFilter, FleetSearch, ReleaseView, StateCount};
 use crate::ledger::store::Store;
 use crate::policy::guarded::LeaseReference;
 use crate::policy::resolver::Labels;
@@ -33,7 +34,7 @@ const AT_ONCE: usize = 8;
 type Fact = (&'static str, fn(&ReleaseRow) -> Option<String>);
 
 /// What one cluster has to say.
-#[derive(Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClusterRow {
     pub(crate) cluster: String,
@@ -113,6 +114,31 @@ pub(crate) async fn kept(store: &Store, wanted: &Wanted) -> Result<Vec<ReleaseRo
     Ok(rows)
 }
 
+/// The releases in the ledger that `search` asks for in one of `states`, and how many there are. They are compared with
+/// none.
+pub(crate) async fn search(
+    store: &Store,
+    search: FleetSearch,
+    states: &[State],
+) -> Result<(Vec<ReleaseRow>, u64), Failure> {
+    let reasons = states.iter().filter_map(|state| state.reason()).map(str::to_owned).collect();
+    let (drifted, stale) = (states.iter().any(|it| it.is_drifted()), states.contains(&State::Stale));
+    let found = store.fleet_search(&FleetSearch { reasons, drifted, stale, ..search }).await?;
+    Ok((found.releases.into_iter().map(ReleaseRow::from).collect(), found.total))
+}
+
+/// What one cluster says of itself, by the releases that were read of it.
+pub(crate) async fn at_a_glance(
+    cluster: &str,
+    client: &kube::Client,
+    namespace: Option<&str>,
+    rows: &[Arc<Row>],
+) -> ClusterRow {
+    let guard = guard(client, namespace).await;
+    let facts = rows.iter().map(|row| (state_of(row), row.drifted.unwrap_or_default(), row.oldest_drift));
+    ClusterRow::counted(cluster, facts, guard)
+}
+
 /// What one cluster says of itself and its releases. Charts and values are read from the records, and only where one
 /// release is wanted; `key` makes the values of one answer comparable.
 pub(crate) async fn live(
@@ -124,7 +150,7 @@ pub(crate) async fn live(
     let reader = Reader::new(connection, asked.driver, &Labels::new()).await?;
     let namespace = wanted.namespace.as_deref();
     let Listing { rows, notes: _ } = releases::read(&reader, namespace, None).await?;
-    let guard = guard(&reader, namespace).await;
+    let guard = guard(&reader.connection.client, namespace).await;
     let mut rows: Vec<_> = rows.into_iter().map(|row| ReleaseRow::live(&asked.name, row)).collect();
     rows.retain(|row| wanted.release.as_ref().is_none_or(|name| *name == row.name));
     if wanted.release.is_some() {
@@ -136,7 +162,8 @@ pub(crate) async fn live(
     if !wanted.states.is_empty() {
         counted.retain(|row| wanted.is_met(row));
     }
-    Ok((ClusterRow::live(&asked.name, &counted, guard), rows))
+    let facts = counted.into_iter().map(|row| (row.reason.as_str(), row.drifted, row.oldest_drift));
+    Ok((ClusterRow::counted(&asked.name, facts, guard), rows))
 }
 
 /// Marks in what each release is not the same in all clusters that have it, and sorts by namespace, name and cluster.
@@ -164,8 +191,7 @@ pub(crate) fn compare(rows: &mut [ReleaseRow]) {
 }
 
 /// What the leader of the guard tells, as far as anybody may read it.
-async fn guard(reader: &Reader, namespace: Option<&str>) -> Option<LeaderInfo> {
-    let client = &reader.connection.client;
+async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderInfo> {
     let LeaseReference { namespace, name } = guarded::lease(client, namespace).await.ok()??;
     leader_info::read(client, &Place { namespace, name }).await.ok()?
 }
@@ -227,34 +253,28 @@ impl ClusterRow {
         })
     }
 
-    fn live(cluster: &str, rows: &[&ReleaseRow], guard: Option<LeaderInfo>) -> Self {
-        let mut states = BTreeMap::new();
-        for row in rows {
-            *states.entry(row.reason.clone()).or_default() += 1;
+    /// A cluster whose releases are in these states, with so many drifted objects, since then.
+    fn counted<'r>(
+        cluster: &str,
+        rows: impl Iterator<Item = (&'r str, u64, Option<Timestamp>)>,
+        guard: Option<LeaderInfo>,
+    ) -> Self {
+        let mut row = Self { cluster: cluster.to_owned(), ..Self::default() };
+        for (reason, drifted, oldest) in rows {
+            row.releases += 1;
+            row.drifted += u64::from(drifted > 0);
+            *row.states.entry(reason.to_owned()).or_default() += 1;
+            row.oldest_drift = [row.oldest_drift, oldest].into_iter().flatten().min();
         }
         let (version, last_heard) = guard.map_or((None, None), |guard| (guard.version, guard.renewed));
         let is_stale = |heard: &Timestamp| Timestamp::now().duration_since(*heard) > STALE_AFTER;
-        Self {
-            cluster: cluster.to_owned(),
-            releases: count(rows.len()),
-            drifted: count(rows.iter().filter(|row| row.drifted > 0).count()),
-            states,
-            oldest_drift: rows.iter().filter_map(|row| row.oldest_drift).min(),
-            version,
-            certificate_until: None,
-            last_heard,
-            stale_since: last_heard.filter(is_stale),
-            error: None,
-        }
+        Self { version, last_heard, stale_since: last_heard.filter(is_stale), ..row }
     }
 }
 
 impl ReleaseRow {
     fn live(cluster: &str, row: Row) -> Self {
-        let reason = match row.guarded {
-            true => row.reason.unwrap_or_else(|| UNKNOWN.to_owned()),
-            false => NOT_GUARDED.to_owned(),
-        };
+        let reason = state_of(&row).to_owned();
         Self {
             cluster: cluster.to_owned(),
             namespace: row.namespace,
@@ -312,8 +332,12 @@ impl From<ReleaseView> for ReleaseRow {
     }
 }
 
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
+/// The state of a release in one word.
+fn state_of(row: &Row) -> &str {
+    match row.guarded {
+        true => row.reason.as_deref().unwrap_or(UNKNOWN),
+        false => NOT_GUARDED,
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::failure::Failure;
+use super::guard::ForwardedGuard;
 use crate::client::call::CallError;
 use crate::client::connection::{self, Access};
 use crate::client::guard_api;
@@ -26,13 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Where rows come from.
 pub(crate) enum Source {
     Database(Store),
+    /// A guard at an address.
     Guard {
         /// How it is called in a sentence.
         name: String,
-        /// What to do if it does not answer.
-        otherwise: &'static str,
         client: kube::Client,
     },
+    /// A guard behind the API server.
+    Forwarded(Box<ForwardedGuard>),
 }
 
 impl Source {
@@ -48,8 +50,7 @@ impl Source {
         access: &Access,
     ) -> Result<Self, Failure> {
         let client = connection::connect_to(server, authority, access).await?;
-        let otherwise = "leave --server out to reach a guard through the API server";
-        Ok(Self::Guard { name: format!("the guard at {server}"), otherwise, client })
+        Ok(Self::Guard { name: format!("the guard at {server}"), client })
     }
 
     /// Gives every row to `take`, newest first, with no more than a page of them in memory.
@@ -68,13 +69,18 @@ impl Source {
     }
 
     pub(crate) async fn page(&self, filter: &Filter) -> Result<Page, Failure> {
-        let (name, otherwise, client) = match self {
+        let (name, otherwise, answer) = match self {
             Self::Database(store) => return Ok(store.page(filter).await?),
-            Self::Guard { name, otherwise, client } => (name, otherwise, client),
+            Self::Guard { name, client } => {
+                let answer = guard_api::get(client, &path(filter), PATIENCE).await;
+                (name.clone(), "leave --server out to reach a guard through the API server", answer)
+            }
+            Self::Forwarded(guard) => {
+                let answer = guard.get(&path(filter), PATIENCE).await?;
+                (guard.name(), "read its database with --ledger", answer)
+            }
         };
-        let body = guard_api::get(client, &path(filter), PATIENCE)
-            .await
-            .map_err(|error| said(name, otherwise, &error))?;
+        let body = answer.map_err(|error| said(&name, otherwise, &error))?;
         serde_json::from_slice(&body).map_err(|error| {
             Failure::Named(format!("{name} is no guard: its answer is no ledger's: {error}"))
         })
@@ -150,15 +156,17 @@ fn path(filter: &Filter) -> String {
 /// What a guard that does not answer, or refuses, means for who asks.
 fn said(guard: &str, otherwise: &str, error: &CallError) -> Failure {
     Failure::Named(match error {
+        CallError::Refused { code: 403, .. } => {
+            return Failure::Forbidden(
+                "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
+                 in the namespace, and in all namespaces with -A"
+                    .to_owned(),
+            );
+        }
         CallError::Refused { code: 401, .. } => format!(
             "{guard} does not know you: it takes a token that the API server takes, or a client certificate of the \
              cluster; choose others with --context, or name a database with --ledger"
         ),
-        CallError::Refused { code: 403, .. } => {
-            "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
-             in the namespace, and in all namespaces with -A"
-                .to_owned()
-        }
         CallError::Refused { code: 400 | 503, message, .. } => format!("{guard} does not answer: {message}"),
         CallError::Refused { code, .. } => format!("{guard} is none of this version: it answers {code}"),
         CallError::Unreachable { reason } if reason.contains("certificate") => format!(

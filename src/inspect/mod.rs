@@ -15,6 +15,7 @@ pub(crate) mod exceptions;
 pub(crate) mod explanation;
 pub(crate) mod failure;
 pub(crate) mod fleet;
+pub(crate) mod guard;
 pub(crate) mod ledger;
 pub(crate) mod object;
 pub(crate) mod orders;

@@ -229,6 +229,21 @@ impl Row {
 }
 
 impl State {
+    /// The word of a state that is one; `None` where releases in several states are meant.
+    pub(crate) fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::NotGuarded => Some(NOT_GUARDED),
+            Self::Unknown => Some(UNKNOWN),
+            Self::Stale | Self::Reason(Reason::Drifted) => None,
+            Self::Reason(reason) => Some(reason.as_str()),
+        }
+    }
+
+    /// Whether all releases with drift are meant.
+    pub(crate) fn is_drifted(self) -> bool {
+        self == Self::Reason(Reason::Drifted)
+    }
+
     pub(crate) fn is_of(self, row: &Row) -> bool {
         let is_stale = row.stale_since.is_some() || row.reason.as_deref() == Some(STALE);
         let reason = match row.guarded {

@@ -70,6 +70,9 @@ pub(crate) struct Report {
     pub(crate) changes: Vec<Changed>,
     /// Changed verdicts that are not among them.
     pub(crate) more_changes: u64,
+    /// The verdicts that would change, day by day, the oldest first; of so many alone.
+    #[serde(skip)]
+    pub(crate) by_day: Vec<(Date, Vec<Changed>)>,
 }
 
 /// What a replay has found of one day, in UTC.
@@ -117,11 +120,15 @@ pub(crate) struct Key {
     pub(crate) rule: String,
 }
 
+/// How often, first and last.
+type Times = (u64, Timestamp, Timestamp);
+
 /// What a replay has found so far.
 pub(crate) struct Tally {
     report: Report,
     days: BTreeMap<Date, Day>,
-    changes: BTreeMap<Key, (u64, Timestamp, Timestamp)>,
+    changes: BTreeMap<Key, Times>,
+    by_day: BTreeMap<(Date, Key), Times>,
     /// Who wrote the records of which revisions.
     writers: HashSet<(ReleaseId, u64, String)>,
     begun: BTreeSet<(ReleaseId, u64)>,
@@ -145,12 +152,14 @@ impl Tally {
             days: Vec::new(),
             changes: Vec::new(),
             more_changes: 0,
+            by_day: Vec::new(),
         };
         let (changes, writers, refused) = (BTreeMap::new(), HashSet::new(), HashSet::new());
         Self {
             report,
             days: BTreeMap::new(),
             changes,
+            by_day: BTreeMap::new(),
             writers,
             begun: BTreeSet::new(),
             refused,
@@ -177,7 +186,7 @@ impl Tally {
     }
 
     pub(crate) fn finish(self) -> Report {
-        let Self { mut report, days, changes, writers, begun, refused, mut touched, .. } = self;
+        let Self { mut report, days, changes, by_day, writers, begun, refused, mut touched, .. } = self;
         touched.extend(
             refused.intersection(&writers).map(|(release, revision, _)| (release.clone(), *revision)),
         );
@@ -186,6 +195,14 @@ impl Tally {
         let changed = |(key, (edits, first, last))| Changed { key, edits, first, last };
         report.changes = changes.into_iter().map(changed).collect();
         report.changes.sort_by_key(|it| std::cmp::Reverse(it.edits));
+        for ((date, key), times) in by_day {
+            let changed = changed((key, times));
+            match report.by_day.last_mut() {
+                Some((last, day)) if *last == date => day.push(changed),
+                _ => report.by_day.push((date, vec![changed])),
+            }
+        }
+        report.by_day.iter_mut().for_each(|(_, day)| day.sort_by_key(|it| std::cmp::Reverse(it.edits)));
         report
     }
 
@@ -248,14 +265,22 @@ impl Tally {
                 was: entry.verdict.clone(),
                 now: replayed.verdict.outcome.as_str(),
             };
+            let of_day = (entry.time.to_zoned(TimeZone::UTC).date(), key.clone());
+            if self.by_day.len() < MOST || self.by_day.contains_key(&of_day) {
+                count(self.by_day.entry(of_day).or_insert((0, entry.time, entry.time)), entry.time);
+            }
             if self.changes.len() >= MOST && !self.changes.contains_key(&key) {
                 self.report.more_changes += 1;
                 continue;
             }
-            let (edits, first, _) = self.changes.entry(key).or_insert((0, entry.time, entry.time));
-            (*edits, *first) = (*edits + 1, entry.time);
+            count(self.changes.entry(key).or_insert((0, entry.time, entry.time)), entry.time);
         }
     }
+}
+
+/// Counts one that is older than those before.
+fn count((edits, first, _): &mut Times, time: Timestamp) {
+    (*edits, *first) = (*edits + 1, time);
 }
 
 impl Report {

@@ -65,6 +65,57 @@ pub struct FleetFilter {
     pub release: Option<String>,
 }
 
+/// What releases are looked for, and in which order. What is empty or false does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetSearch {
+    /// Which rows.
+    pub filter: FleetFilter,
+    /// In one of these states, by their words, or in one of the two below.
+    pub reasons: Vec<String>,
+    /// With drift, in whichever state.
+    pub drifted: bool,
+    /// Of a guard that is silent, in whichever state.
+    pub stale: bool,
+    /// Each of them is part of the namespace, the name, the chart or the message.
+    pub words: Vec<String>,
+    /// The order.
+    pub order: FleetOrder,
+    /// Whether it is the other way round.
+    pub is_reversed: bool,
+    /// From which row on.
+    pub offset: u32,
+    /// The most rows.
+    pub limit: u32,
+}
+
+/// The order of releases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum FleetOrder {
+    /// By name.
+    #[default]
+    Name,
+    /// By cluster.
+    Cluster,
+    /// By state: as these words come, then others, and `InSync` last.
+    State(Vec<&'static str>),
+    /// The most drift first.
+    Drifted,
+    /// The highest revision first.
+    Revision,
+}
+
+/// Releases that were found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetFound {
+    /// Some of them.
+    pub releases: Vec<ReleaseView>,
+    /// How many there are, up to [`COUNTED`] and one.
+    pub total: u64,
+}
+
+/// Up to so many releases that were found are counted.
+pub const COUNTED: u64 = 10_000;
+
 /// One cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {

@@ -18,6 +18,20 @@ pub(super) struct Link {
     pairs: Vec<(String, String)>,
 }
 
+/// What of a cluster's is shown; `None` stands for all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) cluster: Option<&'a str>,
+    pub(super) namespace: Option<&'a str>,
+}
+
+impl Place<'_> {
+    /// The address of a page that shows it.
+    pub(super) fn link(self, page: &'static str) -> Link {
+        Link::to(page).set("cluster", self.cluster).set("namespace", self.namespace)
+    }
+}
+
 impl Asked {
     /// What the pairs of a query or of a form ask for. Empty values ask for nothing.
     pub(super) fn of(mut pairs: Vec<(String, String)>) -> Self {

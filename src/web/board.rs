@@ -16,12 +16,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use crate::client::allowances;
 use crate::client::call::CallError;
 use crate::client::connection::Connection;
 use crate::client::guarded;
 use crate::client::labelled::Origin;
 use crate::client::lease::pulse::pulse;
-use crate::client::resource::{GROUP, Resource, VERSION};
+use crate::client::resource::{GROUP, Meta, Resource, VERSION};
 use crate::client::watch::{Event, Form, Watch};
 use crate::config::RecordDriver;
 use crate::inspect::failure::failed;
@@ -257,7 +258,7 @@ struct Follower {
 
 impl Follower {
     async fn run(self) {
-        tokio::join!(self.watch(), self.look());
+        tokio::join!(self.watch(), self.watch_exceptions(), self.look());
     }
 
     async fn watch(&self) {
@@ -268,6 +269,17 @@ impl Follower {
         let mut listed = HashSet::new();
         loop {
             self.take(watch.next().await, &mut listed);
+        }
+    }
+
+    /// Tells of exceptions that come and go; the pages read them when they are shown.
+    async fn watch_exceptions(&self) {
+        let (client, namespace) = (self.connection.client.clone(), self.scope.namespace.as_deref());
+        let mut watch = Watch::<Meta>::new(client, &allowances::defined(), namespace, None);
+        loop {
+            if let Event::Applied(_) | Event::Deleted(_) = watch.next().await {
+                self.changed.send_modify(|version| *version = version.wrapping_add(1));
+            }
         }
     }
 

@@ -13,12 +13,15 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::board::{self, Board};
+use super::ledger_reader::LedgerReader;
 use crate::client::access::{self, Right};
 use crate::client::connection::{self, Access, Connection};
 use crate::client::identity;
+use crate::client::lease::Place;
 use crate::client::resource::GROUP;
 use crate::config::RecordDriver;
 use crate::inspect::failure::{Failure, failed};
+use crate::inspect::guard::ForwardedGuard;
 use crate::inspect::ledger::Source;
 use crate::inspect::reading::{self, Reader};
 use crate::mirror::kinds::Kinds;
@@ -42,16 +45,21 @@ pub(crate) struct Settings {
     /// Its labels, by which policies select clusters.
     pub(crate) labels: Labels,
     /// The guard that is asked for the ledger.
-    pub(crate) guard: Option<GuardAddress>,
+    pub(crate) guard: GuardAddress,
 }
 
 /// Where a guard is asked for the ledger.
 #[derive(Clone)]
-pub(crate) struct GuardAddress {
-    /// Its address.
-    pub(crate) server: http::Uri,
-    /// The CA of its certificate; none for the system's.
-    pub(crate) authority: Option<PathBuf>,
+pub(crate) enum GuardAddress {
+    /// At an address.
+    Given {
+        /// The address.
+        server: http::Uri,
+        /// The CA of its certificate; none for the system's.
+        authority: Option<PathBuf>,
+    },
+    /// Through the API server, in a pod of the guard whose Lease this is.
+    Forwarded(Place),
 }
 
 /// One cluster.
@@ -60,7 +68,7 @@ pub(super) struct Cluster {
     settings: Settings,
     connection: OnceCell<Connection>,
     user: OnceCell<Option<String>>,
-    ledger: OnceCell<Source>,
+    ledger: OnceCell<LedgerReader>,
     kinds: tokio::sync::Mutex<Option<(Instant, Arc<Kinds>)>>,
     boards: Mutex<HashMap<Option<String>, Arc<Board>>>,
 }
@@ -115,21 +123,31 @@ impl Cluster {
         Ok(Reader::of_kinds(connection, kinds, *driver, labels).await)
     }
 
-    /// Whether the ledger can be asked for.
-    pub(super) fn has_ledger(&self) -> bool {
-        self.settings.guard.is_some()
+    /// The ledger, as its guard shows it to the visitor. Nobody is asked yet.
+    pub(super) async fn ledger(&self) -> Result<LedgerReader, Failure> {
+        let Settings { access, guard, .. } = &self.settings;
+        let open = || async {
+            let source = match guard {
+                GuardAddress::Given { server, authority } => {
+                    Source::guard(server, authority.as_deref(), access).await?
+                }
+                GuardAddress::Forwarded(place) => {
+                    let connection = self.connection().await?.clone();
+                    let guard = ForwardedGuard::new(connection, place.clone(), None, access.clone());
+                    Source::Forwarded(Box::new(guard))
+                }
+            };
+            Ok::<_, Failure>(LedgerReader::of_guard(Arc::new(source)))
+        };
+        Ok(self.ledger.get_or_try_init(open).await?.clone())
     }
 
-    /// The ledger, as its guard shows it to the visitor.
-    pub(super) async fn ledger(&self) -> Result<&Source, Failure> {
-        let open = || async {
-            let Some(GuardAddress { server, authority }) = &self.settings.guard else {
-                let why = "this page asks no guard for the ledger: start it with --server, the address of the guard";
-                return Err(Failure::Named(why.to_owned()));
-            };
-            Source::guard(server, authority.as_deref(), &self.settings.access).await
-        };
-        self.ledger.get_or_try_init(open).await
+    /// The namespace that is shown: the one that is chosen, else all (`None`) as far as the visitor may list them.
+    pub(super) async fn namespace(&self, chosen: Option<&str>) -> Result<Option<String>, Failure> {
+        match chosen {
+            Some(chosen) => Ok(Some(chosen.to_owned())),
+            None => Ok(self.board(None).await?.namespace.clone()),
+        }
     }
 
     async fn kinds(&self, connection: &Connection) -> Result<Arc<Kinds>, Failure> {

@@ -56,10 +56,7 @@ async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
 }
 
 async fn report(visitor: &Visitor, asked: &Asked) -> Result<Report, Failure> {
-    let cluster = match (asked.get("cluster"), visitor.clusters.first()) {
-        (None, Some(first)) => first,
-        _ => visitor.cluster(asked)?,
-    };
+    let cluster = visitor.cluster(asked)?;
     let denial = match asked.get("text") {
         Some(text) => Denial::parse(text).ok_or_else(|| {
             Failure::Named(

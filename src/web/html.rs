@@ -13,6 +13,9 @@ use super::visitor::{Entry, Visitor};
 use crate::inspect::failure::Failure;
 use crate::inspect::releases::{NOT_GUARDED, Row};
 
+/// The pages that a shared ledger has: it knows no cluster's objects.
+const OF_DATABASE: [&str; 4] = ["", "releases", "ledger", "replay"];
+
 /// The pages that the head links to.
 const PAGES: [(&str, &str); 7] = [
     ("", "Overview"),
@@ -56,7 +59,7 @@ impl<'a> Frame<'a> {
                 header {
                     a.brand href="./" { "Kubemoor" }
                     nav aria-label="Pages" {
-                        @for (address, name) in PAGES {
+                        @for (address, name) in pages(visitor) {
                             a href=(Link::to(address).text()) aria-current=[(address == *page).then_some("page")] {
                                 (name)
                             }
@@ -66,13 +69,23 @@ impl<'a> Frame<'a> {
                 }
                 main #content data-live[*is_live] tabindex="-1" { (content) }
                 footer {
-                    p { "Kubemoor " (env!("CARGO_PKG_VERSION")) ". This page reads and acts with your own rights." }
+                    p {
+                        "Kubemoor " (env!("CARGO_PKG_VERSION"))
+                        @if visitor.shared.is_some() { ". This page reads the ledger, and asks no cluster." }
+                        @else { ". This page reads and acts with your own rights." }
+                    }
                 }
                 script src="script.js" defer {}
             },
         );
         (*status, Html(whole.into_string())).into_response()
     }
+}
+
+/// The pages that this visitor has.
+fn pages(visitor: &Visitor) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let has_all = visitor.shared.is_none();
+    PAGES.into_iter().filter(move |(page, _)| has_all || OF_DATABASE.contains(page))
 }
 
 /// A page that only says why something could not be shown.

@@ -15,7 +15,7 @@ use tower::Service as _;
 use super::cluster::Settings as ClusterSettings;
 use super::door::Door;
 use super::login;
-use super::routes::router;
+use super::routes::{of_clusters, router};
 use super::session::SealError;
 use super::visitors::Visitors;
 use crate::policy::signing::SigningKey;
@@ -44,7 +44,8 @@ pub(crate) struct Settings {
 pub(crate) async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> Result<(), SealError> {
     let Settings { cluster, hosts, key } = settings;
     let visitors = Arc::new(Visitors::new(cluster, key)?);
-    let own = Router::new().route("/logout", post(login::leave)).with_state(Arc::clone(&visitors));
+    let logout = Router::new().route("/logout", post(login::leave)).with_state(Arc::clone(&visitors));
+    let own = of_clusters("").merge(logout);
     let open = Router::new().route("/login", get(login::page).post(login::enter));
     let open = open.with_state(Arc::clone(&visitors));
     let door = Arc::new(Door::in_cluster(hosts, Arc::clone(&visitors)));

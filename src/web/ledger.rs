@@ -10,17 +10,17 @@ use axum::body::Body;
 use axum::extract::Query;
 use axum::response::{IntoResponse, Response};
 use futures::stream;
-use http::header;
+use http::{StatusCode, header};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::address::Asked;
-use super::cluster::Cluster;
 use super::html::{self as write, Frame, trouble};
+use super::ledger_reader::LedgerReader;
 use super::visitor::Visitor;
 use crate::inspect::failure::Failure;
 use crate::inspect::ledger::columns::{COLUMNS, changes, columns};
-use crate::inspect::ledger::{Source, place};
+use crate::inspect::ledger::place;
 use crate::inspect::sheet::Sheet;
 use crate::inspect::times::Moment;
 use crate::ledger::entry::{Entry, Field};
@@ -49,13 +49,22 @@ pub(super) async fn page(
 ) -> Response {
     let asked = Asked::of(query);
     let now = Timestamp::now();
+    if visitor.has_several() && asked.get("cluster").is_none() {
+        return Frame::still(&visitor, "Ledger", "ledger").around(&html! {
+            h1 { "Ledger" }
+            (form(&visitor, &asked))
+            p.quiet { "Choose a cluster." }
+        });
+    }
     let rows = async {
-        let filter = Filter { limit: Some(PAGE), ..filter(&asked, now)? };
-        source(&visitor, &asked)?.ledger().await?.page(&filter).await
+        let (ledger, filter) = opened(&visitor, &asked, now).await?;
+        ledger.page(&Filter { limit: Some(PAGE), ..filter }).await
     };
-    let (rows, status) = match rows.await {
-        Ok(rows) => (Ok(rows), http::StatusCode::OK),
-        Err(error) => (Err(error), http::StatusCode::BAD_GATEWAY),
+    let rows = rows.await;
+    let status = match &rows {
+        Ok(_) => StatusCode::OK,
+        Err(error) if error.is_forbidden() => StatusCode::FORBIDDEN,
+        Err(_) => StatusCode::BAD_GATEWAY,
     };
     let frame = Frame { status, ..Frame::still(&visitor, "Ledger", "ledger") };
     frame.around(&html! {
@@ -69,7 +78,7 @@ pub(super) async fn page(
                     "Export: " a href=(asked.link("ledger.csv").text()) { "CSV" } ", "
                     a href=(asked.link("ledger.json").text()) { "JSON" }
                 }
-                (table(&rows.items, now))
+                (table(&rows.items, visitor.shared.is_some(), now))
                 @if let Some(next) = &rows.next {
                     nav.turns aria-label="Pages of the list" {
                         a rel="next" href=(asked.link("ledger").set("before", Some(next)).text()) { "Older rows" }
@@ -98,7 +107,7 @@ pub(super) async fn json(
 
 /// What is left to send of an export.
 struct Rest {
-    cluster: Arc<Cluster>,
+    ledger: LedgerReader,
     filter: Filter,
     form: Form,
     is_first: bool,
@@ -106,9 +115,8 @@ struct Rest {
 
 async fn export(visitor: &Visitor, asked: &Asked, form: Form) -> Response {
     let begun = async {
-        let filter = filter(asked, Timestamp::now())?;
-        let cluster = Arc::clone(source(visitor, asked)?);
-        Rest { cluster, filter, form, is_first: true }.next().await
+        let (ledger, filter) = opened(visitor, asked, Timestamp::now()).await?;
+        Rest { ledger, filter, form, is_first: true }.next().await
     };
     let (first, rest) = match begun.await {
         Ok(begun) => begun,
@@ -136,7 +144,7 @@ async fn export(visitor: &Visitor, asked: &Asked, form: Form) -> Response {
 impl Rest {
     /// The next rows as text, and what is left.
     async fn next(mut self) -> Result<(String, Option<Self>), Failure> {
-        let page = self.cluster.ledger().await?.page(&self.filter).await?;
+        let page = self.ledger.page(&self.filter).await?;
         let text = self.text(&page.items)?;
         self.filter.before = page.next.as_deref().map(place).transpose()?;
         self.is_first = false;
@@ -167,11 +175,11 @@ impl Rest {
     }
 }
 
-fn source<'v>(visitor: &'v Visitor, asked: &Asked) -> Result<&'v Arc<Cluster>, Failure> {
-    match (asked.get("cluster"), visitor.clusters.first()) {
-        (None, Some(first)) => Ok(first),
-        _ => visitor.cluster(asked),
-    }
+/// The ledger that is asked for, and which of its rows. Who may not read all namespaces is shown their own.
+async fn opened(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Result<(LedgerReader, Filter), Failure> {
+    let filter = filter(asked, now)?;
+    let (ledger, namespace) = visitor.ledger(asked).await?;
+    Ok((ledger, Filter { namespace, ..filter }))
 }
 
 /// What is asked for, as the ledger takes it.
@@ -227,9 +235,11 @@ fn form(visitor: &Visitor, asked: &Asked) -> Markup {
             }
             (text("Since", "since", SINCE))
             (text("Until", "until", "now"))
+            @if visitor.shared.is_some() { (text("Cluster", "cluster", "all")) }
             @if visitor.has_several() {
                 label { "Cluster"
-                    select name="cluster" {
+                    select name="cluster" required {
+                        option value="" { "choose" }
                         @for cluster in &visitor.clusters {
                             option value=(cluster.name) selected[asked.get("cluster") == Some(&cluster.name)] {
                                 (cluster.name)
@@ -243,14 +253,15 @@ fn form(visitor: &Visitor, asked: &Asked) -> Markup {
     }
 }
 
-fn table(entries: &[Entry], now: Timestamp) -> Markup {
+fn table(entries: &[Entry], has_clusters: bool, now: Timestamp) -> Markup {
     html! {
         div.wide tabindex="0" role="region" aria-label="Rows of the ledger" {
             table {
                 thead { tr {
+                    @if has_clusters { th scope="col" { "Cluster" } }
                     @for head in ["Time", "Verdict", "Release", "Object", "User", "What"] { th scope="col" { (head) } }
                 } }
-                tbody { @for entry in entries { (row(entry, now)) } }
+                tbody { @for entry in entries { (row(entry, has_clusters, now)) } }
             }
         }
     }
@@ -267,13 +278,14 @@ pub(super) fn verdict(entry: &Entry) -> Markup {
     html! { span class=(class) { (entry.verdict) } }
 }
 
-fn row(entry: &Entry, now: Timestamp) -> Markup {
+fn row(entry: &Entry, has_clusters: bool, now: Timestamp) -> Markup {
     let mut what = changes(entry, FIELDS);
     if !entry.detail.is_empty() {
         what.push(entry.detail.clone());
     }
     html! {
         tr {
+            @if has_clusters { td { (entry.cluster) } }
             td { (write::time(entry.time, now)) }
             td { (verdict(entry)) @if !entry.reason.is_empty() { span.quiet.below { (entry.reason) } } }
             td { (entry.release.as_deref().unwrap_or_default()) span.quiet.below { (entry.namespace) } }
@@ -318,9 +330,4 @@ fn whole(entry: &Entry) -> Markup {
             }
         }
     }
-}
-
-/// The newest rows of a filter, for other pages.
-pub(super) async fn newest(source: &Source, filter: Filter, most: usize) -> Result<Vec<Entry>, Failure> {
-    Ok(crate::inspect::ledger::rows(source, &filter, most, |_| true).await?.0)
 }

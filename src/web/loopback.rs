@@ -12,11 +12,12 @@ use http::header::{self, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use subtle::ConstantTimeEq;
 
-use super::cluster::{Cluster, Settings};
+use super::cluster::{Cluster, Settings as ClusterSettings};
 use super::html;
 use super::visitor::{Entry, Visitor, hex};
 use super::visitors::cookies;
 use crate::callers::{self, RandomError};
+use crate::ledger::store::Store;
 use crate::policy::signing::SigningKey;
 
 /// The page behind the address that the owner was told.
@@ -31,6 +32,14 @@ const TOKEN: &str = "token of the address";
 const OWNER: &str = "cookie of the visitor";
 const FORMS: &str = "forms of the visitor";
 
+/// What is served.
+pub(crate) enum Settings {
+    /// Clusters, side by side.
+    Clusters(Vec<ClusterSettings>),
+    /// The database that the guards of many clusters share. No cluster is asked.
+    Database(Store),
+}
+
 /// What lets the owner in.
 pub(super) struct Loopback {
     key: SigningKey,
@@ -40,12 +49,17 @@ pub(super) struct Loopback {
 
 impl Loopback {
     /// Lets in visitors who know the address that is made here.
-    pub(super) fn new(clusters: Vec<Settings>, address: SocketAddr) -> Result<Self, RandomError> {
+    pub(super) fn new(settings: Settings, address: SocketAddr) -> Result<Self, RandomError> {
         let key = callers::random_key()?;
         let forms = SigningKey::new(key.mark(FORMS, &[]));
-        let clusters = clusters.into_iter().map(Cluster::new).collect();
-        let visitor = Arc::new(Visitor::new(clusters, Entry::Owner, None, forms));
-        Ok(Self { key, address, visitor })
+        let visitor = match settings {
+            Settings::Clusters(clusters) => {
+                let clusters = clusters.into_iter().map(Cluster::new).collect();
+                Visitor::new(clusters, Entry::Owner, None, forms)
+            }
+            Settings::Database(store) => Visitor::of_database(store, forms),
+        };
+        Ok(Self { key, address, visitor: Arc::new(visitor) })
     }
 
     /// What a browser may call this server.

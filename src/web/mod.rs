@@ -11,13 +11,16 @@ mod address;
 mod assets;
 mod board;
 mod cluster;
+mod clusters_table;
 mod compression;
 mod door;
 mod exceptions;
 mod explain;
+mod fleet;
 mod html;
 pub(crate) mod in_cluster;
 mod ledger;
+mod ledger_reader;
 mod login;
 mod loopback;
 mod overview;
@@ -27,6 +30,7 @@ mod releases;
 mod replay;
 mod routes;
 mod session;
+mod shared_ledger;
 mod stream;
 mod visitor;
 mod visitors;
@@ -41,13 +45,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::cluster::{GuardAddress, Settings as ClusterSettings};
 use self::door::Door;
 use self::loopback::Loopback;
-use self::routes::router;
-
-/// What is served.
-pub(crate) struct Settings {
-    /// The clusters, side by side.
-    pub(crate) clusters: Vec<ClusterSettings>,
-}
+pub(crate) use self::loopback::Settings;
+use self::routes::{of_clusters, of_database, router};
 
 /// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -67,10 +66,10 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The page of these clusters on `listener`, for visitors who know its address.
+    /// The page of these clusters, or of this database, on `listener`, for visitors who know its address.
     pub(crate) fn on_loopback(settings: Settings, listener: TcpListener) -> Result<Self, ServeError> {
         let address = listener.local_addr()?;
-        let loopback = Arc::new(Loopback::new(settings.clusters, address)?);
+        let loopback = Arc::new(Loopback::new(settings, address)?);
         Ok(Self { loopback, listener })
     }
 
@@ -86,7 +85,11 @@ impl Page {
         let path = loopback.path();
         let open = Router::new().route(&format!("{path}/{}", loopback::OPEN), get(loopback::open));
         let open = open.with_state(Arc::clone(&loopback));
-        let router = router(Arc::new(Door::on_loopback(loopback)), &path, Router::new(), open);
+        let own = match &loopback.visitor.shared {
+            Some(_) => of_database(&path),
+            None => of_clusters(&path),
+        };
+        let router = router(Arc::new(Door::on_loopback(loopback)), &path, own, open);
         // What is under way is given up: nobody waits for a page that its owner has ended.
         tokio::select! {
             served = axum::serve(listener, router).into_future() => Ok(served?),

@@ -4,7 +4,7 @@
 //! release's records sees what the guard says of it, and no more.
 
 pub(super) mod objects;
-mod timeline;
+pub(super) mod timeline;
 
 use std::sync::Arc;
 
@@ -137,7 +137,7 @@ impl View<'_> {
             section {
                 h2 { "What happened" }
                 (self.timeline.shown(now))
-                @if self.cluster.has_ledger() { p { a href=(self.rows()) { "All rows of the ledger" } } }
+                p { a href=(self.rows()) { "All rows of the ledger" } }
             }
         }
     }

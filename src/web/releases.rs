@@ -158,20 +158,11 @@ fn sort(lines: &mut [Line], by: &str) {
 }
 
 fn filter(visitor: &Visitor, asked: &Asked) -> Markup {
-    let states = Reason::ALL.map(Reason::as_str).into_iter().chain([NOT_GUARDED, "Stale", "Unknown"]);
-    let chosen: BTreeSet<_> = asked.all("state").collect();
     html! {
         form.filter method="get" action="releases" role="search" {
             label { "Search" input type="search" name="q" value=[asked.get("q")] placeholder="name or message"; }
             label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder="all"; }
-            label { "State"
-                select name="state" {
-                    option value="" { "all" }
-                    @for state in states {
-                        option value=(state) selected[chosen.contains(state)] { (write::words(state)) }
-                    }
-                }
-            }
+            (states(asked))
             @if visitor.has_several() {
                 label { "Cluster"
                     select name="cluster" {
@@ -196,6 +187,22 @@ fn filter(visitor: &Visitor, asked: &Asked) -> Markup {
     }
 }
 
+/// A choice among states.
+pub(super) fn states(asked: &Asked) -> Markup {
+    let states = Reason::ALL.map(Reason::as_str).into_iter().chain([NOT_GUARDED, "Stale", "Unknown"]);
+    let chosen: BTreeSet<_> = asked.all("state").collect();
+    html! {
+        label { "State"
+            select name="state" {
+                option value="" { "all" }
+                @for state in states {
+                    option value=(state) selected[chosen.contains(state)] { (write::words(state)) }
+                }
+            }
+        }
+    }
+}
+
 fn table<'l>(visitor: &Visitor, asked: &Asked, lines: impl Iterator<Item = &'l Line>) -> Markup {
     let sorted = asked.get("sort").unwrap_or("state");
     html! {
@@ -212,7 +219,8 @@ fn table<'l>(visitor: &Visitor, asked: &Asked, lines: impl Iterator<Item = &'l L
     }
 }
 
-fn head(asked: &Asked, sorted: &str, column: &str, name: &str) -> Markup {
+/// A head that sorts by its column, or the other way round.
+pub(super) fn head(asked: &Asked, sorted: &str, column: &str, name: &str) -> Markup {
     let down = format!("-{column}");
     let (next, order) = match sorted {
         sorted if sorted == column => (down.as_str(), Some("ascending")),
@@ -238,7 +246,7 @@ fn row(visitor: &Visitor, Line { cluster, row }: &Line) -> Markup {
             td { (badge(row)) }
             td.number {
                 @if let (Some(drifted), Some(declared)) = (row.drifted, row.declared) {
-                    (drifted) span.quiet { " of " (declared) }
+                    a href=(Link::to_release(cluster, &release).text()) { (drifted) span.quiet { " of " (declared) } }
                 }
             }
             td.number { (number(row.revision)) }
@@ -248,7 +256,8 @@ fn row(visitor: &Visitor, Line { cluster, row }: &Line) -> Markup {
     }
 }
 
-fn turns(asked: &Asked, page: usize, pages: usize) -> Markup {
+/// Links to the pages before and after.
+pub(super) fn turns(asked: &Asked, page: usize, pages: usize) -> Markup {
     let link = |page: usize| asked.link("releases").set("page", Some(&page.to_string())).text();
     html! {
         @if pages > 1 {

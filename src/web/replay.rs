@@ -4,6 +4,8 @@
 //! those of `kubemoor policy replay`; no request judges more than so many rows, for so long, and it says where it
 //! stopped.
 
+mod found;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,20 +13,20 @@ use axum::extract::Query;
 use axum::response::Response;
 use axum::{Extension, Form};
 use clap::ValueEnum as _;
-use jiff::civil::Date;
-use jiff::{Timestamp, ToSpan as _};
+use jiff::Timestamp;
 use maud::{Markup, html};
 use tokio::time::Instant;
 
-use super::address::{Asked, Link};
+use self::found::Found;
+use super::address::Asked;
 use super::cluster::Cluster;
 use super::html::{self as write, Frame, trouble};
+use super::ledger_reader::LedgerReader;
 use super::visitor::Visitor;
-use crate::inspect::chart::{self, DayCounts};
 use crate::inspect::failure::{Failure, failed};
-use crate::inspect::ledger::{Source, place};
+use crate::inspect::ledger::place;
 use crate::inspect::reading::OPERATION_TIMEOUT;
-use crate::inspect::replay::{Changed, Day, REFUSED, Report, Tally};
+use crate::inspect::replay::Tally;
 use crate::inspect::times::Moment;
 use crate::ledger::query::{Filter, PAGE};
 use crate::mirror::policies::once;
@@ -40,23 +42,6 @@ const SINCE: &str = "7d";
 /// The most rows that one request judges, and for how long. `kubemoor policy replay` has no such bounds.
 const ROWS: u64 = 200_000;
 const PATIENCE: Duration = Duration::from_secs(40);
-
-/// Changed verdicts that are listed.
-const LISTED: usize = 100;
-
-/// Days that are drawn.
-const DAYS: usize = 92;
-
-/// The verdicts of a change that passed.
-const PASSED: [&str; 3] = ["Allow", "Record", "Warn"];
-
-/// What a replay has found, and of which policies.
-struct Found {
-    report: Report,
-    /// Until where rows were judged, where not all were.
-    stopped: Option<Timestamp>,
-    policies: Vec<String>,
-}
 
 /// The page, with a replay by the policies of the cluster where a time is asked for.
 pub(super) async fn page(
@@ -88,22 +73,15 @@ async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
         p { "What would other policies have done with the changes that the ledger has recorded?" }
         @match &found {
             None => {},
-            Some(Ok((cluster, found))) => (shown(cluster, found)),
+            Some(Ok(found)) => (found.shown()),
             Some(Err(error)) => (trouble(&error.to_string())),
         }
         (forms(visitor, asked))
     })
 }
 
-async fn replay<'v>(
-    visitor: &'v Visitor,
-    asked: &Asked,
-    since: &str,
-) -> Result<(&'v Cluster, Found), Failure> {
-    let cluster = match (asked.get("cluster"), visitor.clusters.first()) {
-        (None, Some(first)) => first,
-        _ => visitor.cluster(asked)?,
-    };
+async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, Failure> {
+    let (ledger, namespace) = visitor.ledger(asked).await?;
     let now = Timestamp::now();
     let time = |name: &str, text: &str| {
         let moment: Result<Moment, _> = text.parse();
@@ -112,7 +90,7 @@ async fn replay<'v>(
     };
     let since = time("since", since)?;
     let filter = Filter {
-        namespace: asked.get("namespace").map(str::to_owned),
+        namespace,
         release: asked.get("release").map(str::to_owned),
         since: Some(since),
         until: asked.get("until").map(|text| time("until", text)).transpose()?,
@@ -122,26 +100,29 @@ async fn replay<'v>(
     };
     let accepted = match asked.get("policies") {
         Some(text) => of_text(text)?,
-        None => of_cluster(cluster).await?,
+        // No cluster is asked.
+        None if visitor.shared.is_some() => Vec::new(),
+        None => of_cluster(visitor.cluster(asked)?).await?,
     };
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), parse_edits)?;
     let names = accepted.iter().map(|policy| policy.name.clone()).collect();
     let mut replay = Replay::new(Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT), accepted);
     let mut tally = Tally::new(since);
-    let stopped = judge(cluster.ledger().await?, filter, &mut replay, &mut tally).await?;
-    Ok((&**cluster, Found { report: tally.finish(), stopped, policies: names }))
+    let scope = found::Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
+    let stopped = judge(&ledger, filter, &mut replay, &mut tally).await?;
+    Ok(Found { scope, report: tally.finish(), stopped, policies: names })
 }
 
 /// Judges the rows; where it stopped, if that was before the end.
 async fn judge(
-    source: &Source,
+    ledger: &LedgerReader,
     mut filter: Filter,
     replay: &mut Replay,
     tally: &mut Tally,
 ) -> Result<Option<Timestamp>, Failure> {
     let (began, mut rows) = (Instant::now(), 0);
     loop {
-        let page = source.page(&filter).await?;
+        let page = ledger.page(&filter).await?;
         page.items.iter().for_each(|entry| tally.add(replay, entry));
         rows += page.items.len() as u64;
         let Some(next) = &page.next else { return Ok(None) };
@@ -174,144 +155,16 @@ async fn of_cluster(cluster: &Cluster) -> Result<Vec<Arc<Compiled>>, Failure> {
     read.map_err(|error| failed(connection, "list the policies", error))
 }
 
-fn shown(cluster: &Cluster, Found { report, stopped, policies }: &Found) -> Markup {
-    let rows = || Link::to("ledger").with("cluster", &cluster.name);
-    let all = rows().with("since", &report.since.to_string()).text();
-    html! {
-        section {
-            p.quiet {
-                @if policies.is_empty() { "No policy: one mode of edits holds for every release." }
-                @else { "By " (policies.join(", ")) "." }
-            }
-            @if let Some(stopped) = stopped {
-                p.note {
-                    "Only changes since " (stopped.strftime("%Y-%m-%dT%H:%M:%SZ")) " are judged: there are more than one page \
-                     judges. " code { "kubemoor policy replay" } " judges all."
-                }
-            }
-            dl.facts {
-                div { dt { "Changes" } dd { a href=(all) { (report.edits) } } }
-                div { dt { "Judged" } dd { (report.replayed) } }
-                div { dt { "Passed, would be refused" } dd { a href="#days" { (report.refused) } } }
-                div { dt { "Refused, would pass" } dd { a href="#days" { (report.permitted) } } }
-                div {
-                    dt { "Helm operations that would be refused something" }
-                    dd { (report.helm_operations_touched) " of " (report.helm_operations) }
-                }
-            }
-            @for (count, words) in report.unjudged() { p.quiet { (count) " not judged: " (words) "." } }
-            (days(&rows, &report.days))
-            (changes(&rows, report))
-        }
-    }
-}
-
-/// The days as a picture, and as a table whose numbers lead to the rows.
-fn days(rows: &impl Fn() -> Link, days: &[Day]) -> Markup {
-    let days: Vec<_> = days.iter().rev().take(DAYS).rev().collect();
-    let counts: Vec<_> = whole(&days)
-        .into_iter()
-        .map(|day| DayCounts {
-            label: day.date.strftime("%m-%d").to_string(),
-            worse: day.refused,
-            better: day.permitted,
-        })
-        .collect();
-    let link = |date: Date, verdicts: &[&str]| {
-        let link = rows().with("since", &format!("{date}T00:00:00Z"));
-        let link = link.with("until", &format!("{date}T23:59:59.999999999Z"));
-        verdicts.iter().fold(link, |link, verdict| link.with("verdict", verdict)).text()
-    };
-    html! {
-        h2 #days { "Day by day" }
-        @match chart::days(&counts) {
-            // The crate that draws escapes what it writes.
-            Ok(Some(picture)) => figure aria-hidden="true" { (maud::PreEscaped(picture)) },
-            Ok(None) => p.quiet { "No verdict would change between passing and being refused." },
-            Err(error) => (trouble(&error.to_string())),
-        }
-        @if !days.is_empty() {
-            div.wide tabindex="0" role="region" aria-label="Days" {
-                table {
-                    thead { tr {
-                        @for head in ["Day", "Changes", "Passed, would be refused", "Refused, would pass"] {
-                            th scope="col" { (head) }
-                        }
-                    } }
-                    tbody { @for day in days.iter().rev() {
-                        tr {
-                            th scope="row" { (day.date) }
-                            td.number { a href=(link(day.date, &[])) { (day.edits) } }
-                            td.number { (number(day.refused, &link(day.date, &PASSED))) }
-                            td.number { (number(day.permitted, &link(day.date, &REFUSED))) }
-                        }
-                    } }
-                }
-            }
-        }
-    }
-}
-
-/// All days from the first to the last, with those on which nothing was recorded.
-fn whole(days: &[&Day]) -> Vec<Day> {
-    let (Some(first), Some(last)) = (days.first(), days.last()) else { return Vec::new() };
-    let dates = first.date.series(1.day()).take_while(|date| *date <= last.date).take(DAYS);
-    let of = |date| days.iter().find(|day| day.date == date).map(|day| **day);
-    dates.map(|date| of(date).unwrap_or(Day { date, edits: 0, refused: 0, permitted: 0 })).collect()
-}
-
-fn number(count: u64, link: &str) -> Markup {
-    html! { @if count == 0 { "0" } @else { a href=(link) { (count) } } }
-}
-
-/// The verdicts that would change.
-fn changes(rows: &impl Fn() -> Link, report: &Report) -> Markup {
-    let more = (report.changes.len().saturating_sub(LISTED) as u64).saturating_add(report.more_changes);
-    let link = |Changed { key, first, last, .. }: &Changed| {
-        let end = last.checked_add(1.millisecond()).unwrap_or(*last);
-        let link =
-            rows().with("namespace", &key.namespace).with("release", &key.release).with("by", &key.user);
-        let link = link.with("verdict", &key.was).with("since", &first.to_string());
-        link.with("until", &end.to_string()).text()
-    };
-    html! {
-        h2 { "Verdicts that would change" }
-        @if report.changes.is_empty() { p.quiet { "None." } } @else {
-            div.wide tabindex="0" role="region" aria-label="Verdicts that would change" {
-                table {
-                    thead { tr {
-                        @for head in ["Release", "User", "Field", "Was", "Would be", "Rule", "Changes"] {
-                            th scope="col" { (head) }
-                        }
-                    } }
-                    tbody { @for changed in report.changes.iter().take(LISTED) {
-                        tr {
-                            th scope="row" { (changed.key.release) span.quiet.below { (changed.key.namespace) } }
-                            td { (changed.key.user) }
-                            td { (changed.key.kind) " " code { (changed.key.field) } }
-                            td { (changed.key.was) }
-                            td { span class=(badge(changed.key.now)) { (changed.key.now) } }
-                            td { (changed.key.rule) }
-                            td.number { a href=(link(changed)) { (changed.edits) } }
-                        }
-                    } }
-                }
-            }
-            @if more > 0 { p.quiet { "and " (more) " more" } }
-        }
-    }
-}
-
-fn badge(verdict: &str) -> &'static str {
-    if REFUSED.contains(&verdict) { "badge bad" } else { "badge good" }
-}
-
 fn forms(visitor: &Visitor, asked: &Asked) -> Markup {
     html! {
         form.sheet method="get" action="replay" {
-            h2 { "By the policies of the cluster" }
+            @let (head, action) = match visitor.shared.is_some() {
+                true => ("By one mode of edits for all releases", "Replay by this mode"),
+                false => ("By the policies of the cluster", "Replay by the cluster's policies"),
+            };
+            h2 { (head) }
             (window(visitor, asked))
-            button { "Replay by the cluster's policies" }
+            button { (action) }
         }
         form.sheet method="post" action="replay" {
             h2 { "By other policies" }
@@ -340,6 +193,9 @@ fn window(visitor: &Visitor, asked: &Asked) -> Markup {
                     option value=(name) selected[asked.get("edits").unwrap_or("Warn") == name] { (name) }
                 }
             }
+        }
+        @if visitor.shared.is_some() {
+            label { "Cluster" input name="cluster" value=[asked.get("cluster")] placeholder="all"; }
         }
         @if visitor.has_several() {
             label { "Cluster"

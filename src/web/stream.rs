@@ -21,12 +21,11 @@ const GATHERING: Duration = Duration::from_secs(1);
 /// How long one stream lasts. The browser asks for the next, which has to be let in anew.
 const LIFE: Duration = Duration::from_secs(5 * 60);
 
-/// An event for each change of a followed cluster.
+/// An event for each change of what is followed.
 pub(super) async fn changes(
     Extension(visitor): Extension<Arc<Visitor>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let boards = visitor.clusters.iter().flat_map(|cluster| cluster.boards());
-    let mut receivers: Vec<_> = boards.map(|board| board.changes()).collect();
+    let mut receivers = visitor.changes();
     receivers.iter_mut().for_each(tokio::sync::watch::Receiver::mark_unchanged);
     let events = stream::unfold(receivers, |mut receivers| async move {
         if receivers.is_empty() {

@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::address::Asked;
 use super::cluster::Cluster;
+use super::ledger_reader::LedgerReader;
+use super::shared_ledger::SharedLedger;
 use crate::inspect::failure::Failure;
+use crate::ledger::store::Store;
 use crate::policy::signing::SigningKey;
 
 /// Purposes of marks.
@@ -33,6 +37,8 @@ pub(super) enum Entry {
 /// Who looks.
 pub(super) struct Visitor {
     pub(super) clusters: Vec<Arc<Cluster>>,
+    /// The database that is shown instead of clusters.
+    pub(super) shared: Option<SharedLedger>,
     pub(super) entry: Entry,
     /// How the cluster calls them, where that is known.
     pub(super) user: Option<String>,
@@ -47,7 +53,31 @@ impl Visitor {
     pub(super) fn new(clusters: Vec<Cluster>, entry: Entry, user: Option<String>, forms: SigningKey) -> Self {
         let clusters = clusters.into_iter().map(Arc::new).collect();
         let (written, confirmed) = (AtomicU64::new(0), Mutex::new(Instant::now()));
-        Self { clusters, entry, user, forms, written, confirmed }
+        Self { clusters, shared: None, entry, user, forms, written, confirmed }
+    }
+
+    /// The owner, who is shown a database instead of clusters.
+    pub(super) fn of_database(store: Store, forms: SigningKey) -> Self {
+        Self { shared: Some(SharedLedger::new(store)), ..Self::new(Vec::new(), Entry::Owner, None, forms) }
+    }
+
+    /// Tells of every change of what is followed.
+    pub(super) fn changes(&self) -> Vec<watch::Receiver<u64>> {
+        let boards = self.clusters.iter().flat_map(|cluster| cluster.boards());
+        let shared = self.shared.iter().map(SharedLedger::changes);
+        boards.map(|board| board.changes()).chain(shared).collect()
+    }
+
+    /// The ledger of the cluster that is asked for, and the namespace that is shown of it: the chosen one, else all
+    /// (`None`) as far as the visitor may read them.
+    pub(super) async fn ledger(&self, asked: &Asked) -> Result<(LedgerReader, Option<String>), Failure> {
+        let chosen = asked.get("namespace");
+        if let Some(shared) = &self.shared {
+            return Ok((shared.ledger(asked.get("cluster")), chosen.map(str::to_owned)));
+        }
+        let cluster = self.cluster(asked)?;
+        let namespace = cluster.namespace(chosen).await?;
+        Ok((cluster.ledger().await?, namespace))
     }
 
     /// Begins to follow the clusters.

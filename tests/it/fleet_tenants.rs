@@ -14,7 +14,7 @@ fn items(ran: &Ran) -> Vec<Value> {
 }
 
 /// Clusters `prod-eu` and `prod-us` with rows of the namespaces `shop` and `bank`.
-async fn fill(url: &str) {
+pub(crate) async fn fill(url: &str) {
     for cluster in ["prod-eu", "prod-us"] {
         let url = url.parse().unwrap();
         let written = Written::start(&url, cluster, FOREVER);
@@ -31,17 +31,22 @@ async fn fill(url: &str) {
     }
 }
 
+/// Has the database show each tenant its own rows; `team_shop` those of `shop` in `prod-eu`.
+pub(crate) fn divide(server: &Postgres, database: &str) {
+    let page = Document::named("docs/fleet.md");
+    let statements = page.blocks().into_iter().filter(|it| it.language == "sql" && it.heading == SECTION);
+    let statements: Vec<_> = statements.map(|block| block.text).collect();
+    assert_eq!(statements.len(), 2);
+    statements.iter().for_each(|statement| drop(server.psql(database, statement).unwrap()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tenant_sees_the_rows_of_its_clusters_and_namespaces_alone() {
     let server = Postgres::start().await;
     let url = server.database();
     let database = url.rsplit_once('/').unwrap().1;
     fill(&url).await;
-    let page = Document::named("docs/fleet.md");
-    let statements = page.blocks().into_iter().filter(|it| it.language == "sql" && it.heading == SECTION);
-    let statements: Vec<_> = statements.map(|block| block.text).collect();
-    assert_eq!(statements.len(), 2);
-    statements.iter().for_each(|statement| drop(server.psql(database, statement).unwrap()));
+    divide(&server, database);
     for tenant in [
         "CREATE ROLE team_eu LOGIN; GRANT ledger_tenants TO team_eu; \
          INSERT INTO tenants SELECT 'team_eu', id, NULL FROM clusters WHERE name = 'prod-eu'",

@@ -12,17 +12,17 @@ use crate::support::{
 };
 
 /// The chart's guard, on a node that forwards its ports.
-struct House<'a> {
+pub(crate) struct House<'a> {
     control_plane: &'a ControlPlane,
-    chart: Installed<'a>,
-    kubelet: Kubelet,
-    pod: Pod,
+    pub(crate) chart: Installed<'a>,
+    pub(crate) kubelet: Kubelet,
+    pub(crate) pod: Pod,
     /// What the API server calls the pod.
-    name: String,
+    pub(crate) name: String,
 }
 
 impl<'a> House<'a> {
-    async fn new(control_plane: &'a ControlPlane) -> Self {
+    pub(crate) async fn new(control_plane: &'a ControlPlane) -> Self {
         let chart = Installed::new(control_plane).await;
         chart.install(json!({"replicas": 1})).await.unwrap();
         let pod = chart.start(1).await.pop().unwrap();

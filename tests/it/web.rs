@@ -374,8 +374,9 @@ async fn ten_thousand_releases_are_listed_in_pages() {
         let shown = page.get(path).await;
         println!("{path:?}: {} bytes, the first after {:?}", shown.text.len(), shown.first);
         assert!(shown.text.len() < 300_000, "{path}: {} bytes", shown.text.len());
-        // Built for debugging, beside other tests; built for release it is a tenth of that.
-        assert!(shown.first.as_millis() < 1500, "{path}: {:?}", shown.first);
+        // Built for debugging it takes ten times as long.
+        let most = if cfg!(debug_assertions) { 1500 } else { 150 };
+        assert!(shown.first.as_millis() < most, "{path}: {:?}", shown.first);
     }
     let last = page.text("releases?sort=name&page=100").await;
     assert_holds(&last, &["release-09999", "Page 100 of 100"]);

@@ -12,6 +12,14 @@ const TEMPLATES: &str = concat!(
     charts::config_map!("extra", "{color: blue}"),
 );
 
+/// What is pasted into the form of a replay.
+const POLICY: &str = "
+apiVersion: kubemoor.dev/v1alpha1
+kind: DriftPolicy
+metadata: {name: stricter}
+spec: {edits: Deny}
+";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_page_fits_its_window_and_keeps_nobody_out() {
     let scene = Scene::own().install("browser", TEMPLATES).await;
@@ -27,6 +35,9 @@ async fn each_page_fits_its_window_and_keeps_nobody_out() {
     scene
         .policy("calm", json!({"priority": 5, "ignore": [{"target": {"kind": "Job"}, "paths": ["/spec"]}]}))
         .await;
+    scene.policy("strict", json!({"edits": "Deny"})).await;
+    let level = json!({"data": {"level": "trace"}});
+    let denied = scene.alice.merge(&scene.config_map("settings"), &level).await.refusal().unwrap();
     let asked = guard.asked();
     let flags: Vec<_> = asked.iter().map(String::as_str).collect();
     let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
@@ -53,9 +64,31 @@ async fn each_page_fits_its_window_and_keeps_nobody_out() {
                 format!("explain?object=deployment/web&namespace={}", scene.namespace),
                 "What you can do",
             ),
+            ("pause", format!("act?do=suspend&{of_release}"), "Pause repairs"),
+            ("resume", format!("act?do=resume&{of_release}"), "Resume repairs"),
+            ("end", format!("act?do=revoke&{of_release}"), "End an exception"),
+            (
+                "permission",
+                format!("act?do=allow&namespace={}&object=deployment/web&path=/spec&for=2h", scene.namespace),
+                "This object is made",
+            ),
             ("missing", "release?name=none&namespace=none".to_owned(), "Not available"),
         ] {
             browser.go(&format!("{}{path}", page.base)).await;
+            browser.wait_for(words).await;
+            browser.inspect(name).await;
+        }
+        for (name, path, field, text, words) in [
+            ("pasted-denial", "explain", "text", denied.as_str(), "What you can do"),
+            ("pasted-policies", "replay", "policies", POLICY, "By stricter."),
+        ] {
+            browser.go(&format!("{}{path}", page.base)).await;
+            // As a person pastes it, and sends the form.
+            let paste = format!(
+                "const field = document.querySelector('textarea[name={field}]'); field.value = {}; field.form.requestSubmit()",
+                json!(text)
+            );
+            browser.evaluate(&paste).await;
             browser.wait_for(words).await;
             browser.inspect(name).await;
         }
@@ -76,6 +109,12 @@ async fn repairs_are_ordered_by_keyboard_alone_and_open_pages_follow() {
     // The page that is open learns of it by itself.
     scene.edit(&scene.deployment("web"), json!({"spec": {"replicas": 5}})).await;
     browser.wait_for("Drifted").await;
+    browser.tab_to("Exceptions").await;
+    browser.press(ENTER).await;
+    browser.wait_for("There are no exceptions").await;
+    let allow = ["allow", "configmap/extra", "--path=/data/color", "--for=2h", "--reason=INC-9"];
+    assert_eq!(scene.moor(&allow).code, 0);
+    browser.wait_for("INC-9").await;
     browser.tab_to("Releases").await;
     browser.press(ENTER).await;
     browser.wait_for("1 release").await;

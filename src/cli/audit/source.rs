@@ -53,7 +53,7 @@ impl SourceArgs {
                 namespace.context("no kubeconfig names a namespace: give -n NAMESPACE, or -A for all")?;
             return Ok((source, namespace));
         }
-        let (access, authority) = (cluster.access(), certificate_authority.as_deref());
+        let access = cluster.access();
         if access.user.is_some() {
             bail!(
                 "a guard looks at your own token or certificate, not at whom you act as: leave --as out, or choose others with --context"
@@ -63,11 +63,8 @@ impl SourceArgs {
         let namespace = namespaces.chosen(&connection);
         standing::say(&connection, namespace.as_deref()).await;
         let source = match server {
-            Some(server) => Source::guard(&server, authority, &access).await?,
-            None => {
-                let (client, name) = guard.connect(&connection, &access, authority).await?;
-                Source::Guard { name, otherwise: "read its database with --ledger", client }
-            }
+            Some(server) => Source::guard(&server, certificate_authority.as_deref(), &access).await?,
+            None => Source::Forwarded(Box::new(guard.forwarded(connection, access, certificate_authority))),
         };
         Ok((source, namespace))
     }

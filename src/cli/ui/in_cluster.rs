@@ -92,7 +92,7 @@ pub(super) struct InClusterArgs {
 pub(super) struct Shared {
     pub(super) driver: RecordDriver,
     pub(super) labels: Labels,
-    pub(super) guard: Option<GuardAddress>,
+    pub(super) guard: GuardAddress,
 }
 
 pub(super) async fn serve(args: InClusterArgs, shared: Shared) -> anyhow::Result<Outcome> {

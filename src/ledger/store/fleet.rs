@@ -1,19 +1,21 @@
 //! How releases stand, into PostgreSQL and out of it.
 //!
-//! Entry points: [`ClusterFleet`] for the guard of one cluster, [`Store::fleet`] and [`Store::fleet_releases`] for readers.
+//! Entry points: [`ClusterFleet`] for the guard of one cluster, [`Store::fleet`], [`Store::fleet_releases`] and
+//! [`Store::fleet_search`] for readers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Postgres, Row as _, Transaction};
+use sqlx::{PgPool, Postgres, QueryBuilder, Row as _, Transaction};
 
 use super::schema::Cluster;
 use super::{Pool, Store, StoreError};
 use crate::ledger::entry::cut;
 use crate::ledger::fleet::{
-    ClusterView, FleetFilter, GuardState, ReleaseState, ReleaseView, STALE_AFTER, StateCount,
+    COUNTED, ClusterView, FleetFilter, FleetFound, FleetOrder, FleetSearch, GuardState, ReleaseState,
+    ReleaseView, STALE_AFTER, StateCount,
 };
 use crate::model::ReleaseId;
 use crate::verdict::shown::SealingKey;
@@ -57,13 +59,22 @@ const STATES: &str = "SELECT cluster, reason, count(*) AS releases, count(*) FIL
      floor(extract(epoch FROM min(oldest_drift)))::int8 AS oldest FROM releases \
      WHERE ($1::text IS NULL OR namespace = $1) GROUP BY cluster, reason";
 
-const RELEASES: &str = "SELECT clusters.name AS cluster, releases.namespace, releases.name, revision, declared, \
+/// What is read of a release; between the parts comes the time after which a guard is silent.
+const RELEASES: [&str; 2] = [
+    "SELECT clusters.name AS cluster, releases.namespace, releases.name, revision, declared, \
      drifted, floor(extract(epoch FROM oldest_drift))::int8 AS oldest, floor(extract(epoch FROM since))::int8 AS since, ready, \
      reason, status, chart, values_hash, edits, drift, message, CASE WHEN guards.heard < now() - \
-     make_interval(secs => $4) THEN floor(extract(epoch FROM guards.heard))::int8 END AS stale \
-     FROM releases JOIN clusters ON clusters.id = releases.cluster JOIN guards ON guards.cluster = releases.cluster \
-     WHERE ($1::text[] = '{}' OR clusters.name = ANY($1)) AND ($2::text IS NULL OR releases.namespace = $2) \
-     AND ($3::text IS NULL OR releases.name = $3) ORDER BY releases.namespace, releases.name, clusters.name";
+     make_interval(secs => ",
+    ") THEN floor(extract(epoch FROM guards.heard))::int8 END AS stale",
+];
+
+const FROM: &str = " FROM releases JOIN clusters ON clusters.id = releases.cluster \
+     JOIN guards ON guards.cluster = releases.cluster WHERE true";
+
+/// Another text as soon as a release, or the silence of a guard, has changed.
+const MARK: &str = "SELECT concat_ws(' ', count(*), sum(revision), sum(drifted), sum(hashtext(reason || message)::int8), \
+     max(since), (SELECT concat_ws(' ', count(*), count(*) FILTER (WHERE heard < now() - make_interval(secs => $1))) \
+     FROM guards)) FROM releases";
 
 /// The rows of one cluster, for its guard.
 #[derive(Clone)]
@@ -170,11 +181,45 @@ impl Store {
     /// # Errors
     /// When the database fails, or is SQLite.
     pub async fn fleet_releases(&self, filter: &FleetFilter) -> Result<Vec<ReleaseView>, StoreError> {
-        let FleetFilter { clusters, namespace, release } = filter;
-        let query = sqlx::query(RELEASES).bind(clusters).bind(namespace).bind(release);
-        let rows = query.bind(STALE_AFTER.as_secs_f64()).fetch_all(self.shared()?).await;
+        let search = FleetSearch { filter: filter.clone(), ..FleetSearch::default() };
+        let mut query = releases(&search);
+        query.push(" ORDER BY releases.namespace, releases.name, clusters.name");
+        let rows = query.build().fetch_all(self.shared()?).await;
         let views = rows.and_then(|rows| rows.iter().map(view).collect());
         views.map_err(self.failed("read"))
+    }
+
+    /// Some of the releases that `search` asks for, in its order, and how many there are.
+    ///
+    /// # Errors
+    /// When the database fails, or is SQLite.
+    pub async fn fleet_search(&self, search: &FleetSearch) -> Result<FleetFound, StoreError> {
+        let pool = self.shared()?;
+        let read = async {
+            let mut query = releases(search);
+            order(&mut query, search);
+            query.push(" LIMIT ").push_bind(i64::from(search.limit));
+            query.push(" OFFSET ").push_bind(i64::from(search.offset));
+            let rows = query.build().fetch_all(pool).await?;
+            let mut count = QueryBuilder::<Postgres>::new("SELECT count(*) FROM (SELECT 1");
+            count.push(FROM);
+            conditions(&mut count, search);
+            count.push(" LIMIT ").push_bind(i64::try_from(COUNTED).unwrap_or(i64::MAX).saturating_add(1));
+            count.push(") AS found");
+            let total: i64 = count.build_query_scalar().fetch_one(pool).await?;
+            let releases: Result<Vec<_>, _> = rows.iter().map(view).collect();
+            Ok(FleetFound { releases: releases?, total: u64::try_from(total).unwrap_or_default() })
+        };
+        read.await.map_err(self.failed("read"))
+    }
+
+    /// A text that is another one as soon as what is kept of the clusters has changed, but for their signs of life.
+    ///
+    /// # Errors
+    /// When the database fails, or is SQLite.
+    pub async fn fleet_mark(&self) -> Result<String, StoreError> {
+        let mark = sqlx::query_scalar(MARK).bind(STALE_AFTER.as_secs_f64()).fetch_one(self.shared()?).await;
+        mark.map_err(self.failed("read"))
     }
 
     /// The database that many clusters may share.
@@ -183,6 +228,76 @@ impl Store {
             Pool::Postgres(pool) => Ok(pool),
             Pool::Sqlite { .. } => Err(StoreError::Unshared { place: self.place.clone() }),
         }
+    }
+}
+
+/// Reads releases.
+fn releases(search: &FleetSearch) -> QueryBuilder<Postgres> {
+    let [columns, end] = RELEASES;
+    let mut query = QueryBuilder::new(columns);
+    query.push_bind(STALE_AFTER.as_secs_f64()).push(end).push(FROM);
+    conditions(&mut query, search);
+    query
+}
+
+fn conditions(query: &mut QueryBuilder<Postgres>, search: &FleetSearch) {
+    let FleetSearch { filter, reasons, drifted, stale, words, .. } = search;
+    if !filter.clusters.is_empty() {
+        query.push(" AND clusters.name = ANY(").push_bind(filter.clusters.clone()).push(")");
+    }
+    for (column, text) in
+        [(" AND releases.namespace = ", &filter.namespace), (" AND releases.name = ", &filter.release)]
+    {
+        if let Some(text) = text {
+            query.push(column).push_bind(text.clone());
+        }
+    }
+    if !reasons.is_empty() || *drifted || *stale {
+        query.push(" AND (reason = ANY(").push_bind(reasons.clone()).push(")");
+        if *drifted {
+            query.push(" OR drifted > 0");
+        }
+        if *stale {
+            query.push(" OR guards.heard < now() - make_interval(secs => ");
+            query.push_bind(STALE_AFTER.as_secs_f64()).push(")");
+        }
+        query.push(")");
+    }
+    for word in words {
+        query.push(" AND position(").push_bind(word.to_lowercase());
+        query.push(
+            " IN lower(concat_ws(' ', releases.namespace || '/' || releases.name, chart, message))) > 0",
+        );
+    }
+}
+
+fn order(query: &mut QueryBuilder<Postgres>, search: &FleetSearch) {
+    let (up, down) = if search.is_reversed { (" DESC", " ASC") } else { (" ASC", " DESC") };
+    query.push(" ORDER BY ");
+    match &search.order {
+        FleetOrder::Name => {}
+        FleetOrder::Cluster => {
+            query.push("clusters.name").push(up).push(", ");
+        }
+        FleetOrder::State(words) => {
+            let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+            query.push("(reason = 'InSync')").push(up);
+            query
+                .push(", coalesce(array_position(")
+                .push_bind(words)
+                .push("::text[], reason), 1000)")
+                .push(up)
+                .push(", ");
+        }
+        FleetOrder::Drifted => {
+            query.push("drifted").push(down).push(", ");
+        }
+        FleetOrder::Revision => {
+            query.push("revision").push(down).push(", ");
+        }
+    }
+    for (place, column) in ["releases.name", "releases.namespace", "clusters.name"].iter().enumerate() {
+        query.push(if place == 0 { "" } else { ", " }).push(column).push(up);
     }
 }
 

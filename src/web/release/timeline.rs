@@ -1,13 +1,14 @@
 //! What happened to a release, as one line of time.
 //!
-//! Entry points: [`read`], [`Timeline::shown`]. Invariant: what cannot be read is named, and hides nothing else.
+//! Entry points: [`read`], [`of_ledger`], [`Timeline::shown`]. Invariant: what cannot be read is named, and hides nothing
+//! else.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::super::cluster::Cluster;
 use super::super::html::{self as write, notes};
-use super::super::ledger;
+use super::super::ledger_reader::LedgerReader;
 use crate::client::connection::Connection;
 use crate::client::{event_list, guarded};
 use crate::inspect::failure::{Failure, failed};
@@ -23,7 +24,7 @@ const MOST: usize = 50;
 const FIELDS: usize = 3;
 
 /// What happened, newest first.
-pub(super) struct Timeline {
+pub(in crate::web) struct Timeline {
     moments: Vec<Moment>,
     notes: Vec<String>,
 }
@@ -50,25 +51,26 @@ pub(super) async fn read(cluster: &Cluster, connection: &Connection, release: &R
         })),
         Err(error) => timeline.notes.push(failed(connection, "list the events", error).to_string()),
     }
-    match rows(cluster, release).await {
-        Ok(rows) => timeline.moments.extend(rows.iter().map(moment)),
-        Err(error) => timeline.notes.push(error.to_string()),
-    }
-    timeline.moments.sort_by_key(|moment| std::cmp::Reverse(moment.time));
+    let rows = async { rows(&cluster.ledger().await?, release).await };
+    timeline.take(rows.await);
     timeline
 }
 
-/// The newest rows of the ledger; none where no guard is asked.
-async fn rows(cluster: &Cluster, release: &ReleaseId) -> Result<Vec<Entry>, Failure> {
-    if !cluster.has_ledger() {
-        return Ok(Vec::new());
-    }
+/// Reads what the ledger alone says of a release.
+pub(in crate::web) async fn of_ledger(ledger: &LedgerReader, release: &ReleaseId) -> Timeline {
+    let mut timeline = Timeline { moments: Vec::new(), notes: Vec::new() };
+    timeline.take(rows(ledger, release).await);
+    timeline
+}
+
+/// The newest rows of the ledger.
+async fn rows(ledger: &LedgerReader, release: &ReleaseId) -> Result<Vec<Entry>, Failure> {
     let filter = Filter {
         namespace: Some(release.namespace.clone()),
         release: Some(release.name.clone()),
         ..Filter::default()
     };
-    ledger::newest(cluster.ledger().await?, filter, MOST).await
+    ledger.newest(&filter, MOST).await
 }
 
 fn moment(entry: &Entry) -> Moment {
@@ -81,8 +83,16 @@ fn moment(entry: &Entry) -> Moment {
 }
 
 impl Timeline {
+    fn take(&mut self, rows: Result<Vec<Entry>, Failure>) {
+        match rows {
+            Ok(rows) => self.moments.extend(rows.iter().map(moment)),
+            Err(error) => self.notes.push(error.to_string()),
+        }
+        self.moments.sort_by_key(|moment| std::cmp::Reverse(moment.time));
+    }
+
     /// What happened, for people.
-    pub(super) fn shown(&self, now: Timestamp) -> Markup {
+    pub(in crate::web) fn shown(&self, now: Timestamp) -> Markup {
         html! {
             (notes(&self.notes))
             @if self.moments.is_empty() { p.quiet { "Nothing is known." } } @else {

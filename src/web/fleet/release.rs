@@ -1,0 +1,115 @@
+//! One release across the clusters of a shared ledger.
+//!
+//! Entry point: [`page`]. Invariant: shows what guards and the ledger say, no object and nothing to order.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::Query;
+use axum::response::Response;
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::super::address::{Asked, Link, Place};
+use super::super::html::{self as write, Frame};
+use super::super::release::timeline::{self, Timeline};
+use super::super::visitor::Visitor;
+use super::releases::badge;
+use super::{shared, wanted};
+use crate::inspect::failure::{Failure, spoken};
+use crate::inspect::fleet::{self, ReleaseRow, Wanted};
+use crate::model::ReleaseId;
+
+/// What a release is compared by across clusters.
+const HEADS: [&str; 8] =
+    ["Cluster", "State", "Revision", "Chart", "Values", "Drifted", "Oldest drift", "Differs in"];
+
+/// The page.
+pub(in crate::web) async fn page(
+    Extension(visitor): Extension<Arc<Visitor>>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let asked = Asked::of(query);
+    let now = Timestamp::now();
+    match read(&visitor, &asked, now).await {
+        Ok(page) => {
+            let name = asked.get("name").unwrap_or("Release").to_owned();
+            Frame::live(&visitor, &name, "releases").around(&page)
+        }
+        Err(error) => write::failure(&visitor, "releases", &error),
+    }
+}
+
+async fn read(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Result<Markup, Failure> {
+    let unnamed = || Failure::Named("this address names no release".to_owned());
+    let release = asked.release().ok_or_else(unnamed)?;
+    let shared = shared(visitor)?;
+    // All clusters are compared, whichever is looked at.
+    let wish = Wanted { clusters: Vec::new(), release: Some(release.name.clone()), ..wanted(asked) };
+    let rows = fleet::kept(&shared.store, &wish).await?;
+    let cluster = asked.get("cluster");
+    let is_meant = |row: &&ReleaseRow| cluster.is_none_or(|cluster| cluster == row.cluster);
+    let meant: Vec<_> = rows.iter().filter(is_meant).collect();
+    if meant.is_empty() {
+        return Err(Failure::Named(format!("no cluster of this ledger has release {}", spoken(&release))));
+    }
+    let timeline = timeline::of_ledger(&shared.ledger(cluster), &release).await;
+    Ok(shown(&release, cluster, (&rows, &meant), &timeline, now))
+}
+
+fn shown(
+    release: &ReleaseId,
+    cluster: Option<&str>,
+    (rows, meant): (&[ReleaseRow], &[&ReleaseRow]),
+    timeline: &Timeline,
+    now: Timestamp,
+) -> Markup {
+    let place = Place { cluster, namespace: Some(&release.namespace) };
+    let ledger = place.link("ledger").with("release", &release.name).with("since", "30d");
+    html! {
+        nav.trail aria-label="Way back" { a href=(Link::to("releases").text()) { "Releases" } }
+        h1 { (release.name) }
+        p.quiet { "in namespace " (release.namespace) @if let Some(cluster) = cluster { ", cluster " (cluster) } }
+        @if let [row] = meant { (one(row)) }
+        section {
+            h2 { "In all clusters" }
+            div.wide tabindex="0" role="region" aria-label="In all clusters" {
+                table {
+                    thead { tr { @for head in HEADS { th scope="col" { (head) } } } }
+                    tbody { @for row in rows { (line(release, row, now)) } }
+                }
+            }
+            p.quiet { "Equal hashes of values stand for equal values, and reveal nothing else." }
+        }
+        section {
+            h2 { "What happened" }
+            (timeline.shown(now))
+            p { a href=(ledger.text()) { "All rows of the ledger" } }
+        }
+    }
+}
+
+fn one(row: &ReleaseRow) -> Markup {
+    html! {
+        p.state { (badge(row)) " " (row.message) }
+        dl.facts {
+            @if let Some(edits) = &row.edits { div { dt { "Edits" } dd { (edits) } } }
+            @if let Some(drift) = &row.drift { div { dt { "Drift" } dd { (drift) } } }
+        }
+    }
+}
+
+fn line(release: &ReleaseId, row: &ReleaseRow, now: Timestamp) -> Markup {
+    html! {
+        tr {
+            th scope="row" { a href=(Link::to_release(&row.cluster, release).text()) { (row.cluster) } }
+            td { (badge(row)) }
+            td.number { @if let Some(revision) = row.revision { (revision) } }
+            td { (row.chart.as_deref().unwrap_or_default()) }
+            td { @if let Some(values) = &row.values { code { (values) } } }
+            td.number { (row.drifted) }
+            td { @if let Some(oldest) = row.oldest_drift { (write::time(oldest, now)) } }
+            td { (row.differs.join(", ")) }
+        }
+    }
+}

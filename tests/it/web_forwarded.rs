@@ -1,0 +1,69 @@
+//! The web page reaches the guard of each cluster through the API server, with the visitor's kubeconfig alone.
+
+use std::fs;
+use std::path::PathBuf;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::forwarded::House;
+use crate::support::{ControlPlane, HOME, Identity, Page, SOON, eventually, folder};
+
+/// A kubeconfig with two contexts for one cluster.
+fn twins(control_plane: &ControlPlane) -> PathBuf {
+    let text = fs::read_to_string(control_plane.kubeconfig(Identity::Admin)).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let context = config["contexts"][0]["context"].clone();
+    config["contexts"] = json!([{"name": "east", "context": context}, {"name": "west", "context": context}]);
+    config["current-context"] = json!("east");
+    let path = folder("twins").join("kubeconfig");
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+async fn wait_for(page: &Page, path: &str, words: &str) -> String {
+    eventually(&format!("{path} says {words:?}"), SOON, || async {
+        let text = page.get(path).await.text;
+        if text.contains(words) { Ok(text) } else { Err(text) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_cluster_shows_its_ledger_without_an_address_of_its_guard() {
+    let control_plane = ControlPlane::start_routing();
+    let mut house = House::new(&control_plane).await;
+    let page = Page::of(&twins(&control_plane), &[]).await;
+    // None of several is taken for the one that is meant.
+    let unchosen = page.text("ledger").await;
+    assert!(unchosen.contains("Choose a cluster.") && !unchosen.contains("<table"), "{unchosen}");
+    assert_eq!(page.get("ledger.csv").await.status, StatusCode::NOT_FOUND);
+    for cluster in ["east", "west"] {
+        let ledger = format!("ledger?cluster={cluster}&namespace={HOME}");
+        wait_for(&page, &ledger, "badge good\">deployed").await;
+        let csv = page.text(&ledger.replace("ledger?", "ledger.csv?")).await;
+        assert!(csv.contains("\"deployed\""), "{csv}");
+        let release = page.text(&format!("release?cluster={cluster}&namespace={HOME}&name=kubemoor")).await;
+        assert!(release.contains("badge\">deployed"), "{release}");
+        let replay = page.text(&format!("replay?cluster={cluster}&since=1h&edits=Deny")).await;
+        assert!(replay.contains("<dt>Changes</dt>"), "{replay}");
+    }
+    let overview = page.text("").await;
+    for part in ["Drift of 10 days", "Denied changes of 10 days"] {
+        assert_eq!(overview.matches(part).count(), 2, "{part}: {overview}");
+    }
+
+    // Another pod takes over: the connection to the one before is no obstacle.
+    let ledger = format!("ledger?cluster=east&namespace={HOME}");
+    house.pod.kill();
+    let broken = page.get(&ledger).await;
+    assert_eq!(broken.status, StatusCode::BAD_GATEWAY, "{}", broken.text);
+    assert!(broken.text.contains("does not answer"), "{}", broken.text);
+    let without = page.text("").await;
+    assert!(without.contains("does not answer") && without.contains("Fields that drift most"), "{without}");
+    let mut next = house.chart.start_one().await;
+    house.chart.route(&[&next]).await;
+    next.ready().await;
+    house.kubelet.lead(&house.name, next.admin_port());
+    wait_for(&page, &ledger, "badge good\">deployed").await;
+}

@@ -1,0 +1,88 @@
+//! Numbers of the web page lead to the rows that they count, for every visitor who sees the numbers.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::support::{Guard, Member, Page, Right, SOON, Scene, charts, eventually, folder};
+
+const TEMPLATES: &str = concat!(
+    charts::deployment!(r#"{name: app, image: "app:1"}"#),
+    "---",
+    charts::config_map!("settings", "{mode: fast, level: info}"),
+);
+
+/// Drift that stays, a change that was denied, and an exception that ends soon.
+async fn troubled() -> (Scene, Guard) {
+    let scene = Scene::own().install("links", TEMPLATES).await;
+    let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    scene.wait_for_confirmed(2).await;
+    scene.edit(&scene.deployment("web"), json!({"spec": {"replicas": 5}})).await;
+    scene.wait_for_reason("Drifted").await;
+    assert_eq!(scene.moor(&["allow", "configmap/settings", "--path=/data/mode", "--for=2h"]).code, 0);
+    scene.policy("strict", json!({"edits": "Deny"})).await;
+    let level = json!({"data": {"level": "debug"}});
+    scene.alice.merge(&scene.config_map("settings"), &level).await.refused("shop").unwrap();
+    (scene, guard)
+}
+
+/// A kubeconfig of the member whose context names a namespace.
+fn within(member: &Member, namespace: &str) -> PathBuf {
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&member.kubeconfig).unwrap()).unwrap();
+    config["contexts"][0]["context"]["namespace"] = json!(namespace);
+    let path = folder("within").join("kubeconfig");
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+/// The addresses that a page leads to.
+fn addresses(page: &str) -> Vec<String> {
+    let all =
+        page.split(" href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
+    all.filter(|it| !it.starts_with('#') && !it.starts_with("data:") && it != "style.css").collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overview_leads_visitor_of_one_namespace_to_its_rows() {
+    let (scene, guard) = troubled().await;
+    let asked = guard.asked();
+    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let member = Member::new(&scene.control_plane).await;
+    let rights = ["get,list,watch guardedreleases.kubemoor.dev", "list driftallowances.kubemoor.dev"];
+    member.may(&rights.map(Right::parse), Some(&scene.namespace)).await;
+    let page = Page::of(&within(&member, &scene.namespace), &flags).await;
+    let elsewhere = Page::of(&member.kubeconfig, &flags).await;
+    let chosen = format!("?namespace={}", scene.namespace);
+    for (page, address) in [(&page, ""), (&elsewhere, chosen.as_str())] {
+        let overview = eventually("the overview has everything", SOON, || async {
+            let text = page.text(address).await;
+            let parts = [
+                "Users whose changes were denied",
+                " left</a>",
+                "Deployment /spec/replicas",
+                "1 open exception",
+            ];
+            if parts.iter().all(|part| text.contains(part)) { Ok(text) } else { Err(text) }
+        })
+        .await;
+        // Whoever chooses a namespace chooses it anew on other pages.
+        let whole =
+            if address.is_empty() { overview.as_str() } else { overview.split_once("<main").unwrap().1 };
+        let addresses = addresses(whole);
+        for place in ["state=", "field=", "verdict=Deny", "verdict=Reported", "by=", "exceptions?"] {
+            assert!(addresses.iter().any(|it| it.contains(place)), "{place}: {addresses:#?}");
+        }
+        for address in addresses {
+            let shown = page.get(&address).await;
+            assert_eq!(shown.status.as_u16(), 200, "{address}: {}", shown.text);
+            if address.contains('?') {
+                for nothing in
+                    ["No row matches", "No release matches", "There are no exceptions", "class=\"trouble\""]
+                {
+                    assert!(!shown.text.contains(nothing), "{address}: {nothing}: {}", shown.text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Who has no rights learns nothing from any page, and nobody orders anything for somebody else.
+
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_TYPE, COOKIE};
+use serde_json::json;
+
+use crate::support::{ClusterPage, Guard, Identity, Member, Page, RELEASE, Scene, Shown, charts, form};
+use crate::web_markup::routes;
+
+const TEMPLATES: &str = concat!(
+    charts::deployment!(r#"{name: app, image: "app:1"}"#),
+    "---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: hidden}\n---",
+    charts::config_map!("settings", "{mode: fast}"),
+);
+
+/// All orders.
+const ORDERS: [&str; 5] = ["reconcile", "suspend", "resume", "allow", "revoke"];
+
+/// The release `shop` with drift and rows of the ledger.
+async fn drifted() -> (Scene, Guard) {
+    let scene = Scene::own().install("rights", TEMPLATES).await;
+    let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    scene.wait_for_confirmed(3).await;
+    scene.edit(&scene.deployment("web"), json!({"spec": {"replicas": 5}})).await;
+    assert_eq!(scene.moor(&["allow", "configmap/settings", "--path=/data/mode", "--for=2h"]).code, 0);
+    scene.wait_for_reason("Drifted").await;
+    (scene, guard)
+}
+
+/// An answer without what it is asked for, and without the token that each page has anew.
+fn plain(shown: &Shown) -> (u16, String) {
+    let mut text = shown.text.clone();
+    while let Some((before, rest)) = text.split_once("name=\"token\" value=\"") {
+        text = format!("{before}{}", rest.split_once('"').unwrap().1);
+    }
+    for (name, other) in [("shop", "none"), ("web", "none"), ("settings", "none"), ("key", "none")] {
+        text = text.replace(name, other);
+    }
+    (shown.status.as_u16(), text)
+}
+
+/// The same question about what does not exist.
+fn elsewhere(route: &str) -> String {
+    let names = [("name=shop", "name=none"), ("release=shop", "release=none")];
+    let objects = [("deployment/web", "deployment/none"), ("configmap/settings", "configmap/none")];
+    let all = names.into_iter().chain(objects).chain([("secret/key", "secret/none")]);
+    all.fold(route.to_owned(), |route, (from, to)| route.replace(from, to))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_to_visitor_without_rights_are_those_for_what_does_not_exist() {
+    let (scene, guard) = drifted().await;
+    let asked = guard.asked();
+    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let nobody = Member::new(&scene.control_plane).await;
+    let page = Page::of(&nobody.kubeconfig, &flags).await;
+    let in_cluster = ClusterPage::start(&scene.control_plane, &flags).await;
+    // Whoever may read sees a difference in each of these.
+    let alice = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
+    let release = format!("release?namespace={}&name={RELEASE}", scene.namespace);
+    assert!(alice.text(&release).await.contains("/spec/replicas"));
+    for route in routes(&scene.namespace) {
+        let other = elsewhere(&route);
+        let (shown, absent) = (page.get(&route).await, page.get(&other).await);
+        assert_eq!(plain(&shown), plain(&absent), "{route}");
+        let token = nobody.token();
+        let (there, gone) =
+            (in_cluster.proxied(&token, &route).await, in_cluster.proxied(&token, &other).await);
+        assert_eq!(plain(&there), plain(&gone), "{route}");
+        for text in [&shown.text, &there.text] {
+            for word in ["/spec/replicas", "kubectl-edit", "badge bad\">Drifted", ">5<", "alice"] {
+                assert!(!text.contains(word), "{route}: {word} is in {text}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_without_an_own_form_are_refused_one_and_all() {
+    let (scene, guard) = drifted().await;
+    let _guard = guard;
+    let (page, other) = (
+        Page::open(&scene.control_plane, Identity::Alice, &[]).await,
+        Page::open(&scene.control_plane, Identity::Bob, &[]).await,
+    );
+    let token = |text: String| {
+        text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+    };
+    let (own, others) = (token(page.text("explain").await), token(other.text("explain").await));
+    let allowances = scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
+    let guarded = scene.guarded_release(RELEASE);
+    let before = (scene.get(&allowances).await["items"].clone(), scene.get(&guarded).await["spec"].clone());
+    let name = before.0[0]["metadata"]["name"].as_str().unwrap();
+    for order in ORDERS {
+        let mut fields = vec![
+            ("do", order),
+            ("namespace", scene.namespace.as_str()),
+            ("name", if order == "revoke" { name } else { RELEASE }),
+            ("object", "deployment/web"),
+            ("path", "/spec/paused"),
+            ("until", "2099-01-01T00:00:00Z"),
+        ];
+        for wrong in [None, Some(""), Some("0.0"), Some(others.as_str())] {
+            let fields =
+                [&fields[..], &wrong.map(|it| ("token", it)).into_iter().collect::<Vec<_>>()].concat();
+            let shown = page.post("act", &fields).await;
+            assert_eq!(shown.status, StatusCode::FORBIDDEN, "{order} {wrong:?}: {}", shown.text);
+        }
+        fields.push(("token", &own));
+        for (header, value) in [
+            ("origin", "https://evil.example"),
+            ("origin", "http://127.0.0.1:1"),
+            ("origin", "null"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ] {
+            let request = page.client.post(format!("{}act", page.base)).header(COOKIE, &page.cookie);
+            let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+            let shown = Shown::of(request.header(header, value).body(form(&fields))).await;
+            assert_eq!(shown.status, StatusCode::FORBIDDEN, "{order} {header}: {value}: {}", shown.text);
+            assert!(shown.text.contains("Another site"), "{order}: {}", shown.text);
+        }
+        // With GET nothing is ordered, whatever the address holds.
+        page.get(&format!("act?{}", form(&fields))).await;
+    }
+    let after = (scene.get(&allowances).await["items"].clone(), scene.get(&guarded).await["spec"].clone());
+    assert_eq!(before, after);
+}
