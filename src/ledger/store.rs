@@ -1,6 +1,6 @@
 //! The database: SQLite or PostgreSQL, with the same tables and the same words.
 //!
-//! Entry points: [`Store::open`] for who writes, [`Store::read`] for who only
+//! Entry points: [`Store::connect_to_write`] and [`Store::migrate`] for who writes, [`Store::read`] for who only
 //! reads. Invariants: a row that is written twice is there once; whoever reads
 //! changes nothing, not even an old schema; no connection is held longer than
 //! a statement or a transaction takes.
@@ -9,11 +9,13 @@ mod fleet;
 mod insert;
 mod key;
 mod merge;
+mod months;
 mod schema;
 mod select;
 mod trim;
 
 pub use self::fleet::ClusterFleet;
+pub(super) use self::months::DroppedMonths;
 pub(super) use self::schema::Cluster;
 
 use std::path::Path;
@@ -141,15 +143,13 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens the database to write to it: makes the file and the tables where
-    /// they are absent. Nothing is left behind by a failure.
+    /// Connects to the database to write to it: makes the file where it is
+    /// absent. The tables may be older, or absent, until they are brought up to date.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn open(url: &LedgerUrl) -> Result<Self, StoreError> {
-        let store = Self::connect(url, false).await?;
-        store.migrate().await?;
-        Ok(store)
+    pub(super) async fn connect_to_write(url: &LedgerUrl) -> Result<Self, StoreError> {
+        Self::connect(url, false).await
     }
 
     /// Opens the database to read from it.
