@@ -36,6 +36,8 @@ pub(crate) async fn measure(rows: u64) {
     // Row by row another cluster, as they come in when all of them are at work.
     run(&format!("UPDATE entries SET cluster = 1 + id / 4096 / 100000 % {CLUSTERS}"));
     run(&format!("CREATE TABLE once AS SELECT * FROM entries WHERE user_name <> '{RARE}'"));
+    // What a replay judges by is not part of a page, and would be a third of the disk.
+    run("UPDATE once SET facts = NULL");
     let start = Instant::now();
     let this = TimeZone::UTC.to_datetime(Timestamp::now()).date().first_of_month();
     let first = TimeZone::UTC.to_datetime(begin).date().first_of_month();

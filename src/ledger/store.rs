@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, SqlitePool};
+use sqlx::{PgConnection, PgPool, SqlitePool};
 
 use super::id::NoRandomness;
 use crate::config::LedgerUrl;
@@ -223,6 +223,7 @@ impl Store {
             LedgerUrl::Postgres(text) => {
                 let options = postgres(text, url)?;
                 let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
+                let pool = pool.after_connect(|connection, _| Box::pin(set_up(connection)));
                 Pool::Postgres(pool.connect_with(options).await.map_err(&failed)?)
             }
         };
@@ -259,6 +260,12 @@ fn postgres(text: &str, url: &LedgerUrl) -> Result<PgConnectOptions, StoreError>
     let options =
         options.map_err(|error| StoreError::Url { place: url.to_string(), reason: said(&error) })?;
     Ok(options.application_name("kubemoor"))
+}
+
+/// A page over many partitions and clusters seems dear to PostgreSQL, which would compile machine code for it:
+/// that takes longer than the page itself.
+async fn set_up(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::query("SET jit = off").execute(connection).await.map(drop)
 }
 
 /// Makes an SQLite file that nobody else may read: it names people, and holds
