@@ -299,7 +299,7 @@ async fn two_guards_at_once_bring_tables_of_before_up_to_date() {
     // The mark of another cluster is another one.
     assert_eq!(details, ["ahead", "far ahead", "marked", "marked", "new", "new", "now", "old"]);
     let month = format!("{}|1", name(month_of(noon(2))));
-    assert_eq!(shared.parts(), [&month, "entries_ahead|1", "entries_before|6"]);
+    assert_eq!(shared.parts(), [month.as_str(), "entries_ahead|1", "entries_before|6"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
