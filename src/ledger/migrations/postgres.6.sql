@@ -70,11 +70,15 @@ BEGIN
     -- For two names that are both frequent and hardly ever together. Building them takes long where there are many
     -- rows, and nobody could write meanwhile: partitions that are made or attached from here on have them.
     IF is_new THEN
-        CREATE INDEX entries_user_release ON entries (cluster, user_key, release_key, id);
-        CREATE INDEX entries_user_namespace ON entries (cluster, user_key, namespace_key, id);
+        CREATE INDEX entries_user_release
+            ON entries (cluster, user_key, release_key, id, namespace_key, verdict_key);
+        CREATE INDEX entries_user_namespace
+            ON entries (cluster, user_key, namespace_key, id, release_key, verdict_key);
     ELSE
-        CREATE INDEX entries_user_release ON ONLY entries (cluster, user_key, release_key, id);
-        CREATE INDEX entries_user_namespace ON ONLY entries (cluster, user_key, namespace_key, id);
+        CREATE INDEX entries_user_release
+            ON ONLY entries (cluster, user_key, release_key, id, namespace_key, verdict_key);
+        CREATE INDEX entries_user_namespace
+            ON ONLY entries (cluster, user_key, namespace_key, id, release_key, verdict_key);
     END IF;
     EXECUTE format('ALTER TABLE entries ATTACH PARTITION entries_ahead FOR VALUES FROM (%s) TO (MAXVALUE)', month);
     ALTER TABLE entries_before DROP CONSTRAINT entries_until;
