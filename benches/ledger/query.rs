@@ -26,7 +26,7 @@ pub(super) const WRITTEN: u64 = 100_000;
 const PAGES: usize = 10;
 
 /// A user of a few rows.
-const RARE: &str = "rare@example.com";
+pub(super) const RARE: &str = "rare@example.com";
 
 /// Prints how long each database takes.
 pub(crate) async fn measure(rows: u64) {
@@ -59,8 +59,8 @@ pub(crate) async fn measure(rows: u64) {
 }
 
 /// Writes rows that leave room in time for that many copies behind them, and a few
-/// rows of a user who is hardly ever there.
-pub(super) async fn fill(url: &LedgerUrl, rows: u64, copies: u64) {
+/// rows of a user who is hardly ever there. Says when they begin.
+pub(super) async fn fill(url: &LedgerUrl, rows: u64, copies: u64) -> Timestamp {
     let written = Written::start(url).await;
     let seconds = i64::try_from(rows / 10 * (copies + 1)).unwrap();
     let begin = Timestamp::now() - SignedDuration::from_secs(seconds + 60);
@@ -73,17 +73,26 @@ pub(super) async fn fill(url: &LedgerUrl, rows: u64, copies: u64) {
     let written = Written::start(url).await;
     written.record((0..5).map(rare)).await;
     written.close().await;
+    begin
+}
+
+/// The columns of a row but its id.
+pub(super) const COLUMNS: &str = "revision, more_fields, same, namespace_key, release_key, user_key, verdict_key, \
+                                  cluster, kind, namespace, release, object_group, object_kind, object_namespace, \
+                                  object_name, operation, user_name, user_groups, verdict, reason, detail, fields, \
+                                  uid, facts";
+
+/// The difference of the ids of so many rows: behind the time in microseconds an id
+/// has 12 bits; there are ten rows a second.
+pub(super) const fn period(rows: u64) -> u64 {
+    (rows * 100_000) << 12
 }
 
 /// The statement that has the first rows stand there once more, so many times later.
 pub(super) fn once_more(rows: u64, copy: u64) -> String {
-    let columns = "revision, more_fields, same, namespace_key, release_key, user_key, verdict_key, cluster, kind, \
-                   namespace, release, object_group, object_kind, object_namespace, object_name, operation, \
-                   user_name, user_groups, verdict, reason, detail, fields, uid, facts";
-    // Behind the time in microseconds an id has 12 bits; there are ten rows a second.
-    let period = (rows * 100_000) << 12;
+    let period = period(rows);
     format!(
-        "INSERT INTO entries (id, {columns}) SELECT id + {}, {columns} FROM entries \
+        "INSERT INTO entries (id, {COLUMNS}) SELECT id + {}, {COLUMNS} FROM entries \
          WHERE id < (SELECT min(id) FROM entries) + {period} AND user_name <> '{RARE}'",
         copy * period
     )

@@ -15,6 +15,10 @@ const BAR: f64 = 10_000.0;
 /// Bytes of a row with its share of the indexes.
 const SIZE: u64 = 1024;
 
+/// The bytes of all partitions, with their indexes.
+pub(super) const SIZE_OF_ALL: &str =
+    "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('entries')";
+
 /// Prints what each database takes.
 pub(crate) async fn measure(rows: u64) {
     println!("writing {rows} rows of {RELEASES} releases and {USERS} users");
@@ -29,7 +33,7 @@ pub(crate) async fn measure(rows: u64) {
     let rate = fill(&url.parse().unwrap(), rows).await;
     println!("  PostgreSQL  {rate:>9.0} rows/s sustained");
     let database = url.rsplit_once('/').unwrap().1;
-    let bytes = server.psql(database, "SELECT pg_total_relation_size('entries')").unwrap();
+    let bytes = server.psql(database, SIZE_OF_ALL).unwrap();
     size("PostgreSQL", bytes.trim().parse::<u64>().unwrap() / rows);
 }
 

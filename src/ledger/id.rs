@@ -6,7 +6,8 @@
 //! ask anybody for one. What every replica sees is given the same id by each, so
 //! that it is kept once.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Span, Timestamp};
 
 use sha2::{Digest, Sha256};
 
@@ -92,6 +93,14 @@ pub(super) fn cutoff(now: Timestamp, age: std::time::Duration) -> i64 {
     first(now.checked_sub(age).unwrap_or(Timestamp::MIN))
 }
 
+/// The first id of the month that is so many months after the one of `time`, in UTC.
+pub(super) fn month(time: Timestamp, months: i32) -> i64 {
+    let day = time.to_zoned(TimeZone::UTC).date().first_of_month();
+    let later = Span::new().try_months(months).and_then(|span| day.checked_add(span));
+    let begin = later.and_then(|day| day.to_zoned(TimeZone::UTC));
+    first(begin.map_or(Timestamp::MAX, |begin| begin.timestamp()))
+}
+
 /// Random bytes of the crypto provider that TLS uses as well.
 pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES], NoRandomness> {
     let mut bytes = [0; BYTES];
@@ -127,6 +136,19 @@ mod tests {
         assert_eq!(time(id).as_second(), now.as_second());
         // Databases hold it already.
         assert_eq!(of_same("abc").to_be_bytes(), [0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea]);
+    }
+
+    #[test]
+    fn month_begins_on_its_first_day_in_utc() {
+        for (time, months, begin) in [
+            ("2026-11-30T23:59:59.999999Z", 0, "2026-11-01T00:00:00Z"),
+            ("2026-11-01T00:00:00Z", 0, "2026-11-01T00:00:00Z"),
+            ("2026-11-30T12:00:00Z", 2, "2027-01-01T00:00:00Z"),
+            ("2027-12-31T12:00:00Z", 2, "2028-02-01T00:00:00Z"),
+        ] {
+            assert_eq!(month(time.parse().unwrap(), months), first(begin.parse().unwrap()), "{time}");
+        }
+        assert_eq!(month(Timestamp::MAX, 2), first(Timestamp::MAX));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Must not decide anything about an edit.
 
 mod id;
+mod opening;
 mod retention;
 mod spill;
 mod writer;

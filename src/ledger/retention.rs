@@ -1,14 +1,15 @@
 //! What is old goes.
 //!
 //! Entry point: [`run`]. Invariant: few rows at a time with a pause between, so
-//! that writers never wait long; one replica at a time per cluster.
+//! that writers never wait long; one replica at a time per cluster. Whole months
+//! go where the database has them and no cluster keeps a row of them.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::id;
-use super::store::{Cluster, Store, StoreError};
+use super::store::{Cluster, DroppedMonths, Store, StoreError};
 use crate::config::Retention;
 use crate::metrics::LedgerMetrics;
 
@@ -43,6 +44,9 @@ pub(super) async fn pass(
 ) -> Result<u64, StoreError> {
     let surplus = store.surplus(cluster, retention.rows).await?;
     let before = id::cutoff(now, retention.age).max(surplus.unwrap_or(0));
+    if let Err(error) = months(store, cluster, before, retention.age).await {
+        tracing::warn!(%error, "the months of the ledger cannot be brought up to date");
+    }
     let mut deleted = 0;
     while let Some(more) = store.trim(cluster, before).await? {
         deleted += more;
@@ -51,5 +55,26 @@ pub(super) async fn pass(
         }
         tokio::time::sleep(PAUSE).await;
     }
+    while let Some(1..) = store.trim_marks(cluster, before).await? {
+        tokio::time::sleep(PAUSE).await;
+    }
     Ok(deleted)
+}
+
+/// Makes the months that come and drops those that nobody keeps, where the database has months. `before` is the
+/// lowest id that `cluster` keeps.
+async fn months(store: &Store, cluster: Cluster, before: i64, age: Duration) -> Result<(), StoreError> {
+    store.make_months().await?;
+    store.keep(cluster, before, age).await?;
+    let Some(DroppedMonths { until, names }) = store.drop_months().await? else { return Ok(()) };
+    if !names.is_empty() {
+        tracing::info!(
+            partitions = names.join(", "),
+            "months that no cluster keeps are dropped from the ledger"
+        );
+    }
+    while store.trim_all_marks(until).await? > 0 {
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! The database: SQLite or PostgreSQL, with the same tables and the same words.
 //!
-//! Entry points: [`Store::open`] for who writes, [`Store::read`] for who only
+//! Entry points: [`Store::connect_to_write`] and [`Store::migrate`] for who writes, [`Store::read`] for who only
 //! reads. Invariants: a row that is written twice is there once; whoever reads
 //! changes nothing, not even an old schema; no connection is held longer than
 //! a statement or a transaction takes.
@@ -9,11 +9,13 @@ mod fleet;
 mod insert;
 mod key;
 mod merge;
+mod months;
 mod schema;
 mod select;
 mod trim;
 
 pub use self::fleet::ClusterFleet;
+pub(super) use self::months::DroppedMonths;
 pub(super) use self::schema::Cluster;
 
 use std::path::Path;
@@ -22,7 +24,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, SqlitePool};
+use sqlx::{PgConnection, PgPool, SqlitePool};
 
 use super::id::NoRandomness;
 use crate::config::LedgerUrl;
@@ -141,15 +143,13 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens the database to write to it: makes the file and the tables where
-    /// they are absent. Nothing is left behind by a failure.
+    /// Connects to the database to write to it: makes the file where it is
+    /// absent. The tables may be older, or absent, until they are brought up to date.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn open(url: &LedgerUrl) -> Result<Self, StoreError> {
-        let store = Self::connect(url, false).await?;
-        store.migrate().await?;
-        Ok(store)
+    pub(super) async fn connect_to_write(url: &LedgerUrl) -> Result<Self, StoreError> {
+        Self::connect(url, false).await
     }
 
     /// Opens the database to read from it.
@@ -223,6 +223,7 @@ impl Store {
             LedgerUrl::Postgres(text) => {
                 let options = postgres(text, url)?;
                 let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
+                let pool = pool.after_connect(|connection, _| Box::pin(set_up(connection)));
                 Pool::Postgres(pool.connect_with(options).await.map_err(&failed)?)
             }
         };
@@ -259,6 +260,23 @@ fn postgres(text: &str, url: &LedgerUrl) -> Result<PgConnectOptions, StoreError>
     let options =
         options.map_err(|error| StoreError::Url { place: url.to_string(), reason: said(&error) })?;
     Ok(options.application_name("kubemoor"))
+}
+
+/// What PostgreSQL expects of a page is often wrong: it thinks that each cluster has as many rows of a name as others.
+/// Then it would read and sort all of them instead of the newest, in several processes or as a bitmap, and compile
+/// machine code for that, which takes longer than the page. The indexes give the newest first.
+async fn set_up(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    for setting in [
+        "SET jit = off",
+        "SET enable_sort = off",
+        "SET enable_bitmapscan = off",
+        "SET max_parallel_workers_per_gather = 0",
+        // Of two indexes the one that has both names in front, though the rows to be read are as many.
+        "SET cpu_index_tuple_cost = 0.05",
+    ] {
+        sqlx::query(setting).execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
 /// Makes an SQLite file that nobody else may read: it names people, and holds

@@ -13,11 +13,12 @@ use std::{io, thread};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::entry::Entry;
 use super::id::Ids;
+use super::opening::{open, within};
 use super::row::Row;
 use super::spill::Spill;
 use super::store::{Cluster, ClusterFleet, Store, StoreError};
@@ -40,9 +41,6 @@ const MANY: usize = 50;
 /// How long others gather, and how often it is looked whether they are enough.
 const GATHERING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(10));
 
-/// How long the database may take for one transaction, or to be opened.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// The pauses between attempts at a database that fails.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -63,6 +61,7 @@ pub struct Writer {
     url: LedgerUrl,
     retention: Retention,
     open: Option<Open>,
+    closing: CancellationToken,
     /// Set while the database fails: when it is tried again, and the pause then.
     failing: Option<(Instant, Duration)>,
 }
@@ -116,8 +115,9 @@ impl Ledger {
             spill: Spill::new(out),
             metrics,
         });
-        let writer = Writer { queue, shared: Arc::clone(&shared), url, retention, open: None, failing: None };
-        Ok((Self { queue: sender, shared }, writer))
+        let closing = CancellationToken::new();
+        let ledger = Self { queue: sender, shared: Arc::clone(&shared) };
+        Ok((ledger, Writer { queue, shared, url, retention, open: None, closing, failing: None }))
     }
 
     /// Records a row. Never waits: a row that finds no room goes to standard
@@ -182,6 +182,7 @@ impl Writer {
     }
 
     async fn run(mut self, cluster: oneshot::Receiver<String>, closing: CancellationToken) {
+        self.closing = closing.clone();
         tokio::select! {
             biased;
             name = cluster => {
@@ -260,11 +261,11 @@ impl Writer {
             self.shared.spill(&entries, Written::Unavailable);
             return;
         };
-        let mut outcome = insert(store, *cluster, &entries).await;
+        let mut outcome = within(store.insert(*cluster, &entries)).await;
         // The first statement on a connection that broke while it was idle fails. The ids make the
         // second attempt safe.
         if outcome.is_err() && self.failing.is_none() {
-            outcome = insert(store, *cluster, &entries).await;
+            outcome = within(store.insert(*cluster, &entries)).await;
         }
         match outcome {
             Ok(()) => {
@@ -281,23 +282,17 @@ impl Writer {
     /// Tries a database that fails again, so that it is known when it is back though nothing is written.
     async fn attempt(&mut self) {
         let Some(Open { store, cluster, .. }) = &self.open else { return self.attempt_to_open().await };
-        match timeout(PATIENCE, store.probe(*cluster)).await {
-            Ok(Ok(())) => self.recovered(),
-            Ok(Err(error)) => self.failed(&error.to_string()),
-            Err(_) => self.failed(&late()),
+        match within(store.probe(*cluster)).await {
+            Ok(()) => self.recovered(),
+            Err(reason) => self.failed(&reason),
         }
     }
 
+    /// Rows wait in the queue meanwhile, and go to standard output when it is full.
     async fn attempt_to_open(&mut self) {
         let Some(name) = self.shared.cluster.get() else { return };
-        let opening = async {
-            let store = Store::open(&self.url).await?;
-            let key = store.key().await?;
-            let cluster = store.cluster(name).await?;
-            Ok::<_, StoreError>((store, key, cluster))
-        };
-        match timeout(PATIENCE, opening).await {
-            Ok(Ok((store, key, cluster))) => {
+        match open(&self.url, name, &self.closing).await {
+            Ok((store, key, cluster)) => {
                 let _ = self.shared.key.set(key);
                 *self.shared.store.lock() = Some((store.clone(), cluster));
                 let metrics = self.shared.metrics.clone();
@@ -306,8 +301,7 @@ impl Writer {
                 tracing::info!(ledger = %self.url, cluster = name, "the ledger is open");
                 self.recovered();
             }
-            Ok(Err(error)) => self.failed(&error.to_string()),
-            Err(_) => self.failed(&late()),
+            Err(reason) => self.failed(&reason),
         }
     }
 
@@ -350,17 +344,6 @@ impl Shared {
             self.metrics.written(if written { why } else { Written::Lost }, 1);
         }
     }
-}
-
-async fn insert(store: &Store, cluster: Cluster, entries: &[Entry]) -> Result<(), String> {
-    match timeout(PATIENCE, store.insert(cluster, entries)).await {
-        Ok(outcome) => outcome.map_err(|error| error.to_string()),
-        Err(_) => Err(late()),
-    }
-}
-
-fn late() -> String {
-    format!("it did not answer within {} s", PATIENCE.as_secs())
 }
 
 #[cfg(test)]

@@ -185,10 +185,7 @@ async fn tables_of_before_are_brought_up_to_date_and_keep_their_rows() {
     let written = Written::start(&url, "east", FOREVER);
     written.ledger.record(crate::ledger::row(1, "shop", "web", "alice", "Deny"));
     written.close().await;
-    // As the version before has left them.
-    let undo =
-        "DROP VIEW fleet; DROP TABLE releases, guards; DELETE FROM kubemoor_migrations WHERE version > 2";
-    server.psql(database, undo).unwrap();
+    crate::ledger_months::make_older(&server, database, 2);
     let ledger = format!("--ledger={text}");
     run(&["fleet", &ledger], "").assert_failed(&["has version 2 of the tables", "a guard of this version"]);
     let (fleet, written) = open(&url, "east", FOREVER).await;

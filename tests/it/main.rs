@@ -89,6 +89,7 @@ mod ledger_audit;
 mod ledger_faults;
 mod ledger_filters;
 mod ledger_fleet;
+mod ledger_months;
 mod ledger_outages;
 mod ledger_secrets;
 mod ledger_unjudged;

@@ -8,10 +8,10 @@ use super::schema::Cluster;
 use super::{Pool, Store, StoreError, key};
 use crate::ledger::entry::Entry;
 
-/// What a row holds, in the order in which it is bound.
+/// What a row holds, in the order in which it is bound; then its cluster.
 const COLUMNS: &str = "id, revision, more_fields, same, namespace_key, release_key, user_key, verdict_key, kind, \
                        namespace, release, object_group, object_kind, object_namespace, object_name, operation, \
-                       user_name, user_groups, verdict, reason, detail, fields, uid, facts, cluster";
+                       user_name, user_groups, verdict, reason, detail, fields, uid, facts";
 
 /// One row of a statement for SQLite.
 const VALUES: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
@@ -24,18 +24,25 @@ const CHUNKS: [usize; 5] = [256, 64, 16, 4, 1];
 /// before has written, or another guard, is there already.
 static SQLITE: LazyLock<[String; CHUNKS.len()]> = LazyLock::new(|| {
     CHUNKS.map(|rows| {
-        format!("INSERT OR IGNORE INTO entries ({COLUMNS}) VALUES {}", vec![VALUES; rows].join(","))
+        format!("INSERT OR IGNORE INTO entries ({COLUMNS}, cluster) VALUES {}", vec![VALUES; rows].join(","))
     })
 });
 
 /// The statement for PostgreSQL, which takes any number of rows: an array for
-/// each column.
+/// each column. Of rows that are the same, in this batch or of another guard,
+/// the one that has the mark is written. An attempt before has written its
+/// marks and its rows, or neither. Marks in their order: guards that write the
+/// same ones wait for each other, and not in a circle.
 static POSTGRES: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "INSERT INTO entries ({COLUMNS}) SELECT new.*, $25::int2 FROM unnest($1::int8[], $2::int8[], $3::int8[], \
+        "WITH new ({COLUMNS}) AS (SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], \
          $4::int8[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::text[], $10::text[], $11::text[], \
          $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], \
-         $20::text[], $21::text[], $22::text[], $23::text[], $24::text[]) AS new ON CONFLICT DO NOTHING"
+         $20::text[], $21::text[], $22::text[], $23::text[], $24::text[])), \
+         marked AS (INSERT INTO entry_marks (cluster, same, id) SELECT $25::int2, same, id FROM new \
+         WHERE same IS NOT NULL ORDER BY same ON CONFLICT DO NOTHING RETURNING same, id) \
+         INSERT INTO entries ({COLUMNS}, cluster) SELECT new.*, $25::int2 FROM new \
+         WHERE same IS NULL OR (same, id) IN (SELECT same, id FROM marked) ON CONFLICT DO NOTHING"
     )
 });
 

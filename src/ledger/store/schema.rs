@@ -9,17 +9,24 @@ use super::{Pool, Store, StoreError, said};
 
 const SQLITE: [&str; 2] =
     [include_str!("../migrations/sqlite.1.sql"), include_str!("../migrations/sqlite.2.sql")];
-const POSTGRES: [&str; 3] = [
+const POSTGRES: [&str; 6] = [
     include_str!("../migrations/postgres.1.sql"),
     include_str!("../migrations/postgres.2.sql"),
     include_str!("../migrations/postgres.3.sql"),
+    include_str!("../migrations/postgres.4.sql"),
+    include_str!("../migrations/postgres.5.sql"),
+    include_str!("../migrations/postgres.6.sql"),
 ];
 
 /// In a database of others the name says whose it is.
 const TABLE: &str = "kubemoor_migrations";
 
 impl Store {
-    pub(super) async fn migrate(&self) -> Result<(), StoreError> {
+    /// Makes the tables, or brings them up to date. One guard does so at a time.
+    ///
+    /// # Errors
+    /// When the database fails, or is that of a later program.
+    pub(in crate::ledger) async fn migrate(&self) -> Result<(), StoreError> {
         let done = match &self.pool {
             Pool::Sqlite { writing, .. } => migrator(SQLITE).run(writing).await,
             Pool::Postgres(pool) => migrator(POSTGRES).run(pool).await,
@@ -108,6 +115,18 @@ impl Store {
             action: "written",
             reason: format!("the cluster {name} is not in it"),
         })
+    }
+
+    /// Asks the database for nothing: whether it answers. A file is there, or it is not.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(in crate::ledger) async fn answers(&self) -> Result<(), StoreError> {
+        let answered = match &self.pool {
+            Pool::Sqlite { .. } => return Ok(()),
+            Pool::Postgres(pool) => sqlx::query("SELECT 1").execute(pool).await,
+        };
+        answered.map(drop).map_err(self.failed("read"))
     }
 
     /// Writes what is there already: whether rows could be written.

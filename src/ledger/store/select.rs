@@ -27,7 +27,10 @@ macro_rules! add_conditions {
         let (query, filter) = (&mut $query, wanted.filter);
         for (name, text) in wanted.names() {
             query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
-            query.push(format_args!(" AND {} = ", name.column)).push_bind(text);
+            // PostgreSQL takes a plain comparison for one more rare condition, beside that of the key: it would
+            // expect no full page, and read all rows instead of the newest.
+            query.push(format_args!(" AND CASE WHEN {} = ", name.column)).push_bind(text);
+            query.push(" THEN true ELSE false END");
         }
         if let Some(since) = filter.since {
             query.push(" AND id >= ").push_bind(id::first(since));

@@ -7,8 +7,19 @@ use super::{Pool, Store, StoreError};
 /// it hardly notices.
 const TRIM: i64 = 1000;
 
-const OLDEST: &str = "DELETE FROM entries WHERE cluster = $1 AND id IN \
-                      (SELECT id FROM entries WHERE cluster = $1 AND id < $2 ORDER BY id LIMIT $3)";
+/// By the last id of the oldest ones: so each partition is read by a range of its
+/// index, and those of later rows not at all.
+const OLDEST: &str = "DELETE FROM entries WHERE cluster = $1 AND id < $2 AND id <= (SELECT max(id) FROM \
+                      (SELECT id FROM entries WHERE cluster = $1 AND id < $2 ORDER BY id LIMIT $3) AS oldest)";
+
+const OLDEST_MARKS: &str = "DELETE FROM entry_marks WHERE cluster = $1 AND same IN \
+                            (SELECT same FROM entry_marks WHERE cluster = $1 AND id < $2 ORDER BY id LIMIT $3)";
+
+/// Of clusters whose guards are silent.
+const MARKS_OF_ALL: &str = "DELETE FROM entry_marks USING (SELECT found.cluster, found.same FROM clusters \
+     CROSS JOIN LATERAL (SELECT cluster, same FROM entry_marks WHERE cluster = clusters.id AND id < $1 \
+     ORDER BY id LIMIT $2) AS found LIMIT $2) AS old \
+     WHERE entry_marks.cluster = old.cluster AND entry_marks.same = old.same";
 
 /// The advisory lock under which one replica trims a cluster's rows; the second
 /// half is the cluster's number.
@@ -43,10 +54,39 @@ impl Store {
         cluster: Cluster,
         before: i64,
     ) -> Result<Option<u64>, StoreError> {
+        self.delete(OLDEST, cluster, before).await
+    }
+
+    /// Deletes a few of the oldest marks of `cluster`, as [`Store::trim`] its rows.
+    pub(in crate::ledger) async fn trim_marks(
+        &self,
+        cluster: Cluster,
+        before: i64,
+    ) -> Result<Option<u64>, StoreError> {
+        match &self.pool {
+            // Its rows are their own marks.
+            Pool::Sqlite { .. } => Ok(Some(0)),
+            Pool::Postgres(_) => self.delete(OLDEST_MARKS, cluster, before).await,
+        }
+    }
+
+    /// Deletes a few marks of all clusters whose id is below `before`. Says how many.
+    pub(in crate::ledger) async fn trim_all_marks(&self, before: i64) -> Result<u64, StoreError> {
+        let Pool::Postgres(pool) = &self.pool else { return Ok(0) };
+        let deleted = sqlx::query(MARKS_OF_ALL).bind(before).bind(TRIM).execute(pool).await;
+        deleted.map(|deleted| deleted.rows_affected()).map_err(self.failed("trimmed"))
+    }
+
+    async fn delete(
+        &self,
+        statement: &'static str,
+        cluster: Cluster,
+        before: i64,
+    ) -> Result<Option<u64>, StoreError> {
         let trimmed = async {
             match &self.pool {
                 Pool::Sqlite { writing, .. } => {
-                    let query = sqlx::query(OLDEST).bind(cluster.0).bind(before).bind(TRIM);
+                    let query = sqlx::query(statement).bind(cluster.0).bind(before).bind(TRIM);
                     Ok(Some(query.execute(writing).await?.rows_affected()))
                 }
                 Pool::Postgres(pool) => {
@@ -56,7 +96,7 @@ impl Store {
                     if !lock.fetch_one(&mut *transaction).await? {
                         return Ok(None);
                     }
-                    let query = sqlx::query(OLDEST).bind(cluster.0).bind(before).bind(TRIM);
+                    let query = sqlx::query(statement).bind(cluster.0).bind(before).bind(TRIM);
                     let deleted = query.execute(&mut *transaction).await?.rows_affected();
                     transaction.commit().await?;
                     Ok(Some(deleted))

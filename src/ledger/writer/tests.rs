@@ -2,7 +2,10 @@
 
 use std::io::Write;
 
+use tokio::time::timeout;
+
 use super::*;
+use crate::ledger::opening::PATIENCE;
 use crate::ledger::row::{GuardedObject, Repaired};
 use crate::model::{ObjectId, ReleaseId};
 

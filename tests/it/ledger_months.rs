@@ -1,0 +1,376 @@
+//! The months of a ledger in a real PostgreSQL: which row is where, what is dropped, and tables of before.
+
+use std::thread;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp, ToSpan as _, civil::Date, tz::TimeZone};
+use kubemoor::config::{LedgerUrl, Retention};
+use kubemoor::ledger::query::Filter;
+use kubemoor::ledger::row::Row;
+use kubemoor::ledger::store::Store;
+
+use crate::ledger::{FOREVER, Written, details, row};
+use crate::support::{Document, Guard, Postgres, SOON, eventually, run};
+
+const DAY: u64 = 86400;
+
+/// The tables of each version.
+const SCRIPTS: [&str; 4] = [
+    include_str!("../../src/ledger/migrations/postgres.1.sql"),
+    include_str!("../../src/ledger/migrations/postgres.2.sql"),
+    include_str!("../../src/ledger/migrations/postgres.3.sql"),
+    include_str!("../../src/ledger/migrations/postgres.4.sql"),
+];
+
+/// A PostgreSQL with one ledger.
+struct Shared {
+    server: Postgres,
+    text: String,
+    url: LedgerUrl,
+}
+
+impl Shared {
+    async fn start() -> Self {
+        let server = Postgres::start().await;
+        let text = server.database();
+        Self { server, url: text.parse().unwrap(), text }
+    }
+
+    fn ask(&self, statement: &str) -> String {
+        let database = self.text.rsplit_once('/').unwrap().1;
+        self.server.psql(database, statement).unwrap().trim().to_owned()
+    }
+
+    /// A ledger that takes rows, after its guard looked for the first time what is to be deleted.
+    async fn open(&self, cluster: &str, retention: Retention) -> Written {
+        let database = self.text.rsplit_once('/').unwrap().1;
+        let forget = format!("UPDATE clusters SET age = NULL WHERE name = '{cluster}'");
+        drop(self.server.psql(database, &forget));
+        let written = Written::start(&self.url, cluster, retention);
+        let statement = format!("SELECT age >= 0 FROM clusters WHERE name = '{cluster}'");
+        eventually("the months are there", SOON, || async {
+            self.server.psql(database, &statement).is_ok_and(|answer| answer.trim() == "t")
+        })
+        .await;
+        written
+    }
+
+    /// Has a guard of `cluster` write these rows.
+    async fn record(&self, cluster: &str, rows: impl IntoIterator<Item = Row>) {
+        let written = self.open(cluster, FOREVER).await;
+        rows.into_iter().for_each(|row| written.ledger.record(row));
+        written.close().await;
+    }
+
+    /// The details of all rows, newest first.
+    async fn details(&self) -> Vec<String> {
+        let store = Store::read(&self.url).await.unwrap();
+        let page = store.page(&Filter::default()).await.unwrap();
+        store.close().await;
+        details(&page).into_iter().map(str::to_owned).collect()
+    }
+
+    /// The partitions that have rows, and how many.
+    fn parts(&self) -> Vec<String> {
+        let parts = self.ask("SELECT tableoid::regclass, count(*) FROM entries GROUP BY 1");
+        let mut parts: Vec<_> = parts.lines().map(str::to_owned).collect();
+        parts.sort();
+        parts
+    }
+
+    /// Whether there is a table of that name.
+    fn has(&self, table: &str) -> bool {
+        self.ask(&format!("SELECT to_regclass('{table}') IS NOT NULL")) == "t"
+    }
+
+    /// Makes the months since this one, as a ledger has them that is as old.
+    fn make_months_since(&self, first: Date) {
+        let mut statements = "ALTER TABLE entries DETACH PARTITION entries_before;".to_owned();
+        let mut month = first;
+        while month < month_of(Timestamp::now()) {
+            let next = month.checked_add(1.month()).unwrap();
+            statements += &format!(
+                "CREATE TABLE {} PARTITION OF entries FOR VALUES FROM ({}) TO ({});",
+                name(month),
+                id(month),
+                id(next)
+            );
+            month = next;
+        }
+        statements += &format!(
+            "ALTER TABLE entries ATTACH PARTITION entries_before FOR VALUES FROM (MINVALUE) TO ({})",
+            id(first)
+        );
+        self.ask(&statements);
+    }
+
+    fn make_older(&self, version: usize) {
+        make_older(&self.server, self.text.rsplit_once('/').unwrap().1, version);
+    }
+}
+
+/// Leaves the tables as this version has made them, with the rows that they have.
+pub(crate) fn make_older(server: &Postgres, database: &str, version: usize) {
+    let ask = |statement: &str| drop(server.psql(database, statement).unwrap());
+    let (with_rows, later) = SCRIPTS[..version].split_at(version.min(3));
+    ask("CREATE TABLE kept AS TABLE entries; CREATE TABLE named AS TABLE clusters; \
+         DROP VIEW fleet, ledger; DROP TABLE releases, guards, entries, entry_marks, clusters, sealing_key");
+    with_rows.iter().for_each(|script| ask(script));
+    ask("INSERT INTO clusters OVERRIDING SYSTEM VALUE SELECT id, name FROM named; \
+         SELECT setval(pg_get_serial_sequence('clusters', 'id'), max(id)) FROM clusters; \
+         INSERT INTO entries SELECT * FROM kept; DROP TABLE kept, named");
+    later.iter().for_each(|script| ask(script));
+    ask(&format!("DELETE FROM kubemoor_migrations WHERE version > {version}"));
+}
+
+fn month_of(time: Timestamp) -> Date {
+    TimeZone::UTC.to_datetime(time).date().first_of_month()
+}
+
+fn name(month: Date) -> String {
+    format!("entries_{}", month.strftime("%Y_%m"))
+}
+
+/// The first id of a month.
+fn id(month: Date) -> i64 {
+    let second = TimeZone::UTC.to_timestamp(month.at(0, 0, 0, 0)).unwrap().as_second();
+    ((second - 1_577_836_800) * 1_000_000) << 12
+}
+
+/// Noon of the second day of the month that is so many months from now.
+fn noon(months: i32) -> Timestamp {
+    let day = month_of(Timestamp::now()).checked_add(months.months()).unwrap();
+    TimeZone::UTC.to_timestamp(day.at(0, 0, 0, 0)).unwrap() + SignedDuration::from_hours(36)
+}
+
+fn at(time: Timestamp, detail: &str) -> Row {
+    Row { time, detail: detail.to_owned(), ..row(0, "shop", "web", "alice", "Deny") }
+}
+
+fn kept_for(days: u64) -> Retention {
+    Retention { age: Duration::from_secs(days * DAY), rows: u64::MAX }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_all_times_are_in_their_months_and_come_back_in_order() {
+    let shared = Shared::start().await;
+    let old: Timestamp = "2021-03-04T05:06:07Z".parse().unwrap();
+    let times = [("old", old), ("this", noon(0)), ("next", noon(1)), ("third", noon(2)), ("year", noon(13))];
+    shared.record("east", times.map(|(detail, time)| at(time, detail))).await;
+    shared.record("west", times.map(|(detail, time)| at(time, detail))).await;
+    let mut expected: Vec<_> = (0..3).map(|months| format!("{}|2", name(month_of(noon(months))))).collect();
+    expected.extend(["entries_ahead|2".to_owned(), "entries_before|2".to_owned()]);
+    assert_eq!(shared.parts(), expected);
+    let newest_first = ["year", "third", "next", "this", "old"].map(|detail| [detail, detail]).concat();
+    assert_eq!(shared.details().await, newest_first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_clock_that_is_ahead_move_into_the_month_when_it_is_made() {
+    let shared = Shared::start().await;
+    let rows = [at(noon(1), "next"), at(noon(2), "last"), at(noon(3), "beyond")];
+    shared.record("east", rows).await;
+    // As two months ago, when their months were not there yet.
+    let (next, last) = (month_of(noon(1)), month_of(noon(2)));
+    shared.ask(&format!(
+        "ALTER TABLE entries DETACH PARTITION entries_ahead; INSERT INTO entries_ahead SELECT * FROM {0}; \
+         INSERT INTO entries_ahead SELECT * FROM {1}; DROP TABLE {0}, {1}; \
+         ALTER TABLE entries ATTACH PARTITION entries_ahead FOR VALUES FROM ({2}) TO (MAXVALUE)",
+        name(next),
+        name(last),
+        id(next)
+    ));
+    assert_eq!(shared.parts(), ["entries_ahead|3"]);
+    shared.record("east", []).await;
+    let parts = [format!("{}|1", name(next)), format!("{}|1", name(last)), "entries_ahead|1".to_owned()];
+    assert_eq!(shared.parts(), parts);
+    assert_eq!(shared.details().await, ["beyond", "last", "next"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mark_that_two_guards_see_in_two_months_is_one_row() {
+    let shared = Shared::start().await;
+    let edge = TimeZone::UTC.to_timestamp(month_of(noon(1)).at(0, 0, 0, 0)).unwrap();
+    let marked = |seconds, same: &str, detail: &str| Row {
+        same: Some(same.to_owned()),
+        ..at(edge + SignedDuration::from_secs(seconds), detail)
+    };
+    // One sees it before the month ends, the other one after, each of them twice, among other rows.
+    let one = [marked(-2, "policy gone", "gone"), marked(-1, "policy gone", "gone again"), at(edge, "one")];
+    let other = [at(edge, "other"), marked(3, "policy gone", "late"), marked(3, "another", "another")];
+    let guards = [shared.open("east", FOREVER).await, shared.open("east", FOREVER).await];
+    for (guard, rows) in guards.iter().zip([one, other]) {
+        rows.into_iter().for_each(|row| guard.ledger.record(row));
+    }
+    for guard in guards {
+        guard.close().await;
+    }
+    // An attempt whose answer was lost writes all of it again.
+    shared.record("east", [marked(-2, "policy gone", "again"), marked(9, "another", "again")]).await;
+    shared.record("west", [marked(5, "policy gone", "elsewhere")]).await;
+    let mut details = shared.details().await;
+    details.retain(|detail| !["gone", "gone again", "late"].contains(&detail.as_str()));
+    details.sort();
+    assert_eq!(details, ["another", "elsewhere", "one", "other"]);
+    assert_eq!(shared.ask("SELECT count(*) FROM entries"), "5");
+    assert_eq!(shared.ask("SELECT count(*) FROM entry_marks JOIN entries USING (cluster, same, id)"), "3");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn month_is_dropped_when_no_cluster_keeps_it_though_one_is_silent() {
+    let shared = Shared::start().await;
+    shared.record("east", []).await;
+    let first = month_of(noon(-5));
+    shared.make_months_since(first);
+    let months: Vec<_> = (-5..0).map(|month| name(month_of(noon(month)))).collect();
+    let rows = |cluster: &str| {
+        let marked = |month: i32| Row {
+            same: Some(format!("{cluster} {month}")),
+            ..at(noon(month), &format!("{cluster} {month}"))
+        };
+        [at(noon(-20), &format!("{cluster} -20")), marked(-5), marked(-4), marked(0)]
+    };
+    shared.record("east", rows("east")).await;
+    shared.record("west", rows("west")).await;
+    // The west keeps everything, whether its guard runs or not.
+    let east = shared.open("east", kept_for(65)).await;
+    let asked = "SELECT count(*) FROM entries JOIN clusters ON clusters.id = cluster WHERE name = 'east'";
+    eventually("old rows are deleted", SOON, || async { shared.ask(asked) == "1" }).await;
+    assert!(months.iter().all(|month| shared.has(month)), "{:?}", shared.parts());
+    east.close().await;
+    // It kept them for ten days when it was heard last, long ago.
+    shared.ask(&format!("UPDATE clusters SET keeps = 0, age = {} WHERE name = 'west'", 10 * DAY));
+    let east = shared.open("east", kept_for(65)).await;
+    eventually("months are dropped", SOON, || async { !shared.has(&months[1]) }).await;
+    let there: Vec<_> = months.iter().map(|month| shared.has(month)).collect();
+    // The third one ends 60 days ago, or a little earlier.
+    assert_eq!([there[0], there[1], there[3], there[4]], [false, false, true, true]);
+    let marks = "SELECT count(*) FROM entry_marks";
+    eventually("marks of old rows are deleted", SOON, || async { shared.ask(marks) == "2" }).await;
+    let mut details = shared.details().await;
+    details.sort();
+    assert_eq!(details, ["east 0", "west 0"]);
+    // What comes late has a place.
+    east.ledger.record(at(noon(-5), "late"));
+    east.close().await;
+    assert_eq!(shared.details().await.last().unwrap(), "late");
+    assert!(shared.parts().contains(&"entries_before|1".to_owned()), "{:?}", shared.parts());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_whose_guard_is_of_before_holds_its_rows_while_it_is_heard() {
+    let shared = Shared::start().await;
+    shared.record("west", []).await;
+    shared.make_months_since(month_of(noon(-5)));
+    shared.record("west", [at(noon(-20), "west")]).await;
+    shared.record("east", [at(noon(-20), "east")]).await;
+    shared.ask("UPDATE clusters SET keeps = NULL, age = NULL WHERE name = 'west'");
+    shared.ask("INSERT INTO guards SELECT id, '0.1.0', NULL, now() FROM clusters WHERE name = 'west'");
+    let rows = "SELECT count(*) FROM entries";
+    let east = shared.open("east", kept_for(65)).await;
+    eventually("the own row is deleted", SOON, || async { shared.ask(rows) == "1" }).await;
+    assert_eq!(shared.details().await, ["west"]);
+    east.close().await;
+    shared.ask("DELETE FROM guards");
+    let east = shared.open("east", kept_for(65)).await;
+    eventually("the other row is deleted", SOON, || async { shared.ask(rows) == "0" }).await;
+    east.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_guards_at_once_bring_tables_of_before_up_to_date() {
+    let shared = Shared::start().await;
+    let rows = [at(noon(-3), "old"), at(noon(0), "now"), at(noon(2), "ahead"), at(noon(13), "far ahead")];
+    let marked = Row { same: Some("seen".to_owned()), ..at(noon(-1), "marked") };
+    shared.record("east", rows.into_iter().chain([marked.clone()])).await;
+    shared.make_older(3);
+    let guards = [Written::start(&shared.url, "east", FOREVER), Written::start(&shared.url, "west", FOREVER)];
+    for guard in &guards {
+        guard.ledger.record(at(noon(0), "new"));
+        // That is there already.
+        guard.ledger.record(Row { time: noon(0), ..marked.clone() });
+    }
+    for guard in guards {
+        guard.close().await;
+    }
+    shared.record("east", []).await;
+    let mut details = shared.details().await;
+    details.sort();
+    // The mark of another cluster is another one.
+    assert_eq!(details, ["ahead", "far ahead", "marked", "marked", "new", "new", "now", "old"]);
+    let month = format!("{}|1", name(month_of(noon(2))));
+    assert_eq!(shared.parts(), [month.as_str(), "entries_ahead|1", "entries_before|6"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenant_reads_its_rows_alone_after_tables_of_before_are_brought_up_to_date() {
+    let shared = Shared::start().await;
+    let of = |namespace: &str| Row { detail: String::new(), ..row(1, namespace, "web", "alice", "Deny") };
+    shared.record("prod-eu", [of("shop"), of("bank")]).await;
+    shared.record("prod-us", [of("shop")]).await;
+    shared.make_older(3);
+    let page = Document::named("docs/fleet.md");
+    let blocks = page.blocks().into_iter();
+    blocks
+        .filter(|it| it.language == "sql" && it.heading == "## Tenants")
+        .for_each(|block| drop(shared.ask(&block.text)));
+    // What an administrator may have done as well. Each reads the partitions' rows where it may.
+    shared.ask(
+        "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO team_shop; CREATE ROLE auditor; \
+         ALTER VIEW ledger SET (security_invoker = true); GRANT SELECT ON ledger TO team_shop; \
+         GRANT SELECT (id, uid) ON entries TO auditor",
+    );
+    let as_team = |statement: &str| {
+        let database = shared.text.rsplit_once('/').unwrap().1;
+        shared.server.psql(database, &format!("SET ROLE team_shop; {statement}"))
+    };
+    let rows = "SELECT string_agg(cluster || ' ' || namespace, ', ') FROM ledger";
+    let own = "SET\nprod-eu shop\n";
+    assert_eq!(as_team(rows).unwrap(), own);
+    shared.record("prod-eu", []).await;
+    assert!(shared.has("entries_before"));
+    assert_eq!(as_team(rows).unwrap(), own);
+    let ledger = format!("--ledger={}", shared.text.replace("moor@", "team_shop@"));
+    let audit = run(&["audit", &ledger, "-A", "--since", "2020-01-01T00:00:00Z", "-o", "json"], "");
+    assert_eq!(audit.items().len(), 1, "{audit:?}");
+    // Partitions have no policies of their own: they show nobody anything.
+    for part in ["entries_before".to_owned(), "entries_ahead".to_owned(), name(month_of(noon(2)))] {
+        let seen = as_team(&format!("SELECT count(*) FROM {part}"));
+        assert!(
+            seen.as_ref().map_or_else(|error| error.contains("denied"), |it| it == "SET\n0\n"),
+            "{seen:?}"
+        );
+    }
+    assert!(as_team("SELECT * FROM entry_marks").unwrap_err().contains("denied"));
+    let asked = "SELECT has_column_privilege('auditor', 'entries', 'uid', 'SELECT'), \
+                 has_column_privilege('auditor', 'entries', 'detail', 'SELECT')";
+    assert_eq!(shared.ask(asked), "t|f");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_take_long_to_bring_up_to_date_are_waited_for() {
+    let shared = Shared::start().await;
+    shared.record("here", [at(noon(-1), "old")]).await;
+    shared.make_older(4);
+    thread::scope(|scope| {
+        // Longer than any other question to the database may take.
+        let held = "BEGIN; LOCK TABLE entries IN SHARE UPDATE EXCLUSIVE MODE; SELECT pg_sleep(16); COMMIT";
+        scope.spawn(|| shared.ask(held));
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                let locked = "SELECT count(*) FROM pg_locks WHERE mode = 'ShareUpdateExclusiveLock' AND granted \
+                              AND relation = 'entries'::regclass";
+                eventually("the table is locked", SOON, || async { shared.ask(locked) == "1" }).await;
+                let guard =
+                    Guard::start_embedded(&["--edits=Deny", &format!("--ledger={}", shared.text)]).await;
+                let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'entries'::regclass";
+                eventually("the guard waits", SOON, || async { shared.ask(waits) == "1" }).await;
+                guard.wait_for_log("the tables of the ledger are being brought up to date").await;
+                guard.wait_for_log("the ledger is open").await;
+                let log = guard.log();
+                assert!(!log.contains("the ledger takes no rows"), "{log}");
+            });
+        });
+    });
+    assert_eq!(shared.details().await, ["old"]);
+}
