@@ -16,8 +16,12 @@ const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settin
 
 /// Applies what `kubemoor manifests` prints.
 fn apply(control_plane: &ControlPlane, arguments: &[&str]) {
-    let printed =
-        Command::new(env!("CARGO_BIN_EXE_kubemoor")).arg("manifests").args(arguments).output().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
+    command.arg("manifests").args(arguments);
+    if arguments[0] == "install" {
+        command.arg(format!("--kube-version=1.{}", control_plane.minor()));
+    }
+    let printed = command.output().unwrap();
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
     let file = folder("manifests").join("all.yaml");
     std::fs::write(&file, printed.stdout).unwrap();

@@ -134,20 +134,6 @@ async fn own_release_is_repaired_and_upgraded_without_a_fight() {
     assert_eq!(writes(), 2, "the guard fights Helm: {}", pods[0].log());
 }
 
-/// Everything in the cluster, but what comes and goes by itself.
-fn everything(control_plane: &ControlPlane) -> BTreeSet<String> {
-    let run = |arguments: &[&str]| {
-        let output = control_plane.kubectl(Identity::Admin, arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let kinds = run(&["api-resources", "--verbs=list,delete", "--cached=false", "-o", "name"]);
-    let kinds: Vec<_> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
-    let row = "{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";
-    let found = run(&["get", &kinds.join(","), "-A", "--ignore-not-found", "-o", &format!("jsonpath={row}")]);
-    found.lines().map(str::to_owned).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
     let control_plane = ControlPlane::start_routing();
@@ -161,17 +147,25 @@ async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
         if secrets.is_array() || control_plane.minor() >= 24 { Ok(()) } else { Err(secrets.to_string()) }
     })
     .await;
-    let before = everything(&control_plane);
+    let before = control_plane.everything();
     let mut definitions: BTreeSet<String> = ["driftallowances", "driftpolicies", "guardedreleases"]
         .map(|plural| format!("CustomResourceDefinition//{plural}.kubemoor.dev"))
         .into();
     // The API server serves them by it.
     definitions.insert("APIService//v1alpha1.kubemoor.dev".to_owned());
-    for keep in [true, false] {
-        chart
-            .install(json!({"edits": "Deny", "drift": "Repair", "crds": {"keep": keep}}))
-            .await
-            .unwrap_or_else(|error| panic!("keep: {keep}: {error}"));
+    let modes = json!({"edits": "Deny", "drift": "Repair"});
+    let all = json!({
+        "rights": {"privileged": true, "customResources": [{"apiGroup": "example.org", "resources": ["widgets"]}]},
+        "ui": {"enabled": true, "host": "kubemoor.example.com", "ingress": {"enabled": true}},
+        "dashboard": {"enabled": true},
+        "policies": [{"name": "all", "spec": {"edits": "Deny", "drift": "Repair"}}],
+        "crds": {"keep": false},
+    });
+    for (round, values) in
+        [modes, json!({"edits": "Deny", "crds": {"keep": false}}), all].into_iter().enumerate()
+    {
+        let keep = round == 0;
+        chart.install(values).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
         let mut pods = chart.start(2).await;
         wait_until_guarded(&alice, RELEASE, &settings).await;
         // The guard runs on while Helm uninstalls, as pods do, and makes nothing anew.
@@ -180,18 +174,19 @@ async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
         for pod in &mut pods {
             assert!(pod.terminate().success(), "{}", pod.log());
         }
-        let endpoints = format!("/api/v1/namespaces/{HOME}/endpoints/kubemoor");
-        // Some API servers delete it with its Service.
-        chart.admin.delete(&endpoints).await;
+        // Some API servers delete them with their Services.
+        for name in ["kubemoor", "kubemoor-ui"] {
+            chart.admin.delete(&format!("/api/v1/namespaces/{HOME}/endpoints/{name}")).await;
+        }
         eventually("nothing is left", SOON, || async {
-            let left: BTreeSet<_> = everything(&control_plane).difference(&before).cloned().collect();
+            let left: BTreeSet<_> = control_plane.everything().difference(&before).cloned().collect();
             let mut expected = if keep { definitions.clone() } else { BTreeSet::new() };
             // The statuses go with their definition.
             expected.extend(left.iter().filter(|row| keep && row.starts_with("GuardedRelease/")).cloned());
             if left == expected { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
-        alice.merge(&settings, &json!({"data": {"mode": format!("free-{keep}")}})).await.done().unwrap();
+        alice.merge(&settings, &json!({"data": {"mode": format!("free-{round}")}})).await.done().unwrap();
     }
 }
 

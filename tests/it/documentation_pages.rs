@@ -85,6 +85,13 @@ impl<'a> Reader<'a> {
             }
             return;
         }
+        // The page is for a recent cluster, and names the flag for older ones.
+        let old = (self.control_plane.minor() < 27).then(|| {
+            let flag = format!("manifests install --kube-version 1.{}", self.control_plane.minor());
+            let line = statement.line.replace("manifests install", &flag);
+            Statement { line, input: statement.input.clone() }
+        });
+        let statement = old.as_ref().unwrap_or(statement);
         let is_ours = words[0] == "kubemoor" || words[..2] == ["kubectl", "moor"];
         eventually(&statement.line, SOON, || {
             let ran = self.shell.run(Identity::Alice, statement);
