@@ -116,6 +116,7 @@ mod policy_library;
 mod policy_library_traffic;
 mod policy_replay;
 mod policy_resources;
+mod prometheus;
 mod records_guarded;
 mod refusals;
 mod registration;
