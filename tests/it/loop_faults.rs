@@ -78,6 +78,31 @@ async fn what_happened_behind_an_expired_watch_is_found_by_listing_anew() {
     wait_for_one_repair(&guard).await;
 }
 
+/// Nothing in the cluster shows that Helm, and not somebody who forged its record, wrote the value that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn hand_edit_after_an_upgrade_behind_an_expired_watch_waits_for_an_order() {
+    let scene = Scene::own().install("upgraded", charts::TWO).await;
+    let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
+    let flags = ["--register", "--drift", "Repair"];
+    let _guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &flags).await;
+    scene.wait_for_confirmed(2).await;
+    let settings = scene.config_map("settings");
+    proxy.hold();
+    scene.upgrade_to(charts::TWO.replace("info", "debug").as_str(), json!({})).await.unwrap();
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    proxy.expire();
+    proxy.release();
+    scene
+        .status("the drift from revision 2", |status| {
+            status["revision"] == 2 && status["drifts"].to_string().contains("mine")
+        })
+        .await;
+    assert_eq!(scene.get(&settings).await["data"]["level"], "mine");
+    scene.order("reconcile");
+    scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
+    scene.wait_for_reason("InSync").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so() {
     let control_plane = ControlPlane::start();
