@@ -86,6 +86,7 @@ mod leaders;
 mod ledger;
 mod ledger_acts;
 mod ledger_audit;
+mod ledger_backup;
 mod ledger_faults;
 mod ledger_filters;
 mod ledger_fleet;
