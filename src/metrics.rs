@@ -224,6 +224,12 @@ impl ConnectionMetrics {
     /// Registers the component's metrics, and gives those of the webhook's port.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self { port: Port::Webhook, open: Family::default(), ended: Family::default() };
+        // An alert sees the first of them if it has seen none before.
+        for port in [Port::Webhook, Port::Admin] {
+            for end in [ConnectionEnd::Refused, ConnectionEnd::Displaced, ConnectionEnd::Handshake] {
+                drop(metrics.ended.get_or_create(&EndLabels { port, end }));
+            }
+        }
         registry.register("connections_open", "Connections that are open now", metrics.open.clone());
         registry.register("connections", "Connections by how they ended", metrics.ended.clone());
         metrics

@@ -7,6 +7,7 @@
 //! uses, over the kinds that charts declare.
 
 mod crds;
+mod version;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::ValueEnum;
 
+use self::version::KubeVersion;
 use super::Outcome;
 use super::connect::parse_namespace;
 use crate::callers;
@@ -31,7 +33,8 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Part {
-    /// Namespace, account, rights, network policy, Deployment and Service; the guard registers its webhooks
+    /// Namespace, account, rights, roles for people, network policy, Deployment, Service and PodDisruptionBudget; the
+    /// guard registers its webhooks
     Install(Install),
     /// The webhook configuration for guards that run without --register
     Webhook(Webhook),
@@ -64,6 +67,10 @@ pub(super) struct Install {
     /// How many replicas
     #[arg(long, value_name = "NUMBER", default_value_t = REPLICAS, value_parser = clap::value_parser!(u8).range(1..=16))]
     replicas: u8,
+
+    /// The version of the cluster, if it is older than 1.27
+    #[arg(long, value_name = "MAJOR.MINOR", default_value_t = KubeVersion::CURRENT)]
+    kube_version: KubeVersion,
 }
 
 #[derive(Debug, clap::Args)]
@@ -111,6 +118,8 @@ const NAMESPACE_YAML: &str = include_str!("../../deploy/namespace.yaml");
 const RBAC_YAML: &str = include_str!("../../deploy/rbac.yaml");
 const NETWORK_YAML: &str = include_str!("../../deploy/networkpolicy.yaml");
 const WORKLOAD_YAML: &str = include_str!("../../deploy/workload.yaml");
+const AVAILABILITY_YAML: &str = include_str!("../../deploy/availability.yaml");
+const PEOPLE_YAML: &str = include_str!("../../deploy/people.yaml");
 const ISSUER_YAML: &str = include_str!("../../certs/issuer.yaml");
 const CERTIFICATE_YAML: &str = include_str!("../../certs/certificate.yaml");
 const CERT_MANAGER_WORKLOAD_YAML: &str = include_str!("../../certs/workload.yaml");
@@ -197,8 +206,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 impl Install {
     fn text(self) -> String {
-        let Self { namespace, image, edits, drift, cert_manager, replicas } = self;
-        let mut files = vec![NAMESPACE_YAML, RBAC_YAML];
+        let Self { namespace, image, edits, drift, cert_manager, replicas, kube_version } = self;
+        let availability = kube_version.budget(AVAILABILITY_YAML);
+        let mut files = vec![NAMESPACE_YAML, RBAC_YAML, PEOPLE_YAML];
         if edits >= EditsMode::Revert || drift == DriftMode::Repair {
             files.push(ARBITER_YAML);
         }
@@ -210,6 +220,10 @@ impl Install {
             files.extend([ISSUER_YAML, CERTIFICATE_YAML, CERT_MANAGER_WORKLOAD_YAML]);
         } else {
             files.push(WORKLOAD_YAML);
+        }
+        // With one replica, a node could never be drained.
+        if replicas > 1 {
+            files.push(&availability);
         }
         files
             .join("---\n")

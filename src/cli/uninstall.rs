@@ -1,7 +1,8 @@
 //! `kubemoor uninstall`: withdraws the webhooks.
 //!
 //! Entry point: [`run`]. Invariant: may be repeated; it removes the objects
-//! that can stand in other people's way and nothing that an admin made.
+//! that can stand in other people's way and nothing that an admin made. For
+//! everything else that an installation makes, it prints the command that removes it.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -13,8 +14,10 @@ use super::Outcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
 use crate::client::connection::Connection;
+use crate::client::discovery;
 use crate::client::writer::SendError;
 use crate::webhook::registration;
+use crate::webhook::registration::emergency;
 use crate::webhook::registration::keep::{self, RegistrationError};
 
 /// The flags of `kubemoor uninstall`.
@@ -34,16 +37,34 @@ pub(super) struct Answer {
     withdrawn: bool,
 }
 
+/// The label of everything that is installed.
+const LABEL: &str = "app.kubernetes.io/name=kubemoor";
+
+const ADMISSION_POLICIES: &str = "  kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding \
+                                  -l app.kubernetes.io/name=kubemoor\n";
+
+const DEFINITIONS: [&str; 3] =
+    ["driftallowances.kubemoor.dev", "driftpolicies.kubemoor.dev", "guardedreleases.kubemoor.dev"];
+
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Args { output, cluster } = args;
-    let found = connect::run(async move {
+    let (found, admission_policies) = connect::run(async move {
         let connection = cluster.connect().await?;
         // Both, even if the first cannot be withdrawn.
         let mutating = keep::withdraw::<MutatingWebhookConfiguration>(&connection.client).await;
         let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
-        mutating.and_then(|mutating| Ok(mutating | validating?)).map_err(|error| said(&connection, error))
+        let found = mutating
+            .and_then(|mutating| Ok(mutating | validating?))
+            .map_err(|error| said(&connection, error))?;
+        Ok((found, serves_admission_policies(&connection).await))
     })?;
-    output::say(&output.output, &Answer { withdrawn: found }, &report(found))
+    output::say(&output.output, &Answer { withdrawn: found }, &report(found, admission_policies))
+}
+
+/// Whether the API server has ValidatingAdmissionPolicies. Also if it does not say: better a command too many.
+async fn serves_admission_policies(connection: &Connection) -> bool {
+    let Ok(kinds) = discovery::discover(&connection.client).await else { return true };
+    kinds.iter().any(|kind| kind.kind == "ValidatingAdmissionPolicy")
 }
 
 fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {
@@ -57,13 +78,36 @@ fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {
     }
 }
 
-fn report(found: bool) -> String {
+fn report(found: bool, admission_policies: bool) -> String {
     let name = registration::NAME;
     let done = if found {
         format!("The webhook configurations {name} are removed: changes are no longer checked.\n")
     } else {
         format!("There is no webhook configuration {name}: changes are not checked.\n")
     };
-    done + "A guard that runs still reports or repairs drift, and registers its webhooks when it starts again.\n\
-            To remove the guard too: kubemoor manifests install | kubectl delete --ignore-not-found -f -\n"
+    let of_policies = if admission_policies { ADMISSION_POLICIES } else { "" };
+    let definitions = DEFINITIONS.join(" ");
+    format!(
+        "{done}A guard that runs still reports or repairs drift, and registers its webhooks when it starts again.\n\
+         To remove a guard that Helm installed:\n  \
+         helm uninstall kubemoor -n kubemoor-system\n\
+         To remove a guard that kubectl installed, with its namespace, its Secrets and the roles of all modes:\n  \
+         kubectl delete namespace,clusterrole,clusterrolebinding -l {LABEL}\n{of_policies}\
+         To remove all policies, exceptions and statuses with their definitions, and the mark of an emergency:\n  \
+         kubectl delete --ignore-not-found crd {definitions}\n  \
+         kubectl delete --ignore-not-found validatingwebhookconfiguration {}\n",
+        emergency::MARKER
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_those_that_the_api_server_can_carry_out() {
+        let says = |served: bool| report(true, served).contains("validatingadmissionpolicybinding");
+        assert!(says(true) && !says(false));
+        assert!(ADMISSION_POLICIES.contains(LABEL));
+    }
 }

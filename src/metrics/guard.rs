@@ -89,6 +89,17 @@ impl GuardMetrics {
             detection: drift_seconds(),
             oldest: Arc::default(),
         };
+        // An alert sees the first failure if it has seen none before.
+        let kinds = [
+            DriftFound::Missing,
+            DriftFound::Changed,
+            DriftFound::Ownership,
+            DriftFound::Terminating,
+            DriftFound::Unreadable,
+        ];
+        for kind in kinds {
+            drop(metrics.repairs.get_or_create(&RepairLabels { kind, outcome: Repair::Failed }));
+        }
         registry.register("drift_found", "Declared objects found drifted", metrics.found.clone());
         registry.register("repairs", "Drifted objects by what became of them", metrics.repairs.clone());
         registry.register_with_unit(

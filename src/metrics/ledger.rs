@@ -40,6 +40,10 @@ impl LedgerMetrics {
     /// Registers the component's metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+        // An alert sees the first of them if it has seen none before.
+        for outcome in [Written::Overflow, Written::Unavailable, Written::Lost] {
+            metrics.written(outcome, 0);
+        }
         registry.register("ledger_rows", "Rows of the ledger by what became of them", metrics.rows.clone());
         registry.register("ledger_queue", "Rows that wait for the ledger's writer", metrics.queue.clone());
         registry.register("ledger_up", "Whether the ledger's database takes rows", metrics.up.clone());

@@ -104,6 +104,10 @@ impl NoticeMetrics {
     /// Registers the component's metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+        // An alert sees the first of them if it has seen none before.
+        for outcome in [NotificationFate::Dropped, NotificationFate::Failed] {
+            drop(metrics.notifications.get_or_create(&NotificationLabels { outcome }));
+        }
         registry.register("leading", "Whether this replica leads", metrics.leading.clone());
         registry.register(
             "status_writes",

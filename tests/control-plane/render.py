@@ -28,6 +28,8 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
     "deploy/rbac.yaml": (STATIC, "rbac.yaml"),
     "deploy/networkpolicy.yaml": (STATIC, "networkpolicy.yaml"),
     "deploy/workload.yaml": (STATIC, "workload.yaml"),
+    "deploy/availability.yaml": (STATIC, "availability.yaml"),
+    "deploy/people.yaml": (STATIC, "people.yaml"),
     "deploy/enforce/arbiter.yaml": (ENFORCING, "arbiter.yaml"),
     "deploy/enforce/repair.yaml": (ENFORCING, "repair.yaml"),
     "deploy/enforce/writes.yaml": (ENFORCING, "writes.yaml"),
@@ -85,7 +87,7 @@ def table() -> str:
 def rendered(values: dict[str, Any], template: str) -> str:
     chart = Chart.load(CHART)
     files = chart.render(values, name="kubemoor", namespace="kubemoor-system")
-    text = files[f"kubemoor/templates/{template}"].strip("\n")
+    text = files[f"kubemoor/templates/{template}"].strip("\n").removeprefix("---\n")
     return f"# Rendered from deploy/chart/templates/{template} by `make manifests`: change it there.\n{text}\n"
 
 

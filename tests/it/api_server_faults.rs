@@ -19,6 +19,9 @@ const FLAGS: [&str; 3] = ["--service=kubemoor-system/kubemoor", "--edits=Deny", 
 /// than fifty.
 const REPAIRED: Duration = Duration::from_secs(20);
 
+/// The time within which most of it is right, also beside other tests.
+const TYPICAL: Duration = Duration::from_secs(5);
+
 /// Within this time the guard notices that nothing comes on its watches any more, and asks anew.
 const NOTICED: Duration = Duration::from_secs(110);
 
@@ -52,6 +55,7 @@ async fn what_went_while_the_api_server_was_away_is_back_within_seconds() {
     let mut scene = Scene::own().install("restarts", charts::TWO).await;
     let mut guard = scene.start_guard(&FLAGS).await;
     scene.wait_for_confirmed(2).await;
+    let mut times = Vec::new();
     for (number, away) in [Duration::ZERO, LONG, Duration::from_secs(3), LONG].into_iter().enumerate() {
         // Each of both but twice: what goes more often is contested.
         let name = ["settings", "extra"][number % 2];
@@ -71,7 +75,11 @@ async fn what_went_while_the_api_server_was_away_is_back_within_seconds() {
         wait_until_recreated(&scene.alice, &path, &old).await;
         let took = ready.elapsed();
         assert!(took < REPAIRED, "restart {number}: it took {took:?}\n{}", guard.log());
+        times.push(took);
     }
+    // The slowest may have met another test at work.
+    times.sort();
+    assert!(times[times.len() / 2] < TYPICAL, "it took {times:?}");
     assert!(guard.is_ready().await);
     assert!(guard.terminate().success(), "{}", guard.log());
 }

@@ -190,6 +190,30 @@ async fn an_api_server_that_is_away_is_waited_for_and_the_last_state_serves() {
     assert!(eventually("the guard judges again", WITHIN, is_refused).await);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn notifier_that_cannot_be_built_ends_the_process() {
+    let _rights = Guard::shared().await;
+    let folder = folder("notifier");
+    let notifiers = folder.join("notifiers.yaml");
+    fs::write(&notifiers, "notifiers:\n- {name: pager, url: 'https://pager.example/s3cret'}\n").unwrap();
+    // One that goes on would be ended with 124.
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_kubemoor"), "serve", "--read-only"]);
+    command.args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log=warn"]);
+    command.arg(format!("--tls-dir={}", folder.join("tls").display()));
+    command.arg(format!("--ledger=sqlite:{}", folder.join("ledger.db").display()));
+    command.arg(format!("--notifiers={}", notifiers.display()));
+    let kubeconfig = ControlPlane::get().kubeconfig(Identity::Guard);
+    command.arg(format!("--kubeconfig={}", kubeconfig.display()));
+    command.env("KUBEMOOR_CALLER_TOKEN_FILE", token_file(&folder));
+    // A machine without the authorities that sign the certificates of receivers.
+    let output =
+        command.env("SSL_CERT_FILE", "/nowhere/ca.crt").env("SSL_CERT_DIR", "/nowhere").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.lines().last().unwrap().contains("pager") && !said.contains("s3cret"), "{said}");
+}
+
 #[test]
 fn what_keeps_serve_from_starting_is_one_sentence_and_exit_2() {
     let folder = folder("serve");

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, RELEASE, SOON, eventually, folder,
-    moor, wait_until_guarded,
+    Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, Pod, Postgres, RELEASE, SOON,
+    eventually, moor, run, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
@@ -134,18 +134,57 @@ async fn own_release_is_repaired_and_upgraded_without_a_fight() {
     assert_eq!(writes(), 2, "the guard fights Helm: {}", pods[0].log());
 }
 
-/// Everything in the cluster, but what comes and goes by itself.
-fn everything(control_plane: &ControlPlane) -> BTreeSet<String> {
-    let run = |arguments: &[&str]| {
-        let output = control_plane.kubectl(Identity::Admin, arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+/// Waits until the release of the guard is in sync with this revision.
+async fn wait_until_in_sync(chart: &Installed<'_>, revision: u64) {
+    eventually(&format!("revision {revision} is in sync"), SOON, || async {
+        let status = chart.admin.get(STATUS).await.done()?["status"].clone();
+        let is = status["conditions"][0]["reason"] == "InSync" && status["revision"] == revision;
+        if is { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+/// `tests/it/chart/previous` is an earlier chart, whose definitions differ, without what this test does not need.
+#[tokio::test(flavor = "multi_thread")]
+async fn previous_chart_is_upgraded_under_fail_and_rolled_back() {
+    let control_plane = ControlPlane::start_routing();
+    let mut chart = Installed::new(&control_plane).await;
+    let (values, current) = (json!({"edits": "Deny", "drift": "Repair"}), chart.chart.clone());
+    chart.chart = Chart::shipped("tests/it/chart/previous");
+    chart.install(values.clone()).await.unwrap();
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    // As docs/production.md says for Kubernetes 1.20. Later versions do it themselves.
+    let named = json!({"metadata": {"labels": {"kubernetes.io/metadata.name": HOME}}});
+    alice.merge(&format!("/api/v1/namespaces/{HOME}"), &named).await.done().unwrap();
+    let mut pods = chart.start(2).await;
+    let settings = shop(&control_plane).await;
+    wait_until_guarded(&alice, RELEASE, &settings).await;
+    wait_until_in_sync(&chart, 1).await;
+    Guard::extend_webhook_timeouts(&control_plane, "Fail").await;
+    let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/guardedreleases.kubemoor.dev";
+    let defined = async || chart.admin.get(definition).await.done().unwrap()["spec"]["versions"].take();
+    let before = defined().await;
+
+    let denied = async |pods: &[Pod], revision: u64| {
+        wait_until_in_sync(&chart, revision).await;
+        wait_until_guarded(&alice, RELEASE, &settings).await;
+        let edit = json!({"data": {"mode": format!("slow-{revision}")}});
+        let answer = alice.merge(&settings, &edit).await;
+        answer.refused(RELEASE).unwrap_or_else(|error| panic!("{error}\n{}", pods[0].log()));
     };
-    let kinds = run(&["api-resources", "--verbs=list,delete", "--cached=false", "-o", "name"]);
-    let kinds: Vec<_> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
-    let row = "{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";
-    let found = run(&["get", &kinds.join(","), "-A", "--ignore-not-found", "-o", &format!("jsonpath={row}")]);
-    found.lines().map(str::to_owned).collect()
+    chart.helm.upgrade(HOME, "kubemoor", &current, json!({"values": values})).await.unwrap();
+    assert_ne!(defined().await, before, "the definitions are the same");
+    let old = std::mem::take(&mut pods);
+    pods = chart.start(2).await;
+    drop(old);
+    denied(&pods, 2).await;
+
+    chart.helm.rollback(HOME, "kubemoor", json!({"version": 1})).await.unwrap();
+    assert_eq!(defined().await, before);
+    let new = std::mem::take(&mut pods);
+    pods = chart.start(2).await;
+    drop(new);
+    denied(&pods, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,17 +200,25 @@ async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
         if secrets.is_array() || control_plane.minor() >= 24 { Ok(()) } else { Err(secrets.to_string()) }
     })
     .await;
-    let before = everything(&control_plane);
+    let before = control_plane.everything();
     let mut definitions: BTreeSet<String> = ["driftallowances", "driftpolicies", "guardedreleases"]
         .map(|plural| format!("CustomResourceDefinition//{plural}.kubemoor.dev"))
         .into();
     // The API server serves them by it.
     definitions.insert("APIService//v1alpha1.kubemoor.dev".to_owned());
-    for keep in [true, false] {
-        chart
-            .install(json!({"edits": "Deny", "drift": "Repair", "crds": {"keep": keep}}))
-            .await
-            .unwrap_or_else(|error| panic!("keep: {keep}: {error}"));
+    let modes = json!({"edits": "Deny", "drift": "Repair"});
+    let all = json!({
+        "rights": {"privileged": true, "customResources": [{"apiGroup": "example.org", "resources": ["widgets"]}]},
+        "ui": {"enabled": true, "host": "kubemoor.example.com", "ingress": {"enabled": true}},
+        "dashboard": {"enabled": true},
+        "policies": [{"name": "all", "spec": {"edits": "Deny", "drift": "Repair"}}],
+        "crds": {"keep": false},
+    });
+    for (round, values) in
+        [modes, json!({"edits": "Deny", "crds": {"keep": false}}), all].into_iter().enumerate()
+    {
+        let keep = round == 0;
+        chart.install(values).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
         let mut pods = chart.start(2).await;
         wait_until_guarded(&alice, RELEASE, &settings).await;
         // The guard runs on while Helm uninstalls, as pods do, and makes nothing anew.
@@ -180,18 +227,19 @@ async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
         for pod in &mut pods {
             assert!(pod.terminate().success(), "{}", pod.log());
         }
-        let endpoints = format!("/api/v1/namespaces/{HOME}/endpoints/kubemoor");
-        // Some API servers delete it with its Service.
-        chart.admin.delete(&endpoints).await;
+        // Some API servers delete them with their Services.
+        for name in ["kubemoor", "kubemoor-ui"] {
+            chart.admin.delete(&format!("/api/v1/namespaces/{HOME}/endpoints/{name}")).await;
+        }
         eventually("nothing is left", SOON, || async {
-            let left: BTreeSet<_> = everything(&control_plane).difference(&before).cloned().collect();
+            let left: BTreeSet<_> = control_plane.everything().difference(&before).cloned().collect();
             let mut expected = if keep { definitions.clone() } else { BTreeSet::new() };
             // The statuses go with their definition.
             expected.extend(left.iter().filter(|row| keep && row.starts_with("GuardedRelease/")).cloned());
             if left == expected { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
-        alice.merge(&settings, &json!({"data": {"mode": format!("free-{keep}")}})).await.done().unwrap();
+        alice.merge(&settings, &json!({"data": {"mode": format!("free-{round}")}})).await.done().unwrap();
     }
 }
 
@@ -200,9 +248,9 @@ async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
     let control_plane = ControlPlane::start_routing();
     let chart = Installed::new(&control_plane).await;
     chart.admin.post("/api/v1/namespaces", &json!({"metadata": {"name": HOME}})).await.done().unwrap();
-    let file = folder("ledger").join("named.db");
-    let secret =
-        json!({"metadata": {"name": "ledger"}, "stringData": {"dsn": format!("sqlite:{}", file.display())}});
+    let server = Postgres::start().await;
+    let url = server.database();
+    let secret = json!({"metadata": {"name": "ledger"}, "stringData": {"dsn": url}});
     chart.admin.post(&format!("/api/v1/namespaces/{HOME}/secrets"), &secret).await.done().unwrap();
     let alone = json!({"replicas": 1, "edits": "Deny"});
     chart.install(alone.clone()).await.unwrap();
@@ -218,7 +266,14 @@ async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
     let pods = chart.start(2).await;
     wait_until_guarded(&alice, RELEASE, &settings).await;
     alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.refused(RELEASE).unwrap();
-    eventually("the ledger is the one of the Secret", SOON, || async { file.exists() }).await;
+    eventually("the ledger is the one of the Secret", SOON, || async {
+        let ran = run(&["audit", "--ledger", &url, "-A", "--verdict", "Deny", "-o", "json"], "");
+        if ran.code == 0 && !ran.items().is_empty() { Ok(()) } else { Err(format!("{ran:?}")) }
+    })
+    .await;
+    for pod in &pods {
+        assert!(pod.metrics().await.contains("kubemoor_ledger_up 1\n"), "{}", pod.log());
+    }
     drop(pods);
     // And back, also by way of a claim.
     chart.upgrade(json!({"replicas": 1, "ledger": {"persistence": {"enabled": true}}})).await.unwrap();

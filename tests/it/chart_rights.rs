@@ -1,8 +1,13 @@
 //! What the guard's account may do is what the values of the chart enable, and no more after the next change.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, HOME, Identity, Installed, SOON, eventually, moor};
+use crate::support::{
+    Block, ControlPlane, Document, HOME, Identity, Installed, SOON, Shell, Statement, eventually, moor,
+    statements,
+};
 
 /// A namespace that is not the guard's.
 const ELSEWHERE: &str = "default";
@@ -50,6 +55,80 @@ async fn has(chart: &Installed<'_>, rights: &[&str]) {
     .await;
 }
 
+/// What the guard's account may write while nothing enforces, beside Kubemoor's own kinds: questions that the API server
+/// answers and does not keep, events, its webhook configuration, and in its own namespace its Lease and its Secrets.
+const WRITES: [&str; 15] = [
+    "create events.events.k8s.io",
+    "create leases.coordination.k8s.io in kubemoor-system",
+    "create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "create secrets. in kubemoor-system",
+    "create subjectaccessreviews.authorization.k8s.io",
+    "create tokenreviews.authentication.k8s.io",
+    "create validatingwebhookconfigurations.admissionregistration.k8s.io",
+    "delete mutatingwebhookconfigurations.admissionregistration.k8s.io/kubemoor",
+    "delete validatingwebhookconfigurations.admissionregistration.k8s.io/kubemoor",
+    "patch events.events.k8s.io",
+    "update leases.coordination.k8s.io/kubemoor in kubemoor-system",
+    "update mutatingwebhookconfigurations.admissionregistration.k8s.io/kubemoor",
+    "update secrets./kubemoor-caller in kubemoor-system",
+    "update secrets./kubemoor-certificate in kubemoor-system",
+    "update validatingwebhookconfigurations.admissionregistration.k8s.io/kubemoor",
+];
+
+/// Every right of the guard's account to write something that is not of Kubemoor's own kinds, by all of its bindings.
+async fn writes(chart: &Installed<'_>) -> BTreeSet<String> {
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let own = json!({"kind": "ServiceAccount", "name": "kubemoor", "namespace": HOME});
+    let mut found = BTreeSet::new();
+    for kind in ["clusterrolebindings", "rolebindings"] {
+        let bindings = chart.admin.get(&format!("{rbac}/{kind}")).await.done().unwrap();
+        let bindings = list(&bindings, "items");
+        for binding in bindings.iter().filter(|binding| list(binding, "subjects").contains(&own)) {
+            let (role, namespace) = (&binding["roleRef"], binding["metadata"]["namespace"].as_str());
+            let name = role["name"].as_str().unwrap();
+            let path = match (role["kind"].as_str(), namespace) {
+                (Some("Role"), Some(namespace)) => format!("{rbac}/namespaces/{namespace}/roles/{name}"),
+                _ => format!("{rbac}/clusterroles/{name}"),
+            };
+            let rules = list(&chart.admin.get(&path).await.done().unwrap(), "rules");
+            for rule in &rules {
+                found.extend(written(rule, namespace));
+            }
+        }
+    }
+    found
+}
+
+/// What one rule permits to write, each as `VERB RESOURCE.GROUP/NAME in NAMESPACE`.
+fn written(rule: &Value, namespace: Option<&str>) -> Vec<String> {
+    let texts = |key: &str| -> Vec<String> { serde_json::from_value(rule[key].clone()).unwrap_or_default() };
+    let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+    let mut names: Vec<_> = texts("resourceNames").iter().map(|name| format!("/{name}")).collect();
+    if names.is_empty() {
+        names.push(String::new());
+    }
+    let mut found = Vec::new();
+    for verb in texts("verbs").iter().filter(|verb| !["get", "list", "watch"].contains(&verb.as_str())) {
+        for group in texts("apiGroups").iter().filter(|group| *group != "kubemoor.dev") {
+            for resource in texts("resources") {
+                found.extend(names.iter().map(|name| format!("{verb} {resource}.{group}{name}{place}")));
+            }
+        }
+    }
+    found
+}
+
+/// Nothing can be written beside what is listed, while nothing enforces.
+async fn writes_little(chart: &Installed<'_>, rights: &[&str]) {
+    if !rights.contains(&"patch deployments.apps") {
+        let listed: BTreeSet<_> = WRITES.map(str::to_owned).into();
+        assert_eq!(writes(chart).await, listed);
+    } else {
+        assert!(writes(chart).await.len() > WRITES.len());
+    }
+}
+
 /// No role of the chart holds a wildcard.
 async fn names_everything(chart: &Installed<'_>) {
     for kind in ["clusterroles", "roles"] {
@@ -90,10 +169,12 @@ async fn rights_follow_the_values_on_upgrade_and_rollback() {
     ];
     chart.install(json!({})).await.unwrap();
     has(&chart, nothing).await;
+    writes_little(&chart, nothing).await;
     names_everything(&chart).await;
     for (values, rights) in &steps {
         chart.upgrade(values.clone()).await.unwrap_or_else(|error| panic!("{values}: {error}"));
         has(&chart, rights).await;
+        writes_little(&chart, rights).await;
         names_everything(&chart).await;
     }
     // Revision 9 had every right, revision 1 none.
@@ -101,6 +182,7 @@ async fn rights_follow_the_values_on_upgrade_and_rollback() {
     has(&chart, &RIGHTS).await;
     chart.helm.rollback(HOME, "kubemoor", json!({"version": 1})).await.unwrap();
     has(&chart, nothing).await;
+    writes_little(&chart, nothing).await;
 }
 
 /// Who is bound to `role` in a namespace may do this there.
@@ -197,8 +279,30 @@ async fn emergency_role_suffices_for_the_emergency_switch_and_for_nothing_else_o
         let (code, ran) = emergency(command);
         assert_eq!(code, expected, "{command}: {ran:?}");
     }
-    // The configuration of another webhook is not theirs to take away.
+    // The same with kubectl alone, by the lines of the page.
+    let name = "kubemoor";
     let others = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let registered = json!({"metadata": {"name": name}, "webhooks": []});
+    chart.admin.post(others, &registered).await.done().unwrap();
+    let blocks = Document::named("docs/operations.md").blocks();
+    let is_meant = |block: &&Block| {
+        block.heading == "## The emergency switch" && block.text.starts_with("kubectl create")
+    };
+    let by_kubectl = blocks.iter().find(is_meant).unwrap();
+    let shell = Shell::new(&control_plane);
+    let by_dan = |statement: &Statement| {
+        let line = statement.line.replace("kubectl ", "kubectl --as=dan ");
+        let ran = shell.run(Identity::Admin, &Statement { line, input: statement.input.clone() });
+        assert_eq!(ran.code, 0, "{ran:?}");
+    };
+    let lines = statements(&by_kubectl.text);
+    let [open, close] = &lines[..] else { panic!("{}", by_kubectl.text) };
+    by_dan(open);
+    assert_eq!(chart.admin.get(&format!("{others}/{name}")).await.code, 404);
+    assert_eq!(emergency("status").0, 1);
+    by_dan(close);
+    assert_eq!(emergency("status").0, 0);
+    // The configuration of another webhook is not theirs to take away.
     let other = json!({"metadata": {"name": "another-guard"}, "webhooks": []});
     chart.admin.post(others, &other).await.done().unwrap();
     let deletion = ["delete", "validatingwebhookconfiguration", "another-guard", "--as=dan"];

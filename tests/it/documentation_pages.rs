@@ -1,8 +1,16 @@
-//! The commands of docs/install.md and docs/first-week.md, and those of docs/production.md and docs/operations.md for bad
-//! days, run as they stand and in their order on a real control plane: by bash, with the real `kubectl` and `kubemoor`, and `helm` by the real Helm SDK. No kubelet runs here: where a page
-//! waits for the Deployment, its replicas are started as processes; a node of the test forwards their ports.
+//! The commands of the pages, run as they stand and in their order on a real control plane: by bash, with the real
+//! `kubectl` and `kubemoor`, and `helm` by the real Helm SDK. No kubelet runs here: where a page waits for the Deployment,
+//! its replicas are started as processes; a node of the test forwards their ports. Each command of the documentation is
+//! run, or among those that cannot be, with the reason.
+
+mod followed;
 
 use serde_json::json;
+
+use self::followed::{
+    BAD_DAYS, FIRST_WEEK, MANIFESTS, OPERATIONS, OTHERS, README, TWO_COMMANDS, WITH_HELM, WITHOUT_HELM,
+    exception,
+};
 
 use crate::support::{
     Block, Caller, Chart, ControlPlane, Document, HOME, HelmLine, Identity, Installed, Kubelet, Pod, Ran,
@@ -16,6 +24,8 @@ struct Reader<'a> {
     installed: Installed<'a>,
     shell: Shell<'a>,
     pods: Vec<Pod>,
+    /// The chart of the release that the guard guards.
+    shop: Option<Chart>,
     /// The node, and the pod there that the first of `pods` stands for.
     held: Option<(Kubelet, String)>,
     ran: usize,
@@ -29,6 +39,7 @@ impl<'a> Reader<'a> {
             installed: Installed::new(control_plane).await,
             shell: Shell::new(control_plane),
             pods: Vec::new(),
+            shop: None,
             held: None,
             ran: 0,
         }
@@ -44,6 +55,7 @@ impl<'a> Reader<'a> {
         let chart = Chart::new("shop").values("replicaCount: 2\n").template("web.yaml", web);
         let options = json!({"create_namespace": true});
         reader.installed.helm.install("shop", "shop", &chart, options).await.unwrap();
+        reader.shop = Some(chart);
         reader.installed.install(values).await.unwrap();
         reader.pods = reader.installed.start(2).await;
         let kubelet = Kubelet::start(control_plane).await;
@@ -61,7 +73,9 @@ impl<'a> Reader<'a> {
             let printed = blocks.get(at + 1).filter(|next| next.language == "text");
             let statements = statements(&block.text);
             let last = statements.len() - 1;
-            for (at, statement) in statements.iter().enumerate() {
+            let page = self.page.path.to_str().unwrap().to_owned();
+            let runs = |statement: &Statement| exception(&page, statement).is_none();
+            for (at, statement) in statements.iter().enumerate().filter(|(_, statement)| runs(statement)) {
                 let printed = printed.filter(|_| at == last).map(|next| next.text.as_str());
                 self.run(statement, printed).await;
                 self.ran += 1;
@@ -75,16 +89,15 @@ impl<'a> Reader<'a> {
             return self.helm(&words).await;
         }
         if words.contains(&"rollout".to_owned()) {
-            self.pods.clear();
-            let path = format!("/apis/apps/v1/namespaces/{HOME}/deployments/kubemoor");
-            let deployment = self.installed.admin.get(&path).await.done().unwrap();
-            let replicas = deployment["spec"]["replicas"].as_u64().unwrap();
-            self.pods = self.installed.start(replicas.try_into().unwrap()).await;
-            if let Some((kubelet, pod)) = &self.held {
-                kubelet.lead(pod, self.pods[0].admin_port());
-            }
-            return;
+            return self.roll_out().await;
         }
+        // The page is for a recent cluster, and names the flag for older ones.
+        let old = (self.control_plane.minor() < 27).then(|| {
+            let flag = format!("manifests install --kube-version 1.{}", self.control_plane.minor());
+            let line = statement.line.replace("manifests install", &flag);
+            Statement { line, input: statement.input.clone() }
+        });
+        let statement = old.as_ref().unwrap_or(statement);
         let is_ours = words[0] == "kubemoor" || words[..2] == ["kubectl", "moor"];
         eventually(&statement.line, SOON, || {
             let ran = self.shell.run(Identity::Alice, statement);
@@ -93,6 +106,18 @@ impl<'a> Reader<'a> {
             async move { if finds { Ok(()) } else { as_told(&ran, printed) } }
         })
         .await;
+    }
+
+    /// Starts the replicas of the Deployment, as the nodes of a cluster would.
+    async fn roll_out(&mut self) {
+        self.pods.clear();
+        let path = format!("/apis/apps/v1/namespaces/{HOME}/deployments/kubemoor");
+        let deployment = self.installed.admin.get(&path).await.done().unwrap();
+        let replicas = deployment["spec"]["replicas"].as_u64().unwrap();
+        self.pods = self.installed.start(replicas.try_into().unwrap()).await;
+        if let Some((kubelet, pod)) = &self.held {
+            kubelet.lead(pod, self.pods[0].admin_port());
+        }
     }
 
     async fn helm(&mut self, words: &[String]) {
@@ -117,6 +142,10 @@ impl<'a> Reader<'a> {
             _ => panic!("nobody knows how to run {words:?}"),
         };
         done.unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        // Helm would wait for replicas that no node starts here.
+        if line.switches.contains("--wait") {
+            self.roll_out().await;
+        }
     }
 
     /// The names of Kubemoor's objects of these kinds that are left.
@@ -156,14 +185,7 @@ const KINDS: &str = "namespaces,customresourcedefinitions,clusterroles,clusterro
 async fn helm_installation_of_the_page_works_to_the_first_denial_and_back() {
     let control_plane = ControlPlane::start_routing();
     let mut reader = Reader::new(&control_plane, "docs/install.md").await;
-    for heading in [
-        "## Install with Helm",
-        "## Check the installation",
-        "## The first denied change",
-        "## Change the settings",
-        "## Upgrade",
-        "## Uninstall",
-    ] {
+    for heading in WITH_HELM {
         reader.follow(heading).await;
     }
     assert!(reader.ran > 12, "only {} commands ran", reader.ran);
@@ -171,12 +193,32 @@ async fn helm_installation_of_the_page_works_to_the_first_denial_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_commands_of_the_page_lead_from_an_empty_cluster_to_a_denial() {
+    let control_plane = ControlPlane::start_routing();
+    let mut reader = Reader::new(&control_plane, "docs/install.md").await;
+    for heading in TWO_COMMANDS {
+        reader.follow(heading).await;
+    }
+    assert_eq!(reader.ran, 2);
+    hooked(reader.installed.uninstall().await).unwrap();
+    reader.page = Document::named("README.md");
+    for heading in README {
+        reader.follow(heading).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn installation_without_helm_of_the_page_works_and_leaves_nothing() {
     let control_plane = ControlPlane::start_routing();
     let mut reader = Reader::new(&control_plane, "docs/install.md").await;
-    reader.follow("## Install without Helm").await;
-    reader.follow("### Uninstall without Helm").await;
+    for heading in WITHOUT_HELM {
+        reader.follow(heading).await;
+    }
     assert_eq!(reader.left(KINDS), "");
+    reader.page = Document::named("deploy/README.md");
+    for heading in MANIFESTS {
+        reader.follow(heading).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,15 +226,7 @@ async fn commands_of_the_first_week_work_from_the_first_look_to_repairs() {
     let control_plane = ControlPlane::start_routing();
     let values = json!({"rights": {"enforce": true}});
     let mut reader = Reader::of_shop(&control_plane, "docs/first-week.md", values).await;
-    for heading in [
-        "## The first day: look",
-        "## The first week: what Deny would deny",
-        "### Ignore rules",
-        "### Exceptions",
-        "## Then: Deny",
-        "## Then: Repair",
-        "## Old changes and the next upgrade",
-    ] {
+    for heading in FIRST_WEEK {
         reader.follow(heading).await;
     }
     assert!(reader.ran > 15, "only {} commands ran", reader.ran);
@@ -206,15 +240,37 @@ async fn commands_for_bad_days_work_and_leave_the_guard_at_work() {
     let alice = Caller::new(&control_plane, Identity::Alice).await;
     let web = "/apis/apps/v1/namespaces/shop/deployments/web";
     wait_until_guarded(&alice, "shop", web).await;
-    for heading in ["## failurePolicy", "### Everything must be open"] {
+    for heading in BAD_DAYS {
         reader.follow(heading).await;
     }
     reader.page = Document::named("docs/operations.md");
-    for heading in ["## The emergency switch", "### Stale statuses", "### Orders", "## The next upgrade"] {
+    for heading in OPERATIONS {
         reader.follow(heading).await;
     }
     assert!(reader.ran > 10, "only {} commands ran", reader.ran);
     wait_until_guarded(&alice, "shop", web).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_the_other_pages_work_on_a_guarded_cluster() {
+    let control_plane = ControlPlane::start_routing();
+    let values = json!({"edits": "Deny", "drift": "Repair"});
+    let mut reader = Reader::of_shop(&control_plane, "docs/allowances.md", values).await;
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    wait_until_guarded(&alice, "shop", "/apis/apps/v1/namespaces/shop/deployments/web").await;
+    // What a rollout may be taken back to.
+    let newer = json!({"values": {"tag": "2"}});
+    reader.installed.helm.upgrade("shop", "shop", &reader.shop.clone().unwrap(), newer).await.unwrap();
+    for file in ["tls.crt", "tls.key", "ca.crt"] {
+        std::fs::write(reader.shell.folder.join(file), "what a person has").unwrap();
+    }
+    for (page, headings) in OTHERS {
+        reader.page = Document::named(page);
+        for heading in headings {
+            reader.follow(heading).await;
+        }
+    }
+    assert!(reader.ran > 20, "only {} commands ran", reader.ran);
 }
 
 #[test]

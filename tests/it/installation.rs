@@ -1,12 +1,14 @@
 //! What `kubemoor manifests` prints, on a real API server; and the exit codes and sentences of the program itself.
 
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{ControlPlane, Identity, eventually, folder, token_file};
+use crate::support::{ControlPlane, Identity, Shell, Statement, eventually, folder, moor, token_file};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -34,13 +36,25 @@ fn apply(control_plane: &ControlPlane, manifests: &str, flags: &[&str]) -> Value
     kubectl(control_plane, &[&["apply", "-o", "json", "-f", &path], flags].concat())
 }
 
+/// What installs Kubemoor on this cluster.
+fn installation(control_plane: &ControlPlane, flags: &[&str]) -> String {
+    let version = format!("--kube-version=1.{}", control_plane.minor());
+    printed(&[&["manifests", "install", &version], flags].concat())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_installation_is_accepted_and_its_pod_admitted_with_each_profile() {
     let flags = ["--namespace", "guard-elsewhere", "--edits", "Deny", "--drift", "Repair"];
     // Of its own: the rights of the shared one belong to the guard that runs there.
     let control_plane = ControlPlane::start();
-    let manifests = printed(&[&["manifests", "install"], &flags[..]].concat());
+    let manifests = installation(&control_plane, &flags);
     apply(&control_plane, &manifests, &[]);
+    for role in ["auditor", "emergency", "exceptions", "operator", "viewer"] {
+        kubectl(&control_plane, &["get", "clusterrole", &format!("kubemoor-{role}"), "-o", "json"]);
+    }
+    kubectl(&control_plane, &["-n", "guard-elsewhere", "get", "role", "kubemoor-portforward", "-o", "json"]);
+    let budget = ["-n", "guard-elsewhere", "get", "poddisruptionbudget", "kubemoor", "-o", "json"];
+    assert_eq!(kubectl(&control_plane, &budget)["spec"]["maxUnavailable"], 1);
     let deployment = ["-n", "guard-elsewhere", "get", "deployment", "kubemoor", "-o", "json"];
     eventually("the pod of the installation is made", SOON, || async {
         kubectl(&control_plane, &deployment)["status"]["replicas"] == 2
@@ -61,6 +75,49 @@ async fn the_installation_is_accepted_and_its_pod_admitted_with_each_profile() {
     apply(&control_plane, &manifests, &[]);
     let now = kubectl(&control_plane, &role);
     assert_eq!(now["metadata"]["resourceVersion"], added["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn printed_commands_leave_nothing_of_all_modes_and_an_emergency() {
+    let control_plane = ControlPlane::start();
+    let has_admission_policies = control_plane.minor() >= 30;
+    apply(&control_plane, &printed(&["manifests", "crds"]), &["--validate=false"]);
+    apply(&control_plane, &installation(&control_plane, &["--drift=Repair"]), &[]);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/enforce");
+    for entry in fs::read_dir(folder).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        if has_admission_policies || !text.contains("kind: ValidatingAdmissionPolicy") {
+            apply(&control_plane, &text, &[]);
+        }
+    }
+    let opened = moor(&control_plane, Identity::Admin, &["emergency", "open", "--reason", "a test"]);
+    assert_eq!(opened.code, 0, "{opened:?}");
+    // The users of the tests have their rights by a binding of that name.
+    let left = || {
+        let mut rows = control_plane.everything();
+        rows.retain(|row| row.contains("kubemoor") && !row.ends_with("/kubemoor-test-users"));
+        rows
+    };
+    for row in
+        ["ClusterRole//kubemoor-privileged-repair", "ValidatingWebhookConfiguration//kubemoor-emergency"]
+    {
+        assert!(left().contains(row), "{:?}", left());
+    }
+
+    let ran = moor(&control_plane, Identity::Admin, &["uninstall"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let commands: Vec<_> = ran.out.lines().filter(|line| line.starts_with("  kubectl ")).collect();
+    assert_eq!(commands.len(), if has_admission_policies { 4 } else { 3 }, "{ran:?}");
+    let shell = Shell::new(&control_plane);
+    for command in commands {
+        let ran = shell.run(Identity::Alice, &Statement { line: command.trim().to_owned(), input: None });
+        assert_eq!(ran.code, 0, "{command}: {ran:?}");
+    }
+    eventually("nothing is left", SOON, || async {
+        let left = left();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

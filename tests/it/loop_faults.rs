@@ -79,6 +79,24 @@ async fn what_happened_behind_an_expired_watch_is_found_by_listing_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn hand_edit_after_an_upgrade_behind_an_expired_watch_is_reverted() {
+    let scene = Scene::own().install("upgraded", charts::TWO).await;
+    let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
+    let flags = ["--register", "--drift", "Repair"];
+    let _guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &flags).await;
+    scene.wait_for_confirmed(2).await;
+    let settings = scene.config_map("settings");
+    proxy.hold();
+    scene.upgrade_to(charts::TWO.replace("info", "debug").as_str(), json!({})).await.unwrap();
+    scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    proxy.expire();
+    proxy.release();
+    scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
+    let status = scene.wait_for_reason("InSync").await;
+    assert_eq!(status["revision"], 2, "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so() {
     let control_plane = ControlPlane::start();
     control_plane.define_policies();

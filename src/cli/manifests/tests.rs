@@ -47,8 +47,8 @@ fn grants(role: &Value) -> BTreeMap<(String, String), BTreeSet<String>> {
 fn the_files_in_deploy_are_what_the_command_prints() {
     let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
     let read = |file: &str| fs::read_to_string(deploy.join(file)).unwrap();
-    let install =
-        ["namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "workload.yaml"].map(read).join("---\n");
+    let files = ["namespace", "rbac", "people", "networkpolicy", "workload", "availability"];
+    let install = files.map(|file| read(&format!("{file}.yaml"))).join("---\n");
     assert_eq!(printed(&["install"]), install);
     assert_eq!(
         printed(&["webhook"]),
@@ -117,6 +117,29 @@ fn cert_manager_flag_prints_its_objects_and_as_many_replicas_as_wanted() {
     check(&["--replicas=3"], 3);
     let alone = objects(&printed(&["install", "--replicas=1"]));
     assert_eq!(find(&alone, "Deployment", "kubemoor").unwrap()["spec"]["replicas"], 1);
+}
+
+#[test]
+fn budget_follows_the_version_of_the_cluster_and_the_number_of_replicas() {
+    let budget = |args: &[&str]| {
+        let objects = objects(&printed(&[&["install"], args].concat()));
+        find(&objects, "PodDisruptionBudget", "kubemoor").cloned()
+    };
+    let check = |version: &str, api: &str, evicts: bool| {
+        let budget = budget(&["--kube-version", version]).unwrap();
+        assert_eq!(budget["apiVersion"], api, "{version}");
+        assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"].is_string(), evicts, "{version}");
+        assert_eq!(budget["spec"]["maxUnavailable"], 1, "{version}");
+    };
+    check("1.20", "policy/v1beta1", false);
+    check("v1.20.2", "policy/v1beta1", false);
+    check("1.21", "policy/v1", false);
+    check("1.26", "policy/v1", false);
+    check("1.27", "policy/v1", true);
+    check("1.34.0", "policy/v1", true);
+    assert_eq!(budget(&[]), budget(&["--kube-version=1.27"]));
+    assert_eq!(budget(&["--replicas=1"]), None);
+    assert!(Line::try_parse_from(["manifests", "install", "--kube-version", "latest"]).is_err());
 }
 
 #[test]

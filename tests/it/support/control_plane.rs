@@ -158,6 +158,16 @@ impl ControlPlane {
         self.wait_until_ready().unwrap_or_else(|message| panic!("{message}"));
     }
 
+    /// Ends everything in order, and starts it again with what etcd held, as a cluster that was switched off and on.
+    pub(crate) fn restart(&mut self) {
+        self.controller_manager.end_within(Duration::from_secs(10));
+        self.stop_apiserver();
+        self.etcd.end_within(Duration::from_secs(10));
+        self.etcd.start();
+        self.start_apiserver();
+        self.controller_manager.start();
+    }
+
     /// Stops kube-controller-manager where it is: nobody acts on what changes.
     pub(crate) fn pause_controllers(&self) {
         self.controller_manager.pause();

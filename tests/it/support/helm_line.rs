@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 /// Flags without a value that a page may give.
-const SWITCHES: [&str; 3] = ["--create-namespace", "--reuse-values", "--no-hooks"];
+const SWITCHES: [&str; 4] = ["--create-namespace", "--no-hooks", "--reuse-values", "--wait"];
 
 /// What a command line says.
 #[derive(Debug)]

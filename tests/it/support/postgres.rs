@@ -62,6 +62,11 @@ impl Postgres {
         format!("postgres://moor@127.0.0.1:{}/{name}", self.port)
     }
 
+    /// Where its programs are.
+    pub(crate) fn programs(&self) -> &Path {
+        &self.programs
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
