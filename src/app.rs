@@ -140,11 +140,12 @@ pub fn serve(config: config::Serve) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    runtime.block_on(run(config))
+    let settings = lifetime::settings(&config);
+    runtime.block_on(run(config, settings))
 }
 
-async fn run(config: config::Serve) -> anyhow::Result<()> {
-    let settings = lifetime::settings(&config);
+/// Serves by this configuration, whose `settings` decide what is enforced.
+async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()> {
     let config::Serve {
         source,
         listen,

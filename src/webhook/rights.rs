@@ -30,9 +30,12 @@ const FRESH: Duration = Duration::from_secs(30);
 const REMEMBERED: usize = 1000;
 const AT_ONCE: usize = 8;
 
+/// The answers, by user and namespace; none where the API server gave none.
+type Known = HashMap<u64, (Instant, Option<bool>)>;
+
 /// Who may create exceptions, as far as that was asked.
 pub(super) struct ExceptionRights {
-    known: Arc<Mutex<HashMap<u64, (Instant, Option<bool>)>>>,
+    known: Arc<Mutex<Known>>,
     asking: Arc<Semaphore>,
     keys: RandomState,
 }
@@ -87,7 +90,7 @@ impl ExceptionRights {
     }
 }
 
-fn remember(known: &mut HashMap<u64, (Instant, Option<bool>)>, key: u64, may: Option<bool>) {
+fn remember(known: &mut Known, key: u64, may: Option<bool>) {
     if known.len() >= REMEMBERED {
         known.retain(|_, (at, _)| at.elapsed() < FRESH);
     }

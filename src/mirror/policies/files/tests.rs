@@ -156,9 +156,12 @@ fn a_file_that_is_too_large_is_not_read() {
     assert_eq!(scene.names(), ["a"]);
 }
 
+/// A policy, its file, what became of it, and what makes the change the same.
+type Told = (String, String, PolicyFate, String);
+
 #[test]
 fn changes_of_policy_files_are_told_once_and_the_first_reading_is_none() {
-    let told: Arc<parking_lot::Mutex<Vec<(String, String, PolicyFate, String)>>> = Arc::default();
+    let told: Arc<parking_lot::Mutex<Vec<Told>>> = Arc::default();
     let mut scene = Scene::of(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
     let heard = Arc::clone(&told);
     scene.folder = scene.folder.keeping(move |FileChange { policy, file, fate, same }| {
@@ -171,7 +174,7 @@ fn changes_of_policy_files_are_told_once_and_the_first_reading_is_none() {
     };
     // Another layout says the same.
     assert_eq!(changes(&(policy("b", "Deny") + "---\n# again\n" + &policy("a", "Deny"))), []);
-    let brief = |changes: &[(String, String, PolicyFate, String)]| {
+    let brief = |changes: &[Told]| {
         changes.iter().map(|(name, file, fate, _)| (name.clone(), file.clone(), *fate)).collect::<Vec<_>>()
     };
     let expected = |name: &str, fate| (name.to_owned(), "1.yaml".to_owned(), fate);
