@@ -11,6 +11,7 @@ mod certifying;
 mod cluster;
 mod emergency;
 mod leading;
+mod lifetime;
 mod meeting;
 mod memory;
 mod naming;
@@ -39,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::calling::{Calling, Judging, Keeping};
 use self::certifying::Certifying;
+use self::lifetime::Lifetime;
 use self::naming::Naming;
 use self::parts::Parts;
 use self::signals::Signals;
@@ -95,6 +97,7 @@ struct Run {
     /// Told the cluster's name, the ledger's writer begins.
     naming: Naming,
     parts: Parts,
+    lifetime: Lifetime,
 }
 
 /// What is counted, one struct per component.
@@ -137,10 +140,12 @@ pub fn serve(config: config::Serve) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    runtime.block_on(run(config))
+    let settings = lifetime::settings(&config);
+    runtime.block_on(run(config, settings))
 }
 
-async fn run(config: config::Serve) -> anyhow::Result<()> {
+/// Serves by this configuration, whose `settings` decide what is enforced.
+async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()> {
     let config::Serve {
         source,
         listen,
@@ -192,11 +197,12 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     parts.spawn("the ledger's writer", written);
 
     let stop = CancellationToken::new();
+    let lifetime = Lifetime::begin(&ledger, settings, folder.as_ref());
     let services =
         Services { resolver, in_force, state, metrics, certificates, judging, ledger, notifiers, stop };
     services.follow_files(calling, folder, &mut parts);
     let naming = Naming::new(cluster_name, naming);
-    let mut run = Run { services, worker: Some(worker), readiness, books, naming, parts };
+    let mut run = Run { services, worker: Some(worker), readiness, books, naming, parts, lifetime };
     let linger = run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
     let ended = run.until_told(stops, linger).await;
     traces::finish().await;
@@ -239,8 +245,10 @@ impl Services {
     fn follow_files(&self, calling: Calling, folder: Option<Folder>, parts: &mut Parts) {
         calling.keep(parts, &self.stop);
         let (certificates, stop) = (self.certificates.clone(), self.stop.clone());
-        parts.spawn("the certificate's renewal", async move { certificates.keep(stop).await });
+        let renewed = certifying::keep_files(self.ledger.clone());
+        parts.spawn("the certificate's renewal", async move { certificates.keep(renewed, stop).await });
         if let Some(folder) = folder {
+            let folder = folder.keeping(policing::keep_files(self.ledger.clone()));
             let (in_force, stop) = (Arc::clone(&self.in_force), self.stop.clone());
             parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
         }
@@ -323,9 +331,13 @@ impl Run {
         let failed = tokio::select! {
             signal = signals.next() => {
                 tracing::info!("{signal}: finishing what is under way");
+                self.lifetime.end(signal);
                 None
             }
-            error = self.parts.ended() => Some(error),
+            error = self.parts.ended() => {
+                self.lifetime.end(&format!("{error:#}"));
+                Some(error)
+            }
         };
         self.readiness.condition("serving").unmet("it is shutting down");
         stops.serving.leaving.cancel();
@@ -335,7 +347,7 @@ impl Run {
                 tokio::time::sleep(linger).await;
             }
             stops.serving.stop.cancel();
-            // Whoever still works may record.
+            // Parts that still work may record.
             self.parts.all_but(1).await;
             stops.closing.cancel();
             self.parts.all_but(0).await;

@@ -257,7 +257,7 @@ impl EmergencyMetrics {
     /// Registers the component's metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("emergency", "Whether the emergency switch is off", metrics.open.clone());
+        registry.register("emergency", "Whether the emergency is open", metrics.open.clone());
         metrics
     }
 

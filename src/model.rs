@@ -79,7 +79,7 @@ pub struct ReleaseId {
     pub name: String,
 }
 
-/// Who asks, as the API server authenticated him.
+/// The user who asks, as the API server authenticated them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Actor {
     /// The user's name.

@@ -273,9 +273,9 @@ impl Certificates {
         Ok(true)
     }
 
-    /// Refreshes every ten seconds until `stop` is cancelled. The wall clock
-    /// decides what is due, because timers stand still while a machine sleeps.
-    pub async fn keep(&self, stop: CancellationToken) {
+    /// Refreshes every ten seconds until `stop` is cancelled, and tells `renewed` until when a new certificate is
+    /// valid. The wall clock decides what is due, because timers stand still while a machine sleeps.
+    pub async fn keep(&self, renewed: impl Fn(Timestamp), stop: CancellationToken) {
         if matches!(self.source, Source::Shared { .. }) {
             return stop.cancelled().await;
         }
@@ -290,7 +290,12 @@ impl Certificates {
             let certificates = self.clone();
             let refreshed = tokio::task::spawn_blocking(move || certificates.refresh(Timestamp::now())).await;
             let failure = match refreshed {
-                Ok(Ok(_)) => None,
+                Ok(Ok(is_new)) => {
+                    if let (true, Ok((_, until))) = (is_new, self.validity()) {
+                        renewed(until);
+                    }
+                    None
+                }
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(error) => Some(error.to_string()),
             };

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::lifetime;
 use super::parts::Parts;
 use crate::admin::{Condition, Readiness};
 use crate::client::certificate_secret::CertificateSecret;
@@ -92,5 +93,14 @@ fn keep(ledger: Ledger) -> impl Fn(&CertificateSecret, &'static str) + Send + Sy
         let edit = ReviewedEdit::watched(object, None);
         let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
         ledger.record(Row { detail: step.to_owned(), ..row });
+    }
+}
+
+/// Keeps in the ledger that this guard serves another certificate, from files.
+pub(super) fn keep_files(ledger: Ledger) -> impl Fn(Timestamp) + Send {
+    move |until| {
+        let edit = ReviewedEdit::watched(lifetime::guard(), None);
+        let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
+        ledger.record(Row { detail: format!("from files: valid until {until}"), ..row });
     }
 }

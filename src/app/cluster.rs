@@ -46,7 +46,7 @@ const WRITES: NonZeroU32 = at_least_one(50);
 /// Dry runs of the arbiter, per second.
 const DRY_RUNS: NonZeroU32 = at_least_one(10);
 
-/// Commands to the loop that wait at most; whoever sends more waits.
+/// Commands to the loop that wait at most; a sender of more waits.
 const COMMANDS: usize = 1024;
 
 /// What following a cluster takes.
@@ -148,7 +148,7 @@ impl Work {
         };
         stop.cancel();
         parts.all_but(0).await;
-        // Last, so that whoever leads next meets no write of this one.
+        // Last, so that the next leader meets no write of this one.
         session.leave().await;
         match halt {
             Halt::Stopped => Ok(()),
@@ -358,7 +358,7 @@ impl Work {
         let client = link.client.clone();
         parts.spawn("the registration", async move {
             registrar.run(client, stop.clone()).await;
-            // Whoever withdraws it keeps the loop.
+            // The loop goes on after a withdrawal.
             stop.cancelled().await;
         });
     }

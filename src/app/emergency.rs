@@ -68,11 +68,12 @@ pub(super) async fn obey(
             in_force.set_open(is_open);
             metrics.open(is_open);
             if is_open {
-                tracing::warn!("the emergency switch is off: nothing is judged and nothing repaired");
-                condition
-                    .noted("off: nothing is judged and nothing repaired until `kubemoor emergency close`");
+                tracing::warn!("the emergency is open: no change is checked and nothing is repaired");
+                condition.noted(
+                    "open: no change is checked and nothing is repaired until `kubemoor emergency close`",
+                );
             } else {
-                tracing::info!("the emergency switch is on again: edits are judged, drift is repaired");
+                tracing::info!("the emergency is over: changes are checked and drift is repaired again");
                 condition.met();
             }
             was_open = is_open;

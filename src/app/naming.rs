@@ -11,7 +11,7 @@ pub(super) struct Naming {
 }
 
 impl Naming {
-    /// The name `given` for the cluster, if any, for whoever listens to `told`.
+    /// The name `given` for the cluster, if any, for the listener of `told`.
     pub(super) fn new(given: Option<String>, told: oneshot::Sender<String>) -> Self {
         Self { given, told: Some(told) }
     }

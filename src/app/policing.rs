@@ -1,4 +1,4 @@
-//! What may change in a cluster, and what becomes of it: policies, allowances,
+//! What may change in a cluster: policies, allowances,
 //! labels of namespaces and autoscalers, each followed by a task of its own.
 //!
 //! Entry points: [`PolicySources::follow`], then [`Policing::known`]. Invariant: no
@@ -20,9 +20,9 @@ use crate::ledger::row::{Act, ReviewedEdit, Row};
 use crate::mirror::allowances::Allowances;
 use crate::mirror::autoscalers::Autoscalers;
 use crate::mirror::kinds::Kinds;
-use crate::mirror::namespaces::Namespaces;
+use crate::mirror::namespaces::{Namespaces, Relabelling};
 use crate::mirror::policies::InForce;
-use crate::mirror::policies::change::{PolicyChange, PolicyFate};
+use crate::mirror::policies::change::{FileChange, PolicyChange, PolicyFate};
 use crate::mirror::policies::watch::PolicyWatch;
 use crate::mirror::progress::Progress;
 use crate::mirror::releases::Releases;
@@ -62,7 +62,8 @@ impl PolicySources<'_> {
             leadership.cloned().unwrap_or_else(Leadership::never),
         )
         .keeping(keep(ledger.clone()));
-        let namespaces = Namespaces::new(client.clone(), Arc::clone(in_force));
+        let namespaces =
+            Namespaces::new(client.clone(), Arc::clone(in_force)).keeping(keep_relabelling(ledger.clone()));
         let allowances =
             Allowances::new(client.clone(), Arc::clone(kinds), watched.to_vec(), leadership.cloned());
         let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds), watched.to_vec());
@@ -108,16 +109,50 @@ impl Policing {
 /// name of the program.
 fn keep(ledger: Ledger) -> impl Fn(PolicyChange) + Send + Sync {
     move |PolicyChange { name, uid, generation, fate, manager, time }| {
-        let (act, operation) = match fate {
-            PolicyFate::Created => (Act::CreatePolicy, Operation::Create),
-            PolicyFate::Changed => (Act::ChangePolicy, Operation::Update),
-            PolicyFate::Deleted => (Act::DeletePolicy, Operation::Delete),
-        };
-        let object =
-            ObjectId { group: GROUP.to_owned(), kind: "DriftPolicy".to_owned(), namespace: None, name };
+        let (act, edit) = edit(name, fate);
         let same = Some(format!("{uid} {generation} {act:?}"));
         let detail = if manager.is_empty() { String::new() } else { format!("by field manager {manager}") };
-        let edit = ReviewedEdit::watched(object, Some(operation));
         ledger.record(Row { same, detail, ..Row::act(time.unwrap_or_else(Timestamp::now), edit, None, act) });
     }
+}
+
+/// Keeps each change of a policy in a file in the ledger, once for all replicas that read the same file.
+pub(super) fn keep_files(ledger: Ledger) -> impl Fn(FileChange) + Send + Sync {
+    move |FileChange { policy, file, fate, same }| {
+        let (act, edit) = edit(policy, fate);
+        let detail = format!("in the policy file {file}");
+        ledger.record(Row { same: Some(same), detail, ..Row::act(Timestamp::now(), edit, None, act) });
+    }
+}
+
+/// Keeps in the ledger that labels of a namespace change the policies that hold there.
+fn keep_relabelling(ledger: Ledger) -> impl Fn(Relabelling) + Send + Sync {
+    move |Relabelling { namespace, uid, resource_version, before, after }| {
+        let named = |names: &[String]| match names {
+            [] => "no policy".to_owned(),
+            names => names.join(", "),
+        };
+        let detail =
+            format!("policies that can match a release there: {} → {}", named(&before), named(&after));
+        let same = Some(format!("{uid} {resource_version} labels"));
+        let object = ObjectId {
+            group: String::new(),
+            kind: "Namespace".to_owned(),
+            namespace: Some(namespace.clone()),
+            name: namespace,
+        };
+        let edit = ReviewedEdit::watched(object, Some(Operation::Update));
+        ledger.record(Row { same, detail, ..Row::act(Timestamp::now(), edit, None, Act::LabelNamespace) });
+    }
+}
+
+/// What was done to a policy.
+fn edit(name: String, fate: PolicyFate) -> (Act, ReviewedEdit) {
+    let (act, operation) = match fate {
+        PolicyFate::Created => (Act::CreatePolicy, Operation::Create),
+        PolicyFate::Changed => (Act::ChangePolicy, Operation::Update),
+        PolicyFate::Deleted => (Act::DeletePolicy, Operation::Delete),
+    };
+    let object = ObjectId { group: GROUP.to_owned(), kind: "DriftPolicy".to_owned(), namespace: None, name };
+    (act, ReviewedEdit::watched(object, Some(operation)))
 }

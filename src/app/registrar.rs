@@ -143,7 +143,7 @@ impl Registrar {
 }
 
 fn row(change: OutsideChange, time: Timestamp) -> Row {
-    let OutsideChange { kind, is_deletion, managers, what } = change;
+    let OutsideChange { kind, is_deletion, managers, same, what } = change;
     let (act, operation) = match is_deletion {
         true => (Act::DeleteWebhooks, Operation::Delete),
         false => (Act::ChangeWebhooks, Operation::Update),
@@ -160,7 +160,8 @@ fn row(change: OutsideChange, time: Timestamp) -> Row {
         format!("; by field manager {}", managers.join(", "))
     };
     let edit = ReviewedEdit::watched(object, Some(operation));
-    Row { detail: format!("{what}{by}"), ..Row::act(time, edit, None, act) }
+    let same = Some(format!("{kind} {same}"));
+    Row { detail: format!("{what}{by}"), same, ..Row::act(time, edit, None, act) }
 }
 
 /// Says a wish, if it is another one.

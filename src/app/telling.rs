@@ -26,7 +26,7 @@ use crate::guard::fleet::FleetWriter;
 use crate::guard::notices::Teller;
 use crate::guard::orders::Command;
 use crate::guard::state::State;
-use crate::guard::status::Statuses;
+use crate::guard::status::{Statuses, Witness};
 use crate::ledger::Ledger;
 use crate::metrics::NoticeMetrics;
 use crate::mirror::kinds::Kinds;
@@ -85,12 +85,14 @@ impl Telling {
         // Who writes nothing has nobody to agree with.
         let leadership = if cluster.read_only { Leadership::alone() } else { session.leadership.clone() };
         self.deliver(leadership.clone(), parts, stop).await?;
-        self.keep_fleet(cluster, leadership, parts, stop);
+        self.keep_fleet(cluster, leadership.clone(), parts, stop);
         let teller = Teller {
             state: Arc::clone(&self.state),
             notifiers: self.notifiers.clone(),
             resolver: Arc::clone(self.in_force.resolver()),
             metrics: self.metrics.clone(),
+            ledger: self.ledger.clone(),
+            leadership,
         };
         parts.spawn("telling notifiers", teller.run(stop.clone()));
         if !cluster.read_only {
@@ -173,6 +175,9 @@ impl Telling {
         self.metrics.leads(leadership.holds());
         let (due, counts) = watch::channel(0);
         parts.spawn("telling how many statuses are due", note_due(counts, self.condition, stop.clone()));
+        let (seen, witnessed) = mpsc::unbounded_channel();
+        let witness = Witness { ledger: self.ledger, releases: Arc::clone(&self.releases), seen: witnessed };
+        parts.spawn("keeping suspensions in the ledger", witness.run(stop.clone()));
         let statuses = Statuses {
             guarded: GuardedReleases::new(self.client, leadership.clone(), WRITES),
             kinds: self.kinds,
@@ -188,6 +193,7 @@ impl Telling {
             lease: session.place(),
             settled: self.settled,
             due,
+            seen,
         };
         let stop = stop.clone();
         // Before the loop has judged anything.

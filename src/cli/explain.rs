@@ -18,11 +18,15 @@ use super::labels::LabelArgs;
 use super::output::{self, OutputArgs};
 use super::{Outcome, standing};
 use crate::inspect::explanation::report::Report;
-use crate::inspect::explanation::{self, Denial, Question, parse_path};
+use crate::inspect::explanation::{self, Denial, Question, advice_on_message, parse_path};
 use crate::inspect::reading::Reader;
 
 /// The most of a pasted message that is read.
 const PASTED: u64 = 64 << 10;
+
+/// What is said of a text that is no message.
+const UNKNOWN: &str =
+    "standard input holds no message of Kubemoor: paste the whole message, or name the object as KIND/NAME";
 
 /// The flags of `kubemoor explain`.
 #[derive(Debug, clap::Args)]
@@ -70,9 +74,8 @@ fn denial(args: &Args) -> anyhow::Result<Denial> {
         .take(PASTED)
         .read_to_string(&mut text)
         .context("cannot read the message from standard input")?;
-    let denial = Denial::parse(&text).context(
-        "standard input holds no message of Kubemoor: paste the whole message, or name the object as KIND/NAME",
-    )?;
+    let denial = Denial::parse(&text)
+        .with_context(|| advice_on_message(&text).unwrap_or_else(|| UNKNOWN.to_owned()))?;
     let paths = if args.path.is_empty() { denial.paths } else { args.path.clone() };
     Ok(Denial { paths, ..denial })
 }

@@ -159,11 +159,8 @@ fn judge(path: &Path, suite: &Suite, now: Timestamp) -> anyhow::Result<Judged> {
     for idle in ground.idle() {
         warn(&format!("{}: policy {idle} does not match release {}", path.display(), ground.release()));
     }
-    for (field, kind, meant) in ground.misspelled() {
-        warn(&format!(
-            "{}: {field}: {kind:?} is no kind of Kubernetes: did you mean {meant}?",
-            path.display()
-        ));
+    for doubt in ground.doubts() {
+        warn(&format!("{}: {doubt}", path.display()));
     }
     let judged = suite.spec.cases.iter().map(|case| {
         let failure = case.judge(&ground, now).with_context(|| format!("case {:?}", case.name))?;

@@ -1,4 +1,4 @@
-//! Who somebody is, and what he may do, as the API server says.
+//! Who a user is, and what they may do, as the API server says.
 //!
 //! Entry points: [`who`] for a bearer token, [`may`] for a right, [`may_self`] for one's own. Invariant:
 //! only a plain yes of the API server counts as yes, to all that it knows of the

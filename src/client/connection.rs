@@ -180,7 +180,7 @@ fn no_client(error: &kube::Error) -> String {
     reason
 }
 
-/// The client of a configuration. A server that turns requests away is asked again soon, as long as whoever asks waits:
+/// The client of a configuration. A server that turns requests away is asked again soon, as long as the caller waits:
 /// kube's own pauses grow beyond what anybody waits for, and would outlast the server's return.
 fn client(mut config: Config) -> kube::Result<kube::Client> {
     config.default_retry = false;

@@ -166,7 +166,7 @@ mod tests {
         std::fs::write(file.path(), &pem).unwrap();
         let path = Some(file.path().to_str().unwrap().to_owned());
         assert_eq!(claimed(&AuthInfo { client_certificate: path, ..AuthInfo::default() }).unwrap(), "jane");
-        // Whoever acts as somebody else is he.
+        // A user who impersonates another counts as the other.
         let impersonating = AuthInfo { impersonate: Some("bob".to_owned()), ..by_certificate.clone() };
         assert_eq!(claimed(&impersonating).unwrap(), "bob");
         // A token that does not say whose it is may be anybody's.

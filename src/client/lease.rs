@@ -250,7 +250,7 @@ impl Election {
                 self.leadership.gain(asked + BELIEF);
                 Ok(())
             }
-            // Somebody else was faster; what he wrote decides.
+            // Another process was faster; what it wrote decides.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                 self.candidacy.unknown();
                 Ok(())

@@ -43,7 +43,7 @@ pub(super) async fn write(
         Err(CallError::Refused { code: 409, .. }) => Ok(false),
         // It went; what is new is refused so where there is no such namespace.
         Err(CallError::Refused { code: 404, .. }) if !is_new => Ok(false),
-        // Whoever refuses has read the Secret.
+        // A refusal comes after the Secret was read.
         Err(error) => Err(error.without_values()),
     }
 }

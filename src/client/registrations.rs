@@ -1,7 +1,7 @@
 //! Webhook configurations: read, followed, made, replaced and deleted.
 //!
 //! Entry points: `Registrations` for who writes them, `are_there` for who asks. Invariant: a write replaces the version that was
-//! read and nothing newer; whoever was slower is told so, and that is no error.
+//! read and nothing newer; the slower writer is told so, and that is no error.
 //! Decides nothing about what is written.
 
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! Writes to the cluster: at a rate, by whoever leads, and within a time.
+//! Writes to the cluster: at a rate, only by the leader, and within a time.
 //!
 //! Entry points: `Writer::send`; `Writer::turn` and `Writer::turn_now` for a
 //! write that takes several requests. Invariant: a write waits for its turn first

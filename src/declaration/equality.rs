@@ -197,7 +197,7 @@ pub fn settled(
     }
 }
 
-/// Whether an edit has chosen what is declared empty, and nobody chooses by himself for an object that is
+/// Whether an edit has chosen what is declared empty, and nobody chooses explicitly for an object that is
 /// there.
 pub(super) fn is_chosen_late(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
     spot.family == Family::Core

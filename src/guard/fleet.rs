@@ -103,7 +103,7 @@ impl FleetWriter {
     async fn attempt(&self, pending: &mut Pending, failures: &mut FailureLog) {
         let work = pending.take(Instant::now());
         if !self.leadership.holds() {
-            // Whoever leads now looks at everything.
+            // A new leader looks at everything.
             return pending.follow();
         }
         let done = match self.ledger.fleet() {

@@ -51,7 +51,7 @@ use crate::reconcile::event::{Action, Errand, Event, Failure, Outcome, Tidings};
 use crate::reconcile::machine::{Reconciler, Settings};
 use crate::reconcile::scopes::Scope;
 
-/// News that wait at most; whoever has more waits.
+/// News that wait at most; a sender of more waits.
 const NEWS: usize = 16;
 
 /// How long the loop sleeps at most: its times are those of a clock that may be set meanwhile.

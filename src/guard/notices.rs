@@ -1,4 +1,4 @@
-//! Tells notifiers what the loop finds and does.
+//! Tells notifiers what the loop finds and does, and the ledger which drift ended without a repair.
 //!
 //! Entry point: [`Teller::run`]. Invariant: nobody waits for a receiver; what was told to begin is
 //! told to end, also where the guard did not end it. What lasts is kept by `standing`, which is
@@ -14,8 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::standing::Standing;
 use super::state::State;
+use crate::client::lease::Leadership;
+use crate::ledger::Ledger;
+use crate::ledger::row::{GuardedObject, Repaired, Row};
 use crate::metrics::NoticeMetrics;
 use crate::notify::Notifiers;
+use crate::notify::message::{Message, Subject};
 use crate::policy::resolver::PolicyResolver;
 
 /// What tells notifiers.
@@ -28,14 +32,15 @@ pub struct Teller {
     pub resolver: Arc<PolicyResolver>,
     /// Where it is counted.
     pub metrics: NoticeMetrics,
+    /// Where the end of a drift is kept.
+    pub ledger: Ledger,
+    /// Only the leader keeps it: the others do not repair, so they do not know who did.
+    pub leadership: Leadership,
 }
 
 impl Teller {
     /// Tells until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        if !self.notifiers.have_receivers() {
-            return stop.cancelled().await;
-        }
         let (mut happenings, changes) = (self.state.happenings(), self.state.changes());
         let mut standing = Standing::default();
         loop {
@@ -56,10 +61,25 @@ impl Teller {
                 }
             };
             for message in messages {
+                self.keep(&message);
                 let policy = message.release.as_ref().map(|release| self.resolver.of(release));
                 let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
                 self.notifiers.send(names, message);
             }
+        }
+    }
+    /// Keeps that a drift ended, and the guard did not end it.
+    fn keep(&self, message: &Message) {
+        let Message { subject: Subject::DriftEnded, since, at, .. } = *message else { return };
+        let Some(((release, revision), object)) =
+            message.release.as_ref().zip(message.revision).zip(message.object.as_ref())
+        else {
+            return;
+        };
+        if self.leadership.holds() {
+            let of = GuardedObject { release, revision, object };
+            let detail = format!("it drifted since {since}, and the guard did not repair it");
+            self.ledger.record(Row::repair(at, of, Repaired::Ended, Vec::new(), &detail));
         }
     }
 }

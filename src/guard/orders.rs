@@ -14,7 +14,7 @@ use crate::policy::order::Ticket;
 use crate::policy::settled::Settled;
 use crate::policy::suspension::{Suspended, Suspension};
 
-/// Commands that wait at most; whoever sends more waits.
+/// Commands that wait at most; a sender of more waits.
 const WAITING: usize = 1024;
 
 /// What the loop is told while it runs.

@@ -1,4 +1,4 @@
-//! What the loop knows of each release, for whoever shows it.
+//! What the loop knows of each release, for those who show it.
 //!
 //! Entry point: [`State`]: the last [`ReleaseReport`] of each release, a queue
 //! of releases whose report has changed, and a stream of [`Happening`]s.
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// Tells whoever listens; nobody may.
+    /// Tells all listeners; there may be none.
     pub fn tell(&self, happening: Happening) {
         drop(self.happenings.send(Arc::new(happening)));
     }

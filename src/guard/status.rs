@@ -10,6 +10,7 @@ mod due;
 mod known;
 mod shelf;
 mod summary;
+mod witness;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::known::Known;
 use self::summary::{Context, summary};
+pub use self::witness::{Seen, Witness};
 use super::orders::Command;
 use super::state::State;
 use super::until;
@@ -82,6 +84,8 @@ pub struct Statuses {
     pub settled: Arc<SettledValues>,
     /// Where it is told how many statuses have still to be compared, and written where they differ.
     pub due: watch::Sender<usize>,
+    /// Who keeps suspensions that no review told of.
+    pub seen: mpsc::UnboundedSender<Seen>,
 }
 
 impl Statuses {
@@ -156,8 +160,8 @@ impl Statuses {
             }
             Event::Deleted(guarded) => {
                 let Some(release) = guarded.release() else { return };
-                known.live.remove(&release);
                 self.resume(known, &release).await;
+                known.live.remove(&release);
                 known.due.look_at(release, Duration::ZERO);
             }
             Event::Synced => {
@@ -165,10 +169,12 @@ impl Statuses {
                 let held = known.live.releases().chain(known.suspended.keys());
                 let gone: HashSet<_> = held.filter(|release| !listing.contains(*release)).cloned().collect();
                 for release in gone {
-                    known.live.remove(&release);
                     self.resume(known, &release).await;
+                    known.live.remove(&release);
                 }
-                known.listed = true;
+                if !std::mem::replace(&mut known.listed, true) {
+                    known.live.all().for_each(|guarded| self.witness(&guarded, false));
+                }
                 if listing.is_empty() {
                     known.watched = false;
                     known.absent_at = Some(Instant::now() + GRACE);
@@ -195,7 +201,7 @@ impl Statuses {
         }
     }
 
-    /// Takes in what dry runs of another guard have settled: whoever does not lead judges by it.
+    /// Takes in what dry runs of another guard have settled: a replica that does not lead judges by it.
     async fn learn(&self, release: &ReleaseId, guarded: &GuardedRelease) {
         for seen in guarded.status.iter().flat_map(|status| &status.seen) {
             let Some(settled) = seen.settled(&self.key, release) else { continue };
@@ -215,6 +221,7 @@ impl Statuses {
                 None => known.suspended.remove(release),
             };
             self.command(Command::Suspend(release.clone(), suspension)).await;
+            self.witness(guarded, true);
         }
         let Some(wanted) = &guarded.spec.reconcile_at else { return };
         let done = guarded.status.as_ref().and_then(|status| status.last_reconcile_at.as_ref());
@@ -226,7 +233,7 @@ impl Statuses {
         }
     }
 
-    /// What whoever ordered a repair `at` that time may write themself; none where
+    /// What the user who ordered a repair `at` that time may write themself; none where
     /// nobody has asked the API server.
     fn ticket(&self, release: &ReleaseId, guarded: &GuardedRelease, at: &str) -> Option<Ticket> {
         let text = guarded.metadata.annotations.as_ref()?.get(CONFIRMED_BY)?;
@@ -252,7 +259,15 @@ impl Statuses {
         known.reconciled.remove(release);
         if known.suspended.remove(release).is_some() {
             self.command(Command::Suspend(release.clone(), None)).await;
+            // With its release it ends by itself.
+            if let Some(guarded) = known.live.get(release).filter(|_| self.is_guarded(release)) {
+                drop(self.seen.send(Seen::of_removed(&guarded)));
+            }
         }
+    }
+
+    fn witness(&self, guarded: &GuardedRelease, is_change: bool) {
+        drop(self.seen.send(Seen::of(guarded, is_change)));
     }
 
     async fn command(&self, command: Command) {

@@ -1,8 +1,10 @@
 //! Tells of what the loop did and found: in the log, in metrics, in the ledger and
-//! to whoever listens to [`State`](super::state::State).
+//! to the listeners of [`State`](super::state::State).
 //!
 //! Entry points: [`tell`], [`report`]. Invariant: of values only redacted findings.
 //! Must not decide anything.
+
+mod log;
 
 use std::sync::Arc;
 
@@ -10,16 +12,14 @@ use jiff::Timestamp;
 
 use super::Guard;
 use crate::helm::release::Release;
-use crate::ledger::row::{Change, GuardedObject, Repaired, Row};
+use crate::ledger::row::{Act, Change, GuardedObject, Repaired, ReviewedEdit, Row};
 use crate::metrics::{DriftFound, Repair};
-use crate::model::ObjectId;
+use crate::model::{ObjectId, ReleaseId};
 use crate::reconcile::brake::{Drifting, Reach};
 use crate::reconcile::drifts::Drift;
 use crate::reconcile::report::{DriftKind, Happening, Incident, ReleaseReport};
 use crate::reconcile::told::{Fate, Told};
 use crate::telemetry::traces;
-use crate::verdict::edit::Finding;
-use crate::verdict::message;
 
 /// Publishes what is known of a release.
 pub(super) fn report(guard: &Guard, report: ReleaseReport) {
@@ -38,10 +38,13 @@ pub(super) fn tell(guard: &Guard, told: Told) {
         Told::Oldest(since) => guard.metrics.oldest(since),
         Told::Eased { reach, release } => {
             tracing::info!(release.id = %release, "repairs go on");
-            let namespace = (reach == Reach::Namespace).then_some(release.namespace);
+            let namespace = (reach == Reach::Namespace).then(|| release.namespace.clone());
+            let detail = format!("by an order to repair Helm release {release}");
+            keep_brake(guard, Act::ReleaseBrake, namespace.as_deref(), detail);
             guard.state.tell(Happening::Eased { namespace });
         }
         Told::Braked { reach, namespace, drifting } => of_brake(guard, reach, namespace, &drifting),
+        Told::Held { release, until } => of_hold(guard, &release, until),
     }
 }
 
@@ -50,7 +53,7 @@ fn of_brake(guard: &Guard, reach: Reach, namespace: String, drifting: &Drifting)
     let (namespace, drifting) = match reach {
         Reach::Cluster => {
             tracing::error!(
-                "{total} of {declared} declared objects drift at once: repairs stop until a person asks for one"
+                "{total} of {declared} declared objects drift at once: all repairs have stopped until a user runs kubemoor reconcile"
             );
             (None, total)
         }
@@ -58,12 +61,43 @@ fn of_brake(guard: &Guard, reach: Reach, namespace: String, drifting: &Drifting)
             let there = drifting.of(&namespace);
             tracing::error!(
                 release.namespace = %namespace,
-                "{there} of {declared} declared objects drift at once, all of releases in namespace {namespace}: their repairs stop until a person asks for one"
+                "{there} of {declared} declared objects drift at once, all of releases in namespace {namespace}: repairs there have stopped until a user runs kubemoor reconcile"
             );
             (Some(namespace), there)
         }
     };
+    let detail = format!("{drifting} of {declared} declared objects drift");
+    keep_brake(guard, Act::EngageBrake, namespace.as_deref(), detail);
     guard.state.tell(Happening::Braked { namespace, drifting, declared });
+}
+
+/// Keeps that repairs stop, or go on: of one namespace or everywhere.
+fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) {
+    let object = ObjectId {
+        group: String::new(),
+        kind: "Brake".to_owned(),
+        namespace: namespace.map(str::to_owned),
+        name: namespace.unwrap_or("cluster").to_owned(),
+    };
+    let row = Row::act(Timestamp::now(), ReviewedEdit::watched(object, None), None, act);
+    guard.ledger.record(Row { detail, ..row });
+}
+
+/// Keeps that repairs of a release are on hold.
+fn of_hold(guard: &Guard, release: &Release, until: Timestamp) {
+    let ReleaseId { namespace, name } = release.id.clone();
+    let object = ObjectId {
+        group: String::new(),
+        kind: "Record".to_owned(),
+        namespace: Some(release.storage.clone()),
+        name: release.latest.secret.clone(),
+    };
+    tracing::info!(release.id = %release.id, "repairs of Helm release {name} in namespace {namespace} are on hold until {until}");
+    let detail = format!("until {until}: the release's records may come from a backup");
+    let of = Some((release.id.clone(), release.state.revision));
+    let row = Row::act(Timestamp::now(), ReviewedEdit::watched(object, None), of, Act::HoldRepairs);
+    let same = Some(format!("{} hold", release.latest.uid));
+    guard.ledger.record(Row { detail, same, ..row });
 }
 
 /// Tells what happened to an object.
@@ -76,90 +110,44 @@ fn of_object(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &D
             guard.metrics.repaired_after(kind, Timestamp::now().duration_since(drift.since));
             of_incident(guard, release, object, drift);
             trace(release, object, drift, if is_whole { "repaired" } else { "partly" });
-            of_repair(release, object, drift, attempts);
+            log::of_repair(release, object, drift, attempts);
         }
         Fate::Failed => {
             guard.metrics.repaired(kind, Repair::Failed);
             trace(release, object, drift, "failed");
             of_incident(guard, release, object, drift);
-            let reason = drift.repaired.as_ref().and_then(|it| it.as_ref().err());
-            tracing::warn!(
-                release.id = %release.id, drift.object = %object, drift.kind = drift.kind.as_str(),
-                "{object}, which Helm release {} declares, could not be repaired: {}",
-                release.id, reason.map_or("", String::as_str)
-            );
+            log::of_failure(release, object, drift);
         }
         Fate::Reported => {
             guard.metrics.repaired(kind, Repair::Reported);
             of_incident(guard, release, object, drift);
-            of_report(release, object, drift);
+            log::of_report(release, object, drift);
         }
-        Fate::InDoubt => tracing::warn!(
-            release.id = %release.id, drift.object = %object,
-            "{object} may not be as Helm release {} declares it, and only a dry run could tell: {}{}",
-            release.id, kept(drift), fields(&drift.findings)
-        ),
-        Fate::Contested => {
-            let by = drift.by.as_deref().unwrap_or("somebody who left no name");
-            tracing::warn!(
-                release.id = %release.id, drift.object = %object, drift.by = by,
-                "{object} is changed back each time it is repaired, by {by}: the guard waits longer and longer"
-            );
-        }
+        Fate::InDoubt => log::of_doubt(release, object, drift),
+        Fate::Contested => log::of_contest(release, object, drift),
         Fate::TakenBack => {
             guard.metrics.repaired(kind, Repair::TakenBack);
-            keep(guard, release, object, (Repaired::TakenBack, Vec::new(), "its release dropped it"));
-            tracing::info!(release.id = %release.id, drift.object = %object, "{object} is taken back: its release dropped it");
+            keep(
+                guard,
+                release,
+                object,
+                (Repaired::TakenBack, Vec::new(), "its release no longer declares it"),
+            );
+            log::of_removal(release, object);
         }
-        Fate::CannotTakeBack(error) => tracing::warn!(
-            release.id = %release.id, drift.object = %object,
-            "{object} was re-created, its release dropped it meanwhile, and it cannot be taken back: {error}"
-        ),
-        Fate::Unread(error) => tracing::warn!(
-            release.id = %release.id, "{object} was re-created, and the records cannot be read again: {error}"
-        ),
+        Fate::CannotTakeBack(error) => log::of_failed_removal(release, object, &error),
+        Fate::Unread(error) => log::of_unread(release, object, &error),
     }
 }
 
-fn of_repair(release: &Release, object: &ObjectId, drift: &Drift, attempts: u32) {
-    tracing::info!(
-        release.id = %release.id, release.revision = release.state.revision, drift.object = %object,
-        drift.kind = drift.kind.as_str(), drift.by = drift.by.as_deref().unwrap_or_default(), attempts,
-        "{object}, which Helm release {} declares, {}{}",
-        release.id,
-        match drift.kind {
-            DriftKind::Missing => "was missing and is re-created",
-            DriftKind::Ownership => "was held by another manager and is Helm's again",
-            _ => "was changed and is as declared again",
-        },
-        fields(&drift.findings)
-    );
-}
-
-fn of_report(release: &Release, object: &ObjectId, drift: &Drift) {
-    let (id, reason) = (&release.id, kept(drift));
-    match drift.kind {
-        DriftKind::Missing => tracing::warn!(
-            release.id = %id, drift.object = %object,
-            "{object}, which Helm release {id} declares, is missing and is not re-created: {reason}"
-        ),
-        _ => tracing::warn!(
-            release.id = %id, drift.object = %object, drift.kind = drift.kind.as_str(),
-            drift.by = drift.by.as_deref().unwrap_or_default(),
-            "{object} is not as Helm release {id} declares it and is not repaired: {reason}{}",
-            fields(&drift.findings)
-        ),
-    }
-}
-
-/// Tells whoever listens of one thing that happened to an object, and keeps it.
+/// Tells all listeners of one thing that happened to an object, and keeps it.
 fn of_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift) {
     let (repaired, detail) = match (&drift.repaired, drift.kind) {
         (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),
         (Some(Ok(())), DriftKind::Ownership) => (Repaired::Restored, "the fields belong to Helm again"),
         (Some(Ok(())), _) => (Repaired::Restored, ""),
         (Some(Err(reason)), _) => (Repaired::Failed, reason.as_str()),
-        (None, _) => (Repaired::Reported, kept(drift)),
+        (None, _) => (Repaired::Reported, log::kept(drift)),
     };
     let by = drift.by.as_ref().filter(|_| drift.kind != DriftKind::Missing);
     let by = by.map(|manager| format!("changed by field manager {manager}"));
@@ -202,20 +190,6 @@ fn trace(release: &Release, object: &ObjectId, drift: &Drift, outcome: &'static 
         is_failure: outcome == "failed",
     };
     repair.ended();
-}
-
-fn kept(drift: &Drift) -> &str {
-    drift.kept.as_deref().unwrap_or_default()
-}
-
-/// A list of fields for the end of a sentence.
-fn fields(findings: &[Finding]) -> String {
-    let named: Vec<_> = findings.iter().take(8).map(message::live_field).collect();
-    match (named.is_empty(), findings.len().saturating_sub(named.len())) {
-        (true, _) => String::new(),
-        (false, 0) => format!(": {}", named.join("; ")),
-        (false, more) => format!(": {}; and {more} more", named.join("; ")),
-    }
 }
 
 /// Says once what is wrong with a chart's annotations.

@@ -21,7 +21,7 @@ pub(super) fn objects(objects: &Objects, scope: &Scope, resource: &Resource) -> 
     objects.watch(resource, scope.namespace.as_deref(), Some(&selector))
 }
 
-/// Tells what becomes of the objects of `scope`, until `stop`.
+/// Tells of changes of the objects of `scope`, until `stop`.
 pub(super) async fn run(
     scope: Scope,
     mut objects: Sightings,

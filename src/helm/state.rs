@@ -3,7 +3,7 @@
 //! Entry point: [`standing`]. Invariant: only the latest record counts; a
 //! stale pending one in the history authorises nothing. The state says which
 //! manifest is the declaration; a Helm operation passes because what it writes
-//! is that manifest, whoever runs it. Knows no user and no policy.
+//! is that manifest, for every user. Knows no user and no policy.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Helm keeps a release's records in the release's own namespace; Flux may keep
 //! them elsewhere (`storageNamespace`). Entry point: [`Storage`]. Invariant:
-//! what no policy names is not trusted, or whoever may write Secrets in one
+//! what no policy names is not trusted, or a user who may write Secrets in one
 //! namespace would speak for the objects of all. Must not look at a record.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub(crate) use self::pasted::Denial;
+pub(crate) use self::pasted::{Denial, advice as advice_on_message};
 use self::report::{Inquiry, Report};
 use super::failure::Failure;
 use super::reading::{Found, Reader};

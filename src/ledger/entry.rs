@@ -40,18 +40,18 @@ const REFUSED: [Reason; 7] = [
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Orders rows by time. As text: it exceeds what JSON numbers hold exactly.
+    /// The id, which orders rows by time; a text, because JSON numbers cannot hold it exactly.
     #[serde(with = "id_text")]
     #[schemars(with = "String")]
     pub id: i64,
-    /// When it happened.
+    /// The time of the event.
     pub time: Timestamp,
     /// `verdict`, `record`, `repair`, `allowance` or `act`.
     pub kind: String,
     /// The cluster's name.
     pub cluster: String,
-    /// The release's namespace; without a release the object's; empty for
-    /// objects of the cluster.
+    /// The release's namespace; without a release, the object's; empty for
+    /// cluster-scoped objects.
     pub namespace: String,
     /// The release's name.
     pub release: Option<String>,
@@ -61,24 +61,24 @@ pub struct Entry {
     pub object: Object,
     /// `CREATE`, `UPDATE` or `DELETE`.
     pub operation: Option<String>,
-    /// Who did it; empty for what happens by itself.
+    /// The user; empty for events without a user.
     pub user: String,
-    /// His groups.
+    /// The user's groups.
     pub groups: Vec<String>,
-    /// The outcome in one word.
+    /// The outcome, as one word.
     pub verdict: String,
-    /// Why, in one word; may be empty.
+    /// The reason, as one word; may be empty.
     pub reason: String,
-    /// A sentence; may be empty.
+    /// Details, as a sentence; may be empty.
     pub detail: String,
-    /// The declared fields that it hung on.
+    /// The declared fields that decided.
     pub fields: Vec<Field>,
-    /// How many more fields there were than are kept.
+    /// The number of fields that are not kept.
     pub more_fields: i64,
-    /// What an edit did, by that other policies can judge it; only where that is asked for.
+    /// The data of a change by which other policies can judge it; only if the request asks for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub facts: Option<String>,
-    /// The uid of the admission request; may be empty.
+    /// The uid of the admission review; may be empty.
     pub uid: String,
     /// Set where every guard of a cluster sees the same, which is kept once.
     /// Not shown.
@@ -86,7 +86,7 @@ pub struct Entry {
     pub(super) same: Option<i64>,
 }
 
-/// An object, by what names it.
+/// An object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Object {
     /// The API group; empty for the core group.
@@ -99,22 +99,21 @@ pub struct Object {
     pub name: String,
 }
 
-/// One field; values of Secrets as a keyed hash.
+/// A field, with the values of Secrets as keyed hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Field {
-    /// Where.
+    /// The path.
     pub path: String,
-    /// What the manifest declares.
+    /// The declared value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub declared: Option<String>,
-    /// What was.
+    /// The value before.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub old: Option<String>,
-    /// What would be, or is.
+    /// The value after.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub new: Option<String>,
-    /// Where the values first differ, of long or nested ones: the same of the
-    /// first place below the field.
+    /// The first place where long or nested values differ.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub difference: Option<Box<Field>>,
     /// The line of a long text, from 1.

@@ -72,6 +72,8 @@ pub enum Repaired {
     Failed,
     /// It may not be repaired, and was reported.
     Reported,
+    /// It drifts no more, and the guard did not repair it.
+    Ended,
 }
 
 /// Whether an allowance begins or ends.
@@ -96,7 +98,7 @@ pub struct Row {
     pub object: ObjectId,
     /// What was done to it.
     pub operation: Option<Operation>,
-    /// By whom; nobody for what happens by itself.
+    /// By whom; nobody for events without a user.
     pub actor: Actor,
     /// The outcome in one word: of an edit `Record`, `Warn`, `Revert` or `Deny`, or
     /// `Error` where `failurePolicy` decided; of a record its status, of repairs, allowances and acts theirs.
@@ -227,6 +229,7 @@ impl Row {
             Repaired::TakenBack => (Some(Operation::Delete), "TakenBack"),
             Repaired::Failed => (None, "Failed"),
             Repaired::Reported => (None, "Reported"),
+            Repaired::Ended => (None, "Ended"),
         };
         Self {
             time,
@@ -268,7 +271,7 @@ impl Row {
     }
 
     /// An allowance for `object` that opened, or that is over by `now`: it ran
-    /// out, was taken back, or was put in other words. By whoever asked for it.
+    /// out, was taken back, or was put in other words. By the user who asked for it.
     pub fn allowance(
         now: Timestamp,
         release: Option<(ReleaseId, u64)>,

@@ -1,6 +1,6 @@
 //! Standard output, where rows go that the database does not take.
 //!
-//! Entry point: [`Spill::line`]. Invariant: whoever spills never waits, not
+//! Entry point: [`Spill::line`]. Invariant: a caller that spills never waits, not
 //! even for a reader of standard output that has stopped reading; what then
 //! finds no room is lost, and said to be.
 

@@ -175,7 +175,7 @@ impl Writer {
         let (writing, written) = oneshot::channel::<()>();
         thread::Builder::new().name("ledger".to_owned()).spawn(move || {
             runtime.block_on(self.run(cluster, closing));
-            // Before the runtime ends, which waits for whoever still writes to standard output.
+            // Before the runtime ends, which waits for writes to standard output.
             drop(writing);
         })?;
         Ok(async move { drop(written.await) })

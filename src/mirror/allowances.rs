@@ -229,6 +229,13 @@ impl Allowances {
                 "a DriftAllowance allows nothing: {flaws}"
             );
         }
+        for unknown in compiled.iter().flat_map(Allowance::unknown_fields) {
+            tracing::warn!(
+                allowance.namespace = key.0,
+                allowance.name = key.1,
+                "a path of a DriftAllowance has no effect: {unknown}"
+            );
+        }
         let ours = self.clearing.is_some()
             && object.pointer("/metadata/labels").and_then(|it| it.get(MADE_BY.0)?.as_str())
                 == Some(MADE_BY.1);
@@ -260,7 +267,7 @@ impl Allowances {
         let Some(clearing) = &self.clearing else { return self.put_off(key) };
         match clearing.delete(&key.0, &key.1, &life.uid).await {
             Ok(()) => self.forget(key),
-            // Whoever leads clears it away; this replica may by then.
+            // The leader clears it away; this replica may lead by then.
             Err(SendError::NotLeading) => self.put_off(key),
             Err(error) => {
                 tracing::warn!(

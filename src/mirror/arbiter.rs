@@ -139,7 +139,7 @@ impl Arbiter {
     async fn ask(&self, question: &Question, within: Duration) -> Result<Arc<Value>, ArbiterError> {
         let Question { object, release, revision, digest, .. } = question;
         let late = || ArbiterError::Late { object: object.clone(), within };
-        // Whoever waits in the queue for long is late: what is left would be too
+        // A caller that waits in the queue for long is late: what is left would be too
         // little for the API server to answer in.
         let until = Instant::now() + within.mul_f64(ANSWERING);
         timeout(within.mul_f64(QUEUEING), self.rate.until_ready()).await.map_err(|_| late())?;

@@ -158,7 +158,7 @@ impl Autoscalers {
         let (id, scales) = read(object)?;
         let target = scales.target.clone();
         let before = {
-            // Whoever locks both locks the index first.
+            // A caller that locks both locks the index first.
             let index = index.read();
             let mut known = self.known.write();
             if let Some(taken) = known.autoscalers.get_mut(&id).filter(|taken| taken.scales == scales) {
@@ -176,7 +176,7 @@ impl Autoscalers {
     /// Takes in which releases declare what is known: those may have become known
     /// later.
     pub fn claim(&self, index: &RwLock<Index>) {
-        // Whoever locks both locks the index first.
+        // A caller that locks both locks the index first.
         let index = index.read();
         self.known.write().autoscalers.iter_mut().for_each(|(id, taken)| taken.claim(id, &index));
     }

@@ -22,12 +22,35 @@ pub struct Namespaces {
     client: kube::Client,
     in_force: Arc<InForce>,
     listings: Listings,
+    /// Who keeps a history.
+    keep: Box<dyn Fn(Relabelling) + Send + Sync>,
+}
+
+/// By its labels, other policies hold in a namespace than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relabelling {
+    /// The namespace.
+    pub namespace: String,
+    /// Its uid.
+    pub uid: String,
+    /// The version that the labels came with.
+    pub resource_version: String,
+    /// The policies that held before.
+    pub before: Vec<String>,
+    /// The policies that hold now.
+    pub after: Vec<String>,
 }
 
 impl Namespaces {
     /// The namespaces of the cluster behind `client`, for `in_force`.
     pub fn new(client: kube::Client, in_force: Arc<InForce>) -> Self {
-        Self { client, in_force, listings: Listings::of(&[]) }
+        Self { client, in_force, listings: Listings::of(&[]), keep: Box::new(drop) }
+    }
+
+    /// The same, telling `keep` when other policies hold in a namespace because its labels changed.
+    #[must_use]
+    pub fn keeping(self, keep: impl Fn(Relabelling) + Send + Sync + 'static) -> Self {
+        Self { keep: Box::new(keep), ..self }
     }
 
     /// How far the first listing is.
@@ -52,7 +75,12 @@ impl Mirror for Namespaces {
     const OBJECTS: &'static str = "namespaces";
 
     fn set(&mut self, meta: Meta) -> Option<String> {
-        self.in_force.set_namespace(&meta.name, Some(meta.labels.unwrap_or_default()));
+        let labels = meta.labels.unwrap_or_default();
+        if let Some((before, after)) = self.in_force.changed_policies(&meta.name, &labels) {
+            let (namespace, uid, resource_version) = (meta.name.clone(), meta.uid, meta.resource_version);
+            (self.keep)(Relabelling { namespace, uid, resource_version, before, after });
+        }
+        self.in_force.set_namespace(&meta.name, Some(labels));
         Some(meta.name)
     }
 

@@ -165,7 +165,7 @@ impl Payloads {
             return tokio::task::spawn_blocking(work).await.map_err(|_| cut_off());
         }
         let (send, receive) = oneshot::channel();
-        // Whoever asked may have gone.
+        // The caller may have gone.
         let work: Work = Box::new(move || drop(send.send(work())));
         let worker = self.worker.get_or_init(|| {
             let (send, receive) = mpsc::channel::<Work>();

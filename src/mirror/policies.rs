@@ -76,6 +76,22 @@ impl InForce {
         }
     }
 
+    /// The policies that hold in a namespace, and those that will by these labels; none if they are the same, or
+    /// the namespace is new.
+    pub(super) fn changed_policies(
+        &self,
+        namespace: &str,
+        labels: &Labels,
+    ) -> Option<(Vec<String>, Vec<String>)> {
+        let before = self.resolver.known_labels(namespace).filter(|before| before != labels)?;
+        let policies = self.resolver.policies();
+        let names = |labels: &Labels| {
+            policies.of_namespace(namespace, labels).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (before, after): (Vec<String>, Vec<String>) = (names(&before), names(labels));
+        (before != after).then_some((before, after))
+    }
+
     fn set_files(&self, accepted: Accepted) {
         self.set(|sources| &mut sources.files, accepted);
     }

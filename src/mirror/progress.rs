@@ -1,4 +1,4 @@
-//! How far a first listing is, for whoever waits for it.
+//! How far a first listing is, for those who wait for it.
 //!
 //! Entry points: [`Progress`] for those who wait, `Listings` for those who list.
 //! Invariant: what was listed once stays listed: a watch that breaks later leaves

@@ -2,7 +2,7 @@
 //! watch of them tell it.
 //!
 //! Entry points: [`Reflector::run`], or [`Reflector::next`] and
-//! [`Reflector::take`] for whoever waits for something else too. Invariant: an
+//! [`Reflector::take`] for callers that wait for something else too. Invariant: an
 //! object that a whole listing does not name is gone, and is not gone before; a
 //! failure takes nothing away and is logged once until the watch works again.
 //! Must not know what is kept of an object: a [`Mirror`] does.

@@ -1,6 +1,6 @@
 //! Which build of the program this is.
 //!
-//! Entry points: [`VERSION`], [`commit`], [`compiler`]. The last two are what whoever built it put into the environment
+//! Entry points: [`VERSION`], [`commit`], [`compiler`]. The last two are what the build put into the environment
 //! (`Makefile`, `deploy/image/build`): a build script would ask a repository that `cargo install` does not have.
 
 /// The version of the package.

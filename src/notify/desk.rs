@@ -139,7 +139,7 @@ impl Desk {
                     }
                     Phase::Once => Arc::from(message),
                 };
-                // Whoever starts anew finds exceptions that others told of.
+                // A process that starts finds exceptions that others told of.
                 let is_old =
                     message.subject == Subject::ExceptionOpened && now.duration_since(message.at) > AGAIN;
                 if leads && !is_old { self.tell(message, &names, now) } else { Vec::new() }

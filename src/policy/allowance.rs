@@ -9,7 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::flaw::{Flaw, FlawReason, Flaws};
 use super::grant::Grant;
+use super::known::UnknownField;
+use super::nearest;
 use super::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS};
+use crate::declaration::schema::KindSchema;
 use crate::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
 
 /// How long an allowance may last.
@@ -96,6 +99,15 @@ impl Allowance {
             ),
             created,
         })
+    }
+
+    /// Its paths that no object of its kind has, where the kind is one of Kubernetes.
+    pub fn unknown_fields(&self) -> Vec<UnknownField> {
+        let schemas = nearest::schemas(Some(&self.object.group), &self.object.kind);
+        let of = |schema: &KindSchema| -> Vec<_> {
+            self.grant.mask.0.iter().filter_map(|path| path.unknown_field(schema)).collect()
+        };
+        schemas.first().map(of).unwrap_or_default()
     }
 
     /// Whether the allowance holds at `now`.

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
 use super::flaw::{Flaw, FlawReason, Flaws};
 use super::glob::Globs;
 use super::grant::{self, Grant};
@@ -29,6 +31,8 @@ use crate::model::{DriftMode, EditsMode, ReleaseId};
 pub struct Compiled {
     /// Its name.
     pub name: String,
+    /// SHA-256 of its `spec`, by which two states of a policy are told apart.
+    pub digest: [u8; 32],
     /// Its priority.
     pub priority: i32,
     /// What becomes of edits, if it says.
@@ -49,6 +53,8 @@ pub struct Compiled {
     pub storage: Vec<(String, String)>,
     /// Kinds that no object has, and the ones that are probably meant: where they stand, and both names.
     pub misspelled: Vec<(String, String, String)>,
+    /// Paths that no object of their built-in kind has: where they stand, and what is wrong.
+    pub unknown_fields: Vec<(String, String)>,
     /// The paths by which it means Helm's own label or annotations, which no rule
     /// covers.
     pub ineffective: Vec<String>,
@@ -97,8 +103,10 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     };
     let mut regexes = Regexes::default();
     let mut compiled = Compiled {
+        digest: digest(&policy.spec),
         ineffective: Vec::new(),
         misspelled: target::misspelled(&policy.spec),
+        unknown_fields: target::unknown_fields(&policy.spec),
         priority: *priority,
         edits: *edits,
         drift: *drift,
@@ -125,6 +133,11 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     flaws.or(compiled)
 }
 
+fn digest(spec: &DriftPolicySpec) -> [u8; 32] {
+    // A spec always has a JSON form.
+    Sha256::digest(serde_json::to_vec(spec).unwrap_or_default()).into()
+}
+
 /// Whether no list has more items than one may.
 fn are_short(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     let lists = [
@@ -142,8 +155,12 @@ fn are_short(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
 impl Compiled {
     /// Whether the policy is for this release; `labels` are its namespace's.
     pub fn is_for(&self, release: &ReleaseId, labels: &BTreeMap<String, String>) -> bool {
-        self.names.matches(&release.name)
-            && self.namespaces.matches(&release.namespace)
+        self.names.matches(&release.name) && self.is_for_namespace(&release.namespace, labels)
+    }
+
+    /// Whether it may hold for releases of a namespace with these labels.
+    pub(super) fn is_for_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.namespaces.matches(name)
             && self.namespace_selector.matches(|key| labels.get(key).map(|value| value.as_str().into()))
     }
 

@@ -49,11 +49,10 @@ use crate::model::{ObjectId, ReleaseId};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GuardedReleaseSpec {
-    /// Whether the loop leaves the release alone: nothing is repaired. Edits
-    /// are judged all the same.
+    /// Whether repairs are suspended. Changes are still judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
-    /// When the suspension ends (RFC 3339); without it, when `suspend` is set back.
+    /// When the suspension ends (RFC 3339); if omitted, when `suspend` is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("format" = "date-time"))]
     pub suspend_until: Option<String>,
@@ -61,8 +60,8 @@ pub struct GuardedReleaseSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub suspend_reason: Option<String>,
-    /// Repairs the release now when this time is set anew (RFC 3339), whatever
-    /// its policy says, and lets go of the brake.
+    /// A new time (RFC 3339) orders a repair now, whatever the policy says, and
+    /// releases the brake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub reconcile_at: Option<String>,
@@ -72,82 +71,82 @@ pub struct GuardedReleaseSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuardedReleaseStatus {
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: whether all is as declared. Stalled: whether a person has to act.
-    /// Only while it is so, AnnotationsAccepted: what the chart allows by its own
-    /// annotations counts for nothing; and ForeignOwned: other releases own
-    /// objects that it declares.
+    /// Ready: whether all objects match. Stalled: whether a user has to act.
+    /// AnnotationsAccepted, only if False: annotations of the chart that allow changes are
+    /// invalid. ForeignOwned, only if True: other releases own objects that it declares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The revision that the release is held to.
+    /// The revision that the objects are compared with.
     #[serde(default)]
     pub revision: u64,
-    /// The uid of that revision's record. One that was deleted and made anew
-    /// has another.
+    /// The uid of that revision's record. A record that is deleted and created
+    /// again has another uid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_uid: Option<String>,
-    /// Tells the guard that revision's manifest as it was first seen, in hexadecimal. To
-    /// others it tells nothing: a manifest may hold a password, and guesses could be tried
-    /// against a plain hash.
+    /// A keyed hash, in hexadecimal, of that revision's manifest as the guard first saw it.
+    /// Only the guard can use it: a manifest may hold a password, and guesses could be
+    /// tried against a plain hash.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub manifest_digest: String,
-    /// How many objects the revision declares.
+    /// The number of objects that the revision declares.
     #[serde(default)]
     pub declared: u64,
-    /// How many of them were seen in the cluster as they are declared. Only to what
-    /// was seen are objects repaired.
+    /// The number of objects that the guard saw in the cluster as they are declared.
+    /// Repairs write only values that it saw.
     #[serde(default)]
     pub confirmed: u64,
-    /// How many of them do not match, or belong in part to another field manager than
-    /// Helm's.
+    /// The number of objects that do not match, or of which another field manager than
+    /// Helm's owns fields.
     #[serde(default)]
     pub drifted: u64,
-    /// How the others stand.
+    /// The other objects, by state.
     #[serde(default)]
     pub counts: ObjectCounts,
-    /// What becomes of edits that drift.
+    /// How changes that cause drift are answered.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub edits: String,
-    /// What becomes of drift.
+    /// How drift is treated.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub drift: String,
-    /// The last spec.reconcileAt that was acted on.
+    /// The last spec.reconcileAt that the guard carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reconcile_at: Option<String>,
     /// The answer to the last order that was carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderAnswer>,
-    /// The Lease that the guard renews while it keeps this status. When it is not renewed,
-    /// the status is stale. None where the guard has no Lease.
+    /// The Lease that the guard renews while it keeps this status. If it is not renewed, the
+    /// status is stale. Absent if the guard has no Lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseReference>,
-    /// The first objects that do not match, then those that may not or are being deleted.
+    /// The first objects that do not match, then those in doubt and those that are being
+    /// deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drifts: Vec<DriftedObject>,
-    /// The objects that were seen alive with the release's annotations. Only
-    /// these are ever repaired, towards what they were seen to agree with.
+    /// The objects that the guard saw with the release's annotations. Only these are
+    /// repaired, and only to values that the guard saw in them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen: Vec<SeenObject>,
 }
 
-/// How many objects stand how, besides those that drifted.
+/// The number of objects in each state, besides those that drifted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectCounts {
     /// They match.
     #[serde(default)]
     pub matching: u64,
-    /// Of those that drifted: they match, and another field manager owns some of their
-    /// fields, so that Helm's next upgrade may fail with a conflict.
+    /// Of those that drifted: they match, but another field manager owns some of their
+    /// fields, so Helm's next upgrade may fail with a conflict.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ownership: u64,
     /// They may not match; only a dry run could tell.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub in_doubt: u64,
-    /// They differ or are missing as an exception allows.
+    /// They differ or are missing, and an exception allows it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub allowed: u64,
     /// They are being deleted.
@@ -159,7 +158,7 @@ pub struct ObjectCounts {
     /// The manifest opts them out, or another release owns them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unjudged: u64,
-    /// The guard may not look at them.
+    /// The guard has no right to read them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unwatched: u64,
 }
@@ -179,92 +178,92 @@ pub struct LeaseReference {
 pub struct OrderAnswer {
     /// The spec.reconcileAt that this answers.
     pub at: String,
-    /// What came of it.
+    /// The result.
     pub result: OrderResult,
-    /// The same in a sentence or two.
+    /// The result, as a sentence or two.
     pub message: String,
 }
 
-/// What came of an order.
+/// The result of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OrderResult {
     /// Nothing had to be repaired.
     NothingToDo,
     /// Everything that drifted is repaired.
     Repaired,
-    /// Something has to wait, such as for a Helm operation; the guard goes on.
+    /// Something has to wait, for example for a Helm operation; the guard continues.
     Waiting,
-    /// Something stays as it is; the message says why.
+    /// Something is not repaired; the message says why.
     Refused,
 }
 
-/// One object that was seen alive.
+/// An object that the guard saw.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SeenObject {
     /// The object.
     #[serde(flatten)]
     pub object: ObjectReference,
-    /// Which declaration it was last seen to agree with, under the guard's own key;
-    /// none if it never did.
+    /// The declaration that it last matched, as a hash with the guard's key; absent if it
+    /// never matched one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub agreed: Option<String>,
-    /// Where it was not seen to agree with that.
+    /// The paths at which it did not match that declaration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
-    /// Where it holds other values than the manifest spells, and a dry run has shown that
-    /// the API server makes them of the manifest.
+    /// The paths at which its values differ from the manifest, although a dry run showed that
+    /// the API server makes these values of the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledFields>,
 }
 
-/// Values that a dry run has settled, under the guard's own key.
+/// Values that a dry run confirmed, as hashes with the guard's key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SettledFields {
-    /// Of which declaration.
+    /// The declaration.
     pub declaration: String,
     /// The fields.
     pub fields: Vec<SettledField>,
 }
 
-/// One of these.
+/// A confirmed value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SettledField {
     /// The field.
     pub path: String,
-    /// What its value is known by.
+    /// The hash of the value.
     pub mark: String,
 }
 
-/// One object that is not as declared.
+/// An object that does not match.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftedObject {
     /// The object.
     pub object: ObjectReference,
-    /// What is wrong with it, in one word.
+    /// The kind of drift, as one word.
     pub r#type: String,
-    /// Its first fields that are not as declared.
+    /// The first fields that do not match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<DriftedField>,
-    /// How many more fields there are.
+    /// The number of further fields.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_fields: u64,
-    /// The field manager that wrote what is not as declared.
+    /// The field manager that wrote these fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Since when the guard knows.
+    /// When the guard found the drift.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub since: Timestamp,
-    /// Why it is not repaired.
+    /// Why the guard does not repair it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// One field that is not as declared. Values of Secrets are masked.
+/// A field that does not match. Values of Secrets are masked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftedField {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use self::cover::is_for_all_of;
 use super::glob::Globs;
 use super::resource::{DriftPolicy, DriftPolicySpec, SubjectKind, SubjectSpec};
-use super::target::misspelled;
+use super::target::{misspelled, unknown_fields};
 use crate::model::ReleaseId;
 
 /// Something in a policy that a person should look at.
@@ -43,6 +43,8 @@ pub enum Check {
     Ineffective,
     /// A target names a kind that does not exist.
     UnknownKind,
+    /// A path names a field that the kind does not have.
+    UnknownField,
     /// No release matches.
     MatchesNothing,
 }
@@ -69,6 +71,9 @@ pub fn lint(policies: &[DriftPolicy]) -> Vec<Finding> {
         for (field, kind, meant) in misspelled(&policy.spec) {
             let message = format!("{kind:?} is no kind of Kubernetes: did you mean {meant}?");
             findings.push(finding(policy, field, Check::UnknownKind, message));
+        }
+        for (field, message) in unknown_fields(&policy.spec) {
+            findings.push(finding(policy, field, Check::UnknownField, message));
         }
     }
     findings
@@ -171,6 +176,7 @@ impl Check {
             Self::Shadowed => "Shadowed",
             Self::Ineffective => "Ineffective",
             Self::UnknownKind => "UnknownKind",
+            Self::UnknownField => "UnknownField",
             Self::MatchesNothing => "MatchesNothing",
         }
     }

@@ -219,7 +219,7 @@ fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Val
     }
     let own: Vec<&Value> = into.iter().filter(|item| selects(step, item)).collect();
     let Some(keys) = identity(&own, &source) else {
-        // Whoever makes elements alike must not have them carried whole.
+        // An editor who makes elements alike must not have them carried whole.
         if own.len() == source.len() {
             let own = into.iter_mut().filter(|item| selects(step, item));
             own.zip(source).for_each(|(item, source)| carry(rest, Some(source), item));

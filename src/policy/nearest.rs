@@ -7,9 +7,22 @@ use std::sync::LazyLock;
 
 use strsim::damerau_levenshtein;
 
-use crate::declaration::catalog::Catalog;
+use crate::declaration::catalog::{Catalog, KindFacts};
+use crate::declaration::schema::KindSchema;
+use crate::model::Gvk;
 
 static CORE: LazyLock<Catalog> = LazyLock::new(Catalog::with_core);
+
+/// The kinds of Kubernetes with this name, of one group or of any.
+pub(super) fn schemas(group: Option<&str>, kind: &str) -> Vec<KindSchema> {
+    let is_meant = |facts: &&KindFacts| facts.kind == kind && group.is_none_or(|group| facts.group == group);
+    let gvk = |facts: &KindFacts| Gvk {
+        group: facts.group.clone(),
+        version: facts.versions.first().cloned().unwrap_or_default(),
+        kind: facts.kind.clone(),
+    };
+    CORE.kinds().filter(is_meant).filter_map(|facts| CORE.schema(&gvk(facts))).collect()
+}
 
 /// The name that is most like `wanted`, if one is like it: at most a third of the letters differ.
 pub fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {

@@ -2,8 +2,8 @@
 //!
 //! Entry points: [`Ticket::sign`] for who has asked the API server,
 //! [`Ticket::read`] for who acts on it. Invariant: a ticket counts for one order,
-//! one GuardedRelease, one manifest, and for [`LIFETIME`]; whoever has not got the
-//! guard's key can make none. It names objects and no values. Pure.
+//! one GuardedRelease, one manifest, and for [`LIFETIME`]; nobody without the
+//! guard's key can make one. It names objects and no values. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,7 +1,7 @@
 //! The policies in force, by release.
 //!
 //! Entry points: [`Policies::of`] resolves, [`PolicyResolver::of`] remembers. Invariant:
-//! whoever asks for one release twice gets the same answer, until the policies
+//! a caller that asks for one release twice gets the same answer, until the policies
 //! or the labels of its namespace change. Reads no file and makes no call.
 
 use std::cmp::Reverse;
@@ -31,7 +31,7 @@ pub struct Policies {
     cluster: Labels,
 }
 
-/// What holds for each release. Shared by whoever asks and whoever learns of
+/// What holds for each release. Shared by those who ask and those who learn of
 /// new policies.
 #[derive(Debug)]
 pub struct PolicyResolver {
@@ -93,6 +93,12 @@ impl Policies {
             policy.matched.push(Arc::clone(compiled));
         }
         policy
+    }
+
+    /// The names of the policies that may hold for releases of a namespace with these labels.
+    pub fn of_namespace(&self, name: &str, labels: &Labels) -> Vec<&str> {
+        let matching = self.ranked.iter().filter(|policy| policy.is_for_namespace(name, labels));
+        matching.map(|policy| policy.name.as_str()).collect()
     }
 
     /// What holds where no policy says otherwise.
@@ -216,7 +222,12 @@ impl PolicyResolver {
 
     /// The labels of a namespace; none where they are not known.
     pub fn labels_of(&self, namespace: &str) -> Labels {
-        self.current.read().namespaces.get(namespace).cloned().unwrap_or_default()
+        self.known_labels(namespace).unwrap_or_default()
+    }
+
+    /// The labels of a namespace that is known.
+    pub fn known_labels(&self, namespace: &str) -> Option<Labels> {
+        self.current.read().namespaces.get(namespace).cloned()
     }
 
     /// The namespaces whose labels are known.

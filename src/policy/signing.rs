@@ -1,7 +1,7 @@
 //! The guard's own mark on what it keeps where others may write.
 //!
 //! Entry point: [`SigningKey`]. Invariant: marks for one purpose count for no
-//! other; the key is in no output. Pure: whoever makes the key draws the bytes.
+//! other; the key is in no output. Pure: the maker of the key draws the bytes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl SigningKey {
         Self(Arc::new(SecretBox::new(Box::new(bytes))))
     }
 
-    /// The key itself, for whoever keeps it.
+    /// The key itself, for its storage.
     pub fn as_bytes(&self) -> &[u8; 32] {
         self.0.expose_secret()
     }

@@ -14,7 +14,7 @@ use crate::model::Actor;
 pub enum Subject {
     /// A user by name.
     User(String),
-    /// Whoever is in this group.
+    /// Every member of this group.
     Group(String),
     /// A service account.
     ServiceAccount {

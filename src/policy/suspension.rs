@@ -33,6 +33,13 @@ impl Suspension {
         spec.suspend.then_some(Self { until, reason })
     }
 
+    /// Until when and why repairs are suspended, as the ledger has it; empty where neither is said.
+    pub fn words(spec: &GuardedReleaseSpec) -> String {
+        let until = spec.suspend_until.as_deref().map(|until| format!("until {until}"));
+        let parts = [until.as_deref(), spec.suspend_reason.as_deref()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+    }
+
     /// Whether it has ended by `now`.
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| until <= now)

@@ -12,7 +12,10 @@ use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::flaw::{FlawReason, Flaws};
+use super::grant::DELETE;
+use super::known::Instead;
 use super::nearest;
+use super::pattern::Pattern;
 use super::resource::{DriftPolicySpec, TargetSpec};
 use super::selector::Selector;
 use crate::helm::release::Declared;
@@ -99,21 +102,49 @@ impl Target {
 /// The kinds of a policy's targets that no object has while one has almost this name: where they stand, and both
 /// names. Regular expressions are not looked into, but for their alternatives.
 pub(super) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String, String)> {
-    let ignore = spec.ignore.iter().map(|rule| rule.target.as_ref()).enumerate();
-    let allow = spec.allow.iter().map(|rule| rule.target.as_ref()).enumerate();
-    let seal = spec.seal.iter().map(|rule| rule.target.as_ref()).enumerate();
-    let rules = ignore.map(|it| ("ignore", it)).chain(allow.map(|it| ("allow", it)));
-    let rules = rules.chain(seal.map(|it| ("seal", it)));
     let mut found = Vec::new();
-    for (list, (index, target)) in rules {
+    for (rule, target, _) in rules(spec) {
         let Some(TargetSpec { kind: Some(kinds), .. }) = target else { continue };
         for kind in kinds.trim_start_matches('(').trim_end_matches(')').split('|') {
             if let Some(meant) = nearest::kind(kind) {
-                found.push((format!("spec.{list}[{index}].target.kind"), kind.to_owned(), meant));
+                found.push((format!("{rule}.target.kind"), kind.to_owned(), meant));
             }
         }
     }
     found
+}
+
+/// The paths of rules for one built-in kind that no object of the kind has: where they stand, and what is wrong.
+/// A custom kind may have the same name, so without a group only slips of known names are found.
+pub(super) fn unknown_fields(spec: &DriftPolicySpec) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (rule, target, paths) in rules(spec) {
+        let Some(TargetSpec { kind: Some(kind), group, .. }) = target else { continue };
+        let group = group.as_deref().filter(|group| !group.is_empty());
+        let schemas = nearest::schemas(group, kind);
+        for (index, path) in paths.iter().enumerate().filter(|(_, path)| *path != DELETE) {
+            let Ok(pattern) = Pattern::parse(path) else { continue };
+            let unknown: Option<Vec<_>> =
+                schemas.iter().map(|schema| pattern.unknown_field(schema)).collect();
+            let Some(unknown) = unknown.and_then(|unknown| unknown.into_iter().next()) else { continue };
+            if group.is_some() || matches!(unknown.instead, Instead::Like(_) | Instead::Element) {
+                found.push((format!("{rule}.paths[{index}]"), format!("in {kind} {unknown}")));
+            }
+        }
+    }
+    found
+}
+
+/// Every rule with objects and paths: where it stands, and both.
+fn rules(spec: &DriftPolicySpec) -> impl Iterator<Item = (String, Option<&TargetSpec>, &[String])> {
+    let ignore = spec.ignore.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
+    let allow = spec.allow.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
+    let seal = spec.seal.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
+    let rules = ignore.map(|it| ("ignore", it)).chain(allow.map(|it| ("allow", it)));
+    let rules = rules.chain(seal.map(|it| ("seal", it)));
+    rules.map(|(list, (index, (target, paths)))| {
+        (format!("spec.{list}[{index}]"), target.as_ref(), paths.as_slice())
+    })
 }
 
 impl Matcher {

@@ -49,7 +49,7 @@ impl Backoff {
     pub(crate) fn until(&self, object: &ObjectId, now: Timestamp) -> Option<Duration> {
         let (attempts, last) = self.attempts.get(object)?;
         let exponent = attempts.checked_sub(AT_ONCE)?;
-        // By the number of the attempt, so that it is not in step with whoever writes.
+        // By the number of the attempt, so that it is not in step with the other writer.
         let wait = growing(FIRST, exponent, LONGEST, &object.name);
         wait.checked_sub(elapsed(*last, now)).filter(|left| !left.is_zero())
     }

@@ -103,7 +103,7 @@ impl Brake {
         Pull::Sets(reach)
     }
 
-    /// A person asks for repairs in `namespace`, and besides what he asks for
+    /// A person asks for repairs in `namespace`, and besides what they ask for
     /// this is `drifting`. Gives where the brake goes off by that.
     pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> Vec<Reach> {
         let there = drifting.of(namespace);

@@ -253,7 +253,7 @@ impl Drifts {
         self.drifting.get(release).is_some_and(|all| all.contains_key(object))
     }
 
-    /// One of these. Whoever changes by what it counts notes that by [`Drifts::touch`].
+    /// One of these. A caller that changes what it counts by notes that by [`Drifts::touch`].
     pub(crate) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut Drift> {
         self.drifting.get_mut(release)?.get_mut(object).map(Box::as_mut)
     }

@@ -1,6 +1,6 @@
 //! What the loop is told and what it wants done.
 //!
-//! Entry points: [`Event`], [`Action`]. Invariant: plain values; whoever feeds
+//! Entry points: [`Event`], [`Action`]. Invariant: plain values; the caller that feeds
 //! events and does actions needs no knowledge of why. Values of objects are in
 //! here for a moment only. Must not decide anything.
 

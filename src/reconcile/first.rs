@@ -1,7 +1,7 @@
 //! Which manifest was seen first of each release's revision.
 //!
 //! Entry point: [`FirstSeen`]. Invariant: a record keeps the digest with which
-//! it was first seen, so that whoever rewrites its manifest gains no repairs.
+//! it was first seen, so that a user who rewrites its manifest gains no repairs.
 //! Must not decide anything.
 
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! Whether a drift may be repaired, and when.
 //!
 //! Entry point: [`plan`]. Invariant: pure; every rule that keeps the guard from
-//! lending its rights to whoever can write a Secret is here.
+//! lending its rights to users who can write a Secret is here.
 
 use jiff::{SignedDuration, Timestamp};
 

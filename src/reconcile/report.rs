@@ -119,7 +119,7 @@ pub struct Incident {
     pub drifted: Drifted,
 }
 
-/// Something that happened, for whoever tells others.
+/// Something that happened, for those who tell others.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening {
     /// To one object.

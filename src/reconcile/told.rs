@@ -1,7 +1,7 @@
 //! What the loop tells people, counts and keeps.
 //!
 //! Entry point: [`Told`]. Invariant: of values only redacted findings. Must not
-//! word a sentence for a log: whoever logs it does.
+//! word a sentence for a log: the caller that logs it does.
 
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ pub(crate) enum Told {
     Braked { reach: Reach, namespace: String, drifting: Drifting },
     /// Repairs of this reach go on, by an order for this release.
     Eased { reach: Reach, release: ReleaseId },
+    /// Repairs of this release are on hold.
+    Held { release: Arc<Release>, until: Timestamp },
     /// Since when the oldest drift lasts.
     Oldest(Option<Timestamp>),
 }

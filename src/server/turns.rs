@@ -37,7 +37,7 @@ impl<K: Eq + Hash> Turns<K> {
     pub async fn take(&self, asker: K, until: Instant) -> Option<Turn> {
         let own = {
             let mut askers = self.askers.lock();
-            // Whoever has a turn or waits for one has a hold of it.
+            // Every caller that has a turn or waits for one holds a reference to it.
             askers.retain(|_, own| Arc::strong_count(own) > 1);
             Arc::clone(askers.entry(asker).or_insert_with(|| Arc::new(Semaphore::new(self.each))))
         };

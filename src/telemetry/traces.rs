@@ -121,7 +121,7 @@ pub fn init(collector: &CollectorUrl) -> Result<(), TracesError> {
     let resource = resource.with_attributes(named.collect::<Vec<_>>()).build();
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
     let tracer = provider.tracer(NAME);
-    // Whoever was first stays.
+    // The first one stays.
     let _ = TRACES.set(Traces { provider, tracer });
     Ok(())
 }

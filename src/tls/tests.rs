@@ -332,10 +332,11 @@ async fn the_files_are_looked_at_until_the_end() {
     give(root.path(), "a");
     let certificates = load(given(root.path()), Timestamp::now()).unwrap();
     let mut bundle = certificates.ca_bundle();
-    let stop = CancellationToken::new();
+    let (stop, renewed) = (CancellationToken::new(), Arc::new(parking_lot::Mutex::new(Vec::new())));
     let keeper = tokio::spawn({
         let (certificates, stop) = (certificates.clone(), stop.clone());
-        async move { certificates.keep(stop).await }
+        let told = Arc::clone(&renewed);
+        async move { certificates.keep(|until| told.lock().push(until), stop).await }
     });
     fs::write(root.path().join("tls.key"), "half of a key").unwrap();
     tokio::time::advance(CHECK_EVERY * 3).await;
@@ -345,4 +346,5 @@ async fn the_files_are_looked_at_until_the_end() {
     assert_eq!(bundle.borrow().as_deref(), Some(file(root.path(), "tls.crt").as_str()));
     stop.cancel();
     keeper.await.unwrap();
+    assert_eq!(renewed.lock().last(), Some(&certificates.validity().unwrap().1));
 }

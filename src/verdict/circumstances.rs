@@ -1,6 +1,6 @@
 //! What is known of one object at the moment, beside its releases.
 //!
-//! Entry point: [`Circumstances`]. Invariant: plain values, which whoever judges was given. Must not decide what they
+//! Entry point: [`Circumstances`]. Invariant: plain values, which the judge was given. Must not decide what they
 //! let differ: that is [`super::exceptions`].
 
 use std::sync::Arc;

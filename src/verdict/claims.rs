@@ -1,6 +1,6 @@
 //! Which of the releases that declare an object speak for it.
 //!
-//! Entry points: [`counting`], [`has_say`]. Invariant: whoever may write Secrets
+//! Entry points: [`counting`], [`has_say`]. Invariant: a user who may write Secrets
 //! in one namespace gains no say over objects in another: there, only the live
 //! object's own annotations count. A claim that does not count neither lets an
 //! edit pass nor refuses it.

@@ -21,8 +21,8 @@ use self::field::FieldWords;
 use self::lines::{OneLine, at_a_word, one_line};
 use self::listed::Listed;
 pub use self::remedy::{Owner, Upgrade, allow, audit};
-use self::remedy::{Way, Ways, details};
-pub use self::request::{granted, refused, withdrawn, without_effect};
+use self::remedy::{Way, WayKind, Ways, details};
+pub use self::request::{Unwritten, granted, of_order, refused, withdrawn, without_effect};
 use super::dependants::Dependant;
 use super::edit::{Finding, Grounds, Reason, Verdict};
 use super::records::{self, Falsified};
@@ -160,9 +160,16 @@ impl Message {
         let Some(upgrade) = self.upgrade.as_ref().filter(|_| values.iter().any(Option::is_some)) else {
             return;
         };
-        if let Some(way) = self.ways.iter_mut().find(|way| way.is_permanent) {
+        if let Some(way) = self.ways.iter_mut().find(|way| way.kind == WayKind::Permanent) {
             *way = upgrade.way(values);
         }
+    }
+
+    /// Has it say that the user may not run the command that allows changes for a time: somebody else has to, who may
+    /// create exceptions in this namespace.
+    pub fn ask_others(&mut self, namespace: &str) {
+        let temporary = self.ways.iter_mut().filter(|way| way.kind == WayKind::Temporary);
+        temporary.for_each(|way| way.ask_others(namespace));
     }
 
     /// Adds a sentence before those that say what to do.
@@ -211,10 +218,8 @@ impl Message {
             fields => fields.iter().map(|field| field.within(WARNING, &[&self.claim, &self.short])).collect(),
         };
         warnings.extend(self.listed.others().map(|others| format!("{}: {others}", self.short)));
-        let fits = |text: &String| text.chars().count() <= WARNING;
-        let ways = self.ways.iter().map(|way| Some(way.text()).filter(fits).unwrap_or_else(|| way.short()));
-        let ways: Vec<String> = ways.collect();
-        let all = Some(ways.join(" ")).filter(|all| !all.is_empty() && fits(all));
+        let ways: Vec<String> = self.ways.iter().filter_map(|way| way.within(WARNING)).collect();
+        let all = Some(ways.join(" ")).filter(|all| !all.is_empty() && all.chars().count() <= WARNING);
         warnings.extend(all.map_or(ways, |all| vec![all]));
         warnings.into_iter().map(|warning| at_a_word(one_line(warning))).collect()
     }

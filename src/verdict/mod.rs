@@ -1,4 +1,4 @@
-//! The one decision: what becomes of an edit.
+//! The one decision on edits.
 //!
 //! Entry points: [`judge::judge`] for edits of declared objects,
 //! [`records::judge`] for edits of Helm's records, [`dependants::judge`] for

@@ -73,7 +73,7 @@ pub struct RecordFacts {
     pub revision: u64,
     /// The releases for which it speaks, before and after.
     pub releases: Vec<ReleaseId>,
-    /// What would be falsified, whoever writes.
+    /// What would be falsified, for every writer.
     pub falsified: Option<Falsified>,
 }
 
@@ -155,7 +155,7 @@ pub fn decide(
 }
 
 /// What can be said of an edit of a record without either side: whether somebody
-/// writes who may not, or does what he always may. None where all hangs on what
+/// writes who may not, or does what they always may. None where all hangs on what
 /// the record holds.
 pub fn judge_unread(
     edit: &RecordEdit<'_>,

@@ -69,7 +69,7 @@ pub struct Plan {
 pub struct SetBack {
     /// The field.
     pub path: Path,
-    /// What the editor wanted; none where he removed it.
+    /// What the editor wanted; none where they removed it.
     pub wanted: Option<Shown>,
     /// What it is now; none where it is absent.
     pub now: Option<Shown>,

@@ -55,7 +55,7 @@ enum Content {
 }
 
 /// What makes sealed values of one ledger comparable with each other, and
-/// useless to whoever has not got the ledger.
+/// useless to anybody without the ledger.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealingKey([u8; 32]);
 

@@ -290,7 +290,7 @@ impl Follower {
         let mut tick = 0_u32;
         loop {
             ticks.tick().await;
-            // The board listens itself; whoever else does is an open page.
+            // The board listens itself; every other listener is an open page.
             let is_open = self.changed.receiver_count() > 1;
             if tick.is_multiple_of(RECORDS) && (self.is_looked_at.swap(false, Ordering::Relaxed) || is_open) {
                 self.read_others().await;

@@ -15,7 +15,7 @@ use super::html::{self as write, Frame, notes, trouble};
 use super::visitor::Visitor;
 use crate::inspect::explanation::fields::{Field, FieldState};
 use crate::inspect::explanation::report::{PolicyFacts, ReleaseFacts, Report};
-use crate::inspect::explanation::{Denial, Question, explain, parse_path};
+use crate::inspect::explanation::{Denial, Question, advice_on_message, explain, parse_path};
 use crate::inspect::failure::Failure;
 use crate::verdict::difference::Difference;
 
@@ -59,9 +59,9 @@ async fn report(visitor: &Visitor, asked: &Asked) -> Result<Report, Failure> {
     let cluster = visitor.cluster(asked)?;
     let denial = match asked.get("text") {
         Some(text) => Denial::parse(text).ok_or_else(|| {
-            Failure::Named(
-                "this is no message of Kubemoor: paste the whole message, or name the object".to_owned(),
-            )
+            Failure::Named(advice_on_message(text).unwrap_or_else(|| {
+                "this is no message of Kubemoor: paste the whole message, or name the object".to_owned()
+            }))
         })?,
         None => named(asked)?,
     };

@@ -272,7 +272,7 @@ pub(super) fn verdict(entry: &Entry) -> Markup {
     let class = match entry.verdict.as_str() {
         "Deny" | "Failed" | "Error" | "failed" | "record-invalid" => "badge bad",
         "Warn" | "Revert" | "Record" | "Reported" => "badge doubt",
-        "Allow" | "Recreated" | "Restored" | "deployed" => "badge good",
+        "Allow" | "Recreated" | "Restored" | "Ended" | "deployed" => "badge good",
         _ => "badge",
     };
     html! { span class=(class) { (entry.verdict) } }

@@ -109,7 +109,7 @@ pub(super) async fn open(
     let Ok(cookie) = HeaderValue::from_str(&cookie) else {
         return html::refusal(StatusCode::INTERNAL_SERVER_ERROR, "The cookie cannot be set.");
     };
-    // A redirection would still count as the step of whoever opened the address, and lack the cookie.
+    // A redirection would still count as the step of the page that opened the address, and lack the cookie.
     ([(header::SET_COOKIE, cookie)], html::doorstep("./", "Continue to the overview")).into_response()
 }
 

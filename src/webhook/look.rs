@@ -220,7 +220,7 @@ impl Looker<'_> {
         }
         if let Some(named) = judgement.named.as_ref().filter(|named| !looked.contains(named)) {
             looked.push(named.clone());
-            // Whoever edits chooses it, so whatever goes wrong with it is no excuse.
+            // The editor chooses it, so no failure with it excuses the edit.
             if let Err(error) = live.releases.fresh(named, (self.left() / 2).min(NAMED)).await {
                 tracing::debug!("a release that an edit names could not be looked at: {error}");
             }

@@ -3,8 +3,8 @@
 //! Entry point: [`validate::Validator`]. `door` tells the API server from everybody else,
 //! `intake` turns a request into a review's bytes, `review` reads those bytes and
 //! writes the answer, `validate` judges with `case`, `claims` and `look`, large
-//! ones `aside`, `suggest` names chart values for messages, `mutate` sets edits back, `order` asks
-//! what whoever orders a repair may write, `registration` keeps the webhook
+//! ones `aside`, `suggest` names chart values for messages, `rights` asks who may create exceptions, `mutate` sets edits back, `order` asks
+//! what the user who orders a repair may write, `registration` keeps the webhook
 //! configurations.
 //!
 //! Invariant: what no release declares passes without a call to the cluster, and
@@ -25,6 +25,7 @@ pub mod registration;
 mod repeats;
 mod request;
 pub mod review;
+mod rights;
 mod suggest;
 pub mod validate;
 

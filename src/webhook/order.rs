@@ -24,6 +24,7 @@ use crate::declaration::outline::Excerpt;
 use crate::helm::release::Release;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::order::{CONFIRMED_BY, Grant, Order, Ticket, Verb, hex};
+use crate::verdict::message::{Unwritten, of_order};
 
 /// Objects that one order is asked about; the rest waits for another.
 const OBJECTS: usize = 200;
@@ -139,7 +140,7 @@ async fn asked(
     for (verb, object) in open {
         let target = release.declared(&object).and_then(|it| live.kinds.target(&object, &it.version));
         let Some(target) = target.filter(|_| object.group != ESCALATING) else {
-            refused.push(format!("{object} stays as it is: only Helm's own write can confirm its values"));
+            refused.push(of_order(&object, &release.id, Unwritten::OnlyHelm));
             continue;
         };
         let is_alike = |(known, other, _): &&mut (Verb, Target, Vec<ObjectId>)| {
@@ -173,15 +174,12 @@ async fn asked(
             granted.push(Grant::new(verb, &object, &release.id));
         } else {
             let verb = if verb == Verb::Create { "create" } else { "update" };
-            refused.push(format!(
-                "{object} stays as it is: the guard has never seen its declared values, and {} may not {verb} it",
-                user.user
-            ));
+            refused.push(of_order(&object, &release.id, Unwritten::NoRight { user: &user.user, verb }));
         }
     }
     let unasked = unasked.into_iter().map(|(_, _, object)| object);
     let rest = unasked.chain(beyond.into_iter().map(|(_, object)| object));
-    refused.extend(rest.map(|object| format!("{object} stays as it is: order the repair once more for it")));
+    refused.extend(rest.map(|object| of_order(&object, &release.id, Unwritten::OrderAgain)));
     Asked { objects: granted, refused }
 }
 

@@ -1,7 +1,7 @@
 //! Allowances that an edit asks for by annotations.
 //!
 //! Entry points: [`answer`], then [`settle`] once the edit is judged. Invariant: an annotation allows nothing by itself; it is a request,
-//! granted to whoever may create DriftAllowances there, and only those count.
+//! granted to users who may create DriftAllowances there, and only those count.
 //! What the chart says of itself is no request, whoever writes it.
 
 use std::sync::Arc;

@@ -35,6 +35,7 @@ use super::order::{self, Orders};
 use super::repeats::Repeats;
 use super::request::{self, Asked};
 use super::review::{self, Answer, Head, ReviewError};
+use super::rights::ExceptionRights;
 use super::suggest;
 use crate::config::RecordDriver;
 use crate::ledger::Ledger;
@@ -106,6 +107,7 @@ pub struct Validator {
     judging: Arc<Turns<String>>,
     spared: Arc<SparedEdits>,
     repeats: Arc<Repeats>,
+    rights: Arc<ExceptionRights>,
 }
 
 impl Validator {
@@ -115,8 +117,8 @@ impl Validator {
         let count = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
         let turns = || Arc::new(Turns::new(count, count / 2));
         let (decoding, judging) = (turns(), turns());
-        let (spared, repeats) = (Arc::default(), Arc::default());
-        Self { intake, setup: Arc::new(setup), decoding, judging, spared, repeats }
+        let (spared, repeats, rights) = (Arc::default(), Arc::default(), Arc::default());
+        Self { intake, setup: Arc::new(setup), decoding, judging, spared, repeats, rights }
     }
 
     /// Answers one request of the API server, which comes from `peer`; everybody else gets nothing.
@@ -329,6 +331,7 @@ impl Validator {
         let (mut judgement, case) = looker.judge(case).await?;
         let values = suggest::values(&looker, &case, &judgement).await;
         judgement.message.suggest(&values);
+        self.rights.tell(&looker, &case, &mut judgement).await;
         let answer = match stage {
             Stage::Mutate if mutate::concerns(&case, &judgement) => {
                 asked.known()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, Guard, Identity, RELEASE, SOON, Scene, eventually};
+use crate::support::{Caller, Chart, Guard, Identity, RELEASE, SOON, Scene, eventually, run};
 
 const TEMPLATES: &str = "\
 apiVersion: v1
@@ -85,7 +85,7 @@ fn assert_bad_requests_are_refused_by_name(scene: &Scene, hour: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_annotation_is_a_request_that_only_a_right_grants() {
-    let (scene, _guard) = guarded("Deny").await;
+    let (scene, guard) = guarded("Deny").await;
     let alice = &scene.alice;
     let (settings, web) = (scene.config_map("settings"), scene.deployment("web"));
     scene.wait_until_guarded(&settings).await;
@@ -133,7 +133,23 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
         patch(&scene, &["--as=carol"], &with_data(asking("/data/color", &hour), "color", "red"));
     assert!(!passes && said.contains("denied the request"), "{said}");
     let (passes, said) = patch(&scene, &["--as=carol"], &asking("/data/color", &hour));
-    assert!(!passes && said.contains("NoRight: carol may not create driftallowances"), "{said}");
+    let reason = "NoRight: carol may not create driftallowances";
+    assert!(!passes && said.contains(reason), "{said}");
+    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
+    eventually("the row says why the request was refused", SOON, || async {
+        let ran = run(&["audit", &database, "-n", &scene.namespace, "--by", "carol", "-o", "json"], "");
+        let is_told = |row: &Value| row["detail"].as_str().is_some_and(|detail| detail.starts_with(reason));
+        if ran.items().iter().any(is_told) { Ok(()) } else { Err(format!("{ran:?}")) }
+    })
+    .await;
+    // A denial tells who may not run its command whom to ask.
+    let denied = eventually("the guard knows that carol has no right", SOON, || async {
+        let (passes, said) = patch(&scene, &["--as=carol"], &json!({"data": {"color": "red"}}));
+        let is_told = said.contains("ask a user with the right to create driftallowances in namespace");
+        if !passes && is_told { Ok(said) } else { Err(said) }
+    })
+    .await;
+    assert!(denied.contains("to run: kubectl moor allow configmap/settings"), "{denied}");
 
     assert_bad_requests_are_refused_by_name(&scene, &hour);
     assert_eq!(allowances(&scene).await.len(), 1);

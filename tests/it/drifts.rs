@@ -140,7 +140,7 @@ async fn a_field_that_another_manager_holds_is_helms_again_before_helm_meets_it(
     helms["fieldsV1"]["f:data"].as_object_mut().unwrap().remove("f:level").unwrap();
     entries.extend(taken.as_array().unwrap().clone());
     scene.edit(&settings, json!({"metadata": {"managedFields": entries}})).await;
-    scene.wait_for_log("was held by another manager and is Helm's again").await;
+    scene.wait_for_log("belonged to another field manager and belongs to Helm again").await;
     scene.upgrade(json!({"values": {"level": "debug"}})).await.unwrap();
     scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
     assert_eq!(revisions(&scene).await, 2);
@@ -230,7 +230,7 @@ async fn somebody_who_changes_it_back_each_time_is_named_and_never_fought_hot() 
     rival(6).await;
     // Three times at once, then after about one, two and four seconds.
     assert!(start.elapsed().as_secs() >= 2, "{:?}", start.elapsed());
-    scene.wait_for_log("is changed back each time it is repaired, by rival").await;
+    scene.wait_for_log("back each time the guard repairs it").await;
     // Never given up.
     eventually("the value is the declared one", PATIENCE, || async {
         scene.get(&settings).await["data"]["level"] == "info"

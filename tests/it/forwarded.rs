@@ -123,7 +123,7 @@ async fn audit_reaches_the_guard_through_the_api_server_with_just_the_rights_it_
 
     // Each build says which one it is, to everybody.
     let nobody = house.user("nobody", "nobodies");
-    let versions = moor(&nobody, &["version", "-o", "json"]).json();
+    let versions = crate::schemas::check("version", &moor(&nobody, &["version", "-o", "json"]));
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(
         (&versions["client"]["version"], &versions["guard"]["version"]),

@@ -90,6 +90,8 @@ impl Told {
             settled: Arc::default(),
             due: tokio::sync::watch::Sender::new(0),
             lease: None,
+            // Nobody keeps a ledger here.
+            seen: mpsc::unbounded_channel().0,
         };
         tokio::spawn(statuses.run(stop.clone()));
         let announcer = Announcer {

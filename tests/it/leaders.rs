@@ -214,7 +214,7 @@ async fn a_change_that_was_on_its_way_when_the_lease_was_lost_comes_too_late() {
     assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
     guards.proxy.stall(&[]);
     assert_eq!(guards.break_and_wait().await, 3);
-    assert!(!guards.leader.log().contains("is as declared again"), "{}", guards.leader.log());
+    assert!(!guards.leader.log().contains("matches the release again"), "{}", guards.leader.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

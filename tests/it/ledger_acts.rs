@@ -1,8 +1,11 @@
 //! What people tell the guard to do leaves rows: who stopped repairs, and who had a release repaired.
 
+use std::fs;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, moor};
+use crate::support::{Guard, Identity, RELEASE, SOON, Scene, charts, eventually, folder, moor, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_suspends_resumes_and_reconciles_a_release_is_in_the_ledger() {
@@ -156,4 +159,75 @@ async fn policies_that_are_made_changed_and_deleted_are_in_the_ledger() {
     assert!(changed.len() == 1 && detail.starts_with("by field manager oncall"), "{changed:#?}");
     scene.admin.delete(&policy).await.done().unwrap();
     assert_eq!(rows("DeletePolicy").await.len(), 1);
+}
+
+/// The rows of a guard's ledger, newest first, once one has this verdict.
+async fn rows_with(guard: &Guard, verdict: &str) -> Vec<Value> {
+    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
+    eventually(verdict, SOON, || async {
+        let ran = run(&["audit", &database, "-A", "--verdict", verdict, "-o", "json"], "");
+        let rows = if ran.code == 0 { ran.items() } else { Vec::new() };
+        if rows.is_empty() { Err(format!("{ran:?}")) } else { Ok(rows) }
+    })
+    .await
+}
+
+fn write_policy(folder: &Path, edits: &str) {
+    let policy = json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "filed"},
+        "spec": {"edits": edits, "releases": {"namespaceSelector": {"matchLabels": {"tier": "gold"}}}},
+    });
+    fs::write(folder.join("filed.yaml"), policy.to_string()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn start_stop_policy_files_and_labels_of_namespaces_are_in_the_ledger() {
+    let scene = Scene::own().install("lifetime", charts::TWO).await;
+    let policies = folder("filed");
+    write_policy(&policies, "Warn");
+    let flag = format!("--policies={}", policies.display());
+    let mut guard = scene.start_guard(&["--edits", "Deny", &flag]).await;
+    let started = rows_with(&guard, "Start").await;
+    let detail = started[0]["detail"].as_str().unwrap();
+    assert_eq!(started[0]["object"]["kind"], "Guard");
+    for part in ["edits Deny", "drift Report", "policy files filed.yaml (", "all namespaces"] {
+        assert!(detail.contains(part), "{part}: {detail}");
+    }
+
+    // Another layout is no change, another mode is one.
+    let path = policies.join("filed.yaml");
+    let compact: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    fs::write(&path, serde_json::to_string_pretty(&compact).unwrap()).unwrap();
+    write_policy(&policies, "Record");
+    let changed = rows_with(&guard, "ChangePolicy").await;
+    assert_eq!(
+        (changed.len(), &changed[0]["object"]["name"], &changed[0]["detail"]),
+        (1, &json!("filed"), &json!("in the policy file filed.yaml"))
+    );
+
+    let namespace = format!("/api/v1/namespaces/{}", scene.namespace);
+    for (label, value) in [("other", "x"), ("tier", "gold")] {
+        let labels = json!({"metadata": {"labels": {label: value}}});
+        scene.admin.merge(&namespace, &labels).await.done().unwrap();
+    }
+    let relabelled = rows_with(&guard, "LabelNamespace").await;
+    assert_eq!(relabelled.len(), 1, "{relabelled:#?}");
+    assert!(relabelled[0]["detail"].as_str().unwrap().ends_with("no policy → filed"), "{relabelled:#?}");
+    assert_eq!(relabelled[0]["namespace"], json!(scene.namespace));
+
+    // While it is down somebody suspends a release, which no review tells of.
+    assert!(guard.terminate().success());
+    assert_eq!(rows_with(&guard, "Stop").await[0]["detail"], "SIGTERM");
+    let suspended = json!({"spec": {"suspend": true, "suspendReason": "INC-9"}});
+    scene.admin.merge(&scene.guarded_release(RELEASE), &suspended).await.done().unwrap();
+    guard.start_again().await;
+    let seen = rows_with(&guard, "Suspend").await;
+    let detail = seen[0]["detail"].as_str().unwrap();
+    assert!(detail.starts_with("INC-9; it was suspended when the guard started"), "{seen:#?}");
+    assert_eq!((&seen[0]["user"], &seen[0]["release"]), (&json!(""), &json!(RELEASE)));
+    let resumed = json!({"spec": {"suspend": false}});
+    scene.admin.merge(&scene.guarded_release(RELEASE), &resumed).await.done().unwrap();
+    let seen = rows_with(&guard, "Resume").await;
+    assert_eq!(seen[0]["detail"], "the guard saw it; the user is not known");
+    assert_eq!(rows_with(&guard, "Start").await.len(), 2);
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::support::{Chart, RELEASE, SOON, Scene, charts, eventually};
+use crate::support::{Chart, RELEASE, SOON, Scene, charts, eventually, run};
 
 /// So many drifting objects do not stop repairs yet.
 const MOST: usize = 10;
@@ -77,6 +77,13 @@ async fn who_deletes_what_is_his_stops_his_own_repairs_and_nobody_elses() {
     scene.wait_for_reason("InSync").await;
     assert_eq!(count(&scene, &his).await, 30);
     guard.wait_for_log("repairs go on").await;
+    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
+    for (verdict, part) in [("EngageBrake", "of 32 declared objects drift"), ("ReleaseBrake", "by an order")]
+    {
+        let ran = run(&["audit", &database, "-n", &his, "--verdict", verdict, "-o", "json"], "");
+        let rows = ran.items();
+        assert!(rows.len() == 1 && rows[0]["detail"].as_str().unwrap().contains(part), "{ran:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +104,7 @@ async fn what_spans_several_namespaces_stops_all_repairs() {
         at(&mut scene, namespace).wait_for_reason("Braked").await;
     }
     guard
-        .wait_for_log(" of 52 declared objects drift at once: repairs stop until a person asks for one")
+        .wait_for_log(" of 52 declared objects drift at once: all repairs have stopped until a user runs kubemoor reconcile")
         .await;
     let settings = at(&mut scene, &third).config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;

@@ -75,7 +75,7 @@ async fn what_an_upgrade_drops_between_the_look_and_the_write_is_taken_back() {
     on_its_way(&proxy, WRITE).await;
     scene.upgrade_to(charts::TWO.split("---").next().unwrap(), json!({})).await.unwrap();
     proxy.stall(&[]);
-    guard.wait_for_log("is taken back: its release dropped it").await;
+    guard.wait_for_log("again, because Helm release").await;
     assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "made, and deleted again");
     assert_eq!(scene.alice.get(&extra).await.code, 404);
     scene.wait_for_reason("InSync").await;

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::support::{SOON, Scene, charts, eventually, folder};
+use crate::support::{SOON, Scene, charts, eventually, folder, run};
 
 const TEMPLATES: &str = concat!(
     charts::config_map!("settings", "{level: info}"),
@@ -95,6 +95,14 @@ async fn a_repair_is_told_with_what_was_changed_and_who_did_it() {
     let subject = format!("ConfigMap/{}/settings", scene.namespace);
     let message = inbox.wait_for_message("repaired", &subject).await;
     assert_eq!(message["data"]["by"], "kubectl-edit", "{message}");
+    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
+    let row = eventually("the repair is in the ledger", SOON, || async {
+        let ran =
+            run(&["audit", &database, "-n", &scene.namespace, "--verdict", "Restored", "-o", "json"], "");
+        ran.items().pop().ok_or(format!("{ran:?}"))
+    })
+    .await;
+    assert_eq!(row["detail"], "changed by field manager kubectl-edit", "{row}");
     assert_eq!(*inbox.refuses.lock().unwrap(), 0, "it was refused, and sent again");
 
     let secret = scene.core("secrets/password");

@@ -34,10 +34,10 @@ async fn statuses_follow_the_emergency_switch_within_seconds() {
         let status = scene.status(switch, |it| it["edits"] == edits && it["drift"] == drift).await;
         assert!(since.elapsed() < SECONDS, "{:?}", since.elapsed());
         let message = status["conditions"][0]["message"].as_str().unwrap();
-        assert_eq!(message.contains("the emergency switch is off"), switch == "off", "{message}");
+        assert_eq!(message.contains("the emergency is open"), switch == "off", "{message}");
         if switch == "off" {
             let ordered = run(&scene, &["reconcile", RELEASE]);
-            assert!(ordered.code == 1 && ordered.out.contains("the emergency switch is off"), "{ordered:?}");
+            assert!(ordered.code == 1 && ordered.out.contains("the emergency is open"), "{ordered:?}");
         }
     }
 }

@@ -110,7 +110,7 @@ async fn jobs_claims_and_cluster_roles_are_reported_and_stay_away() {
         assert!(matches!(released.code, 200 | 404), "{released}");
         eventually(&format!("{name} is reported"), SOON, || async {
             shop.guard().log().lines().any(|line| {
-                line.contains(&format!("{name}, which Helm release")) && line.contains("is not re-created")
+                line.contains(&format!("{name} of Helm release")) && line.contains("is not re-created")
             })
         })
         .await;
@@ -162,8 +162,7 @@ async fn what_an_upgrade_drops_does_not_come_back() {
 
 /// Whether the guard says that it re-created anything of this release.
 fn recreated(shop: &Scene) -> bool {
-    let release =
-        format!("Helm release {}/{RELEASE} declares, was missing and is re-created", shop.namespace);
+    let release = format!("of Helm release {}/{RELEASE} was missing and is re-created", shop.namespace);
     shop.guard().log().lines().any(|line| line.contains(&release))
 }
 
@@ -180,7 +179,7 @@ async fn a_guard_that_only_reports_re_creates_nothing() {
     for name in ["settings", "extra"] {
         let path = shop.config_map(name);
         shop.alice.delete(&path).await.done().unwrap();
-        let said = format!("ConfigMap/{name} in namespace {}, which Helm release", shop.namespace);
+        let said = format!("ConfigMap/{name} in namespace {} of Helm release", shop.namespace);
         guard.wait_for_log(&said).await;
         assert_eq!(shop.alice.get(&path).await.code, 404);
     }
@@ -218,7 +217,7 @@ async fn a_guard_that_was_killed_hinders_nobody_and_catches_up() {
     let of_late = format!("/api/v1/namespaces/{late}/configmaps/settings");
     shop.alice.merge(&of_late, &json!({"data": {"level": "mine"}})).await.refused(RELEASE).unwrap();
     // What went meanwhile and it never saw alive it reports: a record alone is no reason to create anything.
-    let said = format!("ConfigMap/extra in namespace {}, which Helm release", shop.namespace);
+    let said = format!("ConfigMap/extra in namespace {} of Helm release", shop.namespace);
     guard.wait_for_log(&said).await;
     assert_eq!(shop.alice.get(&extra).await.code, 404);
     // And repairs as before.

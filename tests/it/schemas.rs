@@ -7,7 +7,9 @@ use std::path::Path;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use crate::support::{RELEASE, Ran, SOON, Scene, charts, eventually, root, run};
+use crate::support::{
+    ControlPlane, Identity, Kind, RELEASE, Ran, SOON, Scene, Service, charts, eventually, moor, root, run,
+};
 
 const TEMPLATES: &str = concat!(
     charts::deployment!(r#"{name: app, image: "app:1"}"#),
@@ -30,7 +32,7 @@ fn schema(name: &str) -> Validator {
 }
 
 /// Asserts that what a command printed keeps to its schema, and that the schema says something.
-fn check(name: &str, ran: &Ran) -> Value {
+pub(crate) fn check(name: &str, ran: &Ran) -> Value {
     let (schema, printed) = (schema(name), ran.json());
     let errors: Vec<_> =
         schema.iter_errors(&printed).map(|error| format!("{}: {error}", error.instance_path())).collect();
@@ -133,6 +135,16 @@ async fn what_commands_print_keeps_to_its_schema() {
     check("audit", &audit);
     let permits = would_deny(&shop, &database).await;
     check("audit-would-deny", &permits);
+    let policies = root().join("policies");
+    let replay =
+        ["policy", "replay", policies.to_str().unwrap(), &database, "-n", &shop.namespace, "-o", "json"];
+    let replayed = check("policy-replay", &run(&replay, ""));
+    assert!(replayed["edits"].as_u64().unwrap_or_default() > 0, "{replayed}");
+    // They are of the whole cluster.
+    for (name, arguments) in [("get-policies", ["get", "policies"]), ("emergency", ["emergency", "status"])] {
+        let arguments = [&arguments[..], &["-o", "json"]].concat();
+        check(name, &crate::support::moor(&shop.control_plane, Identity::Alice, &arguments));
+    }
     // They are policies that the API server takes.
     let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies?dryRun=All";
     shop.admin.post(policies, &permits.items()[0]).await.done().unwrap();
@@ -151,4 +163,52 @@ fn what_commands_print_of_files_keeps_to_its_schema() {
     check("policy-test", &run(&["policy", "test", &format!("{policies}/tests"), "-o", "json"], ""));
     check("policy-lint", &run(&["policy", "lint", policies, "-o", "json"], ""));
     check("version", &run(&["version", "--client", "-o", "json"], ""));
+    let folder = tempfile::tempdir().unwrap();
+    let directory = format!("--tls-dir={}", folder.path().display());
+    check("certs", &run(&["certs", &directory, "--service", "kubemoor-system/kubemoor", "-o", "json"], ""));
+    check("check", &checked(folder.path()));
+}
+
+/// What `check` prints of a change of replicas.
+fn checked(folder: &Path) -> Ran {
+    let object = |replicas: u32| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+               "metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": replicas}})
+    };
+    let resource = json!({"group": "apps", "version": "v1", "resource": "deployments"});
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "1", "operation": "UPDATE", "name": "web", "namespace": "shop", "resource": resource,
+        "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "userInfo": {"username": "alice"},
+        "object": object(5), "oldObject": object(3)
+    }});
+    let write = |name: &str, value: &Value| {
+        let path = folder.join(name);
+        fs::write(&path, value.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let (release, review) = (write("web.yaml", &object(3)), write("review.json", &body));
+    run(&["check", "--release", &release, "--review", &review, "-o", "json"], "")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_of_a_receiver_keeps_to_its_schema() {
+    let service = Service::open(Kind::Slack, &[]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("notifiers.yaml");
+    fs::write(&file, format!("notifiers:\n- {{name: a, url: '{}', format: slack}}\n", service.url)).unwrap();
+    let ran = run(&["notify", "test", "a", "--notifiers", file.to_str().unwrap(), "-o", "json"], "");
+    assert_eq!(check("notify-test", &ran)["delivered"], json!(true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_of_the_switch_and_of_uninstall_keep_to_their_schemas() {
+    let control_plane = ControlPlane::start();
+    let moor =
+        |arguments: &[&str]| moor(&control_plane, Identity::Admin, &[arguments, &["-o", "json"]].concat());
+    assert_eq!(check("uninstall", &moor(&["uninstall"]))["withdrawn"], json!(false));
+    for arguments in
+        [&["emergency", "open", "--reason", "INC-7"][..], &["emergency", "status"], &["emergency", "close"]]
+    {
+        check("emergency", &moor(arguments));
+    }
 }

@@ -45,7 +45,8 @@ impl Listed for Row {
 
     fn head(_all: bool, wide: bool) -> Vec<&'static str> {
         let mut head = vec!["NAME", "PRIORITY", "EDITS", "DRIFT", "ACCEPTED", "REASON"];
-        head.extend(wide.then_some(["RELEASES", "NAMESPACES", "MESSAGE"]).into_iter().flatten());
+        head.extend(wide.then_some(["RELEASES", "NAMESPACES"]).into_iter().flatten());
+        head.push("MESSAGE");
         head
     }
 
@@ -66,12 +67,10 @@ impl Listed for Row {
         ];
         if wide {
             let globs = |globs: &[String]| if globs.is_empty() { "*".to_owned() } else { globs.join(",") };
-            cells.extend([
-                plain(&globs(&self.releases)),
-                plain(&globs(&self.namespaces)),
-                plain(&self.message),
-            ]);
+            cells.extend([plain(&globs(&self.releases)), plain(&globs(&self.namespaces))]);
         }
+        // A policy that is accepted and does all that it says needs no words.
+        cells.push(plain(if self.reason == "Accepted" { "" } else { &self.told }));
         cells
     }
 }
@@ -103,7 +102,7 @@ mod tests {
         assert_eq!((refused.accepted.as_str(), refused.message.as_str()), ("False", "no"));
         assert_eq!(policy(1, "True").accepted, "Unknown");
         let wide: Vec<_> = accepted.cells(true, true).into_iter().map(|(text, _)| text).collect();
-        assert_eq!(wide, ["production", "10", "Deny", "-", "True", "Flawed", "shop-*", "*", "-"]);
+        assert_eq!(wide, ["production", "10", "Deny", "-", "True", "Flawed", "shop-*", "*", "no"]);
         assert_eq!(Row::head(true, true).len(), wide.len());
     }
 }

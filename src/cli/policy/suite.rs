@@ -22,6 +22,7 @@ use crate::mirror::directory::{self, Content};
 use crate::model::{Actor, Autoscaler, DriftMode, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::allowance::Allowance;
+use crate::policy::compile::Compiled;
 use crate::policy::read::typed;
 use crate::policy::resolver::{Labels, Policies, PolicyResolver};
 use crate::policy::resource::{DriftAllowance, DriftAllowanceSpec};
@@ -165,7 +166,7 @@ pub(super) struct Ground {
     allowances: Vec<Arc<Allowance>>,
     autoscalers: Vec<(ObjectId, Autoscaler)>,
     named: Vec<String>,
-    misspelled: Vec<(String, String, String)>,
+    doubts: Vec<String>,
 }
 
 impl Default for Defaults {
@@ -210,13 +211,7 @@ impl Suite {
         let accepted =
             policy_files::files(&policies.iter().map(|file| folder.join(file)).collect::<Vec<_>>())?;
         let named = accepted.iter().map(|policy| policy.name.clone()).collect();
-        let misspelled = accepted.iter().flat_map(|policy| {
-            let at = |(field, kind, meant): &(String, String, String)| {
-                (format!("policy {}: {field}", policy.name), kind.clone(), meant.clone())
-            };
-            policy.misspelled.iter().map(at)
-        });
-        let misspelled = misspelled.collect();
+        let doubts = accepted.iter().flat_map(|policy| doubts(policy)).collect();
         let record = release.record(&folder)?;
         let assembled = directory::assemble(record.clone(), &Catalog::with_core());
         if let Some(skipped) = assembled.skipped.first() {
@@ -246,7 +241,7 @@ impl Suite {
             allowances,
             autoscalers: Vec::new(),
             named,
-            misspelled,
+            doubts,
         };
         let (documents, release) = (ground.documents(), ground.release());
         let autoscalers = autoscalers.iter().enumerate().map(|(index, spec)| {
@@ -316,9 +311,9 @@ impl Ground {
         self.named.iter().filter(|name| !matched.contains(&name.as_str())).cloned().collect()
     }
 
-    /// Kinds in policies that no object has: where they stand, they, and those that are probably meant.
-    pub(super) fn misspelled(&self) -> &[(String, String, String)] {
-        &self.misspelled
+    /// What policies name and no object has: kinds and fields.
+    pub(super) fn doubts(&self) -> &[String] {
+        &self.doubts
     }
 
     /// The objects of the release as Helm sends them.
@@ -369,6 +364,15 @@ impl Case {
         }
         Ok(Some(format!("expected {expected}, got {}", told(&report))))
     }
+}
+
+/// The kinds and fields that a policy names and no object has, each as a sentence.
+fn doubts(policy: &Compiled) -> Vec<String> {
+    let kinds = policy.misspelled.iter().map(|(field, kind, meant)| {
+        format!("policy {}: {field}: {kind:?} is no kind of Kubernetes: did you mean {meant}?", policy.name)
+    });
+    let fields = policy.unknown_fields.iter();
+    kinds.chain(fields.map(|(field, what)| format!("policy {}: {field}: {what}", policy.name))).collect()
 }
 
 fn drifting(report: &Report) -> Vec<String> {

@@ -111,7 +111,7 @@ pub(super) async fn serve(args: InClusterArgs, shared: Shared) -> anyhow::Result
     let port = TlsPort { listener, tls: certificates.server_config()?, metrics: connections };
     let ending = Ending::default();
     let (kept, stop) = (certificates.clone(), ending.stop.clone());
-    tokio::spawn(async move { kept.keep(stop).await });
+    tokio::spawn(async move { kept.keep(drop, stop).await });
     tokio::spawn(end(ending.clone())?);
     info!(address = %listen, "the page is served");
     in_cluster::serve(Settings { cluster, hosts, key }, port, ending).await?;

@@ -1,7 +1,7 @@
 //! Which chart a revision was made from.
 //!
 //! Entry point: [`ChartVersion::new`]. Invariant: a name and a version that can stand in any sentence and any command
-//! as they are: whoever may write a record chooses them.
+//! as they are: a user who may write a record chooses them.
 
 use std::fmt;
 use std::sync::Arc;

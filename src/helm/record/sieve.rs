@@ -1,7 +1,7 @@
 //! A release's JSON on its way to the parser, with its manifest taken out.
 //!
 //! Entry point: [`Sieve`]. Invariant: holds no more than a part of any text, however long it is. The manifest goes
-//! to whoever takes it, piece by piece, and an empty text to the parser; of every other text no more passes than any
+//! to the caller, piece by piece, and an empty text to the parser; of every other text no more passes than any
 //! field of a record may have. What passes is JSON if what came is.
 
 use std::io::{self, BufRead, Read};

@@ -1,6 +1,6 @@
 //! What changes between two forms of an object, as the hunks of a unified diff.
 //!
-//! Entry point: [`hunks`]. Invariant: whoever calls it has seen to it that nothing secret is in the object.
+//! Entry point: [`hunks`]. Invariant: the caller makes sure that nothing secret is in the object.
 
 use serde_json::Value;
 use similar::TextDiff;

@@ -11,7 +11,7 @@ use super::spans::{Release, Spans, Stay};
 use crate::ledger::entry::Entry;
 
 /// The verdicts of the rows that a report needs.
-pub(crate) const VERDICTS: [&str; 11] = [
+pub(crate) const VERDICTS: [&str; 12] = [
     "Deny",
     "Revert",
     "Warn",
@@ -23,6 +23,7 @@ pub(crate) const VERDICTS: [&str; 11] = [
     "TakenBack",
     "Failed",
     "Reported",
+    "Ended",
 ];
 
 /// Why an edit that drifts passes by an exception: an open one, or one for its user.
@@ -129,7 +130,7 @@ impl Facts {
         match entry.kind.as_str() {
             "verdict" if self.repeats.note_first(entry) => self.add_change(entry),
             "allowance" if entry.verdict == "Opened" => self.add_exception(entry),
-            "repair" => {
+            "repair" if entry.verdict != "Ended" => {
                 let counted = self.repaired.entry((Release::of(entry), entry.verdict.clone()));
                 *counted.or_default() += 1;
             }

@@ -1,7 +1,8 @@
 //! How long objects stood in drift, as far as rows tell.
 //!
 //! Entry point: [`Spans`]. Invariant: a span begins with a row that shows the drift and ends with the
-//! row of its repair; what was put right otherwise, or before or after the period, is not counted.
+//! row of its repair, or with the row that says that it ended otherwise; what begins or ends outside of the
+//! period is not counted.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ pub(crate) struct Release {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stay {
     pub(crate) release: Release,
-    /// Drifts that were repaired.
+    /// Drifts that ended.
     pub(crate) drifts: u64,
     /// The seconds of all of them.
     pub(crate) total: u64,
@@ -37,9 +38,9 @@ pub(crate) struct Spans {
 
 type ObjectKey = (String, String, Option<String>, String);
 
-/// A repair, and the earliest row before it that shows the drift.
+/// The end of a drift, and the earliest row before it that shows the drift.
 struct Open {
-    repaired: Timestamp,
+    ended: Timestamp,
     began: Option<Timestamp>,
 }
 
@@ -49,8 +50,8 @@ impl Spans {
         let Object { group, kind, namespace, name } = entry.object.clone();
         let key = (Release::of(entry), (group, kind, namespace, name));
         match (entry.kind.as_str(), entry.verdict.as_str()) {
-            ("repair", "Recreated" | "Restored") => {
-                let open = Open { repaired: entry.time, began: None };
+            ("repair", "Recreated" | "Restored" | "Ended") => {
+                let open = Open { ended: entry.time, began: None };
                 if let Some(later) = self.open.insert(key.clone(), open) {
                     self.end(key.0, &later);
                 }
@@ -70,7 +71,7 @@ impl Spans {
 
     fn end(&mut self, release: Release, open: &Open) {
         if let Some(began) = open.began {
-            let seconds = open.repaired.as_second().saturating_sub(began.as_second());
+            let seconds = open.ended.as_second().saturating_sub(began.as_second());
             self.ended.entry(release).or_default().push(u64::try_from(seconds).unwrap_or_default());
         }
     }

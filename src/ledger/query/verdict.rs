@@ -17,12 +17,13 @@ const EDITS: [&str; 6] = [
 ];
 
 /// Of repairs, of exceptions and of acts.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 25] = [
     "Recreated",
     "Restored",
     "TakenBack",
     "Failed",
     "Reported",
+    "Ended",
     "Opened",
     "Closed",
     "Reconcile",
@@ -36,6 +37,12 @@ const OTHERS: [&str; 18] = [
     "ChangeWebhooks",
     "DeleteWebhooks",
     "RenewCertificate",
+    "LabelNamespace",
+    "Start",
+    "Stop",
+    "EngageBrake",
+    "ReleaseBrake",
+    "HoldRepairs",
 ];
 
 /// Of records.

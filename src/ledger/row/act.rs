@@ -25,12 +25,25 @@ pub enum Act {
     ChangeWebhooks,
     /// Nothing: somebody else deleted it.
     DeleteWebhooks,
-    /// Nothing: the guard itself renewed the certificate that its replicas share.
+    /// Nothing: the guard serves another certificate, or makes the one that its replicas share.
     RenewCertificate,
+    /// To judge other policies in a namespace, by its labels.
+    LabelNamespace,
+    /// Nothing: a guard started, with these settings.
+    Start,
+    /// Nothing: a guard was told to stop, or cannot go on.
+    Stop,
+    /// Nothing: so much drifts that the guard stopped repairs.
+    EngageBrake,
+    /// To repair again what the guard had stopped repairing.
+    ReleaseBrake,
+    /// Nothing: the guard puts repairs of a release on hold.
+    HoldRepairs,
 }
 
 impl Act {
-    pub(super) fn as_str(self) -> &'static str {
+    /// The act's name, as rows have it.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Reconcile => "Reconcile",
             Self::Suspend => "Suspend",
@@ -43,6 +56,12 @@ impl Act {
             Self::ChangeWebhooks => "ChangeWebhooks",
             Self::DeleteWebhooks => "DeleteWebhooks",
             Self::RenewCertificate => "RenewCertificate",
+            Self::LabelNamespace => "LabelNamespace",
+            Self::Start => "Start",
+            Self::Stop => "Stop",
+            Self::EngageBrake => "EngageBrake",
+            Self::ReleaseBrake => "ReleaseBrake",
+            Self::HoldRepairs => "HoldRepairs",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The queue and what becomes of a row that finds no room.
+//! The queue, and rows that find no room in it.
 
 use std::io::Write;
 

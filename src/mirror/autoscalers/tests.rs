@@ -80,7 +80,7 @@ fn an_autoscaler_is_a_releases_if_that_declares_it_or_is_kedas_for_what_it_decla
     check("other", json!([]), HPA, false);
     check("keda-hpa-web", kedas.clone(), SCALED, true);
     check("keda-hpa-web", kedas.clone(), HPA, false);
-    // Whoever makes one of his own may write what owner he likes, and not choose a name that is taken.
+    // A user who makes an autoscaler may write any owner, and cannot choose a name that is taken.
     check("mine", kedas.clone(), SCALED, false);
     check("keda-hpa-web", owner("keda.sh/v1alpha1", "ScaledObject", false), SCALED, false);
     check("web-hpa", kedas.clone(), &format!("{SCALED}{RENAMED}"), true);

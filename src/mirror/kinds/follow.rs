@@ -107,7 +107,7 @@ impl Kinds {
         for name in names {
             let Some((plural, group)) = name.split_once('.') else { continue };
             if !reading.customs.contains_key(&name) {
-                // Whoever declares its kind, now or in a moment, finds it at once.
+                // A release that declares its kind, now or in a moment, finds it at once.
                 reading.discovery.outdate();
                 if !owed.iter().any(|gvk| gvk.group == group) {
                     continue;

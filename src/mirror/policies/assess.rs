@@ -116,6 +116,9 @@ fn ineffective(policy: &Compiled, in_force: &InForce) -> Option<(&'static str, S
             format!("{field} names {kind:?}, which is no kind of Kubernetes: did you mean {meant}?")
         });
         ("UnknownKind", format!("In force, but {}", told.take(TOLD).collect::<Vec<_>>().join("; ")))
+    } else if !policy.unknown_fields.is_empty() {
+        let told = policy.unknown_fields.iter().map(|(field, what)| format!("{field}: {what}"));
+        ("UnknownField", format!("In force, but {}", told.take(TOLD).collect::<Vec<_>>().join("; ")))
     } else if !unknown.is_empty() {
         let message = format!(
             "In force, but spec.notify names notifiers that the guard does not have: {}. Correct the names, or add \

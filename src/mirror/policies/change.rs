@@ -1,6 +1,6 @@
-//! What became of a DriftPolicy, for whoever keeps a history of it.
+//! The changes of policies, for a history of them.
 //!
-//! Entry point: `PolicyChange::of`. Invariant: tells of each state of a policy the same to every guard, also after a
+//! Entry points: `PolicyChange::of`, [`FileChange`]. Invariant: tells of each state of a policy the same to every guard, also after a
 //! restart, so that it can be kept once.
 
 use jiff::Timestamp;
@@ -32,6 +32,19 @@ pub struct PolicyChange {
     pub manager: String,
     /// When that was; none where nothing tells.
     pub time: Option<Timestamp>,
+}
+
+/// One change of a policy in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileChange {
+    /// The policy's name.
+    pub policy: String,
+    /// The file's name.
+    pub file: String,
+    /// What became of the policy.
+    pub fate: PolicyFate,
+    /// What tells this change from all others, the same to every guard that reads the same file.
+    pub same: String,
 }
 
 impl PolicyChange {

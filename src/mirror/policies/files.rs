@@ -5,6 +5,8 @@
 //! network file systems tell nobody. Invariant: a file that is gone, or has a
 //! flaw, takes nothing away that it said before.
 
+mod history;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -13,10 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
+use self::history::{History, Placed, short};
+use super::change::FileChange;
 use super::{Accepted, InForce};
-use crate::policy::compile::Compiled;
 use crate::policy::flaw::{Flaw, FlawReason};
 use crate::policy::read::{self, FileFlaw, MAX_FILE};
 use crate::telemetry::FailureLog;
@@ -33,6 +38,7 @@ pub struct Folder {
     /// As it was when it was read.
     stamps: Stamps,
     files: BTreeMap<String, File>,
+    history: History,
 }
 
 /// Why the policies cannot be read.
@@ -72,10 +78,28 @@ impl Folder {
     /// When the directory cannot be listed. Flaws of a policy are logged, and it
     /// is not in force.
     pub fn open(path: &Path, in_force: &InForce) -> Result<Self, FolderError> {
-        let mut folder = Self { path: path.to_owned(), stamps: Stamps::new(), files: BTreeMap::new() };
+        let (path, history) = (path.to_owned(), History::default());
+        let mut folder = Self { path, stamps: Stamps::new(), files: BTreeMap::new(), history };
         let stamps = folder.look()?;
         folder.read(stamps, in_force);
         Ok(folder)
+    }
+
+    /// The same, telling `keep` of each policy that is added, changed or removed from now on.
+    #[must_use]
+    pub fn keeping(mut self, keep: impl Fn(FileChange) + Send + Sync + 'static) -> Self {
+        self.history.keep = Box::new(keep);
+        self
+    }
+
+    /// The files that are read, each with a digest of the policies in it.
+    pub fn digests(&self) -> Vec<(String, String)> {
+        let digest = |file: &File| {
+            let mut all = Sha256::new();
+            file.accepted.values().for_each(|policy| all.update(policy.digest));
+            short(&all.finalize())
+        };
+        self.files.iter().map(|(name, file)| (name.clone(), digest(file))).collect()
     }
 
     /// Reads the files again when they have changed and rest, until `stop`.
@@ -175,13 +199,15 @@ impl Folder {
             }
         }
         self.stamps = stamps;
-        in_force.set_files(self.all());
+        let all = self.all();
+        self.history.note(&all, Timestamp::now());
+        in_force.set_files(all.into_iter().map(|(name, (policy, _))| (name, policy)).collect());
     }
 
     /// All policies. Of one name in several files the first file's counts,
     /// those that are gone last.
-    fn all(&self) -> Accepted {
-        let mut all: BTreeMap<String, (Arc<Compiled>, &str)> = BTreeMap::new();
+    fn all(&self) -> Placed {
+        let mut all = Placed::new();
         let mut told = BTreeSet::new();
         let (gone, there): (Vec<_>, Vec<_>) = self.files.iter().partition(|(_, file)| file.gone);
         for (file_name, file) in there.into_iter().chain(gone) {
@@ -194,11 +220,11 @@ impl Folder {
                         complain(&FileFlaw { file: file_name.clone(), policy: name.clone(), flaw });
                     }
                 } else {
-                    all.insert(name.clone(), (Arc::clone(policy), file_name));
+                    all.insert(name.clone(), (Arc::clone(policy), file_name.clone()));
                 }
             }
         }
-        all.into_iter().map(|(name, (policy, _))| (name, policy)).collect()
+        all
     }
 }
 

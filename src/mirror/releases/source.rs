@@ -111,12 +111,12 @@ impl Releases {
             next
         };
         let mut next = timeout(TURN, turn).await.ok()?;
-        // Whoever was first may have read it.
+        // The first caller may have read it.
         if let Some(known) = self.sources.of(&head) {
             return Some(known);
         }
         let began = Instant::now();
-        // Whoever gives up while it is read leaves this behind.
+        // A caller that gives up while it is read leaves this behind.
         *next = Some(began + within * PAUSE);
         let read = timeout(within, self.read_source(&stored.namespace, &head, within)).await;
         *next = Some(Instant::now() + began.elapsed() * PAUSE);

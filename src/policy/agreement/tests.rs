@@ -54,7 +54,7 @@ fn agreement_is_read_as_it_was_written() {
     for text in ["", "a", "AAAA", "not base64", &"A".repeat(23)] {
         assert_eq!(Agreement::read(text, &[]), None, "{text}");
     }
-    // Whoever takes open paths out of what is kept makes it worthless.
+    // Without its open paths, what is kept is worthless.
     let partial = but("1", &["/spec/replicas"]);
     let whole = Agreement::read(&partial.seal(), &[]).unwrap();
     assert!(declaring("web", "a", "1", |it| partial.is_with(&key(), it) && !whole.is_with(&key(), it)));

@@ -125,3 +125,27 @@ fn commas_within_brackets_part_nothing() {
     check("/a[b,/c", &["/a[b", "/c"]);
     check("*,delete", &["*"]);
 }
+
+#[test]
+fn paths_that_a_built_in_kind_does_not_have_are_told() {
+    let told = |kind: &str, group: &str, paths: Value| {
+        let spec = json!({
+            "object": {"group": group, "kind": kind, "name": "web"}, "paths": paths, "until": "2030-01-01T00:00:00Z",
+        });
+        let mut resource = DriftAllowance::new("a", serde_json::from_value(spec).unwrap());
+        resource.metadata.namespace = Some("shop".to_owned());
+        let allowance = Allowance::compile(&resource).unwrap();
+        allowance.unknown_fields().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let slip = "there is no field /spec/replcas: did you mean replicas?";
+    assert_eq!(told("Deployment", "apps", json!(["/spec/replcas", "/spec/paused"])), [slip]);
+    for (kind, group, path) in [
+        ("Deployment", "apps", "/spec/replicas"),
+        ("Deployment", "apps", "delete"),
+        ("Deployment", "apps", "*"),
+        ("Deployment", "example.org", "/spec/replcas"),
+        ("Widget", "example.org", "/spec/x"),
+    ] {
+        assert_eq!(told(kind, group, json!([path])), [] as [&str; 0], "{kind} {path}");
+    }
+}

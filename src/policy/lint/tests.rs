@@ -113,6 +113,25 @@ fn kinds_that_are_almost_kinds_of_kubernetes_are_found() {
 }
 
 #[test]
+fn paths_that_a_built_in_kind_does_not_have_are_found() {
+    let found = ["a spec.ignore[0].paths[0] UnknownField"];
+    let ignore = |target: Value, path: &str| json!({"ignore": [{"target": target, "paths": [path]}]});
+    let deployment = || json!({"kind": "Deployment"});
+    check(&[("a", ignore(deployment(), "/spec/replcas"))], &found);
+    check(&[("a", ignore(deployment(), "/spec/template/spec/containers/app/image"))], &found);
+    check(&[("a", ignore(deployment(), "/spec/replicas"))], &[]);
+    check(&[("a", ignore(deployment(), "*"))], &[]);
+    // A custom kind of this name may have the field.
+    check(&[("a", ignore(deployment(), "/spec/traffic"))], &[]);
+    check(&[("a", ignore(json!({"kind": "Deployment", "group": "apps"}), "/spec/traffic"))], &found);
+    check(&[("a", ignore(json!({"kind": "Deployment", "group": "example.org"}), "/spec/replcas"))], &[]);
+    check(&[("a", ignore(json!({"kind": "Deployment|StatefulSet"}), "/spec/replcas"))], &[]);
+    check(&[("a", ignore(json!({"name": "web"}), "/spec/replcas"))], &[]);
+    let allow = json!({"name": "x", "target": {"kind": "ConfigMap"}, "paths": ["delete", "/dta/x"]});
+    check(&[("a", json!({"allow": [allow]}))], &["a spec.allow[0].paths[1] UnknownField"]);
+}
+
+#[test]
 fn globs_that_match_no_release_are_found_each() {
     let policies =
         [policy("a", json!({"releases": {"names": ["shop-*", "web"], "namespaces": ["prod", "s?op"]}}))];

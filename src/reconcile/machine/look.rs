@@ -101,7 +101,7 @@ impl Reconciler {
         }
     }
 
-    /// The answer is older than what is known. Whoever answers may take long to catch up, as after a
+    /// The answer is older than what is known. The API server may take long to catch up, as after a
     /// restore of etcd.
     fn ask_again(&mut self, release: &Release, object: &ObjectId, suspect: Suspect) -> Done {
         if !self.drifts.is_suspect(&release.id, object) {

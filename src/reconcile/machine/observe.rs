@@ -58,7 +58,7 @@ impl Reconciler {
         // That it was seen alive is told on. Of the first listing all is told at its end.
         let is_known = stays && before.as_ref().is_some_and(|before| before.vouched);
         let is_new = life.vouched && !is_known && self.listed;
-        // Whoever else declares it says that it is another's.
+        // Other releases that declare it report that it is another's.
         let claims = self.known.claims(object);
         let others = claims.iter().filter(|claim| !stays && claim.id != *life.release);
         let mut concerned: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();

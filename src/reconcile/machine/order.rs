@@ -53,8 +53,7 @@ impl Reconciler {
             ),
             RecordState::Failed | RecordState::Deployed if self.open => (
                 OrderResult::Refused,
-                "the emergency switch is off, so nothing is repaired until `kubemoor emergency close`"
-                    .to_owned(),
+                "the emergency is open, so nothing is repaired until `kubemoor emergency close`".to_owned(),
             ),
             RecordState::Failed | RecordState::Deployed if policy.drift == DriftMode::Ignore => (
                 OrderResult::Refused,

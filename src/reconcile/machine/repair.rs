@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+
 pub(crate) use self::doubt::Doubt;
 pub(crate) use self::recreate::Recreate;
 pub(crate) use self::restore::Restore;
@@ -28,6 +30,7 @@ pub(crate) use self::situation::Situation;
 pub(crate) use self::takeback::TakeBack;
 pub(crate) use self::towards::{Astray, Towards};
 use super::Reconciler;
+use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::order::Ticket;
 use crate::reconcile::backoff::{Backoff, growing};
@@ -38,6 +41,7 @@ use crate::reconcile::live::Live;
 use crate::reconcile::plan::Plan;
 use crate::reconcile::report::DriftKind;
 use crate::reconcile::rollout::Rollouts;
+use crate::reconcile::told::Told;
 
 /// When an object is looked at again whose release moved on meanwhile.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
@@ -67,6 +71,8 @@ pub(crate) struct Repairs {
     fixed: BTreeMap<ObjectId, (u64, BTreeSet<String>)>,
     /// What was given back once: the object, from whom, in which revision.
     returned: BTreeSet<(ObjectId, String, u64)>,
+    /// Releases that are on hold, of which that was told, and until when.
+    held: BTreeMap<ReleaseId, Timestamp>,
 }
 
 impl Repairs {
@@ -180,6 +186,7 @@ impl Reconciler {
                 None => Next::settled(),
             },
             Plan::Hold(left) => {
+                self.tell_held(&situation.release, left);
                 self.keep(
                     task,
                     Some(
@@ -227,6 +234,17 @@ impl Reconciler {
         }
     }
 
+    /// Tells once that repairs of a release are on hold.
+    fn tell_held(&mut self, release: &Arc<Release>, left: SignedDuration) {
+        let now = self.now;
+        let until = now.checked_add(left).unwrap_or(Timestamp::MAX);
+        let held = &mut self.repairs.held;
+        held.retain(|_, until| *until > now);
+        if self.leads && held.insert(release.id.clone(), until).is_none() {
+            self.tell(Told::Held { release: Arc::clone(release), until });
+        }
+    }
+
     /// What keeps the object from being repaired now; none if nothing does. Once repairs have stopped
     /// nothing is waited for: the order that ends this has all looked at again.
     fn wait(&mut self, task: &Task) -> Option<Done> {
@@ -234,7 +252,7 @@ impl Reconciler {
             Pull::Free => {}
             Pull::Slipping => return Some(Done::Later(SLIPPING)),
             Pull::Sets(_) | Pull::On => {
-                self.keep(task, Some("so much drifts at once that repairs have stopped"));
+                self.keep(task, Some("too many objects drift at once, so repairs have stopped"));
                 return Some(Done::Settled);
             }
         }

@@ -198,7 +198,7 @@ pub(super) fn meddle(world: &mut World, random: &mut Random, by: &str) {
     }
 }
 
-/// A controller that holds one value of an object against whoever changes it.
+/// A controller that holds one value of an object against every other writer.
 pub(super) fn insist(world: &mut World, on: &str) {
     let (key, object) = (("data", "a".to_owned()), object(on));
     if world.objects.get(&object).is_some_and(|it| it.fields.get(&key).is_none_or(|value| value != "mine")) {

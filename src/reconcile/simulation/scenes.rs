@@ -296,7 +296,7 @@ fn ownership_is_not_given_back_once_it_is_known_that_helm_is_at_work() {
         run.helms[0].step(&mut run.world);
         run.helms[0].fail(&run.world, false);
         run.helms[0].step(&mut run.world);
-        // Whoever changes a value back owns it.
+        // A writer that changes a value back owns it.
         harm(&mut run, "web-0", Some("x"));
         harm(&mut run, "web-0", Some("v1"));
         settle(&mut run, 1);

@@ -18,7 +18,7 @@ pub(super) fn message(reason: Reason, counts: &Counts, facts: &Facts) -> String 
     let sentence = sentence(reason, counts, facts);
     match facts.control.open {
         true => format!(
-            "the emergency switch is off: no change is judged and nothing is repaired until `kubemoor emergency close`; {sentence}"
+            "the emergency is open: no change is checked and nothing is repaired until `kubemoor emergency close`; {sentence}"
         ),
         false => sentence,
     }
@@ -60,7 +60,7 @@ fn sentence(reason: Reason, counts: &Counts, facts: &Facts) -> String {
             )
         }
         Reason::Braked => format!(
-            "{}; so much drifts at once that repairs have stopped until `kubemoor reconcile {name} -n {namespace}`",
+            "{}; too many objects drift at once, so repairs have stopped until `kubemoor reconcile {name} -n {namespace}`",
             stands()
         ),
         Reason::Unconfirmed => {

@@ -33,6 +33,9 @@ const USUAL: [&str; 8] = [
     "storage.k8s.io",
 ];
 
+/// What stands for the command that explains an object where its name leaves no room.
+const EXPLAIN_PASTED: &str = "Details: paste this message into the input of: kubectl moor explain -";
+
 /// The labels by which Flux marks what a HelmRelease installs.
 const FLUX: [&str; 2] = ["helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace"];
 
@@ -63,8 +66,21 @@ pub(super) struct Way {
     /// What stands between head and tail, and what where there is little room.
     middle: (Arc<str>, &'static str),
     tail: Cow<'static, str>,
-    /// Whether it says how the release is changed for good.
-    pub(super) is_permanent: bool,
+    pub(super) kind: WayKind,
+}
+
+/// What sort of sentence it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum WayKind {
+    /// Any sentence: of little room it loses its end.
+    #[default]
+    Sentence,
+    /// It says how the release is changed for good.
+    Permanent,
+    /// It has the command that allows changes for a time.
+    Temporary,
+    /// It has the command that explains the object.
+    Details,
 }
 
 /// How a release is changed for good.
@@ -132,7 +148,7 @@ impl Upgrade {
     pub(super) fn way(&self, values: &[Option<Candidate>]) -> Way {
         let ReleaseId { namespace, name } = &self.release;
         let probable = probable(values);
-        let head = match &self.owner {
+        let (head, more) = match &self.owner {
             Owner::Helm => {
                 let chart = self
                     .chart
@@ -143,20 +159,29 @@ impl Upgrade {
                     head: format!("To make it permanent, change the chart value{probable} and upgrade"),
                     middle: (chart.into(), ""),
                     tail: format!(": helm upgrade {name} CHART -n {namespace} --reuse-values{sets}").into(),
-                    is_permanent: true,
+                    kind: WayKind::Permanent,
                 };
             }
-            Owner::Terraform => format!(
-                "To make it permanent, change the chart value{probable} in the Terraform resource helm_release of release {name:?} and run: terraform apply"
+            Owner::Terraform => (
+                format!(
+                    "To make it permanent, change the chart value{probable} in the Terraform resource helm_release of release {name:?} and run: terraform apply"
+                ),
+                "",
             ),
-            Owner::Flux(ReleaseId { namespace, name }) => format!(
-                "To make it permanent, change spec.values{probable} of HelmRelease {name:?} in namespace {namespace:?}: Flux upgrades the release. If another program sets the field, add it to spec.driftDetection.ignore there and to a policy's `ignore`."
+            Owner::Flux(ReleaseId { namespace, name }) => (
+                format!(
+                    "To make it permanent, change spec.values{probable} of HelmRelease {name:?} in namespace {namespace:?}: Flux upgrades the release."
+                ),
+                " If another program sets the field, add it to spec.driftDetection.ignore there and to a policy's `ignore`.",
             ),
-            Owner::Argo(application) => format!(
-                "To make it permanent, change the Helm values{probable} of Argo CD Application {application:?}. If another program sets the field, add it to spec.ignoreDifferences there and to a policy's `ignore`."
+            Owner::Argo(application) => (
+                format!(
+                    "To make it permanent, change the Helm values{probable} of Argo CD Application {application:?}."
+                ),
+                " If another program sets the field, add it to spec.ignoreDifferences there and to a policy's `ignore`.",
             ),
         };
-        Way { is_permanent: true, ..Way::from(head) }
+        Way { kind: WayKind::Permanent, middle: (more.into(), ""), ..Way::from(head) }
     }
 }
 
@@ -187,7 +212,7 @@ impl Ways<'_> {
             head: format!("To {verb} it for a while: {begin}"),
             middle: (flags, " --path PATH"),
             tail: end.into(),
-            is_permanent: false,
+            kind: WayKind::Temporary,
         }
     }
 }
@@ -201,6 +226,26 @@ impl Way {
     /// The same where there is little room: its command names no path.
     pub(super) fn short(&self) -> String {
         self.with(self.middle.1)
+    }
+
+    /// The sentence within so many characters. A command is given whole or not at all; what explains is never left
+    /// out.
+    pub(super) fn within(&self, limit: usize) -> Option<String> {
+        let fits = |text: &String| text.chars().count() <= limit;
+        let fitting = [self.text(), self.short()].into_iter().find(fits);
+        match self.kind {
+            WayKind::Sentence => fitting.or_else(|| Some(self.short())),
+            WayKind::Permanent | WayKind::Temporary => fitting,
+            WayKind::Details => fitting.or_else(|| Some(EXPLAIN_PASTED.to_owned())),
+        }
+    }
+
+    /// Has it say that somebody else has to run the command, who has the right to.
+    pub(super) fn ask_others(&mut self, namespace: &str) {
+        let to_run = format!(
+            " for a while, ask a user with the right to create driftallowances in namespace {namespace:?} to run: "
+        );
+        self.head = self.head.replacen(" for a while: ", &to_run, 1);
     }
 
     fn with(&self, middle: &str) -> String {
@@ -248,7 +293,7 @@ fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: Arc<str>)
     let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
     let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
     let head = format!("Details: kubectl moor explain {}{place}", argument(object));
-    Way { head, middle: (flags, ""), ..Way::default() }
+    Way { head, middle: (flags, ""), kind: WayKind::Details, ..Way::default() }
 }
 
 /// An object as the command line takes it.

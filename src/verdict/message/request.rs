@@ -1,12 +1,41 @@
-//! Messages about exceptions that an edit requests by annotations.
+//! Messages about exceptions that an edit requests by annotations, and about an order to repair.
 //!
-//! Entry points: [`refused`], [`without_effect`], [`withdrawn`], [`granted`].
+//! Entry points: [`refused`], [`without_effect`], [`withdrawn`], [`granted`], [`of_order`].
 
 use jiff::Timestamp;
 
+use super::lines::{at_a_word, one_line};
 use super::remedy::{argument, details};
 use super::{Message, named, of_release};
 use crate::model::{ALLOW, ObjectId, ReleaseId};
+
+/// Why an order does not repair an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwritten<'a> {
+    /// Writing it needs rights that depend on the values.
+    OnlyHelm,
+    /// The user may not do this to the object.
+    NoRight {
+        /// The user.
+        user: &'a str,
+        /// `create` or `update`.
+        verb: &'a str,
+    },
+    /// One order is asked about so many objects only.
+    OrderAgain,
+}
+
+/// An order of a repair leaves an object as it is: one line, as short as the API server wants a warning.
+pub fn of_order(object: &ObjectId, release: &ReleaseId, why: Unwritten<'_>) -> String {
+    let named = format!("{} (Helm release {})", named(object, release), of_release(object, release));
+    at_a_word(one_line(match why {
+        Unwritten::OnlyHelm => format!("{named} stays as it is: only a write by Helm can confirm its values"),
+        Unwritten::NoRight { user, verb } => format!(
+            "{named} stays as it is: the guard has never seen its declared values, and {user} may not {verb} it"
+        ),
+        Unwritten::OrderAgain => format!("{named} stays as it is: order the repair once more for it"),
+    }))
+}
 
 /// A request is not granted, and the edit does not pass.
 pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> Message {

@@ -15,7 +15,7 @@ pub(crate) fn object(group: &str, kind: &str) -> ObjectId {
     }
 }
 
-fn finding(object: &ObjectId, path: &str, values: [Value; 3]) -> Finding {
+pub(crate) fn finding(object: &ObjectId, path: &str, values: [Value; 3]) -> Finding {
     let path: crate::declaration::path::Path = path.parse().unwrap();
     let values = Values::of(object, &path, values.each_ref().map(|it| Some(it).filter(|it| !it.is_null())));
     Finding::of(path, values)
@@ -323,4 +323,29 @@ fn added_element_is_not_taken_for_a_moved_one() {
         live_field(&finding),
         "spec.template.spec.containers[side]: {\"name\":\"side\"} (release: absent)"
     );
+}
+
+#[test]
+fn command_that_does_not_fit_a_warning_is_left_out_and_never_cut() {
+    let web = ObjectId { name: "w".repeat(200), ..object("apps", "Deployment") };
+    let message = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]);
+    let warnings = message.warnings();
+    assert!(warnings.iter().all(|it| it.chars().count() <= WARNING), "{warnings:?}");
+    let commands: Vec<_> = warnings.iter().filter(|it| it.contains("kubectl moor")).collect();
+    assert_eq!(commands.len(), 1, "{warnings:?}");
+    let details = format!("Details: kubectl moor explain deployment/{} -n shop", web.name);
+    assert!(commands[0].ends_with(&details), "{warnings:?}");
+    // Where even that is too long the message itself is pasted.
+    let web = ObjectId { name: "w".repeat(253), ..web };
+    let warnings = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]).warnings();
+    assert!(warnings.last().unwrap().ends_with("kubectl moor explain -"), "{warnings:?}");
+}
+
+#[test]
+fn user_without_the_right_is_told_to_ask_for_the_exception() {
+    let web = object("apps", "Deployment");
+    let mut message = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]);
+    message.ask_others("shop");
+    let asked = "To make it for a while, ask a user with the right to create driftallowances in namespace \"shop\" to run: kubectl moor allow deployment/web -n shop --path /spec/replicas";
+    assert!(message.denial().contains(asked), "{}", message.denial());
 }

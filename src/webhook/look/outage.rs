@@ -21,7 +21,7 @@ pub(in crate::webhook) enum Unreached {
     /// The arbiter could not tell.
     #[error("the edit could not be judged: {0}")]
     Arbitrate(Box<ArbiterError>),
-    /// It could not be asked whether the editor may have what he asks for.
+    /// It could not be asked whether the editor may have what they ask for.
     #[error("the edit could not be judged, since the editor's rights cannot be read: {0}")]
     Ask(Box<CallError>),
     /// The object's metadata could not be read.

@@ -36,7 +36,7 @@ impl Looker<'_> {
     ) -> Result<(), Unreached> {
         let foreign = case.foreign_claims(self.source.index());
         let assumed = self.assumed_owner(case, judgement);
-        // Whoever of them it belongs to, the edit passes; or there is none.
+        // Either no release declares it, or the edit passes for each of them.
         if foreign.is_empty() || (judgement.claims.is_empty() && assumed == Owner::Nobody) {
             case.owner = Owner::Nobody;
             return Ok(());

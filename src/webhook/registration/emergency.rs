@@ -5,7 +5,7 @@
 //! configuration without webhooks, which survives every guard and needs no
 //! right that the guard has not. While it says so, nobody writes the webhook
 //! configurations; what they were is kept in it, so that arming again brings
-//! back the admin's own settings too. Whoever deletes the marker arms as well.
+//! back the admin's own settings too. Deleting the marker closes the emergency as well.
 
 use std::pin::pin;
 use std::time::Duration;

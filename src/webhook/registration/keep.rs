@@ -22,6 +22,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::known::Known;
@@ -101,9 +102,9 @@ pub async fn maintain<C: Configuration>(
     let registrations = Registrations::<C>::new(client, leadership.clone());
     let mut events = pin!(registrations.follow(NAME));
     let mut sight = Sight::new();
-    let tell_all = |sight: &mut Sight<C>| {
-        let changes = sight.known.take_changes().into_iter();
-        changes.filter(|_| leadership.holds()).for_each(&tell);
+    let tell_all = |sight: &mut Sight<C>| match sight.leads && leadership.holds() {
+        true => sight.known.take_changes().into_iter().for_each(&tell),
+        false => sight.known.set_aside(Instant::now()),
     };
     loop {
         let wished = desired.borrow_and_update().clone();
@@ -187,8 +188,7 @@ async fn follow<C: Configuration>(
     let Wish::Present(wanted) = wished else { return Followed::Done };
     let kept = write(registrations, &wanted, sight.may_create, &mut sight.known).await;
     if !std::mem::replace(&mut sight.leads, true) {
-        // What the leader before has written is nobody else's change.
-        sight.known.take_changes();
+        sight.known.take_over(Instant::now());
     }
     match kept {
         Ok(Kept::Withdrawn) => return Followed::Withdrawn,
@@ -250,7 +250,7 @@ fn revived<C: Configuration>(last: Option<&C>, desired: &C) -> C {
     revived
 }
 
-/// Those that a command writes, whoever leads.
+/// Those that a command writes, whether this process leads or not.
 pub(super) fn by_hand<C: Configuration>(client: &kube::Client) -> Registrations<C> {
     Registrations::new(client.clone(), Leadership::alone())
 }

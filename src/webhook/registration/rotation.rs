@@ -3,7 +3,7 @@
 //! Entry point: [`Rotation::run`]. Invariant: a token is registered only after
 //! every replica has had the time to accept it, and is forgotten only after no
 //! webhook configuration has held it for a while; the leader alone writes what
-//! is shared. Whoever begins to write has the token replaced: while nobody did,
+//! is shared. A leader that begins to write has the token replaced: while nobody did,
 //! the API server may have told its address to whom it could not serve. Nothing moves while the emergency switch is off: the
 //! configurations that it keeps hold the token of before.
 
@@ -151,7 +151,7 @@ impl Rotation {
                     );
                 }
                 Some(match &sight.known {
-                    // Whoever removes it has the token replaced, and loses no edit.
+                    // Its removal has the token replaced, and no edit is lost.
                     Some(known) if self.pace.is_some() => known.announced(now)?,
                     Some(known) => known.clone(),
                     None => Kept::random(now)?,

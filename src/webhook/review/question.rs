@@ -1,4 +1,4 @@
-//! A review as the API server asks it, for whoever asks in its place.
+//! A review as the API server asks it, for code that asks in its place.
 //!
 //! Entry point: [`Question::to_json`]. Invariant: what is written is read by [`super::Request::parse`] as it was. Must
 //! not decide what is asked.

@@ -22,7 +22,7 @@ pub(super) fn says(verdict: &Verdict, message: &Message) -> Answer {
     match verdict.outcome {
         Outcome::Allow | Outcome::Record => Answer::allow(),
         Outcome::Warn => message.warnings().into_iter().fold(Answer::allow(), Answer::warn),
-        // Whoever was to set it back has been asked already.
+        // The mutating webhook has been asked already.
         Outcome::Revert | Outcome::Deny => Answer::deny(message.denial()),
     }
 }

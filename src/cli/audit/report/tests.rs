@@ -104,6 +104,15 @@ fn time_in_drift_is_from_the_first_row_to_the_repair() {
 }
 
 #[test]
+fn drift_that_ends_without_a_repair_counts_and_is_no_repair() {
+    let of = |minute, verdict: &str| entry(minute, json!({"kind": "repair", "user": "", "verdict": verdict}));
+    let report = report(&[of(10, "Reported"), of(40, "Ended")]);
+    let Stay { drifts, total, .. } = &report.drift[0];
+    assert_eq!((*drifts, *total), (1, 30 * 60));
+    assert!(report.repairs.iter().all(|(_, outcome, _)| outcome != "Ended"), "{:?}", report.repairs);
+}
+
+#[test]
 fn an_empty_period_is_said_in_each_form() {
     let report = report(&[]);
     for text in [html::page(&report).unwrap(), markdown::text(&report)] {

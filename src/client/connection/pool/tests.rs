@@ -58,7 +58,7 @@ async fn answering(pool: &ConnectionPool, method: Method) -> Option<String> {
 #[tokio::test(start_paused = true)]
 async fn a_read_is_answered_over_a_new_connection_where_the_old_one_is_silent() {
     for (servers, method, answer, requests) in [
-        // Whoever answers in time is asked once.
+        // A server that answers in time is asked once.
         ([After(0), After(0)], Method::GET, Some("0"), 1),
         ([After(900), After(0)], Method::GET, Some("0"), 1),
         // Slow, and no slower than the other connection.

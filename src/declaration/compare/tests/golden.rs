@@ -136,7 +136,7 @@ fn every_edit_of_a_declared_value_is_found_and_its_undoing_agrees() {
                 };
                 // Null bytes are empty ones.
                 let is_same = |mutant: &Value| mutant.is_null() && *live == json!("");
-                // Whoever adds to credentials of a ServiceAccount may.
+                // Adding to credentials of a ServiceAccount is allowed.
                 let is_shared = document["kind"] == "ServiceAccount" && live.is_array();
                 let says_nothing =
                     declared.is_null() || is_shared || declared == json!({}) && live.is_object();

@@ -1,4 +1,4 @@
-//! Elements that were given other keys: which, and what becomes of them.
+//! Elements that were given other keys: which, and how they are compared.
 
 use std::collections::BTreeMap;
 

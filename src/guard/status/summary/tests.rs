@@ -175,7 +175,7 @@ fn status_follows_the_emergency_switch_and_modes_without_another_report() {
     let open = Context { edits: EditsMode::Allow, drift: DriftMode::Report, open: true, ..context(&spec, 0) };
     let status = summary(&report(1), None, open);
     assert_eq!((status.edits.as_str(), status.drift.as_str()), ("Allow", "Report"));
-    assert!(status.conditions[0].message.starts_with("the emergency switch is off"), "{status:?}");
+    assert!(status.conditions[0].message.starts_with("the emergency is open"), "{status:?}");
 }
 
 #[test]

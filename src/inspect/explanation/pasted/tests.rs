@@ -6,7 +6,7 @@ use crate::model::{ObjectId, Operation};
 use crate::verdict::dependants::Dependant;
 use crate::verdict::edit::Reason;
 use crate::verdict::message::tests::{context, drift, object, refused};
-use crate::verdict::message::{self, Message};
+use crate::verdict::message::{self, Message, Unwritten};
 use crate::verdict::records::Falsified;
 use crate::verdict::revert::SetBack;
 
@@ -95,6 +95,83 @@ fn every_message_of_the_program_is_understood() {
     let until = "2026-05-01T12:00:00Z".parse().unwrap();
     let granted = message::granted(&web, ("shop", "web-1"), (&["/spec/replicas".to_owned()], until), false);
     check_message(&granted, "deployment/web", Some("shop"), &[]);
+    check_message(&message::withdrawn(&web, &release.id), "deployment/web", Some("shop"), &[]);
+    for why in
+        [Unwritten::OnlyHelm, Unwritten::NoRight { user: "bob", verb: "update" }, Unwritten::OrderAgain]
+    {
+        check(&message::of_order(&web, &release.id, why), Some(("deployment/web", None, &[])));
+        check(&message::of_order(&widget, &release.id, why), Some(("widget/web", Some("other"), &[])));
+    }
+    let nameless = ObjectId { name: String::new(), ..web };
+    for message in [message::of_no_room(&nameless, false), message::of_beyond_judgement(&nameless, false)] {
+        let advice = advice(&message.denial()).unwrap();
+        assert!(
+            Denial::parse(&message.denial()).is_none() && advice.contains("kubectl get deployment"),
+            "{advice}"
+        );
+    }
+}
+
+#[test]
+fn sentences_of_conditions_and_notifications_are_understood() {
+    for (text, object, namespace, paths) in [
+        (
+            "1 of 2 objects in doubt; 1 may not match, and only a dry run could tell: Deployment/web in namespace shop: no right",
+            "deployment/web",
+            Some("shop"),
+            &[][..],
+        ),
+        (
+            "2 of 3 match revision 4; 1 is being deleted: ClusterRole/system:web",
+            "clusterrole/system:web",
+            None,
+            &[],
+        ),
+        (
+            "Deployment/web in namespace shop does not match Helm release shop/shop (revision 7)\n\
+             /spec/replicas: release 2, live 5\nChanged by: kubectl-edit\nDetails: kubemoor diff shop -n shop",
+            "deployment/web",
+            Some("shop"),
+            &["/spec/replicas"],
+        ),
+        (
+            "The guard repaired ConfigMap/a.b in namespace shop of Helm release shop/shop (revision 7)",
+            "configmap/a.b",
+            Some("shop"),
+            &[],
+        ),
+        ("The exception for Secret/key in namespace shop has ended", "secret/key", Some("shop"), &[]),
+    ] {
+        check(text, Some((object, namespace, paths)));
+    }
+}
+
+#[test]
+fn message_without_an_object_gets_advice() {
+    let diff = "kubectl moor diff shop -n prod";
+    for (text, expected) in [
+        ("all 3 objects match revision 4", "get releases"),
+        (
+            "suspended (INC-7), so nothing is repaired until `kubemoor resume shop -n prod`; all 2 objects match revision 1",
+            diff,
+        ),
+        (
+            "a Helm operation has been under way for too long at revision 3, so nothing is repaired; `helm rollback shop -n prod` ends it",
+            diff,
+        ),
+        ("A Helm operation is stuck, of release prod/shop\nDetails: helm history shop -n prod", diff),
+        ("repairs of Helm release prod/shop continue", diff),
+        (
+            "All repairs have stopped, because too many objects drift at once\nLook at the drift, then run: kubemoor reconcile RELEASE -n NAMESPACE",
+            "get releases",
+        ),
+        ("the emergency is open: no change is checked", "emergency status"),
+    ] {
+        assert!(Denial::parse(text).is_none(), "{text}");
+        let advice = advice(text).unwrap_or_else(|| panic!("{text}"));
+        assert!(advice.contains(expected), "{text}: {advice}");
+    }
+    assert_eq!(advice("hello"), None);
 }
 
 #[test]

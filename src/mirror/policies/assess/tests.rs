@@ -55,6 +55,11 @@ fn every_state_of_a_policy_has_its_reason() {
     check(&[], Some((&plain, 3)), &tied, (true, "Conflict"), "spec.edits of policy a counts");
     let slip = compiled(json!({"ignore": [{"target": {"kind": "deployment"}, "paths": ["/spec"]}]}));
     check(&[], Some((&slip, 3)), &matching(), (true, "UnknownKind"), "did you mean Deployment?");
+    let rule = json!({"target": {"kind": "Deployment"}, "paths": ["/spec/replcas"]});
+    let slip = compiled(json!({"ignore": [rule]}));
+    let says =
+        "spec.ignore[0].paths[0]: in Deployment there is no field /spec/replcas: did you mean replicas?";
+    check(&[], Some((&slip, 3)), &matching(), (true, "UnknownField"), says);
     let told = compiled(json!({"notify": ["oncall"]}));
     check(&[], Some((&told, 3)), &matching(), (true, "Accepted"), "In force.");
     let elsewhere = compiled(json!({"clusterSelector": {"matchLabels": {"env": "prod"}}}));

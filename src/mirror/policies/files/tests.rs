@@ -3,6 +3,7 @@ use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
 use super::*;
+use crate::mirror::policies::change::PolicyFate;
 use crate::model::{DriftMode, EditsMode, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::resolver::{Labels, PolicyResolver};
@@ -153,4 +154,44 @@ fn a_file_that_is_too_large_is_not_read() {
     scene.write("1.yaml", &"#".repeat(MAX_FILE + 1));
     scene.reread();
     assert_eq!(scene.names(), ["a"]);
+}
+
+/// A policy, its file, what became of it, and what makes the change the same.
+type Told = (String, String, PolicyFate, String);
+
+#[test]
+fn changes_of_policy_files_are_told_once_and_the_first_reading_is_none() {
+    let told: Arc<parking_lot::Mutex<Vec<Told>>> = Arc::default();
+    let mut scene = Scene::of(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
+    let heard = Arc::clone(&told);
+    scene.folder = scene.folder.keeping(move |FileChange { policy, file, fate, same }| {
+        heard.lock().push((policy, file, fate, same));
+    });
+    let mut changes = |text: &str| {
+        scene.write("1.yaml", text);
+        scene.reread();
+        std::mem::take(&mut *told.lock())
+    };
+    // Another layout says the same.
+    assert_eq!(changes(&(policy("b", "Deny") + "---\n# again\n" + &policy("a", "Deny"))), []);
+    let brief = |changes: &[Told]| {
+        changes.iter().map(|(name, file, fate, _)| (name.clone(), file.clone(), *fate)).collect::<Vec<_>>()
+    };
+    let expected = |name: &str, fate| (name.to_owned(), "1.yaml".to_owned(), fate);
+    let first = changes(&(policy("a", "Warn") + "---\n" + &policy("c", "Deny")));
+    assert_eq!(
+        brief(&first),
+        [
+            expected("a", PolicyFate::Changed),
+            expected("c", PolicyFate::Created),
+            expected("b", PolicyFate::Deleted)
+        ]
+    );
+    let back = changes(&policy("a", "Deny"));
+    let again = changes(&policy("a", "Warn"));
+    assert_eq!(
+        (brief(&back)[0].clone(), brief(&again)),
+        (expected("a", PolicyFate::Changed), brief(&first[..1]))
+    );
+    assert_ne!(first[0].3, again[0].3, "the same change again is another one");
 }

@@ -2,7 +2,7 @@
 //!
 //! Entry points: `Reconciler::begin_restoring`, `restore`. Invariant: what is to be
 //! written is decided on one version of the object, and on records that were read
-//! after it; whoever writes in between makes the guard start over. `send` writes.
+//! after it; a write in between makes the guard start over. `send` writes.
 
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ impl Reconciler {
                 self.keep(task, Some("its namespace is being deleted"));
                 Next::settled()
             }
-            // Whoever may not look at namespaces learns it from the write.
+            // A guard that may not read namespaces learns it from the write.
             (Restore::Namespace(judged), _) => self.restore_unless_held(task, judged),
             (Restore::Rollout(judged, other), outcome) => self.rolls_on(task, judged, &other, outcome),
             (Restore::Reading(start), Outcome::Failed(failure)) => {

@@ -131,11 +131,11 @@ impl Reconciler {
             }
             _ => return Next::settled(),
         };
-        // Whoever is at work since has the say.
+        // A later operation decides.
         if !self.is_in_force(task, &situation) {
             return Next::settled();
         }
-        // Ownership is part of the declaration for whoever orders a repair.
+        // Ownership is part of the declaration for a user who orders a repair.
         let mut policy = (*situation.policy).clone();
         policy.drift = DriftMode::Repair;
         let Situation { release, circumstances, .. } = &*situation;

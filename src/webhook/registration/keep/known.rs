@@ -5,10 +5,12 @@
 //! token by which the API server shows that it calls.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhook;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use super::kinds::Configuration;
 
@@ -17,6 +19,15 @@ const NAMED: usize = 3;
 
 /// The settings whose values are told.
 const TOLD: [&str; 4] = ["failurePolicy", "matchPolicy", "sideEffects", "timeoutSeconds"];
+
+/// The field manager of every guard.
+const GUARD: &str = "kubemoor";
+
+/// For how long nobody may lead after a leader is gone.
+const LEADERLESS: Duration = Duration::from_secs(60);
+
+/// The most changes that are set aside.
+const ASIDE: usize = 16;
 
 /// Somebody else changed or deleted a configuration that the guard keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +38,8 @@ pub struct OutsideChange {
     pub is_deletion: bool,
     /// The field managers that wrote it, as far as it says so.
     pub managers: Vec<String>,
+    /// What tells this change from others, the same to every guard.
+    pub same: String,
     /// What was changed, such as `failurePolicy Fail → Ignore (scale.kubemoor.dev)`.
     pub what: String,
 }
@@ -36,11 +49,20 @@ pub(super) struct Known<C> {
     last: Option<C>,
     is_gone: bool,
     changes: Vec<OutsideChange>,
+    /// Changes that were seen while this replica did not lead, and when.
+    aside: Vec<(Instant, OutsideChange)>,
+}
+
+impl OutsideChange {
+    /// Whether somebody else than a guard wrote it. Where a guard wrote as well, the change may be its own.
+    fn is_by_others(&self) -> bool {
+        !self.managers.is_empty() && !self.managers.iter().any(|manager| manager == GUARD)
+    }
 }
 
 impl<C: Configuration> Known<C> {
     pub(super) fn new() -> Self {
-        Self { last: None, is_gone: false, changes: Vec::new() }
+        Self { last: None, is_gone: false, changes: Vec::new(), aside: Vec::new() }
     }
 
     /// The last known state, even if the configuration is gone by now.
@@ -67,6 +89,7 @@ impl<C: Configuration> Known<C> {
                 kind: C::KIND,
                 is_deletion: false,
                 managers: writers(&before, live),
+                same: same(live),
                 what: what.join("; "),
             });
         }
@@ -74,10 +97,32 @@ impl<C: Configuration> Known<C> {
 
     /// Records that the configuration is gone, and why.
     pub(super) fn note_gone(&mut self, what: &str) {
-        if self.last.is_some() && !std::mem::replace(&mut self.is_gone, true) {
-            let what = what.to_owned();
-            self.changes.push(OutsideChange { kind: C::KIND, is_deletion: true, managers: Vec::new(), what });
-        }
+        let Some(last) = self.last.as_ref().filter(|_| !std::mem::replace(&mut self.is_gone, true)) else {
+            return;
+        };
+        let (what, same) = (what.to_owned(), format!("{} {what}", same(last)));
+        self.changes.push(OutsideChange {
+            kind: C::KIND,
+            is_deletion: true,
+            managers: Vec::new(),
+            same,
+            what,
+        });
+    }
+
+    /// Sets aside what was changed while another replica leads, or none does.
+    pub(super) fn set_aside(&mut self, now: Instant) {
+        self.aside.extend(std::mem::take(&mut self.changes).into_iter().map(|change| (now, change)));
+        let surplus = self.aside.len().saturating_sub(ASIDE);
+        self.aside.drain(..surplus);
+    }
+
+    /// Takes the lead: what others than a guard changed shortly before counts, also if the leader before told of it.
+    pub(super) fn take_over(&mut self, now: Instant) {
+        let aside = std::mem::take(&mut self.aside).into_iter();
+        let recent = aside.filter(|(at, _)| now.duration_since(*at) < LEADERLESS).map(|(_, change)| change);
+        let all = recent.chain(std::mem::take(&mut self.changes));
+        self.changes = all.filter(|change| change.is_deletion || change.is_by_others()).collect();
     }
 
     /// Returns the changes by others, and forgets them.
@@ -93,6 +138,12 @@ fn is_newer<C: Configuration>(state: &C, other: &C) -> bool {
         [Ok(state), Ok(other)] => state > other,
         _ => versions[0] != versions[1],
     }
+}
+
+/// What tells a state of a configuration from all others.
+fn same<C: Configuration>(state: &C) -> String {
+    let ObjectMeta { uid, resource_version, .. } = state.meta();
+    format!("{} {}", uid.as_deref().unwrap_or_default(), resource_version.as_deref().unwrap_or_default())
 }
 
 /// The managers that wrote since. A manager that only lost a field to another one wrote nothing. Times are whole

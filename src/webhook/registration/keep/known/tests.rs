@@ -90,3 +90,25 @@ fn a_deletion_is_told_once_and_what_comes_back_only_where_it_differs() {
     let told: Vec<String> = known.take_changes().into_iter().map(|change| change.what).collect();
     assert_eq!(told, ["deleted", "failurePolicy Fail → Ignore (a)"]);
 }
+
+#[test]
+fn new_leader_tells_what_others_changed_shortly_before_and_not_what_a_guard_wrote() {
+    let start = Instant::now();
+    let state = |version, policy, managers: &[&str]| configuration(version, &named(&["a"], policy), managers);
+    let told = |since: Duration, writer: &str| {
+        let mut known = Known::new();
+        known.meet(&state("1", "Fail", &["kubemoor"]));
+        known.meet(&state("2", "Ignore", &["kubemoor", writer]));
+        known.set_aside(start);
+        assert_eq!(known.take_changes(), []);
+        known.take_over(start + since);
+        known.take_changes().into_iter().map(|change| change.managers).collect::<Vec<_>>()
+    };
+    assert_eq!(told(Duration::from_secs(5), "kubectl-edit"), [["kubectl-edit"]]);
+    assert_eq!(told(LEADERLESS, "kubectl-edit"), [] as [Vec<String>; 0], "the leader then has told of it");
+    let mut known = Known::new();
+    known.meet(&state("1", "Fail", &[]));
+    known.meet(&state("2", "Ignore", &["kubemoor"]));
+    known.take_over(start);
+    assert_eq!(known.take_changes(), []);
+}
