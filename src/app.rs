@@ -44,7 +44,7 @@ use self::lifetime::Lifetime;
 use self::naming::Naming;
 use self::parts::Parts;
 use self::signals::Signals;
-use crate::admin::{self, Books, Condition, Readiness};
+use crate::admin::{self, Condition, LedgerReader, Readiness};
 use crate::config::{self, RecordDriver, Source, Tls};
 use crate::declaration::catalog::Catalog;
 use crate::guard::state::State;
@@ -67,24 +67,24 @@ use crate::tls::{Certificates, UserAuthority};
 use crate::webhook::look::ReleaseSource;
 use crate::webhook::validate::Setup;
 
-/// How long a guard behind a Service goes on serving once it is told to stop:
-/// the API server learns only after a moment that its endpoint is gone. With what
-/// the server and the ledger take to end, less than the chart's `terminationGracePeriodSeconds`.
+/// How long a guard behind a Service keeps serving after the stop signal: the API server notices the removed
+/// endpoint only after a moment. Together with the shutdown of the server and the ledger it must stay below
+/// the chart's `terminationGracePeriodSeconds`.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// What the parts of the program share, built once.
+/// The services that the parts of the program share, built once.
 #[derive(Clone)]
 struct Services {
     resolver: Arc<PolicyResolver>,
     in_force: Arc<InForce>,
-    /// What the loop knows of releases.
+    /// The loop's knowledge of releases.
     state: Arc<State>,
     metrics: Metrics,
     certificates: Certificates,
     judging: Judging,
     ledger: Ledger,
     notifiers: Notifiers,
-    /// No more work of the guard's own.
+    /// Stops the guard's own work.
     stop: CancellationToken,
 }
 
@@ -93,14 +93,14 @@ struct Run {
     services: Services,
     worker: Option<Worker>,
     readiness: Readiness,
-    books: Books,
+    books: LedgerReader,
     /// Told the cluster's name, the ledger's writer begins.
     naming: Naming,
     parts: Parts,
     lifetime: Lifetime,
 }
 
-/// What is counted, one struct per component.
+/// The metrics, one struct for each component.
 #[derive(Clone)]
 struct Metrics {
     admission: AdmissionMetrics,
@@ -108,18 +108,18 @@ struct Metrics {
     guard: GuardMetrics,
     emergency: EmergencyMetrics,
     notices: NoticeMetrics,
-    /// What the releases' states are collected from.
+    /// The index from which the states of releases are counted.
     index: Arc<RwLock<Index>>,
 }
 
-/// What both ports are served with.
+/// The settings with which both ports are served.
 struct Serving<'a> {
     certificates: &'a Certificates,
     connections: ConnectionMetrics,
     ending: Ending,
 }
 
-/// What is told to stop after the guard's own work.
+/// The tokens that stop the parts which outlive the guard's own work.
 #[derive(Default)]
 struct Stops {
     /// Answering, and health.
@@ -180,12 +180,12 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let cluster_name = ledger.cluster_name.clone();
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
     let (readiness, stops, users) = (Readiness::new(), Stops::default(), UserAuthority::default());
-    // Before anybody can ask: no condition at all would count as ready.
+    // Registered before the port opens: without any condition the guard would report ready.
     let records = readiness.condition("records");
     let certifying = Certifying::new(&tls, &certificates, &readiness);
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
-    let books = Books::new(ledger.clone(), users.clone());
+    let books = LedgerReader::new(ledger.clone(), users.clone());
     let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
 
     let mut parts = Parts::default();
@@ -255,7 +255,7 @@ impl Services {
     }
 }
 
-/// By what the webhook and its callers know each other.
+/// The secrets with which the webhook and its callers authenticate each other.
 struct Secured<'a> {
     callers: &'a config::Callers,
     tls: &'a Tls,
@@ -264,7 +264,8 @@ struct Secured<'a> {
 }
 
 impl Run {
-    /// Begins to serve the releases of a source. Gives for how long the guard goes on once it is told to stop.
+    /// Starts to serve the releases of a source. Returns how long the guard keeps running after the stop
+    /// signal.
     async fn begin(
         &mut self,
         source: Source,
@@ -385,7 +386,7 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(cannot)
 }
 
-/// How many releases are in each state.
+/// Counts the releases in each state.
 fn states(index: &Index) -> Vec<(&'static str, u64)> {
     let mut counts = std::collections::BTreeMap::new();
     for release in index.releases() {

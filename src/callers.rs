@@ -1,13 +1,11 @@
-//! Who may call the webhook: the tokens of its registered address, and the key
-//! by which the guard's replicas know each other's word.
+//! Authenticates the callers of the webhook: the tokens in its registered address, and the key with which the
+//! guard's replicas sign.
 //!
-//! Entry points: [`Callers`], which everybody shares, with the [`CallerSecret`]
-//! of the moment; [`kept::Kept`] for what is stored of it, [`file::TokenFile`]
-//! for tokens that somebody else makes. Invariant: neither a token nor the key
-//! reaches a log, a message or an error: `Debug` hides them, and only
-//! [`CallerToken::expose`] and [`SigningKey::as_bytes`] show them. A caller
-//! learns nothing from the time that a comparison takes. Must not read a
-//! request.
+//! Entry points: [`Callers`], which all parts share, with the current [`CallerSecret`]; [`kept::Kept`] for
+//! its stored form, [`file::TokenFile`] for tokens from a file. Invariant: neither a token nor the key
+//! reaches a log, a message or an error: `Debug` hides them, and only [`CallerToken::expose`] and
+//! [`SigningKey::as_bytes`] show them. The duration of a comparison reveals nothing to a caller. Must not
+//! read a request.
 
 pub mod file;
 pub mod kept;
@@ -24,8 +22,8 @@ use crate::policy::signing::SigningKey;
 /// The random bytes of a token and of a key.
 const BYTES: usize = 32;
 
-/// How long a token may be. It is a segment of a Service's path, which the API
-/// server wants to be a DNS name, hence the letters of [`CallerToken::parse`].
+/// The allowed length of a token. A token is a segment of a Service's path, which the API server requires to
+/// be a DNS name; hence the letters that [`CallerToken::parse`] accepts.
 const LENGTHS: std::ops::RangeInclusive<usize> = 32..=128;
 
 /// The operating system gives no random bytes.
@@ -33,7 +31,7 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 32..=128;
 #[error("the operating system gives no random bytes")]
 pub struct RandomError;
 
-/// What the API server proves itself by: a segment of the webhook's address.
+/// The token that authenticates the API server: a segment of the webhook's address.
 #[derive(Clone, Debug)]
 pub struct CallerToken(SecretString);
 
@@ -47,8 +45,7 @@ pub struct CallerSecret {
     signing: Option<SigningKey>,
 }
 
-/// The [`CallerSecret`] of the moment. Clones share it; nobody is known until
-/// one of them is told of a token.
+/// The current [`CallerSecret`]. Clones share it. No caller is admitted until one of them receives a token.
 #[derive(Clone, Debug, Default)]
 pub struct Callers(watch::Sender<CallerSecret>);
 
@@ -77,8 +74,7 @@ impl CallerToken {
         self.0.expose_secret()
     }
 
-    /// Whether `token` is this one. The time that this takes depends on lengths
-    /// alone.
+    /// Compares `token` with this one. The duration depends on the lengths alone.
     fn is(&self, token: &[u8]) -> Choice {
         self.expose().as_bytes().ct_eq(token)
     }
@@ -93,28 +89,27 @@ impl PartialEq for CallerToken {
 impl Eq for CallerToken {}
 
 impl CallerSecret {
-    /// Whether somebody who shows `token` may call. Both tokens are compared,
-    /// whichever it is.
+    /// Whether a caller with `token` is admitted. Both tokens are always compared.
     pub fn admits(&self, token: &[u8]) -> bool {
         let is =
             |known: &Option<CallerToken>| known.as_ref().map_or(Choice::from(0), |known| known.is(token));
         (is(&self.registered) | is(&self.other)).into()
     }
 
-    /// The token of the address that is to be registered; none until it is known.
+    /// The token of the address to register; `None` until it is known.
     pub fn registered(&self) -> Option<&CallerToken> {
         self.registered.as_ref()
     }
 
-    /// The key that all replicas sign by; none until it is known. It stays the
-    /// same for as long as the secret is kept.
+    /// The key with which all replicas sign; `None` until it is known. It does not change while the secret
+    /// exists.
     pub fn signing(&self) -> Option<&SigningKey> {
         self.signing.as_ref()
     }
 }
 
 impl Callers {
-    /// Whether somebody who shows `token` may call.
+    /// Whether a caller with `token` is admitted.
     pub fn admits(&self, token: &[u8]) -> bool {
         self.0.borrow().admits(token)
     }
@@ -129,7 +124,7 @@ impl Callers {
         self.0.subscribe()
     }
 
-    /// From now on these tokens are accepted, the first of which is registered.
+    /// Accepts these tokens from now on; the first of them is registered.
     pub fn accept(&self, registered: CallerToken, other: Option<CallerToken>) {
         self.0.send_if_modified(|secret| {
             let changes = secret.registered.as_ref() != Some(&registered) || secret.other != other;
@@ -145,7 +140,7 @@ impl Callers {
             if let Some(key) = changes.borrow_and_update().signing() {
                 return key.clone();
             }
-            // Held by this very value, the sender is never gone.
+            // `self` holds the sender, so this cannot fail.
             let _ = changes.changed().await;
         }
     }

@@ -1,9 +1,8 @@
 //! The settings of a run, checked and typed.
 //!
-//! Entry points: [`Serve`], built by the command line, taken apart by the
-//! composition root. Invariant: a value of these types needs no further check.
-//! Must not read the environment or a file, nor have defaults: those stand on
-//! the command line, where a user sees them.
+//! Entry points: [`Serve`], built by the command line and taken apart by the composition root. Invariant: a
+//! value of these types needs no further check. Must not read the environment or a file, nor define defaults:
+//! those are on the command line, where a user sees them.
 
 mod collector;
 mod ledger;
@@ -32,27 +31,27 @@ pub struct Serve {
     pub admin_listen: SocketAddr,
     /// The webhook's certificate.
     pub tls: Tls,
-    /// Whom the webhook answers.
+    /// The callers that the webhook answers.
     pub callers: Callers,
-    /// What becomes of an edit that drifts.
+    /// How the webhook answers a change that causes drift.
     pub edits: EditsMode,
-    /// What becomes of drift that the loop finds.
+    /// How the loop handles drift that it finds.
     pub drift: DriftMode,
     /// The directory of policy files.
     pub policies: Option<PathBuf>,
     /// The labels of this cluster, which policies select clusters by.
     pub cluster_labels: BTreeMap<String, String>,
-    /// How long a Helm operation may be silent before it loses its rights.
+    /// How long a Helm operation may leave its record untouched before it loses its rights.
     pub operation_timeout: Duration,
     /// The database of the audit ledger.
     pub ledger: Ledger,
-    /// The file of those who are told of drifts and repairs.
+    /// The file of receivers for drift and repairs.
     pub notifiers: Option<PathBuf>,
     /// Whether each release has metrics of its own.
     pub release_metrics: bool,
-    /// Where traces are sent; none where none are made.
+    /// The collector that receives traces; `None` to make none.
     pub collector: Option<CollectorUrl>,
-    /// What is logged.
+    /// The log filter.
     pub log: LogFilter,
 }
 
@@ -74,15 +73,15 @@ pub struct Cluster {
     pub namespaces: Vec<String>,
     /// The form in which Helm keeps its records.
     pub record_driver: RecordDriver,
-    /// Whether every write is forgone, dry runs included.
+    /// Whether the guard makes no writes at all, not even dry runs.
     pub read_only: bool,
     /// The namespace that Kubemoor itself runs in, which no webhook judges.
     /// `None` when it runs outside of the cluster.
     pub own_namespace: Option<String>,
-    /// The Service that Kubemoor runs behind. Its replicas meet in a Lease of
-    /// the same name; `None` when there are none.
+    /// The Service in front of Kubemoor. Its replicas share a Lease of the same name; `None` without a
+    /// Service.
     pub own_service: Option<ServiceRef>,
-    /// How the webhooks are kept registered; `None` when somebody else does it.
+    /// How the webhooks are kept registered; `None` when another tool registers them.
     pub registration: Option<Registration>,
 }
 
@@ -91,7 +90,7 @@ pub struct Cluster {
 pub struct Registration {
     /// Where the API server reaches the webhook.
     pub endpoint: Endpoint,
-    /// Whether objects without Helm's label are sent as well.
+    /// Whether objects without Helm's label are sent too.
     pub select_all: bool,
 }
 
@@ -153,7 +152,7 @@ pub enum Tls {
         /// For how long a certificate is valid.
         life: Duration,
     },
-    /// Somebody else's, read again when the files change.
+    /// From another source, read again when the files change.
     Given {
         /// The certificate chain, PEM.
         cert: PathBuf,
@@ -162,16 +161,16 @@ pub enum Tls {
     },
 }
 
-/// How the API server is told from everybody else who reaches the webhook's port.
+/// How the webhook tells the API server from other clients of its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callers {
-    /// By what it proves itself in each request.
+    /// The proof in each of its requests.
     pub proof: Proof,
-    /// The authority (PEM) of the certificate that it must show as well.
+    /// The authority (PEM) of the client certificate that it must also present.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What a request of the API server carries.
+/// The proof in a request of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// A token of this file in the address.
@@ -185,7 +184,7 @@ pub enum Proof {
     Certificate,
 }
 
-/// What is logged, in the syntax of tracing's `EnvFilter`; known to be valid.
+/// A log filter in the syntax of tracing's `EnvFilter`; known to be valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter(String);
 

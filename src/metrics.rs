@@ -1,8 +1,8 @@
-//! What the program counts about itself, one struct per component.
+//! The program's metrics about itself, one struct per component.
 //!
-//! Entry points: [`registry`], and `register` of each struct. Invariant: the
-//! values of every label are a closed set, written out here, so that neither a
-//! user nor a rename of code can add a series. Must not decide anything.
+//! Entry points: [`registry`], and `register` of each struct. Invariant: the values of every label are a
+//! closed set, written out here, so that neither a user nor a rename of code can add a series. Must not
+//! decide anything.
 
 /// Declares a label's values and how each is written.
 macro_rules! label {
@@ -60,7 +60,7 @@ label! {
 }
 
 label! {
-    /// What became of a request.
+    /// The outcome of a request.
     Decision {
         /// It passed.
         Allow = "allow",
@@ -153,7 +153,7 @@ pub struct ConnectionMetrics {
     ended: Family<EndLabels, Counter>,
 }
 
-/// An open connection; it is counted as such until this is dropped.
+/// An open connection, counted until this is dropped.
 #[derive(Debug)]
 pub struct OpenConnection(Gauge);
 
@@ -212,7 +212,7 @@ struct LookLabels {
     outcome: Look,
 }
 
-/// Counts releases when somebody asks, so that no gauge can go stale.
+/// Counts releases at each scrape, so that no gauge can be outdated.
 struct Releases<F>(F);
 
 /// An empty registry; every metric in it begins with `kubemoor_`.
@@ -309,7 +309,7 @@ impl AdmissionMetrics {
         self.duration.get_or_create(&WebhookLabels { webhook }).observe(took.as_secs_f64());
     }
 
-    /// Counts a request of somebody who is not the API server.
+    /// Counts a request that did not come from the API server.
     pub fn caller_refused(&self) {
         self.callers_refused.inc();
     }
@@ -321,9 +321,8 @@ impl AdmissionMetrics {
 }
 
 impl RecordMetrics {
-    /// Registers the component's metrics. `releases` is asked at every scrape
-    /// for the number of releases in each state; the states are names from a
-    /// closed set, each named once.
+    /// Registers the component's metrics. Every scrape calls `releases` for the number of releases in each
+    /// state; the states are names from a closed set, each named once.
     pub fn register<F, I>(registry: &mut Registry, releases: F) -> Self
     where
         F: Fn() -> I + Send + Sync + 'static,

@@ -86,10 +86,10 @@ pub struct Actor {
     pub user: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// The user's uid; empty where there is none.
+    /// The user's uid; empty without one.
     pub uid: String,
-    /// What else the authenticator knows, such as the scopes of a token: part of
-    /// every question what this user may do.
+    /// The authenticator's extra attributes, such as the scopes of a token: part of every check of this
+    /// user's rights.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -105,7 +105,7 @@ pub enum Operation {
     Delete,
 }
 
-/// How far an autoscaler may scale one workload.
+/// The range in which an autoscaler may scale one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Autoscaler {
     /// The fewest replicas.
@@ -189,16 +189,14 @@ impl Operation {
 }
 
 impl Autoscaler {
-    /// Whether this is one of the counts that it sets. KEDA scales an idle
-    /// workload to zero.
+    /// Whether the autoscaler sets this count. KEDA scales an idle workload to zero.
     pub fn sets(&self, replicas: i64) -> bool {
         let minimum = if self.by_keda { 0 } else { self.minimum };
         (i64::from(minimum)..=i64::from(self.maximum)).contains(&replicas)
     }
 
-    /// Whether it brings a workload with this many replicas into its range by
-    /// itself: it does so without looking at any metric, but takes a workload
-    /// with none for one that somebody has switched off, and rests.
+    /// Whether the autoscaler moves a workload with this many replicas into its range without a metric. It
+    /// treats a workload with zero replicas as switched off, and does nothing.
     pub fn brings_in(&self, replicas: i64) -> bool {
         replicas != 0 || self.sets(0)
     }

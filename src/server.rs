@@ -1,14 +1,11 @@
-//! Serves HTTP/1.1 over TLS: both ports.
+//! Serves HTTP/1.1 over TLS on both ports.
 //!
-//! Entry point: [`serve`]. Invariant: no client holds up another. Every
-//! connection lives in a task of its own from its first byte on, within a
-//! number and within times that [`Limits`] sets, and no failure of one ends the
-//! server; where connections run out, an idle one gives way. Must not know what
-//! is served.
+//! Entry point: [`serve`]. Invariant: no client delays another. Every connection has its own task from its
+//! first byte on, within the number and the times of [`Limits`]. The failure of one does not end the server.
+//! Where connections run out, an idle one is closed. Must not know what is served.
 //!
-//! It is hyper's own connection with one service, without a router: the
-//! webhook's port has few paths, and each layer in front of them would cost
-//! every request of the cluster.
+//! It is hyper's own connection with one service, without a router: the webhook's port has few paths, and
+//! each layer before them would slow down every request of the cluster.
 
 pub mod descriptors;
 mod patience;
@@ -47,28 +44,29 @@ use crate::metrics::{ConnectionEnd, ConnectionMetrics};
 pub struct TlsPort {
     /// Where connections arrive.
     pub listener: TcpListener,
-    /// What they are encrypted by.
+    /// The TLS configuration.
     pub tls: Arc<ServerConfig>,
-    /// Where they are counted.
+    /// The metrics of the connections.
     pub metrics: ConnectionMetrics,
 }
 
 /// How a server is told to end.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// From now on each answer is the last of its connection, so that clients
-    /// look for another server while this one still answers everybody.
+    /// From now on each answer is the last of its connection, so that clients connect to another server while
+    /// this one still answers.
     pub leaving: CancellationToken,
     /// Nothing is accepted any more.
     pub stop: CancellationToken,
 }
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Its address, spelled in one way.
     pub address: IpAddr,
-    /// The certificates that it has proved to hold the key of, its own first; none without one.
+    /// The certificates that the client presented, its own first; it has proved that it holds the key of that
+    /// one. Empty without one.
     pub certificates: Arc<[CertificateDer<'static>]>,
 }
 
@@ -96,19 +94,18 @@ pub struct Limits {
     pub idle: Duration,
     /// For the client to take an answer that does not go out at once.
     pub answer: Duration,
-    /// What requests in flight get once the server is told to stop.
+    /// How long requests in flight may take after the stop signal.
     pub drain: Duration,
 }
 
-/// How long the server waits when the system has no more descriptors.
+/// The pause when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often it is looked whether the last request of a connection that gives way
-/// to another has ended.
+/// The pause between checks whether the last request has ended on a connection that is being replaced.
 const FAREWELL: Duration = Duration::from_millis(100);
 
-/// The most of a request's head, and of one piece of its body. More would be
-/// memory that anybody can take who may open a connection.
+/// The maximum size of a request's head, and of one piece of its body. Every client that may open a
+/// connection could use that much memory.
 const BUFFER: usize = 64 << 10;
 
 /// Everything that a connection's task needs.
@@ -135,15 +132,12 @@ impl Default for Limits {
     }
 }
 
-/// Accepts connections on `port` and answers their requests by `answer`,
-/// which is told the peer,
-/// until `ending` tells it to stop. Then it closes the port and idle connections,
-/// lets requests in flight end within [`Limits::drain`], cuts off the rest and
-/// returns.
+/// Accepts connections on `port` and answers their requests with `answer`, which also gets the peer, until
+/// `ending` tells it to stop. Then it closes the port and idle connections, lets requests in flight end
+/// within [`Limits::drain`], cuts off the rest and returns.
 ///
-/// A handshake, head or request that fails ends its connection and is counted
-/// in the port's metrics. When the system refuses further connections, accepting pauses
-/// and goes on.
+/// A handshake, head or request that fails ends its connection and is counted in the port's metrics. When the
+/// system refuses further connections, the server pauses and then accepts again.
 pub async fn serve<H, F, B>(port: TlsPort, answer: H, limits: Limits, ending: Ending)
 where
     H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
@@ -194,7 +188,7 @@ where
     }
 }
 
-/// The next connection; `None` once the server is to stop.
+/// The next connection; `None` after the stop signal.
 async fn accept(
     listener: &TcpListener,
     seats: &Seats,
@@ -224,8 +218,7 @@ async fn accept(
     }
 }
 
-/// Whether accepting failed by one client's doing and not for want of
-/// descriptors or memory.
+/// Whether accepting failed because of one client and not for lack of descriptors or memory.
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

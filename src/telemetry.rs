@@ -1,9 +1,8 @@
 //! Log lines, on standard error, and spans for a collector (`traces`).
 //!
-//! Entry points: [`init`], once per process; [`FailureLog`] for whatever is tried
-//! again and again. A terminal gets text, everything else one JSON object per
-//! line. Invariant: a failure that lasts is logged once. Must not be called from
-//! the library's core, which logs nothing.
+//! Entry points: [`init`], once per process; [`FailureLog`] for operations that are retried. A terminal gets
+//! text, everything else one JSON object per line. Invariant: a lasting failure is logged once. Must not be
+//! called from the library's core, which logs nothing.
 
 pub mod traces;
 
@@ -32,9 +31,8 @@ pub enum TelemetryError {
     Install,
 }
 
-/// Which failures of something that is tried again and again are logged: the
-/// first of each run of them. One for each thing that can fail, since one
-/// failure must not hide another.
+/// Decides which failures of a retried operation are logged: the first of each series. Use one for each
+/// operation, since one failure must not hide another.
 #[derive(Debug, Default)]
 pub struct FailureLog {
     is_failing: bool,

@@ -1,13 +1,10 @@
-//! The certificate that both ports show, and the authority that the
-//! API server is to trust.
+//! The certificate of both ports, and the authority that the API server should trust.
 //!
-//! Entry point: [`Certificates::load`], then [`Certificates::keep`] in a task of
-//! its own; [`SharedCertificate`] for one that replicas share in a Secret, which is
-//! told by [`Certificates::adopt`]. Invariant: once loaded, the port always has a certificate: what
-//! replaces it on disk counts only if it is whole. Certificates are read by
-//! content and not by file events, because the volumes of Secrets change by a
-//! link to another directory. Private keys never reach a log or an error. Must
-//! not know what is served under the certificate.
+//! Entry point: [`Certificates::load`], then [`Certificates::keep`] in its own task; [`SharedCertificate`]
+//! for one that replicas share in a Secret, passed to [`Certificates::adopt`]. Invariant: once loaded, the
+//! port always has a certificate: an incomplete replacement on disk is ignored. Certificates are compared by
+//! content and not by file events, because the volumes of Secrets change by a link to another directory.
+//! Private keys never reach a log or an error. Must not know what is served under the certificate.
 
 mod authority;
 mod clients;
@@ -40,13 +37,13 @@ use self::resolver::Resolver;
 pub use self::shared::{Due, Pace, SharedCertificate};
 pub use self::users::UserAuthority;
 
-/// How often the files are compared with what is served.
+/// The pause between comparisons of the files with the certificate in use.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// The name of the authority's certificate, beside the port's own one.
 const AUTHORITY: &str = "ca.crt";
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// It is given, and renewed, by others.
@@ -63,11 +60,11 @@ pub enum Source {
         /// The DNS names and IP addresses by which the API server calls.
         names: Vec<String>,
     },
-    /// Replicas share it, and it is told by [`Certificates::adopt`]. Until then one is served that nobody trusts.
+    /// Replicas share it, and [`Certificates::adopt`] sets it. Until then an untrusted placeholder is served.
     Shared {
         /// The DNS names and IP addresses by which the API server calls.
         names: Vec<String>,
-        /// How long it lives.
+        /// Its lifetime.
         pace: Pace,
     },
 }
@@ -80,7 +77,7 @@ pub enum TlsError {
     ReadFile {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file cannot be written.
@@ -88,7 +85,7 @@ pub enum TlsError {
     WriteFile {
         /// The file, or the directory for it.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file holds no certificate.
@@ -127,12 +124,12 @@ pub enum TlsError {
     /// A certificate cannot be made.
     #[error("cannot make a certificate for {names}: {source}")]
     Issue {
-        /// Whom it is for.
+        /// The names in the certificate.
         names: String,
         /// What is wrong.
         source: rcgen::Error,
     },
-    /// What was made is not whole.
+    /// The new certificate is not complete.
     #[error("a certificate that was just made cannot be read back")]
     ReadBack,
     /// The TLS library refuses its settings.
@@ -146,7 +143,7 @@ pub struct Certificates {
     source: Source,
     resolver: Arc<Resolver>,
     authority: watch::Sender<Option<Arc<str>>>,
-    /// What the files held when they were last taken over.
+    /// The content of the files when they were last loaded.
     taken: Arc<Mutex<Material>>,
 }
 
@@ -159,8 +156,8 @@ struct Material {
 }
 
 impl Certificates {
-    /// Reads the certificate from `source`, making it first where that is
-    /// asked for. Reads and writes files.
+    /// Reads the certificate from `source`, and makes it first where `source` asks for that. Reads and writes
+    /// files.
     ///
     /// # Errors
     /// There is no usable certificate, and none can be made.
@@ -221,19 +218,18 @@ impl Certificates {
         Ok((pair.not_before, pair.not_after))
     }
 
-    /// What the API server is to trust, as PEM text for `caBundle`; told again
-    /// whenever it changes. `None` for a given certificate without a `ca.crt`
-    /// beside it: then the API server's own trust store must know the issuer.
+    /// The authority that the API server should trust, as PEM text for `caBundle`; sent again whenever it
+    /// changes. `None` for a given certificate without a `ca.crt` beside it: then the API server's own trust
+    /// store must know the issuer.
     pub fn ca_bundle(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.authority.subscribe()
     }
 
-    /// Takes over what is new in the files, and renews a self-made certificate
-    /// after two thirds of its life. Says whether anything changed. Reads and
-    /// writes files.
+    /// Loads new content of the files, and renews a self-made certificate after two thirds of its life.
+    /// Returns whether anything changed. Reads and writes files.
     ///
     /// # Errors
-    /// The files hold no usable certificate; the last one stays in use.
+    /// The files hold no usable certificate; the previous one stays in use.
     pub fn refresh(&self, now: Timestamp) -> Result<bool, TlsError> {
         match self.source {
             Source::Shared { .. } => Ok(false),
@@ -241,15 +237,15 @@ impl Certificates {
         }
     }
 
-    /// Serves what replicas share from now on. Says whether anything changed.
+    /// Serves the shared certificate from now on. Returns whether anything changed.
     ///
     /// # Errors
-    /// Never for what was parsed.
+    /// Never for a parsed certificate.
     pub fn adopt(&self, shared: &SharedCertificate, now: Timestamp) -> Result<bool, TlsError> {
         self.take(shared.material(), now)
     }
 
-    /// Whether nobody trusts what is served, because the shared certificate is not known yet.
+    /// Whether the certificate in use is an untrusted placeholder, because the shared one is not known yet.
     pub fn is_provisional(&self) -> bool {
         matches!(self.source, Source::Shared { .. }) && self.authority.borrow().is_none()
     }

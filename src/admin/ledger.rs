@@ -1,12 +1,10 @@
-//! `GET /api/v1/ledger`: the rows, for who may list the guarded releases of
-//! the namespace asked for.
+//! `GET /api/v1/ledger`: serves ledger rows to users who may list GuardedReleases in the requested namespace.
 //!
-//! Entry point: [`answer`]. Invariant: nothing of the ledger is looked at
-//! before it is known who asks, and the API server has said that they may; who may
-//! not gets the same answer whether or not there is anything. As with the API server a
-//! client certificate comes before a token. Tokens that take
-//! long to be vouched for hold up neither reading nor the tokens of other peers.
-//! Failures are Kubernetes Statuses, so that any client of the API can read them.
+//! Entry point: [`answer`]. Invariant: the ledger is read only after the user is authenticated and the API
+//! server has authorized them. An unauthorized user gets the same answer whether or not rows exist. As in the
+//! API server, a client certificate takes precedence over a token. Tokens that take long to verify delay
+//! neither reads nor the tokens of other peers. Failures are Kubernetes Statuses, so that any client of the
+//! API can read them.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -34,23 +32,23 @@ use crate::tls::UserAuthority;
 /// The path.
 pub(super) const PATH: &str = "/api/v1/ledger";
 
-/// What may be listed by who may read the ledger.
+/// A user needs the right to list this resource to read the ledger.
 const GROUP: &str = "kubemoor.dev";
 const RESOURCE: &str = "guardedreleases";
 
-/// How long an answer may take.
+/// Time limit for one answer.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// Tokens that the API server is asked about at one time, and of one peer: nobody
-/// is known before. The second is for all who come through one `port-forward`.
+/// Limits on concurrent token reviews: in total, and for each peer. Peers are not authenticated yet at this
+/// point. The second limit covers everyone who connects through one `port-forward`.
 const ASKED: (usize, usize) = (32, 16);
 
 /// Pages that are read at one time, and for one user.
 const READ: (usize, usize) = (8, 2);
 
-/// The ledger, and by whom its readers are known.
+/// The ledger, and the means to authenticate its readers.
 #[derive(Clone)]
-pub struct Books {
+pub struct LedgerReader {
     ledger: Ledger,
     users: UserAuthority,
     client: Arc<OnceLock<kube::Client>>,
@@ -58,8 +56,8 @@ pub struct Books {
     read: Arc<Turns<String>>,
 }
 
-/// What may be asked. Names that are not known are refused: a filter that is
-/// misspelt must not show more than was asked for.
+/// The query parameters. Unknown names are refused: a misspelt filter must not return more rows than
+/// requested.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
@@ -86,22 +84,22 @@ enum Refusal {
     Unavailable(String),
 }
 
-impl Books {
-    /// The ledger; refused until [`Books::trust`] names a cluster.
+impl LedgerReader {
+    /// The ledger; refused until [`LedgerReader::trust`] names a cluster.
     pub fn new(ledger: Ledger, users: UserAuthority) -> Self {
         let asked = Arc::new(Turns::new(ASKED.0, ASKED.1));
         let read = Arc::new(Turns::new(READ.0, READ.1));
         Self { ledger, users, client: Arc::default(), asked, read }
     }
 
-    /// Whose word on tokens and rights counts. Once: a run has one cluster. Gives what is to be told of the authorities
-    /// of its users' certificates.
+    /// Sets the client that verifies tokens and rights. Call it once: a run has one cluster. Returns the
+    /// handle that receives the authorities of user certificates.
     pub fn trust(&self, client: kube::Client) -> UserAuthority {
         let _ = self.client.set(client);
         self.users.clone()
     }
 
-    /// Who asks, and what, once the API server says that they may.
+    /// Returns the user and the query once the API server has authorized the request.
     async fn permitted(
         &self,
         peer: &Peer,
@@ -132,7 +130,7 @@ impl Books {
 }
 
 pub(super) async fn answer(
-    State(books): State<Books>,
+    State(books): State<LedgerReader>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
@@ -144,7 +142,7 @@ pub(super) async fn answer(
 }
 
 async fn page(
-    books: &Books,
+    books: &LedgerReader,
     peer: &Peer,
     headers: &HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
@@ -231,7 +229,7 @@ impl Asked {
     }
 }
 
-/// What stands between commas.
+/// Parses each part of a comma-separated list.
 fn each<T>(list: Option<&str>, parse: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, Refusal> {
     let texts = list.into_iter().flat_map(|list| list.split(','));
     texts.map(|text| parse(text).map_err(Refusal::Malformed)).collect()

@@ -1,9 +1,8 @@
-//! Health, metrics and the ledger over TLS, apart from the webhook's port.
+//! Health, metrics and the ledger over TLS, on a port of their own.
 //!
-//! Entry points: [`Readiness`], which every component reports to, and
-//! [`serve`]. Invariant: nothing here writes; health and metrics are open and
-//! need no cluster to answer; the ledger is shown to nobody whom the cluster
-//! does not vouch for. Must not decide what ready means, or who may what.
+//! Entry points: [`Readiness`], which every component reports to, and [`serve`]. Invariant: nothing here
+//! writes. Health and metrics are open and need no cluster to answer. Only users whom the cluster
+//! authenticates can read the ledger. Must not define readiness or grant rights.
 
 mod ledger;
 mod readiness;
@@ -20,7 +19,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tower::Service;
 
-pub use self::ledger::Books;
+pub use self::ledger::LedgerReader;
 pub use self::readiness::{Condition, Readiness};
 use crate::server::{self, Ending, Limits, Peer, TlsPort};
 
@@ -28,8 +27,8 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// Probes, scrapers and people: far fewer than reviews come in. What is under way
-/// at the end is given up, so that nobody delays it.
+/// Limits for probes, scrapers and people, who send far fewer requests than the webhook gets. Requests in
+/// flight at shutdown are cancelled, so that they cannot delay it.
 const LIMITS: Limits = Limits {
     connections: 128,
     handshake: Duration::from_secs(5),
@@ -44,7 +43,7 @@ const LIMITS: Limits = Limits {
 /// `/livez` is 200 as long as the process answers. `/readyz` is 200 once all
 /// conditions are met, else 503; its body names each condition and, where it is
 /// not met, why.
-pub fn router(readiness: Readiness, metrics: Arc<Registry>, books: Books) -> Router {
+pub fn router(readiness: Readiness, metrics: Arc<Registry>, books: LedgerReader) -> Router {
     Router::new()
         .route("/livez", get(|| async { ([(header::CONTENT_TYPE, TEXT_TYPE)], "ok\n") }))
         .route("/readyz", get(ready).with_state(readiness))

@@ -1,7 +1,7 @@
-//! What must hold before requests should be sent here.
+//! The conditions for receiving requests.
 //!
-//! Entry point: [`Readiness::condition`]. Invariant: a condition is not met
-//! until its owner says so, and who asks never waits for an owner.
+//! Entry point: [`Readiness::condition`]. Invariant: a condition is unmet until its owner reports it as met.
+//! A readiness request never waits for an owner.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ impl Readiness {
         Self::default()
     }
 
-    /// Adds a condition, not met until its owner says so. A name that is there
-    /// already gives the same condition again, as it stands.
+    /// Adds a condition, unmet until its owner reports it as met. An existing name returns the existing
+    /// condition in its current state.
     pub fn condition(&self, name: &'static str) -> Condition {
         let mut conditions = self.conditions.write();
         if conditions.iter().all(|(present, _)| *present != name) {
@@ -51,7 +51,7 @@ impl Readiness {
         self.conditions.read().iter().all(|(_, standing)| !matches!(standing, Standing::Unmet(_)))
     }
 
-    /// Whether all conditions are met, and a line on each: `[+]records ok` or
+    /// Returns whether all conditions are met, and one line for each: `[+]records ok` or
     /// `[-]records: no listing yet`.
     pub fn report(&self) -> (bool, String) {
         let conditions = self.conditions.read();
@@ -85,8 +85,7 @@ impl Condition {
         self.set(Standing::Noted(note.into()));
     }
 
-    /// The condition does not hold, for `reason`: what is missing, in a few
-    /// words on one line.
+    /// Marks the condition as unmet. `reason` names what is missing, in a few words on one line.
     pub fn unmet(&self, reason: impl Into<String>) {
         self.set(Standing::Unmet(reason.into()));
     }

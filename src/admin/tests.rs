@@ -11,14 +11,14 @@ use tower::ServiceExt;
 use super::*;
 
 /// A ledger that nobody has opened.
-fn books() -> Books {
+fn books() -> LedgerReader {
     let settings = crate::config::Ledger {
         url: "sqlite:/nowhere/ledger.db".parse().unwrap(),
         cluster_name: None,
         retention: crate::config::Retention { age: std::time::Duration::MAX, rows: 1 },
     };
     let ledger = crate::ledger::Ledger::new(settings, crate::metrics::LedgerMetrics::default()).unwrap().0;
-    Books::new(ledger, crate::tls::UserAuthority::default())
+    LedgerReader::new(ledger, crate::tls::UserAuthority::default())
 }
 
 /// Status, headers and body of the answer to `GET path`, with a token where one is given.
@@ -99,7 +99,7 @@ fn without_conditions_all_is_ready() {
 }
 
 #[test]
-fn one_condition_that_is_not_met_is_enough_and_gives_its_reason() {
+fn readiness_fails_with_reason_when_one_condition_is_unmet() {
     let readiness = Readiness::new();
     let records = readiness.condition("records");
     let certificate = readiness.condition("certificate");
@@ -115,7 +115,7 @@ fn one_condition_that_is_not_met_is_enough_and_gives_its_reason() {
 }
 
 #[test]
-fn a_condition_that_is_asked_for_again_stays_as_it_is() {
+fn requesting_an_existing_readiness_condition_keeps_its_state() {
     let readiness = Readiness::new();
     readiness.condition("records").met();
     let _ = readiness.condition("records");

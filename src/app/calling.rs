@@ -1,8 +1,8 @@
-//! Who is answered by the webhook's port, and by what: an error until there is
-//! somebody to judge.
+//! Authenticates callers on the webhook's port, and answers them. Answers are errors until the guard can
+//! judge requests.
 //!
-//! Entry points: [`Calling::open`]; [`Judging::answer`]. Invariant: nobody but
-//! the API server learns whether this process can judge.
+//! Entry points: [`Calling::open`]; [`Judging::answer`]. Invariant: only the API server can find out whether
+//! this process can judge.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -28,7 +28,7 @@ use crate::webhook::registration::rotation::{Pace, Rotation};
 use crate::webhook::review;
 use crate::webhook::validate::{Setup, Validator};
 
-/// How callers are known.
+/// The settings and secrets that identify callers.
 pub(super) struct Calling {
     pub(super) door: Door,
     authority: Option<ClientAuthority>,
@@ -43,7 +43,7 @@ pub(super) struct Judging {
     validator: Arc<OnceLock<Validator>>,
 }
 
-/// What the secret that replicas share is kept with.
+/// The services that store and share the callers' secret among replicas.
 #[derive(Clone)]
 pub(super) struct Keeping {
     place: Place,
@@ -59,7 +59,7 @@ impl Calling {
         readiness: &Readiness,
     ) -> anyhow::Result<Self> {
         let callers = Callers::default();
-        // Before anybody can ask: no condition at all would count as ready.
+        // Registered before the port opens: without any condition the guard would report ready.
         let known = readiness.condition("callers");
         let (proof, file) = match &config.proof {
             Proof::Certificate => (door::Proof::Certificate, None),
@@ -145,7 +145,7 @@ impl Judging {
         Self { door, validator: Arc::default() }
     }
 
-    /// Who is answered.
+    /// Returns the check that admits callers.
     pub(super) fn door(&self) -> Door {
         self.door.clone()
     }

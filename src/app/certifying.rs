@@ -1,7 +1,7 @@
-//! The certificate that replicas share: who keeps it, and whether it is known yet.
+//! The certificate that replicas share: stores it, and reports whether it is known yet.
 //!
-//! Entry points: [`Certifying::new`] before anybody can ask for readiness, [`Certifying::start`] once there is a
-//! cluster.
+//! Entry points: [`Certifying::new`] before the readiness endpoint opens, [`Certifying::start`] once there is
+//! a cluster.
 
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use crate::model::ObjectId;
 use crate::tls::{Certificates, Pace, Source};
 use crate::webhook::registration::renewal::Renewal;
 
-/// What a shared certificate is kept with.
+/// The services that store a shared certificate.
 #[derive(Clone)]
 pub(super) struct Certifying {
     secret: CertificateSecret,
@@ -70,7 +70,7 @@ impl Certifying {
     }
 }
 
-/// Where the certificate comes from.
+/// Returns the source of the certificate.
 pub(super) fn source(tls: &config::Tls) -> Source {
     match tls {
         config::Tls::Made { dir, names } => Source::SelfMade { directory: dir.clone(), names: names.clone() },

@@ -49,7 +49,7 @@ const DRY_RUNS: NonZeroU32 = at_least_one(10);
 /// Commands to the loop that wait at most; a sender of more waits.
 const COMMANDS: usize = 1024;
 
-/// What following a cluster takes.
+/// The parts that follow a cluster.
 pub(super) struct Work {
     pub(super) services: Services,
     cluster: config::Cluster,
@@ -61,7 +61,7 @@ pub(super) struct Work {
     naming: Naming,
 }
 
-/// What readiness waits for.
+/// The readiness conditions of a cluster.
 struct Conditions {
     records: Condition,
     policies: Condition,
@@ -71,7 +71,7 @@ struct Conditions {
     statuses: Condition,
 }
 
-/// What the parts share of a cluster that answers.
+/// The handles that the parts share once a cluster answers.
 struct Link {
     client: kube::Client,
     kinds: Arc<Kinds>,
@@ -81,9 +81,9 @@ struct Link {
     arbiter: Option<Arc<Arbiter>>,
     leadership: Leadership,
     policing: Policing,
-    /// What dry runs have settled.
+    /// The results of dry runs.
     settled: Arc<SettledValues>,
-    /// Whether the emergency switch is off; none while that is not known.
+    /// Whether the emergency switch is off; `None` until that is known.
     open: watch::Receiver<Option<bool>>,
 }
 
@@ -109,7 +109,7 @@ impl Run {
         loop_listed.unmet("the declared objects have not been listed yet");
         // Nobody waits for them.
         statuses.met();
-        // What follows the cluster ends together.
+        // All parts that follow the cluster stop together.
         let stop = self.services.stop.child_token();
         let work = Work {
             services: Services { stop, ..self.services.clone() },
@@ -278,7 +278,7 @@ impl Work {
         parts.spawn("keeping the allowances' history", permitting.run(stop.clone()));
     }
 
-    /// Starts the loop, and what tells of it.
+    /// Starts the loop and the parts that report on it.
     async fn repair(
         &mut self,
         link: &Link,

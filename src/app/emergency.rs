@@ -1,8 +1,8 @@
-//! What the emergency switch does to a running guard.
+//! Applies the emergency switch to a running guard.
 //!
-//! Entry points: [`obey`], and [`keep`] for the ledger and for who is told. Invariant: while everything is open, the resolver says so
-//! for every release, so that nothing is refused and nothing repaired; and
-//! health, metrics and log say it too.
+//! Entry points: [`obey`]; [`keep`] records each turn in the ledger and notifies receivers. Invariant: during
+//! an emergency the resolver allows every change of every release, so that nothing is denied or repaired.
+//! Health, metrics and the log report the emergency.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::notify::Notifiers;
 use crate::notify::message::{Message, Subject};
 use crate::webhook::registration::emergency::{MARKER, Turn};
 
-/// Keeps each turn in the ledger, and has people told.
+/// Records each turn in the ledger, and notifies receivers.
 pub(super) fn keep(ledger: Ledger, notifiers: Notifiers) -> impl Fn(Turn) + Send {
     move |turn| {
         notifiers.send(&[], message(&turn));
@@ -28,7 +28,7 @@ pub(super) fn keep(ledger: Ledger, notifiers: Notifiers) -> impl Fn(Turn) + Send
     }
 }
 
-/// That everything was opened or closed, as people are told.
+/// The notification that an emergency began or ended.
 fn message(turn: &Turn) -> Message {
     let subject = if turn.open { Subject::EmergencyOpened } else { Subject::EmergencyClosed };
     let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());

@@ -1,9 +1,8 @@
-//! Who acts among the replicas of a run.
+//! Leader election among the replicas of a run.
 //!
-//! Entry points: [`LeaderSession::open`], [`LeaderSession::seek`] once this replica could act,
-//! and [`LeaderSession::leave`] once everything that writes has ended. Invariant: a guard that knows no namespace of its own has
-//! no place to meet others, acts alone and says so; one that is read-only never
-//! acts.
+//! Entry points: [`LeaderSession::open`], [`LeaderSession::seek`] once this replica could act, and
+//! [`LeaderSession::leave`] once all writers have ended. Invariant: a guard that does not know its own
+//! namespace cannot hold a Lease, acts alone and logs that. A read-only guard never acts.
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -12,20 +11,20 @@ use crate::client::lease::{CaBundle, Election, Leadership, Place};
 use crate::config;
 use crate::policy::guarded::LeaseReference;
 
-/// The lead that this replica has or stands for.
+/// The lead of this replica, or its candidacy.
 pub(super) struct LeaderSession {
     pub(super) leadership: Leadership,
-    /// What tells this process from all others.
+    /// The identity of this process, unique among all candidates.
     pub(super) identity: String,
-    /// The Lease that replicas share; none where there is no election.
+    /// The Lease that replicas share; `None` without an election.
     place: Option<Place>,
-    /// Until this replica stands.
+    /// The election, until this replica takes part in it.
     election: Option<Election>,
     standing: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
 impl LeaderSession {
-    /// Tells whether there is an election, in which this replica does not stand yet.
+    /// Returns a session that knows whether there is an election. This replica is not a candidate yet.
     pub(super) fn open(client: &kube::Client, cluster: &config::Cluster, authority: CaBundle) -> Self {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
@@ -52,13 +51,13 @@ impl LeaderSession {
         }
     }
 
-    /// The Lease that is renewed while somebody leads; none where this guard acts alone.
+    /// The Lease that the leader renews; `None` where this guard acts alone.
     pub(super) fn place(&self) -> Option<LeaseReference> {
         let Place { namespace, name } = self.place.clone()?;
         Some(LeaseReference { namespace, name })
     }
 
-    /// Stands for election, where there is one.
+    /// Takes part in the election, if there is one.
     pub(super) fn seek(&mut self) {
         if let Some(election) = self.election.take() {
             let stop = CancellationToken::new();
@@ -70,7 +69,7 @@ impl LeaderSession {
     pub(super) async fn leave(self) {
         if let Some((stop, standing)) = self.standing {
             stop.cancel();
-            // It ends within its own time; one that broke down leads no more.
+            // The election ends within its own time limits. A failed one no longer leads.
             let _ = standing.await;
         }
     }

@@ -14,7 +14,7 @@ use crate::mirror::kinds::Kinds;
 /// The pause between attempts to reach an API server at the start.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What is known of the cluster once it answered.
+/// What the guard learned from the cluster's first answers.
 pub(super) struct Met {
     pub(super) connection: Connection,
     pub(super) kinds: Arc<Kinds>,

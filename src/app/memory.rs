@@ -1,17 +1,17 @@
-//! How much memory there is for what releases declare.
+//! The memory budget for declared fields.
 //!
-//! Entry point: [`for_declarations`]. Invariant: half of what the container may have; the rest is for requests and for
-//! reading records.
+//! Entry point: [`for_declarations`]. Invariant: half of the container's memory limit; the rest is for
+//! requests and for reading records.
 
 use std::fs;
 
-/// Where the kernel says how much memory a container may have: cgroups of version 2 and 1.
+/// The files that hold the container's memory limit, for cgroups of version 2 and 1.
 const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
 /// More than any machine has: version 1 spells no limit so.
 const NO_LIMIT: usize = 1 << 50;
 
-/// The bytes that declared fields may take; none where the container has no limit.
+/// The memory budget for declared fields in bytes; `None` where the container has no limit.
 pub(super) fn for_declarations() -> Option<usize> {
     let texts = LIMITS.iter().filter_map(|path| fs::read_to_string(path).ok());
     texts.into_iter().find_map(|text| half(&text))

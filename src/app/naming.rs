@@ -4,7 +4,7 @@
 
 use tokio::sync::oneshot;
 
-/// What tells the ledger's writer the name, once.
+/// Tells the ledger's writer the cluster's name, once.
 pub(super) struct Naming {
     given: Option<String>,
     told: Option<oneshot::Sender<String>>,
@@ -19,12 +19,12 @@ impl Naming {
     /// Lets the ledger's writer begin, in the given name or in `otherwise`.
     pub(super) fn tell(&mut self, otherwise: impl FnOnce() -> String) {
         if let Some(told) = self.told.take() {
-            // A writer that is gone is shutting down.
+            // A writer that no longer listens is shutting down.
             let _ = told.send(self.given.take().unwrap_or_else(otherwise));
         }
     }
 
-    /// What is left to tell.
+    /// Takes the name that is still to be told.
     pub(super) fn take(&mut self) -> Self {
         Self { given: self.given.take(), told: self.told.take() }
     }

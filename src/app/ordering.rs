@@ -1,5 +1,5 @@
-//! What orders of repairs take: what the loop leaves as it is until somebody gives
-//! their word, and the key that replicas sign by.
+//! What ordered repairs need: the list of objects whose repair needs a confirmation, and the key with which
+//! replicas sign.
 //!
 //! Entry points: `Work::orders`, `Work::signing`. Must not decide what is repaired.
 
@@ -16,7 +16,7 @@ use crate::reconcile::report::DriftKind;
 use crate::webhook::order::Orders;
 
 impl Work {
-    /// What the webhook asks of the loop when somebody orders a repair.
+    /// The webhook's access to the loop when a user orders a repair.
     pub(super) fn orders(&self) -> Orders {
         let state = Arc::clone(&self.services.state);
         let unconfirmed = move |release: &ReleaseId| {
@@ -30,8 +30,8 @@ impl Work {
         Orders { unconfirmed: Box::new(unconfirmed), callers: self.services.judging.door().callers().clone() }
     }
 
-    /// What this guard and its other replicas sign by, once it is known. One that writes
-    /// nothing shares nothing.
+    /// The key with which this guard and its other replicas sign, once it is known. A read-only guard shares
+    /// no key.
     pub(super) async fn signing(&self, read_only: bool) -> anyhow::Result<SigningKey> {
         if read_only {
             return random_key().context("the loop cannot start");

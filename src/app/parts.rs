@@ -1,7 +1,7 @@
 //! The long-running parts of the program, supervised as one set.
 //!
-//! Entry points: [`Parts::spawn`], [`Parts::try_spawn`]. Invariant: a part runs until it is told to stop; one that ends
-//! sooner ends the process, since nobody would do its work. Must not start a part anew.
+//! Entry points: [`Parts::spawn`], [`Parts::try_spawn`]. Invariant: a part runs until it is told to stop. A
+//! part that ends sooner ends the process, since its work would remain undone. Must not restart a part.
 
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ impl Parts {
         self.0.spawn(async move { (name, part.await) });
     }
 
-    /// Waits for a part that ends, and says why nothing goes on without it.
+    /// Waits until a part ends, and returns the error that explains why the process must stop.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
         match self.0.join_next().await {
             Some(ended) => why(ended),
@@ -57,7 +57,7 @@ impl Parts {
         }
     }
 
-    /// Waits until no more than so many parts run.
+    /// Waits until at most `left` parts are running.
     pub(super) async fn all_but(&mut self, left: usize) {
         while self.0.len() > left && self.0.join_next().await.is_some() {}
     }

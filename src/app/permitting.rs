@@ -1,9 +1,8 @@
-//! From the allowances to the ledger, and to who is told: what may be changed locally, from when
-//! on, and when that was over.
+//! Records DriftAllowances in the ledger and notifies receivers: when each one opens and when it ends.
 //!
-//! Entry point: [`Permitting::run`]. Every guard of a cluster sees the same allowances, and
-//! so does each one that starts anew; the ledger keeps each opening and each
-//! end once. What ends while no guard runs is not told.
+//! Entry point: [`Permitting::run`]. Every guard of a cluster sees the same allowances, also after a restart.
+//! The ledger stores each opening and each end once. An allowance that ends while no guard runs is not
+//! reported.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::notify::message::{Message, Subject};
 use crate::policy::allowance::Allowance;
 use crate::policy::resolver::PolicyResolver;
 
-/// What keeps the history of allowances.
+/// Records the history of allowances.
 pub(super) struct Permitting {
     pub(super) allowances: Arc<Allowances>,
     pub(super) releases: Arc<Releases>,
@@ -57,7 +56,7 @@ impl Permitting {
 
     fn record(&self, object: &ObjectId, allowance: &Allowance, permitted: Permitted) {
         let release = concerned(&self.releases, object, allowance);
-        // Without a namespace it may be for two objects, and is told of one.
+        // Without a namespace it may apply to two objects, and is reported for one.
         if release.is_none() && object.namespace != allowance.object.namespace {
             return;
         }
@@ -69,7 +68,7 @@ impl Permitting {
     }
 }
 
-/// An allowance that begins or ends, as people are told.
+/// The notification of an allowance that begins or ends.
 fn message(
     now: Timestamp,
     release: Option<(ReleaseId, u64)>,

@@ -28,7 +28,7 @@ use crate::mirror::progress::Progress;
 use crate::mirror::releases::Releases;
 use crate::model::{ObjectId, Operation};
 
-/// Where a cluster's policies come from, and what may be done about them.
+/// The sources of a cluster's policies, and the rights to act on them.
 pub(super) struct PolicySources<'a> {
     pub(super) client: &'a kube::Client,
     pub(super) kinds: &'a Arc<Kinds>,
@@ -36,14 +36,14 @@ pub(super) struct PolicySources<'a> {
     pub(super) in_force: &'a Arc<InForce>,
     /// The namespaces whose allowances and autoscalers are followed; empty for all.
     pub(super) namespaces: &'a [String],
-    /// While this replica leads, statuses are kept, and allowances that ended long ago cleared
-    /// away; without it nothing is written.
+    /// While this replica leads, it writes policy statuses and deletes allowances that ended long ago;
+    /// without a leadership nothing is written.
     pub(super) leadership: Option<&'a Leadership>,
-    /// What keeps who changed policies.
+    /// The ledger that records policy changes.
     pub(super) ledger: &'a Ledger,
 }
 
-/// What is followed of a cluster's policies.
+/// The followed sources of a cluster's policies.
 pub(super) struct Policing {
     pub(super) allowances: Arc<Allowances>,
     pub(super) autoscalers: Arc<Autoscalers>,
@@ -83,8 +83,7 @@ impl PolicySources<'_> {
 }
 
 impl Policing {
-    /// Waits until all of them were listed; says through `condition` what is
-    /// missing meanwhile.
+    /// Waits until all sources were listed. Meanwhile `condition` reports what is missing.
     pub(super) async fn known(&mut self, condition: &Condition) {
         for listing in &mut self.listings {
             loop {

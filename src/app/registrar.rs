@@ -1,8 +1,7 @@
-//! Says what is to be registered, as releases and certificates change, and has
-//! it kept.
+//! Computes the webhook configurations as releases and certificates change, and keeps them registered.
 //!
-//! Entry point: [`Registrar::run`]. Invariant: one configuration that is
-//! withdrawn ends the keeping of both; only the leader writes any.
+//! Entry point: [`Registrar::run`]. Invariant: when one configuration is withdrawn, neither is kept any
+//! longer. Only the leader writes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,11 +27,10 @@ use crate::tls::Certificates;
 use crate::webhook::registration::keep::{self, Configuration, OutsideChange, Wish};
 use crate::webhook::registration::{Address, NAME, Resource, Surface, configuration, emergency, mutating};
 
-/// The first version of Kubernetes whose webhooks have conditions without being
-/// told to.
+/// The first version of Kubernetes whose webhooks have match conditions by default.
 const CONDITIONS: (u32, u32) = (1, 28);
 
-/// What decides about the webhook configurations.
+/// The inputs that decide about the webhook configurations.
 pub(super) struct Registrar {
     pub(super) registration: config::Registration,
     pub(super) callers: Callers,
@@ -41,7 +39,7 @@ pub(super) struct Registrar {
     pub(super) certificates: Certificates,
     pub(super) releases: Arc<Releases>,
     pub(super) resolver: Arc<PolicyResolver>,
-    /// Whether the emergency switch is off; none while that is not known.
+    /// Whether the emergency switch is off; `None` until that is known.
     pub(super) open: watch::Receiver<Option<bool>>,
     pub(super) leadership: Leadership,
     pub(super) in_force: Arc<InForce>,
@@ -66,8 +64,8 @@ impl Registrar {
         stop.cancel();
     }
 
-    /// Keeps in the ledger what somebody else does to the configurations. What the emergency switch does has its
-    /// own row: the marker is there before anything is deleted, so it is asked for afterwards.
+    /// Records other users' changes of the configurations in the ledger. The emergency switch has its own
+    /// row. Its marker exists before anything is deleted, so the check for the marker comes last.
     fn keep_change(&self, client: &kube::Client) -> impl Fn(OutsideChange) {
         let (client, ledger) = (client.clone(), self.ledger.clone());
         move |change| {

@@ -1,7 +1,6 @@
-//! What tells of the loop: GuardedReleases, events and notifications.
+//! The parts that report on the loop: GuardedReleases, events and notifications.
 //!
-//! Entry point: [`Telling::start`]. Invariant: each is a task of its own, and
-//! none can hold up the loop.
+//! Entry point: [`Telling::start`]. Invariant: each is a separate task, and none can delay the loop.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -45,13 +44,14 @@ const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
     None => NonZeroU32::MIN,
 };
 
-/// From so many statuses on that have still to be compared `/readyz` says so. After an upgrade of the guard these are all.
+/// From this number of statuses on, `/readyz` reports that they still have to be compared. After an upgrade
+/// of the guard these are all statuses.
 const MANY_DUE: usize = 100;
 
 /// The pause between attempts to read what an earlier guard knew.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What telling takes.
+/// The parts that report on the loop.
 pub(super) struct Telling {
     pub(super) client: kube::Client,
     pub(super) kinds: Arc<Kinds>,
@@ -62,12 +62,12 @@ pub(super) struct Telling {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) suspended: Suspended,
     pub(super) notifiers: Notifiers,
-    /// What delivers; none once it does.
+    /// Delivers notifications; `None` once it has started.
     pub(super) worker: Option<Worker>,
     pub(super) metrics: NoticeMetrics,
     pub(super) key: SigningKey,
     pub(super) settled: Arc<SettledValues>,
-    /// Where `/readyz` says how many statuses have still to be compared.
+    /// The `/readyz` condition that reports how many statuses still have to be compared.
     pub(super) condition: Condition,
     pub(super) ledger: Ledger,
     pub(super) certificates: Certificates,
@@ -82,7 +82,7 @@ impl Telling {
         parts: &mut Parts,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        // Who writes nothing has nobody to agree with.
+        // A read-only guard does not need to coordinate with others.
         let leadership = if cluster.read_only { Leadership::alone() } else { session.leadership.clone() };
         self.deliver(leadership.clone(), parts, stop).await?;
         self.keep_fleet(cluster, leadership.clone(), parts, stop);
@@ -126,7 +126,7 @@ impl Telling {
         Ok(())
     }
 
-    /// Starts to keep how releases stand where many clusters do.
+    /// Starts to write the states of releases to a database that several clusters share.
     fn keep_fleet(
         &self,
         cluster: &config::Cluster,
@@ -149,7 +149,7 @@ impl Telling {
         parts.spawn("keeping the releases in the ledger", writer.run(stop.clone()));
     }
 
-    /// What tells of drifts and repairs by events.
+    /// The announcer that reports drift and repairs as events.
     fn announcer(&self, session: &LeaderSession) -> Announcer {
         let LeaderSession { leadership, identity, .. } = session;
         Announcer {
@@ -207,7 +207,7 @@ impl Telling {
     }
 }
 
-/// Says in `/readyz` how many statuses have still to be compared, where these are many.
+/// Reports in `/readyz` how many statuses still have to be compared, if there are many.
 async fn note_due(mut counts: watch::Receiver<usize>, condition: Condition, stop: CancellationToken) {
     loop {
         let count = *counts.borrow_and_update();
@@ -226,7 +226,7 @@ async fn note_due(mut counts: watch::Receiver<usize>, condition: Condition, stop
     }
 }
 
-/// Tells the loop what an earlier guard knew; whether that was done before `stop`.
+/// Passes the knowledge of an earlier guard to the loop. Returns whether that finished before `stop`.
 async fn remember(
     statuses: &Statuses,
     first: Result<Vec<Remembered>, CallError>,
@@ -238,7 +238,7 @@ async fn remember(
             match read {
                 Ok(remembered) => {
                     for remembered in remembered {
-                        // Without a loop there is nobody to tell.
+                        // Without a loop there is no receiver.
                         drop(statuses.commands.send(remembered.into()).await);
                     }
                     return;
@@ -261,8 +261,8 @@ async fn remember(
     }
 }
 
-/// The releases that people have suspended, as soon as the API server says so.
-/// Who may not look knows of none.
+/// The releases that users have suspended, once the API server answers. Without the right to read them there
+/// are none.
 pub(super) async fn suspended(client: &kube::Client) -> Suspended {
     loop {
         match guarded::suspended(client).await {

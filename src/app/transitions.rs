@@ -1,9 +1,8 @@
-//! From the index to the ledger: what the records of releases come to say.
+//! Records in the ledger each change of a release's records.
 //!
-//! Entry point: [`run`]. Every guard of a cluster sees the same transitions,
-//! and so does each one that starts anew; the ledger keeps each once. Two that
-//! follow each other faster than the records are read may show as one; who
-//! wrote each record is in the verdicts on records.
+//! Entry point: [`run`]. Every guard of a cluster sees the same transitions, also after a restart. The ledger
+//! stores each once. Two transitions that follow each other faster than the records are read may appear as
+//! one. The verdicts on records show who wrote each record.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,8 +42,8 @@ pub(super) async fn run(releases: Arc<Releases>, ledger: Ledger, stop: Cancellat
     }
 }
 
-/// Whether the records say the same of the release. A record may be written
-/// without saying anything new.
+/// Whether both versions say the same about the release. Helm may write a record without changing its
+/// content.
 fn same(before: &Release, now: &Release) -> bool {
     let said = |release: &Release| {
         let head = &release.latest;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::mirror::policies::InForce;
 use crate::mirror::releases::Releases;
 
-/// Hands on what policies say until `stop`.
+/// Passes on the policies' trusted namespaces until `stop`.
 pub(super) async fn run(releases: Arc<Releases>, in_force: Arc<InForce>, stop: CancellationToken) {
     let mut changes = in_force.changes();
     loop {

@@ -1,4 +1,5 @@
-//! What readiness waits for once a cluster is followed: the loop's first listing, and records that are watched.
+//! The readiness conditions once a cluster is followed: the loop's first listing, and a working watch of
+//! records.
 //!
 //! Entry points: [`meet_once`], [`report`].
 
@@ -14,7 +15,7 @@ use crate::mirror::releases::Health;
 /// For how long the records may go unwatched before the guard is not ready.
 const OUTAGE: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether an outage has lasted that long.
+/// How often the duration of an outage is checked.
 const OUTAGE_LOOK: Duration = Duration::from_secs(5);
 
 /// Meets a condition once the loop has listed what is declared.

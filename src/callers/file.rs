@@ -1,9 +1,8 @@
-//! Tokens that somebody else makes: `--caller-token-file`.
+//! Tokens from a file: `--caller-token-file`.
 //!
-//! Entry points: [`TokenFile::open`], then [`TokenFile::keep`] in a task of its
-//! own. Invariant: a file that cannot be used never replaces tokens that are in
-//! use, and its content is never quoted. It is compared by content, because the
-//! volumes of Secrets change by a link to another directory.
+//! Entry points: [`TokenFile::open`], then [`TokenFile::keep`] in its own task. Invariant: an invalid file
+//! never replaces tokens in use, and its content is never quoted. The file is compared by content, because
+//! the volumes of Secrets change by a link to another directory.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -29,7 +28,7 @@ pub enum TokenFileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         reason: String,
     },
     /// It holds something else.

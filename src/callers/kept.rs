@@ -26,7 +26,7 @@ pub struct Kept {
     signing: SigningKey,
 }
 
-/// How far the next token has come.
+/// The stage of the next token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// There is none.
@@ -59,7 +59,7 @@ impl Kept {
         Ok(Self { registered, turn: Turn::None, since: now, signing })
     }
 
-    /// The stored one; `None` for what was not written by [`Kept::text`].
+    /// Parses the stored form; `None` if [`Kept::text`] did not write it.
     pub fn parse(text: &str) -> Option<Self> {
         let document: Document = serde_json::from_str(text).ok()?;
         let token =
@@ -89,18 +89,18 @@ impl Kept {
         serde_json::to_string(&document).unwrap_or_default()
     }
 
-    /// How far the next token has come.
+    /// The stage of the next token.
     pub fn turn(&self) -> &Turn {
         &self.turn
     }
 
-    /// Whether the tokens are the same, in the same roles.
+    /// Whether both hold the same tokens in the same roles.
     pub fn stands_as(&self, other: &Self) -> bool {
         self.registered == other.registered && self.turn == other.turn
     }
 
-    /// Whether the registered token has lived for `life`. One from the future
-    /// has: nobody knows how old it is.
+    /// Whether the registered token is at least `life` old. A creation time in the future counts as due,
+    /// because the token's age is unknown.
     pub fn is_due(&self, now: Timestamp, life: Duration) -> bool {
         let age = now.duration_since(self.since);
         self.turn == Turn::None && (age.is_negative() || age.unsigned_abs() >= life)
@@ -119,8 +119,8 @@ impl Kept {
         Ok(kept)
     }
 
-    /// The next step after an announcement, and after a replacement: the new
-    /// token is registered, or the old one is accepted no more.
+    /// The next step after an announcement, and after a replacement: the new token is registered, or the old
+    /// one is no longer accepted.
     pub fn advanced(&self, now: Timestamp) -> Self {
         let (registered, turn) = match &self.turn {
             Turn::None => return self.clone(),

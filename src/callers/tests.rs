@@ -109,7 +109,7 @@ fn the_key_stays_when_tokens_change() {
 }
 
 #[test]
-fn what_was_not_stored_by_a_guard_is_none() {
+fn invalid_stored_caller_tokens_are_rejected() {
     let kept = Kept::random(NOW).unwrap().text();
     let whole: serde_json::Value = serde_json::from_str(&kept).unwrap();
     let with = |key: &str, value: &str| {

@@ -105,7 +105,7 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
         (None, Some(until)) => until,
         (None, None) => bail!("say until when, with --for or --until"),
     };
-    // A flag that is wrong is told before a cluster is asked.
+    // An invalid flag is reported before the cluster is contacted.
     exceptions::request(&path, until, reason.as_deref(), now)?;
     let connection = cluster.connect().await?;
     let namespace = &namespace.or_default(&connection);

@@ -1,9 +1,8 @@
-//! `kubemoor audit`: who did what, when, and with which outcome.
+//! `kubemoor audit`: lists who did what, when, and with which result.
 //!
-//! Entry point: [`run`]. Reads a ledger's database, or asks a guard over HTTPS
-//! with the credentials of the kubeconfig. Invariant: rows are shown as they
-//! are kept, the oldest first unless another order is asked for, and the user learns when some are left
-//! off; nothing is written anywhere.
+//! Entry point: [`run`]. Reads a ledger's database, or asks a guard over HTTPS with the credentials of the
+//! kubeconfig. Invariant: rows are shown as they are stored, oldest first unless the user asks for another
+//! order. The user is told when rows are left out. Nothing is written.
 
 pub(super) mod permit;
 mod report;
@@ -156,7 +155,7 @@ async fn audit(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// That there are no rows, and where none were looked for.
+/// The sentence for an empty result, with the place that was searched.
 fn nothing(namespace: Option<&str>, filter: &Filter) -> String {
     let since = filter.since.map(|since| format!(" since {}", since.strftime("%Y-%m-%dT%H:%M:%SZ")));
     let since = since.unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What the cluster has for a shell to complete: releases, objects, namespaces and contexts.
+//! Completion candidates from the cluster: releases, objects, namespaces and contexts.
 //!
 //! Entry points: [`releases`], [`objects`], [`namespaces`], [`contexts`] for arguments, [`for_kubectl`] for
-//! `kubectl moor`. Invariant: an answer comes within seconds or not at all; an error is no candidate and is
-//! not said, for it would stand in the middle of a command line.
+//! `kubectl moor`. Invariant: an answer comes within seconds or not at all. An error is not a candidate and
+//! is not printed, because it would appear in the middle of a command line.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -20,13 +20,13 @@ use crate::policy::guarded::GuardedRelease;
 /// The variable by which a shell asks.
 pub(super) const VARIABLE: &str = "KUBEMOOR_COMPLETE";
 
-/// How long a person waits for candidates.
+/// Time limit for candidates, because a user is waiting.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The most candidates: nobody reads more.
+/// The maximum number of candidates: users read no more.
 const MOST: usize = 500;
 
-/// What kubectl is told besides: the candidates are no files.
+/// The directive that keeps kubectl from completing file names.
 const NO_FILES: &str = ":4\n";
 
 /// The guarded releases.
@@ -109,7 +109,7 @@ fn words() -> Vec<String> {
     }
 }
 
-/// What a flag says, in any of its spellings.
+/// The value of a flag, in any of its spellings.
 fn flag(words: &[String], long: &str, short: Option<&str>) -> Option<String> {
     let value = |(place, word): (usize, &String)| {
         if word == long || Some(word.as_str()) == short {

@@ -56,7 +56,7 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// What else a review is judged by.
+/// The other inputs for judging a review.
 struct Given<'a> {
     edits: EditsMode,
     policies: Option<&'a Path>,
@@ -80,7 +80,7 @@ pub(super) struct Report {
     message: Option<String>,
 }
 
-/// What a review is judged by.
+/// The inputs for judging a review.
 pub(super) struct Bench<'a> {
     /// The one release.
     pub(super) release: Release,
@@ -88,7 +88,7 @@ pub(super) struct Bench<'a> {
     pub(super) resolver: &'a PolicyResolver,
     /// The allowances.
     pub(super) allowances: Vec<Arc<Allowance>>,
-    /// How far autoscalers may scale which workloads.
+    /// The scaling ranges of autoscalers, for each workload.
     pub(super) autoscalers: &'a [(ObjectId, Autoscaler)],
     /// The time.
     pub(super) now: Timestamp,
@@ -177,7 +177,7 @@ impl Bench<'_> {
     }
 }
 
-/// What a review names whose subject is never judged.
+/// The object of a review that is never judged.
 fn object(request: &Request<'_>) -> ObjectId {
     let head = &request.head;
     let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
@@ -189,9 +189,8 @@ fn object(request: &Request<'_>) -> ObjectId {
     }
 }
 
-/// Whose a manifest is that does not say so itself: of the release that the
-/// object under judgement names, else of the one that the file is named for,
-/// in the object's namespace.
+/// The release of a manifest that does not name one: the release that the reviewed object names, else the one
+/// in the file's name, in the object's namespace.
 fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
     let object = request
         .old_object

@@ -1,7 +1,7 @@
-//! `kubemoor completions`: what a shell needs to complete commands, flags, and what the cluster has.
+//! `kubemoor completions`: prints the shell script that completes commands, flags and names from the cluster.
 //!
-//! Entry point: [`run`]. Invariant: the script asks the program itself, under the name by which it was called,
-//! so that it never falls behind it.
+//! Entry point: [`run`]. Invariant: the script calls the program itself, under the name that the user ran, so
+//! that it always matches the program's version.
 
 use anyhow::Context;
 use clap_complete::Shell;

@@ -1,10 +1,9 @@
-//! What every command that talks to a cluster shares: kubectl's flags, the
-//! connection, and sentences for what goes wrong on the way.
+//! The parts that every command with a cluster shares: kubectl's flags, the connection, and the sentences for
+//! errors.
 //!
-//! Entry points: [`ClusterArgs`], [`NamespaceArgs`] and [`NamespacesArgs`] to
-//! flatten into a command's flags, [`run`] to wait for its work, [`failed`] for
-//! what the API server says. Invariant: an error is one sentence that says what
-//! failed and what to do. Nothing is decided here.
+//! Entry points: [`ClusterArgs`], [`NamespaceArgs`] and [`NamespacesArgs`] to flatten into a command's flags,
+//! [`run`] to wait for its work, [`failed`] for errors of the API server. Invariant: an error is one sentence
+//! that says what failed and what to do. Nothing is decided here.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -76,7 +75,7 @@ pub(super) struct RecordArgs {
     pub(super) record_driver: RecordDriver,
 }
 
-/// How long a server may keep silent; none for no limit.
+/// Time limit for one answer of the server; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Timeout(Option<Duration>);
 
@@ -102,7 +101,7 @@ pub(super) struct NamespacesArgs {
 }
 
 impl ClusterArgs {
-    /// A client; nobody was talked to yet.
+    /// Creates a client; sends no request yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
         if self.verbosity >= TELLS_REQUESTS {
             // A command may connect more than once, and logging begins once.
@@ -137,12 +136,12 @@ impl NamespaceArgs {
 }
 
 impl NamespacesArgs {
-    /// The namespace that is meant; `None` for all.
+    /// The selected namespace; `None` for all.
     pub(super) fn chosen(&self, connection: &Connection) -> Option<String> {
         (!self.all_namespaces).then(|| self.one.or_default(connection))
     }
 
-    /// The namespace that a flag names; none for all, and for those of several contexts.
+    /// The namespace that a flag names; `None` for all, and for the namespaces of several contexts.
     pub(super) fn named(&self) -> Option<&str> {
         self.one.namespace.as_deref().filter(|_| !self.all_namespaces)
     }
@@ -165,7 +164,7 @@ pub(super) fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::R
         .build()
         .context("cannot start the asynchronous runtime")?;
     let outcome = runtime.block_on(work);
-    // What still decodes must not hold an answer back.
+    // Decoding that is still running must not delay the answer.
     runtime.shutdown_background();
     outcome
 }

@@ -17,10 +17,10 @@ use crate::client::discovery;
 /// Clusters that are asked at once.
 const AT_ONCE: usize = 16;
 
-/// How long one of several clusters may take.
+/// Time limit for each of several clusters.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a cluster that nobody named may take until it is left out.
+/// Time limit for a cluster that the user did not name; a slower one is left out.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// The flag for several contexts.
@@ -32,7 +32,7 @@ pub(super) struct ContextsArgs {
     contexts: Vec<String>,
 }
 
-/// What came of asking each cluster.
+/// The answers and errors of all clusters.
 pub(super) struct Answers<T> {
     pub(super) found: Vec<(String, T)>,
     /// Those that failed, and why.
@@ -40,7 +40,7 @@ pub(super) struct Answers<T> {
 }
 
 impl ContextsArgs {
-    /// Whether one cluster is asked, as without the flag.
+    /// Whether only the current cluster is asked, as without the flag.
     pub(super) fn is_empty(&self) -> bool {
         self.contexts.is_empty()
     }
@@ -105,7 +105,7 @@ pub(super) async fn each<T>(
 }
 
 impl<T> Answers<T> {
-    /// The failure of a command whose answer lacks clusters; none if it lacks none.
+    /// The error of a command whose answer lacks clusters; `None` if the answer is complete.
     pub(super) fn incomplete(&self) -> Option<anyhow::Error> {
         let (failed, clusters) = (self.errors.len(), self.found.len() + self.errors.len());
         (failed > 0).then(|| {

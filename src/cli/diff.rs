@@ -1,8 +1,8 @@
-//! `kubemoor diff`: live objects compared with their releases.
+//! `kubemoor diff`: compares live objects with their releases.
 //!
-//! Entry point: [`run`]. Invariant: the comparison is the guard's own; nothing
-//! is written, except the dry runs of `--settle`. Exit 1 when something has
-//! drifted; a mere doubt is reported, and is drift with `--strict`.
+//! Entry point: [`run`]. Invariant: the comparison is the guard's own. Nothing is written, except the dry
+//! runs of `--settle`. The exit code is 1 when drift was found. A doubt is only reported; with `--strict` it
+//! counts as drift.
 
 mod placed;
 mod preview;
@@ -213,7 +213,7 @@ impl Report {
         self.releases.iter().any(|release| release.drifted > 0)
     }
 
-    /// Whether it is in doubt of anything whether it has.
+    /// Whether drift is in doubt for any object.
     fn has_doubt(&self) -> bool {
         self.releases.iter().any(|release| release.counts.in_doubt > 0)
     }
@@ -237,7 +237,8 @@ impl Report {
     }
 }
 
-/// A bar on standard error that counts `what`; none where nobody looks.
+/// A progress bar on standard error that counts `what`; hidden for fewer than two items and where standard
+/// error is not a terminal.
 fn progress(length: usize, what: &str) -> ProgressBar {
     if length < 2 || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

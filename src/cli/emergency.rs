@@ -1,7 +1,6 @@
 //! `kubemoor emergency`: allows all changes, ends that, and shows whether an emergency is open.
 //!
-//! Entry point: [`run`]. Invariant: works without a guard; what a guard does
-//! about it is its own to follow.
+//! Entry point: [`run`]. Invariant: works without a guard. A running guard notices the switch and follows it.
 
 use serde::Serialize;
 
@@ -41,7 +40,7 @@ struct Open {
     cluster: Cluster,
 }
 
-/// What is wanted.
+/// The requested action.
 enum Wish {
     Open(Option<String>),
     Close,

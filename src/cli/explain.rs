@@ -1,8 +1,7 @@
-//! `kubemoor explain`: why an object, or a field of it, is as it is, and what
-//! may be done about it.
+//! `kubemoor explain`: explains the state of an object or a field, and how to change it.
 //!
-//! Entry point: [`run`]. Invariant: the answer comes from the same records,
-//! policies and comparison that the guard judges by; nothing is written.
+//! Entry point: [`run`]. Invariant: the answer comes from the same records, policies and comparison as the
+//! guard's verdicts. Nothing is written.
 
 mod show;
 
@@ -62,7 +61,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     output::print(&form, &report, || show::text(&report))
 }
 
-/// What a message on standard input is about, or what the flags name.
+/// The subject of a message on standard input, or of the flags.
 fn denial(args: &Args) -> anyhow::Result<Denial> {
     if args.object != "-" {
         let (object, paths) = (args.object.clone(), args.path.clone());

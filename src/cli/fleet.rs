@@ -1,6 +1,6 @@
-//! `kubemoor fleet`: how the releases of many clusters stand.
+//! `kubemoor fleet`: shows the states of releases in many clusters.
 //!
-//! Entry point: [`run`]. Invariant: reads only; from the ledger that the guards share no cluster is asked, and of
+//! Entry point: [`run`]. Invariant: reads only. With the guards' shared ledger no cluster is contacted. With
 //! several contexts each one fails alone.
 
 mod show;
@@ -159,7 +159,7 @@ impl FleetArgs {
 }
 
 impl SourceArgs {
-    /// The clusters that are asked, by the names of their contexts; only those that are `wanted`, if any are named.
+    /// The clusters to ask, by the names of their contexts; only those in `wanted`, unless that is empty.
     async fn clusters(&self, wanted: &[String]) -> anyhow::Result<Vec<(String, Access)>> {
         let Self { ledger: _, contexts, kubeconfig, user, groups } = self;
         let access = Access {

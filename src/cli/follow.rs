@@ -1,8 +1,7 @@
-//! Lists that go on: each row that comes or changes, as `kubectl get --watch` prints it.
+//! Lists that continue: prints each row that is new or changes, as `kubectl get --watch` does.
 //!
-//! Entry points: [`changes`] for what happens in the cluster, [`Follow`] for its rows. Invariant: a row
-//! is printed when it says something else than before, and never twice for one change; it ends when
-//! the reader goes away.
+//! Entry points: [`changes`] for changes in the cluster, [`Follow`] for its rows. Invariant: a row is printed
+//! when its text changes, and never twice for one change. The command ends when its output is closed.
 
 use std::collections::HashMap;
 
@@ -19,7 +18,7 @@ use crate::client::connection::Connection;
 use crate::client::watch::{Event, Watch};
 use crate::mirror::raw::Raw;
 
-/// What happened to an object.
+/// A change of an object.
 pub(super) enum Change {
     /// It is there, and may have changed.
     There(Value),
@@ -64,7 +63,7 @@ impl Follow {
         Ok(follow)
     }
 
-    /// Prints a row if it says something new; gives whether anybody still reads.
+    /// Prints a row if its text changed. Returns whether the output is still open.
     pub(super) fn print<T: Listed>(&mut self, row: &T) -> anyhow::Result<bool> {
         if !self.note(row)? {
             return Ok(true);
@@ -82,7 +81,7 @@ impl Follow {
         output::stream(&text)
     }
 
-    /// Remembers a row; gives whether it says something new.
+    /// Remembers a row. Returns whether its text changed.
     fn note<T: Listed>(&mut self, row: &T) -> anyhow::Result<bool> {
         let text = serde_json::to_string(row).context("cannot write the row as JSON")?;
         let key = (row.namespace().to_owned(), row.name().to_owned());
@@ -91,8 +90,8 @@ impl Follow {
     }
 }
 
-/// Hands what happens to the objects of a resource to `show`, from those that are there on, until that
-/// says that nobody reads any more; `doing` completes "cannot …".
+/// Passes the existing objects of a resource and then their changes to `show`, until `show` reports that the
+/// output is closed; `doing` completes "cannot …".
 pub(super) async fn changes(
     connection: &Connection,
     (resource, namespace, labels): (&Resource, Option<&str>, Option<&str>),
@@ -124,7 +123,7 @@ pub(super) async fn changes(
     }
 }
 
-/// Whether trying again is of no use: the rights or the kind are missing.
+/// Whether a retry cannot help: the rights or the kind are missing.
 fn is_final(error: &CallError) -> bool {
     error.is_not_found() || matches!(error, CallError::Refused { code: 401 | 403, .. })
 }

@@ -136,7 +136,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
             Found::Object(object) => {
                 living.push(Living { id, declared, owners: Owners::of(&object), object });
             }
-            // Nobody owns what is not there.
+            // A missing object has no owners.
             Found::Absent => {}
             Found::NotServed => {
                 unread.push(Unread { object: id, reason: "the cluster serves no such kind".to_owned() });

@@ -1,7 +1,6 @@
-//! `kubemoor get`: lists of what there is in a cluster.
+//! `kubemoor get`: lists Kubemoor's objects in a cluster.
 //!
-//! Entry point: [`run`]. Invariant: reads with the caller's own rights and
-//! changes nothing.
+//! Entry point: [`run`]. Invariant: reads with the caller's own rights and changes nothing.
 
 mod allowances;
 mod policies;

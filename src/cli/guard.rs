@@ -11,7 +11,7 @@ use crate::client::lease::Place;
 use crate::client::lease::leader_info::LeaderInfo;
 use crate::inspect::guard::{self, ForwardedGuard};
 
-/// What the chart calls the guard's Service, and so the guard its Lease.
+/// The name of the guard's Service in the chart, and so of the guard's Lease.
 const NAME: &str = "kubemoor";
 
 /// Where the guard runs.
@@ -34,7 +34,7 @@ impl GuardArgs {
         ForwardedGuard::new(connection, self.place(), authority, access)
     }
 
-    /// What the guard tells everybody.
+    /// The data that the guard publishes on its Lease.
     pub(super) async fn info(&self, connection: &Connection) -> anyhow::Result<LeaderInfo> {
         Ok(guard::info(connection, &self.place()).await?)
     }

@@ -1,8 +1,8 @@
 //! Lists as kubectl prints them.
 //!
-//! Entry points: [`ListArgs`] and [`WatchArgs`] to flatten into a command's flags, [`print()`] for its rows; [`RowsArgs`]
-//! for rows of another form; [`Items`] for programs. Invariant: every list has one shape in JSON and YAML; what is
-//! sorted by must be there.
+//! Entry points: [`ListArgs`] and [`WatchArgs`] to flatten into a command's flags, [`print()`] for its rows;
+//! [`RowsArgs`] for rows of another form; [`Items`] for programs. Invariant: every list has the same shape in
+//! JSON and YAML. A sort field must exist.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::output::{self, Form, Table};
 use super::{Outcome, warn};
 
-/// What every list for programs says of itself, as kubectl's do.
+/// The `apiVersion` of every list for programs, as in kubectl's lists.
 const API_VERSION: &str = "v1";
 const KIND: &str = "List";
 
@@ -78,11 +78,11 @@ pub(super) struct SelectorArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldPath(Vec<String>);
 
-/// What a list is made of.
+/// A row of a list.
 pub(super) trait Listed: Serialize {
-    /// What many are called, such as `releases`.
+    /// The plural, such as `releases`.
     const PLURAL: &'static str;
-    /// What stands before a name, such as `release`.
+    /// The prefix of a name, such as `release`.
     const RESOURCE: &'static str;
 
     fn name(&self) -> &str;
@@ -153,7 +153,7 @@ impl RowsArgs {
     }
 }
 
-/// That there is nothing of what was looked for in a namespace, or in all.
+/// The sentence for an empty list of `what`, in one namespace or in all.
 pub(super) fn nothing(what: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("no {what} found in namespace {namespace}"),
@@ -167,7 +167,7 @@ impl FromStr for FieldPath {
     /// As kubectl takes it: `.metadata.name` and `{.metadata.name}` are the same.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let path = text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('.');
-        // What rows have of metadata stands in the row itself.
+        // Rows hold the fields of `metadata` directly.
         let path = path.strip_prefix("metadata.").unwrap_or(path);
         Ok(Self(path.split('.').map(str::to_owned).collect()))
     }

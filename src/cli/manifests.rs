@@ -1,10 +1,9 @@
-//! `kubemoor manifests`: prints what installs Kubemoor.
+//! `kubemoor manifests`: prints the manifests that install Kubemoor.
 //!
-//! Entry point: [`run`]. Invariant: `deploy/` holds what is printed without
-//! flags. The chart in `deploy/chart` is the source of the files there, but for
-//! the namespace and what is computed here; flags replace single values in them.
-//! The static webhook configuration comes from the builder that `--register`
-//! uses, over the kinds that charts declare.
+//! Entry point: [`run`]. Invariant: `deploy/` holds the output without flags. The chart in `deploy/chart` is
+//! the source of the files there, except for the namespace and the parts that are computed here. Flags
+//! replace single values in them. The static webhook configuration comes from the same builder as that of
+//! `--register`, for the kinds that charts usually declare.
 
 mod crds;
 mod version;
@@ -142,12 +141,11 @@ const CALLER_HEAD: &str = "\
 # (--client-ca): --no-caller-token.
 ";
 
-/// What charts declare of the built-in kinds: group, version, plural, and
-/// whether there is a `scale`. Every version that a server from 1.20 on serves: a
-/// release is heard only in the version that its manifest spells. One that is not
-/// served costs nothing. Left out is what charts hardly declare while controllers write it
-/// all day, often with Helm's label from a template: pods, replica sets,
-/// endpoints, leases.
+/// The built-in kinds that charts usually declare: group, version, plural, and whether there is a `scale`.
+/// The list has every version that a server from 1.20 on serves: the webhook is called for a release only in
+/// the version that its manifest uses. An entry that is not served costs nothing. Pods, replica sets,
+/// endpoints and leases are left out: charts rarely declare them, while controllers write them all day, often
+/// with Helm's label from a template.
 const CHART_RESOURCES: [(&str, &str, &[&str], bool); 29] = [
     ("", "v1", &["replicationcontrollers"], true),
     (
@@ -304,7 +302,7 @@ fn name_of(mode: impl ValueEnum) -> String {
     mode.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// An image goes into YAML as it is, hence only what an image can be made of.
+/// An image is inserted into YAML unchanged, so only the characters of an image are accepted.
 fn parse_image(text: &str) -> Result<String, &'static str> {
     let known = |letter: char| letter.is_ascii_alphanumeric() || "._-:/@".contains(letter);
     if text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.chars().all(known) {

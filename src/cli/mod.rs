@@ -1,9 +1,8 @@
 //! The command line: arguments in, output and an exit code out.
 //!
-//! Entry point: [`run`]. One file per command family. Invariant: an exit code
-//! of 0 means that all is well, 1 that something was found (a refusal, drift),
-//! 2 that the command could not be carried out; then one sentence on standard
-//! error says what failed and what to do. Must not decide a rule.
+//! Entry point: [`run`]. One file per command family. Invariant: exit code 0 means success, 1 a finding (a
+//! denial, drift), 2 that the command failed; then one sentence on standard error says what failed and what
+//! to do. Must not decide a rule.
 
 mod allow;
 mod audit;
@@ -93,7 +92,7 @@ enum Command {
     /// Test, check and import policies
     Policy(policy::Args),
     /// Show releases, drift and exceptions as a page in the browser
-    Ui(ui::Args),
+    Ui(Box<ui::Args>),
     /// Remove the webhooks from the cluster
     Uninstall(uninstall::Args),
     /// Make or renew the guard's own certificates, and show them
@@ -124,7 +123,7 @@ enum Name {
     Completer,
 }
 
-/// What a command that came to its end found.
+/// The result of a command that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// All is well.
@@ -206,7 +205,7 @@ impl Command {
             Self::Manifests(args) => manifests::run(args),
             Self::Notify(args) => notify::run(args),
             Self::Policy(args) => policy::run(args),
-            Self::Ui(args) => ui::run(args),
+            Self::Ui(args) => ui::run(*args),
             Self::Uninstall(args) => uninstall::run(args),
             Self::Certs(args) => certs::run(args),
             Self::Completions(args) => completions::run(&args),

@@ -1,7 +1,7 @@
 //! `kubemoor notify`: tests the receivers of notifications.
 //!
-//! Entry point: [`run`]. Invariant: the message says that it is a test; nothing is printed that
-//! may be a credential.
+//! Entry point: [`run`]. Invariant: the message says that it is a test. Nothing that may be a credential is
+//! printed.
 
 use std::path::PathBuf;
 

@@ -1,9 +1,8 @@
-//! How an answer is printed: for people or for programs.
+//! Prints answers for people or for programs.
 //!
-//! Entry points: [`OutputArgs`], [`Form`], [`Table`], [`Text`], [`print()`]. Invariant:
-//! colours reach a terminal only (and none where `NO_COLOR` is set); what the
-//! cluster holds can never write a control sequence to it; a reader that goes
-//! away is no error.
+//! Entry points: [`OutputArgs`], [`Form`], [`Table`], [`Text`], [`print()`]. Invariant: colours go to a
+//! terminal only (and never where `NO_COLOR` is set). Data from the cluster can never write a control
+//! sequence to the terminal. A closed output is not an error.
 
 mod form;
 mod harmless;
@@ -28,19 +27,18 @@ pub(super) struct OutputArgs {
     pub(super) output: Form<People>,
 }
 
-/// As it should be; what is added.
+/// For a good state, and for added text.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
-/// What is wrong; what is taken away.
+/// For a bad state, and for removed text.
 pub(super) const BAD: Style = AnsiColor::Red.on_default();
-/// What needs attention.
+/// For a state that needs attention.
 pub(super) const NOTE: Style = AnsiColor::Yellow.on_default();
 /// A headline.
 pub(super) const HEAD: Style = Style::new().bold();
 /// Nothing special.
 pub(super) const PLAIN: Style = Style::new();
 
-/// Text for people, with colours. Control characters in what is put in are
-/// shown as what they are.
+/// Text for people, with colours. Control characters in inserted data are shown in escaped form.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
 
@@ -162,7 +160,7 @@ pub(super) fn write(text: &str) -> anyhow::Result<Outcome> {
     stream(text).map(|_| Outcome::Clean)
 }
 
-/// The same; gives whether anybody still reads.
+/// Prints the text. Returns whether the output is still open.
 pub(super) fn stream(text: &str) -> anyhow::Result<bool> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

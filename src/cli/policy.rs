@@ -1,8 +1,8 @@
-//! `kubemoor policy`: `test` says what policies make of edits, as a table of cases, `replay` of those that
-//! were recorded; `lint` what in them has no effect; `import` makes them of the rules of other tools.
+//! `kubemoor policy`: `test` shows the verdicts of policies on a table of example changes, and `replay` those
+//! on recorded changes; `lint` reports rules without effect; `import` converts the rules of other tools.
 //!
-//! Entry point: [`run`]. Invariant: a verdict here is the webhook's, had it the
-//! case's release and policies and no API server to ask.
+//! Entry point: [`run`]. Invariant: a verdict here equals the webhook's verdict with the case's release and
+//! policies, without an API server to ask.
 
 mod edit;
 mod import;

@@ -1,8 +1,7 @@
 //! Policies in files, for commands that judge without a cluster.
 //!
-//! Entry points: [`folder`] for what `--policies` names, [`files`] for what a
-//! test names. Invariant: a policy with a flaw fails the command: a verdict
-//! without it would not be the one that its author asked for.
+//! Entry points: [`folder`] for the directory in `--policies`, [`files`] for the files of a test. Invariant:
+//! a flawed policy fails the command: a verdict without it would not be the one that its author expects.
 
 use std::fs;
 use std::path::{Path, PathBuf};

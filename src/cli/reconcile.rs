@@ -1,7 +1,7 @@
-//! `kubemoor reconcile`: a person orders repairs now, and is told what came of them.
+//! `kubemoor reconcile`: orders repairs now, and prints their results.
 //!
-//! Entry point: [`run`]. Invariant: everything goes through the GuardedRelease, so that the API server
-//! says who may, and keeps who did; so does the answer. Nothing is repaired here, and a dry run orders nothing.
+//! Entry point: [`run`]. Invariant: order and answer go through the GuardedRelease, so that the API server
+//! authorizes the user and records their name. Nothing is repaired here, and a dry run orders nothing.
 
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     }
 }
 
-/// What came of each order, what could not be ordered and why, and the one namespace.
+/// The result of each order, the orders that failed with their errors, and the one namespace.
 async fn reconcile(args: Args) -> anyhow::Result<(Vec<Answer>, Vec<String>, Option<String>)> {
     let Args { release, wait, timeout, namespaces, cluster, .. } = args;
     let connection = cluster.connect().await?;
@@ -165,7 +165,7 @@ async fn order(connection: &Connection, release: ReleaseId, wait: Option<Instant
     Ok(Answer { release, said: "Reconcile", answered, state })
 }
 
-/// How the release stands once it is in sync, or at last.
+/// The state of the release once it is in sync, or when the time is over.
 async fn settled(connection: &Connection, pulses: &Pulses, release: &ReleaseId, until: Instant) -> State {
     loop {
         let state = match guarded::get(&connection.client, release).await {

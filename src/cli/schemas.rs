@@ -1,5 +1,5 @@
-//! `kubemoor schemas`: JSON Schemas of what commands print with `-o json`, as `docs/schemas` holds them. Not
-//! shown in the help: it is for developers who change the output of a command.
+//! `kubemoor schemas`: JSON Schemas of the commands' output with `-o json`, as in `docs/schemas`. The help
+//! does not list it: it is for developers who change a command's output.
 //!
 //! Entry point: [`run`]. Invariant: each schema comes from the type that the command prints, and from nothing
 //! else.

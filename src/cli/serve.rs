@@ -116,7 +116,7 @@ pub(super) enum ConflictError {
     /// A flag has no effect, or no meaning, without another.
     #[error("{0} needs {1}: add it, or leave {0} out")]
     Needs(&'static str, &'static str),
-    /// Nothing tells the API server from everybody else.
+    /// Nothing authenticates the API server to the webhook.
     #[error(
         "anybody who reaches the webhook's port could ask this guard: add --register, --caller-token-file or \
          --client-ca, by which it knows the API server"
@@ -198,8 +198,8 @@ impl Args {
         })
     }
 
-    /// Whether the flags go together. Judged on values and not by the parser, to which a switch
-    /// set to `false` in the environment counts as given.
+    /// Checks that the flags can be combined. The check uses values instead of the parser's rules, because
+    /// the parser treats a switch that the environment sets to `false` as given.
     fn check(&self) -> Result<(), ConflictError> {
         let RegisterArgs { register, service, webhook_url } = &self.registering;
         let TlsArgs { tls_dir, tls_secret, tls_cert, .. } = &self.certificate;

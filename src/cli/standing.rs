@@ -1,7 +1,7 @@
-//! What stands between the guard and its work, said before anything else.
+//! Warns first if the guard cannot work.
 //!
-//! Entry points: [`say`], [`say_of`]. Invariant: what the user may not read is not guessed, and costs the command
-//! nothing; a cluster without Kubemoor is no reason for a word.
+//! Entry points: [`say`], [`say_of`]. Invariant: a check that the user may not make is skipped and never
+//! fails the command. A cluster without Kubemoor gets no warning.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::policy::guarded::LeaseReference;
 use crate::verdict::health::told::{Pulse, STALE_AFTER};
 use crate::webhook::registration::emergency;
 
-/// How long that may take: what a command prints need not wait for more.
+/// Time limit for the checks: the command's own output must not wait longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Says on standard error if the emergency is open, no guard runs, or nothing calls it. `namespace` is the one that
-/// the command looks at; `None` for all.
+/// Warns on standard error if an emergency is open, no guard runs, or no webhook calls it. `namespace` is the
+/// command's namespace; `None` for all.
 pub(super) async fn say(connection: &Connection, namespace: Option<&str>) {
     if let Ok(Some(sentence)) = timeout(PATIENCE, standing(connection, namespace)).await {
         warn(&sentence);

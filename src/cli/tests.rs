@@ -68,7 +68,7 @@ fn the_defaults_of_serve_warn_and_report() {
 }
 
 #[test]
-fn a_service_is_the_endpoint_the_certificate_s_name_and_the_own_namespace() {
+fn service_flag_sets_endpoint_certificate_name_and_own_namespace() {
     let config = serve(&["--register", "--service", "guard/moor", "--select-all"]).unwrap();
     let Tls::Made { names, .. } = &config.tls else { panic!("{:?}", config.tls) };
     assert!(names.contains(&"moor.guard.svc".to_owned()), "{names:?}");
@@ -146,7 +146,7 @@ fn flags_that_contradict_each_other_are_an_error() {
 }
 
 #[test]
-fn a_bad_value_ends_with_exit_code_2_and_says_what_is_wanted() {
+fn invalid_flag_value_exits_with_2_and_describes_valid_values() {
     let check = |args: &[&str], wanted: &str| {
         let line = ["kubemoor", "serve"].iter().chain(args);
         let error = Cli::try_parse_from(line).unwrap_err();

@@ -1,7 +1,8 @@
-//! `kubemoor ui`: the web page, on this machine and with the caller's own rights, or in a cluster (`in_cluster`).
+//! `kubemoor ui`: the web page, on this machine and with the caller's own rights, or in a cluster
+//! (`in_cluster`).
 //!
-//! Entry point: [`run`]. Invariant: without --in-cluster the page listens on a loopback address alone; the address
-//! that lets a browser in is printed, and handed to a browser through a file that nobody else can read.
+//! Entry point: [`run`]. Invariant: without --in-cluster the page listens on a loopback address only. The URL
+//! that grants access is printed, and passed to a browser through a file that only the user can read.
 
 mod in_cluster;
 
@@ -122,7 +123,8 @@ async fn serve(args: Args) -> anyhow::Result<Outcome> {
     if clusters.is_empty() {
         bail!("no cluster of the kubeconfig answers: give one --context");
     }
-    // One that cannot be used is shown as such beside others; where it is the only one there is nothing to show.
+    // A context that cannot be used is shown as such beside others. If it is the only one there is nothing to
+    // show.
     if let [(_, only)] = clusters.as_slice() {
         connection::connect_by(only).await?;
     }
@@ -149,7 +151,7 @@ async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result
     // The file goes with the page.
     let _doorstep = match no_browser {
         true => None,
-        false => Doorstep::open(&address).map_err(|error| warn(&format!("{error:#}"))).ok(),
+        false => RedirectPage::open(&address).map_err(|error| warn(&format!("{error:#}"))).ok(),
     };
     let stop = CancellationToken::new();
     let ended = stop.clone();
@@ -202,15 +204,15 @@ impl ClustersArgs {
 
 /// A file that leads a browser to the page. A browser's command line can be read by other users of the
 /// machine, and so would the address be.
-struct Doorstep(PathBuf);
+struct RedirectPage(PathBuf);
 
-impl Doorstep {
+impl RedirectPage {
     fn open(address: &str) -> anyhow::Result<Self> {
         let failed = "cannot open a browser: open the address above";
         let name = format!("kubemoor-ui-{}.html", std::process::id());
         let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let path = folder.join(name);
-        // A file that was there may be somebody else's.
+        // An existing file may belong to another user.
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let mut file = file.context(failed)?;
         let doorstep = Self(path);
@@ -223,7 +225,7 @@ impl Doorstep {
     }
 }
 
-impl Drop for Doorstep {
+impl Drop for RedirectPage {
     fn drop(&mut self) {
         // It leads nowhere any more.
         let _ = fs::remove_file(&self.0);

@@ -1,6 +1,6 @@
-//! `kubemoor version`: which build this is, and which one guards the cluster.
+//! `kubemoor version`: shows this build, and the version of the guard in the cluster.
 //!
-//! Entry point: [`run`]. Invariant: this program's own version is printed whatever else fails.
+//! Entry point: [`run`]. Invariant: this program's own version is printed even if everything else fails.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use super::{Outcome, warn};
 use crate::client::lease::leader_info::LeaderInfo;
 use crate::model::build;
 
-/// How old the word of a guard that runs can be: it renews its Lease every few seconds, and clocks differ.
+/// The maximum age of a running guard's Lease: the guard renews it every few seconds, and clocks differ.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
 /// The flags of `kubemoor version`.

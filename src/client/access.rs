@@ -54,11 +54,11 @@ struct AccessStatus {
     denied: bool,
 }
 
-/// Whose `token` that is; `None` for a token that the API server does not take.
+/// The user of `token`; `None` for a token that the API server rejects.
 ///
 /// # Errors
-/// When the API server cannot be asked, or may not be by this account
-/// (`create` on `tokenreviews.authentication.k8s.io`).
+/// When the API server cannot be asked, or this account may not ask (`create` on
+/// `tokenreviews.authentication.k8s.io`).
 pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, CallError> {
     let review = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
@@ -82,7 +82,7 @@ pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, Ca
     }))
 }
 
-/// What somebody may do.
+/// A right to check.
 #[derive(Clone, Copy, Debug)]
 pub struct Right<'a> {
     /// The verb.
@@ -119,7 +119,7 @@ pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Resu
     Ok(status.allowed && !status.denied)
 }
 
-/// Whether the account of `client` itself has a right, which every account may ask.
+/// Whether the account of `client` itself has a right. Every account may ask this.
 ///
 /// # Errors
 /// When the API server cannot be asked.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_a_token_is_of_is_asked_about_with_its_uid_and_its_scopes() {
+    async fn access_review_carries_uid_and_extra_of_the_token_user() {
         let user = json!({
             "username": "alice", "uid": "7", "groups": ["people"],
             "extra": {"scopes.authorization.openshift.io": ["user:info"], "empty": null},

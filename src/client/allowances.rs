@@ -27,13 +27,13 @@ pub const MADE_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "kubemoor");
 /// The most open allowances of one namespace that count at one time.
 pub const MOST_HERE: usize = 250;
 
-/// How much of an object's name goes into its allowance's.
+/// How many characters of an object's name its allowance's name may hold.
 const NAMED: usize = 40;
 
-/// How many groups of a requester are kept: a token may carry hundreds.
+/// The maximum number of a requester's groups that are stored: a token may carry hundreds.
 const GROUPS: usize = 32;
 
-/// What is asked for.
+/// A requested allowance.
 #[derive(Clone, Debug)]
 pub struct Wish<'a> {
     /// The object.
@@ -186,7 +186,7 @@ pub async fn labelled(
     labels.into_iter().fold(pages, Pages::labelled).all().await
 }
 
-/// An allowance as it is now; none where it is gone.
+/// The current allowance; `None` if it does not exist.
 ///
 /// # Errors
 /// When the API server gives no usable answer.
@@ -242,7 +242,7 @@ fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Ve
     Ok(requests(Some(namespace))?.delete(&segment(name)?, &parameters)?)
 }
 
-/// Whether an allowance that was to be deleted is gone, or another one has taken its place.
+/// Whether the allowance to delete does not exist any more, or was replaced by another one.
 fn is_gone(error: &CallError) -> bool {
     matches!(error, CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)
 }

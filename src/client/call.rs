@@ -24,10 +24,10 @@ pub(crate) const BODY_CAP: usize = 64 << 20;
 /// The most bytes of a refusal that are read.
 const REFUSAL_CAP: usize = 1 << 20;
 
-/// Stands for a message that could quote a Secret's values.
+/// Replaces a message that could quote a Secret's values.
 const WITHHELD: &str = "(withheld, since it may quote the Secret)";
 
-/// How long one request may take where the caller sets no shorter time.
+/// Time limit for one request, unless the caller sets a shorter one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why the API server gave no usable answer.
@@ -97,7 +97,7 @@ pub(crate) async fn send(
     Ok(send_warned(client, request, cap, within).await?.0)
 }
 
-/// [`send`], with what the API server warns of.
+/// [`send`], with the API server's warnings.
 ///
 /// # Errors
 /// See [`CallError`].
@@ -196,7 +196,7 @@ impl CallError {
         matches!(self, Self::Refused { code: 403, .. })
     }
 
-    /// Whether the API server does not know, or no longer knows, whose the credentials are.
+    /// Whether the API server does not accept the credentials, or no longer does.
     pub fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Refused { code: 401, .. })
     }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_that_is_no_status_keeps_its_code_and_loses_its_text() {
+    async fn error_without_kubernetes_status_keeps_code_and_drops_body() {
         let error = check(502, b"<html>password</html>".to_vec(), 10).await.unwrap_err();
         assert!(error.is_outage());
         assert_eq!(
@@ -352,7 +352,7 @@ mod tests {
 
     /// Below Kubernetes 1.24 the API server answers like this for `/openapi/v3`.
     #[tokio::test]
-    async fn a_path_that_is_not_known_is_told_from_an_object_that_is_not_there() {
+    async fn not_found_error_distinguishes_unserved_path_from_missing_object() {
         for body in [r#"{"paths": ["/apis", "/healthz"]}"#, "404 page not found"] {
             let error = check(404, body.into(), 10).await.unwrap_err();
             assert!(error == CallError::Unserved && error.is_not_found(), "{error}");

@@ -1,8 +1,8 @@
-//! Where the callers' secret is kept: a Secret that replicas share, a file
-//! where there is no namespace of Kubemoor's own, or this process alone.
+//! The storage of the callers' secret: a Secret that replicas share, a file where Kubemoor has no namespace,
+//! or only this process.
 //!
-//! Entry points: [`Place::read`], [`Place::write`]. Invariant: no content
-//! reaches an error; a write replaces what was read and nothing newer.
+//! Entry points: [`Place::read`], [`Place::write`]. Invariant: no content reaches an error. A write replaces
+//! the version that was read and nothing newer.
 
 use std::path::PathBuf;
 
@@ -36,9 +36,9 @@ pub enum Place {
 
 /// What was found.
 pub struct Found {
-    /// The secret; none where a guard cannot have written it.
+    /// The secret; `None` if the content is not in the form that a guard writes.
     pub kept: Option<Kept>,
-    /// What holds it; null outside of the cluster.
+    /// The object that holds it; null outside of a cluster.
     live: Value,
 }
 
@@ -59,19 +59,19 @@ pub enum PlaceError {
 }
 
 impl Found {
-    /// Whether somebody has written anything into it: a chart makes the Secret empty.
+    /// Whether the Secret has any content: a chart creates it empty.
     pub fn has_content(&self) -> bool {
         self.kept.is_some() || self.live.is_null() || own_secret::has_content(&self.live)
     }
 
-    /// What this process holds itself.
+    /// A secret that only this process holds.
     pub fn of(kept: Kept) -> Self {
         Self { kept: Some(kept), live: Value::Null }
     }
 }
 
 impl Place {
-    /// Whether other replicas keep it there as well, so that one alone may write.
+    /// Whether other replicas store it there too, so that only one may write.
     pub fn is_shared(&self) -> bool {
         matches!(self, Self::Secret(_))
     }
@@ -95,8 +95,7 @@ impl Place {
         }
     }
 
-    /// Puts `kept` in the place of what was found. Says whether it was done: not
-    /// when somebody else was faster.
+    /// Replaces the content that was found with `kept`. Returns `false` if another writer was faster.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -123,7 +122,7 @@ impl Place {
     }
 }
 
-/// What a guard has written into the Secret.
+/// The content of the Secret, if a guard wrote it.
 fn content(live: &Value) -> Option<Kept> {
     let encoded = live.get("data")?.get(KEY)?.as_str()?;
     Kept::parse(&String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?)
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_guard_has_written_is_found_and_not_believed() {
+    async fn secret_without_valid_caller_tokens_is_found_but_ignored() {
         let place = Place::Secret("kubemoor-system".to_owned());
         for data in [json!(null), json!({}), json!({KEY: "%"}), json!({KEY: STANDARD.encode("{}")})] {
             let found = place.read(&client(200, json!({"data": data}))).await.unwrap().unwrap();

@@ -25,7 +25,7 @@ pub struct CertificateSecret {
 
 /// What was found.
 pub struct Found {
-    /// The certificate; none where a guard cannot have written it.
+    /// The certificate; `None` if the content is not in the form that a guard writes.
     pub shared: Option<SharedCertificate>,
     live: Value,
 }
@@ -44,7 +44,7 @@ pub enum CertificateSecretError {
 }
 
 impl Found {
-    /// Whether somebody has written anything into it: a chart makes the Secret empty.
+    /// Whether the Secret has any content: a chart creates it empty.
     pub fn has_content(&self) -> bool {
         own_secret::has_content(&self.live)
     }
@@ -63,7 +63,7 @@ impl CertificateSecret {
         Ok(live.map(|live| Found { shared: content(&live), live }))
     }
 
-    /// Puts `shared` in the place of what was found. Says whether it was done: not when somebody else was faster.
+    /// Replaces the content that was found with `shared`. Returns `false` if another writer was faster.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -81,7 +81,7 @@ impl CertificateSecret {
     }
 }
 
-/// What a guard has written into the Secret.
+/// The content of the Secret, if a guard wrote it.
 fn content(live: &Value) -> Option<SharedCertificate> {
     let text = |encoded: &Value| String::from_utf8(STANDARD.decode(encoded.as_str()?).ok()?).ok();
     let data = live.get("data")?.as_object()?;

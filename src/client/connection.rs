@@ -1,8 +1,7 @@
 //! The connection to the API server.
 //!
-//! Entry points: [`connect`] for a kubeconfig, [`connect_by`] for all that
-//! kubectl's flags can choose. Reads a kubeconfig, or the service account of the
-//! pod; talks to nobody yet.
+//! Entry points: [`connect`] for a kubeconfig, [`connect_by`] for everything that kubectl's flags can select.
+//! Reads a kubeconfig, or the service account of the pod; sends no request yet.
 
 mod pool;
 
@@ -30,13 +29,13 @@ use super::identity;
 /// The first and the longest pause before a request is sent again that a server turned away.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// How often it is sent again at most.
+/// The maximum number of retries.
 const RETRIES: u32 = 15;
 
-/// The filter for logs under which each request is told.
+/// The log filter that shows each request.
 pub const REQUESTS: &str = "kubemoor::client::connection=debug";
 
-/// A client and what its credentials say of themselves.
+/// A client and the identity that its credentials claim.
 #[derive(Clone)]
 pub struct Connection {
     /// The client. Cheap to clone.
@@ -107,7 +106,7 @@ pub enum ConnectError {
         /// What is wrong with it.
         reason: String,
     },
-    /// What is to vouch for a server holds no certificate.
+    /// The CA data for a server holds no certificate.
     #[error("{} holds no PEM certificate that can be read: {reason}", .path.display())]
     Authority {
         /// The file.
@@ -125,10 +124,9 @@ pub enum ConnectError {
     },
 }
 
-/// A client for the current context of the file `kubeconfig`; without one for
-/// `$KUBECONFIG`, `~/.kube/config` or the pod's service account, in that order.
-/// It is for a process that lives long: connections that are lost without a word
-/// are replaced.
+/// A client for the current context of the file `kubeconfig`; without a file, for `$KUBECONFIG`,
+/// `~/.kube/config` or the pod's service account, in that order. It is for a long-running process:
+/// connections that are lost silently are replaced.
 ///
 /// # Errors
 /// When no configuration is found, or it cannot be used.
@@ -252,7 +250,7 @@ pub(super) async fn credentials(
 ) -> Result<Config, ConnectError> {
     let mut config = configuration(access).await?;
     config.cluster_url = url.clone();
-    // How the API server is reached and believed says nothing of this one.
+    // The API server's CA and TLS settings do not apply to this server.
     config.root_cert = authority;
     config.root_cert_file = None;
     config.accept_invalid_certs = false;
@@ -295,7 +293,7 @@ async fn configuration(access: &Access) -> Result<Config, ConnectError> {
         None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?,
     };
     if let Some(token) = token {
-        // A certificate would come first and the token count for nothing.
+        // A certificate would take precedence over the token.
         config.auth_info = AuthInfo { token: Some(token.clone()), ..AuthInfo::default() };
     }
     if timeout.is_some() {
@@ -330,7 +328,8 @@ async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, C
     loaded.map_err(|error| failed(unquoted(&error)))
 }
 
-/// A user that is not there would be nobody, to whom the API server may answer as well.
+/// Without this check a missing user would become anonymous, and the API server may answer anonymous
+/// requests.
 fn check_account(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), String> {
     match &options.user {
         Some(user) if !kubeconfig.auth_infos.iter().any(|it| it.name == *user) => {
@@ -340,8 +339,7 @@ fn check_account(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result
     }
 }
 
-/// What is wrong with a kubeconfig, without the lines of it that the parser
-/// shows below its sentence: they may hold credentials.
+/// The error of a kubeconfig, without the lines that the parser quotes: they may hold credentials.
 fn unquoted(error: &dyn std::error::Error) -> String {
     causes_of(error).lines().next().unwrap_or_default().to_owned()
 }

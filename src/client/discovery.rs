@@ -1,8 +1,7 @@
-//! Which kinds the API server serves.
+//! The kinds that the API server serves.
 //!
-//! Entry point: `discover`. Reads the documents that every supported server
-//! has, one per group and version. An aggregated API that is down costs its own
-//! kinds and nothing else.
+//! Entry point: `discover`. Reads the documents that every supported server has, one per group and version.
+//! If an aggregated API is down, only its own kinds are missing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -60,9 +59,8 @@ struct ApiResource {
     short_names: Vec<String>,
 }
 
-/// The kinds of every group, with their versions in the order in which the API
-/// server prefers them. Where a `scale` subresource keeps the replicas is not
-/// told by discovery and stays empty.
+/// The kinds of every group, with their versions in the order that the API server prefers. Discovery does not
+/// say which field of a `scale` subresource holds the replicas, so that stays empty.
 ///
 /// # Errors
 /// When the lists of groups themselves cannot be read.

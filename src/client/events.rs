@@ -1,13 +1,12 @@
 //! Events (`events.k8s.io/v1`) about objects and GuardedReleases.
 //!
-//! Entry point: [`Events::publish`]. Invariant: what is said again is counted in
-//! the event that is there, a series, and written at most every half minute;
-//! all writes keep to a rate, and what exceeds it is dropped. Only a leader
-//! writes. Must not put a Secret's values into a note: notes come redacted.
+//! Entry point: [`Events::publish`]. Invariant: a repeated notice increments the count of its existing event
+//! (a series), which is written at most every half minute. All writes are rate-limited, and notices beyond
+//! the rate are dropped. Only a leader writes. Must not put a Secret's values into a note: notes come
+//! redacted.
 //!
-//! kube's own recorder keeps the first note of a series for every later one,
-//! and names events after objects whose names, such as those of ClusterRoles,
-//! cannot begin an event's name.
+//! kube's own recorder keeps the first note of a series for every later one, and builds the event's name from
+//! the object's name. Names such as those of ClusterRoles are not valid there.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,10 +30,10 @@ use super::writer::{SendError, Turn, Writer};
 /// The name under which Kubemoor reports.
 const CONTROLLER: &str = "kubemoor.dev/guard";
 
-/// How long the same thing said again counts as one series.
+/// Repeats within this time form one series.
 const SERIES: Duration = Duration::from_secs(600);
 
-/// How often a series is written at most.
+/// The minimum time between two writes of a series.
 const QUIET: Duration = Duration::from_secs(30);
 
 /// Series that are remembered.
@@ -85,14 +84,14 @@ pub struct Regarding {
     pub uid: Option<String>,
 }
 
-/// What is said.
+/// The content of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Notice {
     /// What it is about.
     pub regarding: Regarding,
     /// What else it concerns.
     pub related: Option<Regarding>,
-    /// Whether somebody should look.
+    /// Whether the event needs attention.
     pub warning: bool,
     /// Why, in one word.
     pub reason: &'static str,
@@ -102,7 +101,7 @@ pub struct Notice {
     pub note: String,
 }
 
-/// What became of a notice.
+/// The outcome of publishing a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
     /// It is written.

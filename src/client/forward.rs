@@ -1,8 +1,10 @@
-//! To a guard's own port through the API server: what `kubectl port-forward` does, without a second terminal.
+//! A connection to a guard's own port through the API server, as `kubectl port-forward` makes it, without a
+//! second terminal.
 //!
-//! Entry point: [`connect`]. The API server passes the bytes of one connection on to a pod and says nothing of who
-//! sends them, so TLS goes all the way: the guard proves itself by the authority that its Lease names, and the user by
-//! the kubeconfig's token or certificate. Invariant: no credential leaves before the guard has proved itself.
+//! Entry point: [`connect`]. The API server forwards the bytes of one connection to a pod and does not
+//! identify the sender, so TLS runs end to end. The guard authenticates with a certificate of the authority
+//! in its Lease, and the user with the kubeconfig's token or certificate. Invariant: no credential is sent
+//! before the guard has authenticated itself.
 
 mod exchange;
 
@@ -27,7 +29,7 @@ use super::connection::{self, Access, ConnectError, Connection};
 use super::lease::Place;
 use super::lease::leader_info::{self, LeaderInfo};
 
-/// By what the guard's pods are known.
+/// The label selector of the guard's pods.
 const SELECTOR: &str = "app.kubernetes.io/name=kubemoor";
 
 /// The name of the port of health, metrics and the ledger.
@@ -57,7 +59,7 @@ pub enum ForwardError {
     /// There is no guard.
     #[error("there is no Lease {} in namespace {}, so no guard runs there", .0.name, .0.namespace)]
     FindGuard(Place),
-    /// What vouches for the guard's certificate is no certificate.
+    /// The authority for the guard's certificate holds no certificate.
     #[error("the Lease {} in namespace {} names no authority that can be read", .0.name, .0.namespace)]
     ReadAuthority(Place),
     /// Pods cannot be listed.
@@ -77,7 +79,7 @@ pub enum ForwardError {
         #[source]
         error: CallError,
     },
-    /// The guard is another than the Lease tells of, or none.
+    /// The server is not the guard that the Lease describes.
     #[error("the guard in pod {pod} does not prove that it is {name}: {reason}")]
     Trust {
         /// The pod.
@@ -225,7 +227,7 @@ async fn encrypt(
     let mut failed = pin!(failed.fuse());
     let shaken = tokio::select! {
         biased;
-        // What goes wrong at the pod is told beside the bytes.
+        // Errors at the pod arrive on a separate channel.
         Some(reason) = &mut failed => return Err(broken(reason.trim().to_owned())),
         shaken = timeout(PATIENCE, connector.connect(server, stream)) => shaken,
     };

@@ -1,10 +1,9 @@
-//! The GuardedReleases of a cluster: made, removed, and their statuses written;
-//! also what people set in them.
+//! The GuardedReleases of a cluster: creates and deletes them, writes their statuses, and sets the fields
+//! that users control.
 //!
-//! Entry points: [`GuardedReleases`] and [`suspended`] for the guard, [`list`],
-//! [`get`] and [`set`] for commands. Invariant: only a leader writes statuses, at a bounded rate; where
-//! the definition is absent there are none, and that is no error. Decides
-//! nothing about what is written.
+//! Entry points: [`GuardedReleases`] and [`suspended`] for the guard, [`list`], [`get`] and [`set`] for
+//! commands. Invariant: only a leader writes statuses, at a bounded rate. Where the CustomResourceDefinition
+//! is absent there are no GuardedReleases, and that is not an error. Decides nothing about the content.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -26,7 +25,7 @@ use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReferenc
 use crate::policy::signing::SigningKey;
 use crate::policy::suspension::{Suspended, Suspension};
 
-/// The reason of a release of which somebody keeps changing something back.
+/// The reason of a release with an object that another client keeps changing back.
 const CONTESTED: &str = "Contested";
 
 pub(crate) const KIND: &str = "GuardedRelease";
@@ -41,24 +40,24 @@ pub struct GuardedReleases {
     writer: Writer,
 }
 
-/// What an earlier guard knew of a release.
+/// An earlier guard's knowledge of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
     /// The release.
     pub release: ReleaseId,
-    /// The revision that it was held to.
+    /// The revision that was in force.
     pub revision: u64,
-    /// The uid of that revision's record; none where it was not said.
+    /// The uid of that revision's record; `None` if the status does not name it.
     pub record: Option<String>,
     /// SHA-256 of that revision's manifest as it was first seen.
     pub digest: [u8; 32],
-    /// What was seen alive with the release's annotations, and what it agreed with.
+    /// The live objects that carried the release's annotations, and the declarations that they matched.
     pub seen: Vec<SeenAlive>,
-    /// What somebody kept changing back.
+    /// The objects that another client kept changing back.
     pub contested: Vec<ObjectId>,
 }
 
-/// What a person sets in a GuardedRelease.
+/// A setting that a user makes in a GuardedRelease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Leave it alone.
@@ -81,7 +80,7 @@ impl GuardedReleases {
         self.client.clone()
     }
 
-    /// What an earlier guard knew; nothing where the definition is absent.
+    /// The knowledge of an earlier guard; empty where the CustomResourceDefinition is absent.
     ///
     /// # Errors
     /// When the API server gives no usable answer.
@@ -91,7 +90,7 @@ impl GuardedReleases {
         Ok(listed.unwrap_or_default().iter().filter_map(read).collect())
     }
 
-    /// Makes the one of a release; `Ok` as well if it is there.
+    /// Creates the GuardedRelease of a release; also `Ok` if it exists already.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -148,7 +147,8 @@ impl GuardedReleases {
 }
 
 impl Remembered {
-    /// What a GuardedRelease says that a guard of this key has written; none where it says nothing yet.
+    /// The content of a GuardedRelease's status, if a guard with this key signed it; `None` if there is none
+    /// yet.
     pub fn of(guarded: &GuardedRelease, key: &SigningKey) -> Option<Self> {
         let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
         let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
@@ -192,8 +192,8 @@ pub async fn list(
     }
 }
 
-/// The Lease of the guard that keeps the GuardedReleases in `namespace` (`None`: all), by the first of them; none
-/// where none names it.
+/// The Lease of the guard that maintains the GuardedReleases in `namespace` (`None`: all), from the first of
+/// them; `None` if that names no Lease.
 ///
 /// # Errors
 /// When the API server gives no usable answer.
@@ -230,11 +230,10 @@ pub async fn suspended(client: &kube::Client) -> Result<Suspended, CallError> {
     Ok(listed.iter().filter_map(|it| Some((it.release()?, Suspension::of(&it.spec)?))).collect())
 }
 
-/// Sets something in the GuardedRelease of a release; gives what the API server
-/// warns of.
+/// Changes a setting in the GuardedRelease of a release; returns the API server's warnings.
 ///
 /// # Errors
-/// When the API server gives no usable answer; not found where there is none.
+/// When the API server gives no usable answer; not found where there is no GuardedRelease.
 pub async fn set(
     client: &kube::Client,
     release: &ReleaseId,

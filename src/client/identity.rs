@@ -1,9 +1,8 @@
-//! Which user the API server takes this process for, so that its own writes
-//! are known when they come back as reviews.
+//! The user name of this process at the API server, so that the guard recognizes its own writes in reviews.
 //!
-//! Entry points: [`own_name`]; [`cluster_uid`] for the cluster's own name. The API server is asked first. Below
-//! Kubernetes 1.26, where it cannot be asked, it still names whomever it refuses that question; for others the
-//! credentials' own claim serves, as far as they have one.
+//! Entry points: [`own_name`]; [`cluster_uid`] identifies the cluster. The API server is asked first. Below
+//! Kubernetes 1.26 it cannot answer that question, but a refusal of the request still names the user.
+//! Otherwise the name that the credentials claim is used, if they claim one.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -64,8 +63,8 @@ pub async fn own_name(client: &kube::Client, claimed: Option<String>) -> Result<
     Ok(refused.or(claimed))
 }
 
-/// What tells this cluster from all others: the uid of its namespace
-/// kube-system. `None` without the right to read it.
+/// The unique identity of this cluster: the uid of its namespace kube-system. `None` without the right to
+/// read it.
 ///
 /// # Errors
 /// When the API server cannot be reached.
@@ -77,10 +76,9 @@ pub async fn cluster_uid(client: &kube::Client) -> Result<Option<String>, CallEr
     }
 }
 
-/// Whom the credentials of `auth` claim to be: the user who is impersonated,
-/// the service account of a token, or the common name of a client certificate.
-/// No signature is looked at. Edits of this user pass unjudged, so nobody else
-/// may use the credentials that Kubemoor runs with.
+/// The user that the credentials of `auth` claim: the impersonated user, the service account of a token, or
+/// the common name of a client certificate. No signature is verified. Changes by this user pass unjudged, so
+/// no other program may use Kubemoor's credentials.
 pub(crate) fn claimed(auth: &AuthInfo) -> Option<String> {
     if let Some(user) = &auth.impersonate {
         return Some(user.clone());

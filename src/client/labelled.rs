@@ -1,8 +1,8 @@
-//! Objects that carry Helm's label, and which release they say they are of: how
-//! releases are found that have no record in the cluster.
+//! Objects with Helm's label, and the release that each one names: finds releases without a record in the
+//! cluster.
 //!
-//! Entry point: [`named`]. Invariant: metadata only, bounded pages; what an
-//! object says of itself is believed only as far as it can be a release's name.
+//! Entry point: [`named`]. Invariant: metadata only, in bounded pages. A name on an object is used only if a
+//! release can have it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const PAGES: usize = 40;
 /// The longest name that is believed: that of an object of the API.
 const LONGEST: usize = 253;
 
-/// What marks an object as a hook, which no release declares.
+/// The annotation of hooks, which no release declares.
 const HOOK: &str = "helm.sh/hook";
 
 /// Argo CD's annotation, as `APPLICATION:GROUP/KIND:NAMESPACE/NAME`; the
@@ -31,15 +31,14 @@ const ARGO_INSTANCE: &str = "argocd.argoproj.io/instance";
 /// The label by which charts name their release, and Argo CD its application.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
-/// Who wrote an object, as far as its metadata tells.
+/// The program that wrote an object, as far as its metadata shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// Helm: its annotations name the release.
     Helm,
     /// Argo CD: its label or annotation names the application.
     ArgoCd,
-    /// Not told: a chart's own labels name the release, and Helm's annotations
-    /// are not there.
+    /// Unknown: a chart's own labels name the release, and Helm's annotations are absent.
     Unknown,
 }
 
@@ -76,8 +75,7 @@ pub async fn named(
     Ok(named)
 }
 
-/// The release that an object says it is of; none for hooks, and where it
-/// names none.
+/// The release that an object names; `None` for hooks, and for objects without a release name.
 fn release(meta: &Meta) -> Option<(ReleaseId, Origin)> {
     let text = |map: &Option<BTreeMap<String, String>>, key: &str| map.as_ref()?.get(key).cloned();
     let annotation = |key: &str| text(&meta.annotations, key);
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_of_the_release_that_the_surest_of_its_marks_names() {
+    fn release_is_taken_from_the_most_reliable_label_or_annotation() {
         let helm = json!({RELEASE_NAME: "web", RELEASE_NAMESPACE: "shop", ARGO_TRACKING: "argo:apps/Deployment:a/b"});
         check(json!({"namespace": "elsewhere", "annotations": helm}), Some(("shop", "web", Origin::Helm)));
         check(
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_name_and_what_is_a_hook_names_none() {
+    fn hooks_and_invalid_names_yield_no_release() {
         for name in ["", "Web", "web\u{1b}[31m", "a/b", ".", "web.", &"w".repeat(254)] {
             check(json!({"namespace": "shop", "annotations": {RELEASE_NAME: name}}), None);
         }

@@ -1,14 +1,13 @@
-//! Who leads: the one replica that writes to the cluster, by a Lease.
+//! Leader election by a Lease: only the leader writes to the cluster.
 //!
-//! Entry points: [`Leadership`], asked before every write, and [`Election`],
-//! which gains, renews and gives up the Lease. Invariant: a leader's belief ends
-//! by its own clock before anybody else may take the Lease, so that a process
-//! that was stopped and goes on finds itself without a lead. A Lease counts as
-//! expired by the time that this process has seen it unchanged, never by the
-//! clocks of others. Must not know what leaders do.
+//! Entry points: [`Leadership`], checked before every write, and [`Election`], which acquires, renews and
+//! releases the Lease. Invariant: by the leader's own clock, its leadership ends before another process may
+//! take the Lease. So a process that was suspended and resumes no longer leads. A Lease counts as expired
+//! after this process has seen it unchanged for its lifetime, whatever other clocks say. Must not know what
+//! leaders do.
 //!
-//! kube has no leader election, and the crates that do build on older majors of
-//! it and tell a leader that wakes up nothing.
+//! kube has no leader election. The crates that add it build on older majors of kube, and do not tell a
+//! process that wakes up that it has lost the Lease.
 
 mod candidacy;
 pub mod leader_info;
@@ -32,10 +31,10 @@ use self::candidacy::{Candidacy, Step};
 use super::call::CallError;
 use crate::telemetry::FailureLog;
 
-/// How long a Lease counts without being renewed.
+/// How long a Lease is valid without a renewal.
 const LIFE: Duration = Duration::from_secs(12);
 
-/// How long its holder relies on it, counted from before it asked.
+/// How long its holder relies on it, counted from the start of the request.
 const BELIEF: Duration = Duration::from_secs(10);
 
 /// How often it is renewed.
@@ -47,10 +46,10 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 /// The pause after an attempt that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What is to vouch for the guard's certificate, as PEM; none where the system's trust store is to.
+/// The CA bundle of the guard's certificate, as PEM; `None` where the system's trust store is used.
 pub type CaBundle = watch::Receiver<Option<Arc<str>>>;
 
-/// Whether this process leads. Cheap to clone; clones say the same.
+/// Whether this process leads. Cheap to clone; clones share the state.
 #[derive(Clone, Debug)]
 pub struct Leadership(Arc<Belief>);
 
@@ -77,13 +76,13 @@ pub struct Place {
     pub name: String,
 }
 
-/// Stands for election until it is told to stop.
+/// Takes part in the election until it is told to stop.
 pub struct Election {
     leases: Api<Lease>,
     place: Place,
     candidacy: Candidacy,
     leadership: Leadership,
-    /// What is to vouch for the guard's certificate.
+    /// The CA bundle of the guard's certificate.
     authority: CaBundle,
     /// The Lease as it was last seen.
     lease: Option<Lease>,
@@ -106,8 +105,7 @@ impl Leadership {
         self.left().is_none_or(|left| !left.is_zero())
     }
 
-    /// For how long it certainly leads; none without a limit, zero if it does
-    /// not lead.
+    /// How long this process certainly leads; `None` without a limit, zero if it does not lead.
     pub fn left(&self) -> Option<Duration> {
         match *self.0.until.read() {
             Until::Never => Some(Duration::ZERO),
@@ -134,7 +132,7 @@ impl Leadership {
     }
 
     fn gain(&self, until: Instant) {
-        // Where the lead had ended, somebody else may have led since.
+        // If the lead had ended, another process may have led since.
         let is_renewal = self.holds();
         *self.0.until.write() = Until::Instant(until);
         let is_news = |told: &mut bool| !std::mem::replace(told, true) || !is_renewal;
@@ -171,8 +169,8 @@ impl Election {
         self.leadership.clone()
     }
 
-    /// Stands until `stop`, then gives the Lease up, so that another replica
-    /// takes over at once. To be stopped only after everything that writes.
+    /// Takes part in the election until `stop`, then releases the Lease, so that another replica takes over
+    /// at once. Stop it only after all writers.
     pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -183,8 +181,8 @@ impl Election {
 
     async fn stand(&mut self) {
         let selected = watcher::Config::default().fields(&format!("metadata.name={}", self.place.name));
-        // A broken watch only delays: whoever takes an old state for the current
-        // one is refused by its resourceVersion, and reads the Lease then.
+        // A broken watch only delays: a write based on an old state is refused by its resourceVersion, and
+        // then the Lease is read again.
         let mut events = std::pin::pin!(watcher(self.leases.clone(), selected).default_backoff());
         loop {
             let now = Instant::now();
@@ -230,7 +228,7 @@ impl Election {
     }
 
     async fn act(&mut self, step: Step) -> Result<(), CallError> {
-        // Counted from before the API server was asked: it grants no more.
+        // The time before the request: the Lease starts no later than this.
         let asked = Instant::now();
         let written = match step {
             Step::Wait(_) => return Ok(()),
@@ -306,7 +304,7 @@ impl Election {
             }
             Ok::<_, kube::Error>(())
         };
-        // Who cannot give it up lets it expire.
+        // If the release fails, the Lease expires.
         let _ = timeout(ATTEMPT, give_up).await;
     }
 }

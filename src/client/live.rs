@@ -1,9 +1,8 @@
-//! An object as it lives in the cluster, and what its metadata tells of it.
+//! A live object, and the facts in its metadata.
 //!
-//! Entry point: [`Live`]. Invariant: whatever is stored is read: an object that
-//! is nested too deep still has its metadata, so that none can end a watch.
-//! `managedFields`, most of many objects, are read only as far as the managers'
-//! names unless somebody asks for them.
+//! Entry point: [`Live`]. Invariant: every stored object can be read: an object with too much nesting still
+//! has its metadata, so that none can end a watch. `managedFields`, the largest part of many objects, are
+//! reduced to the managers' names unless the caller asks for all.
 
 use std::cmp::Reverse;
 use std::fmt;

@@ -1,16 +1,16 @@
-//! How one talks to an API server: every request that goes to one, and what its
-//! answer is. No decision, and nothing kept.
+//! The client of the API server: every request to it, and the meaning of its answers. Decides nothing and
+//! stores nothing.
 //!
-//! Entry points: [`connection::connect`], then [`objects::Objects`] (single
-//! objects of any kind), [`guarded`], [`allowances`] and `policy_statuses` (Kubemoor's own
-//! kinds), [`registrations`] (the webhook configurations), [`events::Events`] (written; `event_list` reads them), [`lease`] (who leads), [`access`], [`identity`] and
-//! [`user_authority`] (who somebody is, and may do what), [`forward`] (to a guard, through the API server). What goes through [`call`] has a size cap and a
-//! time; lists come in `pages`; what a leader writes goes through [`writer`].
+//! Entry points: [`connection::connect`], then [`objects::Objects`] (single objects of any kind),
+//! [`guarded`], [`allowances`] and `policy_statuses` (Kubemoor's own kinds), [`registrations`] (the webhook
+//! configurations), [`events::Events`] (writes events; `event_list` reads them), [`lease`] (leader election),
+//! [`access`], [`identity`] and [`user_authority`] (users and their rights), [`forward`] (to a guard, through
+//! the API server). Requests through [`call`] have a size cap and a time limit; lists come in `pages`; a
+//! leader's writes go through [`writer`].
 //!
-//! Invariants: a failed or slow API server costs an answer, never a panic. What
-//! the cluster holds is untrusted: every body has a size cap, one bad object never
-//! ends a watch. Must not know what is kept of the cluster, judge an edit, know
-//! AdmissionReview, or put a Secret's values into a log or an error.
+//! Invariants: a failed or slow API server costs an answer, never a panic. Data from the cluster is
+//! untrusted: every body has a size cap, and one bad object never ends a watch. Must not cache the cluster's
+//! state, judge a change, know AdmissionReview, or put a Secret's values into a log or an error.
 
 mod live;
 mod own_secret;

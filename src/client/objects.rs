@@ -1,8 +1,7 @@
 //! Single objects of any kind: read, create, apply, delete, watch.
 //!
-//! Entry point: [`Objects`]. Invariant: writes keep to a rate, a delete names
-//! the uid that it means, and no error quotes a Secret's values. Decides
-//! nothing about what is written.
+//! Entry point: [`Objects`]. Invariant: writes are rate-limited, a delete names the uid of its object, and no
+//! error quotes a Secret's values. Decides nothing about the content of writes.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -197,12 +196,12 @@ impl Objects {
         Ok(call::decode(&answer.map_err(|error| WriteError::of(target, error))?)?)
     }
 
-    /// Whether the API server would take the object if there were none of its
-    /// name; stores nothing. Of one that exists it says so after it has looked at
-    /// the new one, and before it holds one against the other.
+    /// Checks whether the API server would accept the object as a new one; stores nothing. For an existing
+    /// name the API server reports the conflict after it has validated the new object, and before it compares
+    /// the two.
     ///
     /// # Errors
-    /// See [`WriteError`]; [`WriteError::AlreadyExists`] is as good as taken.
+    /// See [`WriteError`]; [`WriteError::AlreadyExists`] means that the object is valid.
     pub async fn dry_run_create(&self, target: &Target, object: &Value) -> Result<(), WriteError> {
         let body = serde_json::to_vec(object).map_err(unformed)?;
         let parameters = PostParams { dry_run: true, field_manager: None };
@@ -245,14 +244,13 @@ impl Objects {
 }
 
 impl Sightings {
-    /// What happens next. Never ends; failures are told and tried again.
-    /// Safe to cancel.
+    /// The next event. Never ends; failures are reported and retried. Safe to cancel.
     pub async fn next(&mut self) -> Event<Live> {
         let event = self.watch.next().await;
         event.map(|whole| Live::of(&self.resource, whole))
     }
 
-    /// Tells everything anew from the next event on.
+    /// Makes the next event start a new listing.
     pub fn relist(&mut self) {
         self.watch.relist();
     }
@@ -295,7 +293,7 @@ impl WriteError {
 fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(object) => Ok(Some(object)),
-        // Of a kind that is not served nobody knows whether it exists.
+        // An unserved kind does not show whether the object exists.
         Err(error) if error.is_not_found() && error != CallError::Unserved => Ok(None),
         Err(error) => Err(error),
     }

@@ -28,8 +28,8 @@ pub(super) async fn read(
     }
 }
 
-/// Puts `data`, whose values are in base64, in the place of that of `over`; without it, into a new Secret. Says whether
-/// it was done: not when somebody else was faster.
+/// Replaces the data of `over` with `data`, whose values are in base64; without `over` it creates a Secret.
+/// Returns `false` if another writer was faster.
 pub(super) async fn write(
     client: &kube::Client,
     (namespace, name): (&str, &str),
@@ -41,14 +41,14 @@ pub(super) async fn write(
     match written.await {
         Ok(_) => Ok(true),
         Err(CallError::Refused { code: 409, .. }) => Ok(false),
-        // It went; what is new is refused so where there is no such namespace.
+        // The Secret was deleted. A create gets 404 only if the namespace does not exist.
         Err(CallError::Refused { code: 404, .. }) if !is_new => Ok(false),
         // A refusal comes after the Secret was read.
         Err(error) => Err(error.without_values()),
     }
 }
 
-/// Whether somebody has written anything into it: a chart makes a Secret empty.
+/// Whether the Secret has any content: a chart creates it empty.
 pub(super) fn has_content(live: &Value) -> bool {
     live.get("data").and_then(Value::as_object).is_some_and(|data| !data.is_empty())
 }

@@ -1,8 +1,8 @@
 //! Lists in pages, so that no answer grows with the number of objects.
 //!
-//! Entry points: [`Pages::next`] for one page after the other, [`Pages::all`] for
-//! all objects. Invariant: no more than one page is held here; a page that cannot
-//! be had is an error, never the end of the list. Must not know what is listed.
+//! Entry points: [`Pages::next`] for one page after the other, [`Pages::all`] for all objects. Invariant: at
+//! most one page is held here. A page that cannot be read is an error, never the end of the list. Must not
+//! know what is listed.
 
 use std::marker::PhantomData;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! DriftPolicies and their statuses.
 //!
-//! Entry points: [`list`]; [`PolicyStatuses::set`] for a guard. Invariant: only a leader writes them, at a bounded
-//! rate, each over the version that it speaks of. Decides nothing about what is written.
+//! Entry points: [`list`]; [`PolicyStatuses::set`] for a guard. Invariant: only a leader writes statuses, at
+//! a bounded rate, each only if the policy's version is still the judged one. Decides nothing about the
+//! content.
 
 use http::Request;
 use serde_json::{Value, json};

@@ -60,7 +60,7 @@ impl<C: Registration> Registrations<C> {
         }
     }
 
-    /// Makes it. Gives none when somebody else was faster.
+    /// Creates it. Returns `None` when another writer was faster.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -69,8 +69,8 @@ impl<C: Registration> Registrations<C> {
         self.send(request.map_err(CallError::from)?).await
     }
 
-    /// Puts it in the place of the version that it was made from. Gives none when somebody else
-    /// was faster, or deleted it meanwhile.
+    /// Replaces the version that it was made from. Returns `None` when another writer changed or deleted it
+    /// meanwhile.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -95,7 +95,7 @@ impl<C: Registration> Registrations<C> {
         }
     }
 
-    /// What happens to the one of this name, for ever.
+    /// Follows the configuration of this name; never ends.
     pub(crate) fn follow(
         &self,
         name: &str,

@@ -1,8 +1,7 @@
-//! Where a kind's objects live in the API, and the part of their metadata that
-//! anyone here needs.
+//! The path of a kind's objects in the API, and the part of their metadata that is used here.
 //!
-//! Invariant: nothing that a manifest or an object holds can leave its place in
-//! a path, and no odd value of one object makes a page of others unreadable.
+//! Invariant: no value in a manifest or an object can escape its path segment, and no odd value of one object
+//! makes a page of others unreadable.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::call::CallError;
 
-/// What stands for itself in a path; RBAC names hold colons.
+/// The characters that a path needs no escape for; RBAC names hold colons.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 /// The API group of Kubemoor's own kinds.

@@ -1,9 +1,8 @@
-//! The types of kinds, as the API server documents them.
+//! The types of kinds, from the API server's OpenAPI documents.
 //!
-//! Entry points: [`Documents::of`] for built-in and aggregated kinds, [`crd`]
-//! for custom ones. Reads OpenAPI v3 by group and version; where the server has
-//! none (below Kubernetes 1.24 or without permission) the one v2 document.
-//! A document's bytes are dropped once it is reduced.
+//! Entry points: [`Documents::of`] for built-in and aggregated kinds, [`crd`] for custom ones. Reads OpenAPI
+//! v3 by group and version. Where the server does not provide it (below Kubernetes 1.24 or without
+//! permission), reads the one v2 document. A document's bytes are dropped once it is reduced.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -109,13 +108,12 @@ pub(crate) struct Custom {
     pub(crate) edition: Edition,
 }
 
-/// A state of a CustomResourceDefinition's spec: the definition's uid, for one
-/// that is made anew counts from one again, and its generation.
+/// A state of a CustomResourceDefinition's spec: the definition's uid and its generation. The uid is needed
+/// because a re-created definition starts at generation one again.
 pub(crate) type Edition = (String, i64);
 
-/// The custom resource `plural` of `group`; `None` when there is no such
-/// CustomResourceDefinition, or it may not be read: then the OpenAPI documents,
-/// which everybody may read, tell its types all the same.
+/// The custom resource `plural` of `group`; `None` when its CustomResourceDefinition does not exist or may
+/// not be read. In that case the OpenAPI documents, which every user may read, still describe its types.
 pub(crate) async fn crd(
     client: &kube::Client,
     plural: &str,

@@ -14,7 +14,7 @@ use super::call::causes_of;
 use crate::telemetry::FailureLog;
 use crate::tls::UserAuthority;
 
-/// Where an API server that takes users by their certificates says whose.
+/// The namespace of the ConfigMap in which an API server publishes the authorities of user certificates.
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 const KEY: &str = "client-ca-file";

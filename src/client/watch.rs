@@ -1,14 +1,12 @@
 //! A list and a watch of one resource that never end.
 //!
-//! Entry point: [`Watch::next`], for metadata alone ([`MetadataWatch`]) or for
-//! any other [`Form`] of objects. Unlike kube's own watcher it tells
-//! when the connection stands again, starts over when the API server refuses
-//! the place to go on from, and notices that etcd was restored to an older
-//! state: a watch from a version that lies in the future stays silent for ever.
+//! Entry point: [`Watch::next`], for metadata alone ([`MetadataWatch`]) or for any other [`Form`] of objects.
+//! Unlike kube's own watcher it reports when the connection works again, starts over when the API server
+//! rejects the resource version, and notices when etcd was restored to an older state: a watch from a version
+//! in the future would stay silent for ever.
 //!
-//! Invariant: between [`Event::Relisting`] and [`Event::Synced`] every object
-//! that exists is listed; after that every change is told. No more than one page
-//! of a list is held. Safe to cancel.
+//! Invariant: between [`Event::Relisting`] and [`Event::Synced`] every existing object is listed; after that
+//! every change is reported. At most one page of a list is held. Safe to cancel.
 
 mod pace;
 
@@ -34,8 +32,8 @@ const LIFE: Duration = Duration::from_secs(290);
 /// How long after [`LIFE`] a silent connection counts as dead.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long a watch may be silent before it is opened anew: a peer that is gone without a word is not told from one to
-/// whom nothing happens. Longer than the minute after which most API servers send a bookmark.
+/// How long a watch may be silent before it is reopened: a lost connection looks the same as one without
+/// changes. Longer than the minute after which most API servers send a bookmark.
 const QUIET: Duration = Duration::from_secs(75);
 
 /// A watch that ended before this share of its life was cut off.
@@ -44,13 +42,13 @@ const EARLY: Duration = Duration::from_secs(240);
 /// What happened to the objects under watch.
 #[derive(Debug)]
 pub enum Event<T> {
-    /// A full listing begins: what it does not name by [`Event::Synced`] is gone.
+    /// A full listing begins: an object that it has not named by [`Event::Synced`] no longer exists.
     Relisting,
     /// An object of the listing.
     Listed(T),
     /// The listing is whole.
     Synced,
-    /// The watch stands.
+    /// The watch is open.
     Watching,
     /// An object came or changed.
     Applied(T),
@@ -60,7 +58,7 @@ pub enum Event<T> {
     Broken(CallError),
 }
 
-/// In which form objects are asked for, and what is made of them.
+/// The form in which objects are requested, and their parsed type.
 pub(crate) trait Form: Sized + Send {
     /// An object on the wire.
     type Wire: DeserializeOwned + Clone + Send + 'static;
@@ -130,7 +128,7 @@ impl Form for Meta {
 }
 
 impl<T> Event<T> {
-    /// The same event of what `f` makes of its object.
+    /// The same event, with its object converted by `f`.
     pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> Event<U> {
         match self {
             Self::Relisting => Event::Relisting,
@@ -175,7 +173,7 @@ impl<F: Form> Watch<F> {
         }
     }
 
-    /// Lists everything anew as soon as it is asked for the next event.
+    /// Makes the next call list everything again.
     pub(crate) fn relist(&mut self) {
         self.state = State::Fresh;
     }
@@ -252,7 +250,7 @@ impl<F: Form> Watch<F> {
         }
     }
 
-    /// Leaves a watch that has been silent for long, and goes on from where it stood.
+    /// Reopens a watch that has been silent for long, from the last known version.
     fn ask_anew(&mut self) -> Option<Event<F>> {
         if let State::Open { version, .. } = &self.state {
             self.state = State::Listed { version: version.clone(), trusted: false };
@@ -260,7 +258,7 @@ impl<F: Form> Watch<F> {
         None
     }
 
-    /// Takes in a change; none where the watch has ended.
+    /// Processes a change; `None` where the watch has ended.
     fn changed(
         &mut self,
         change: Option<kube::Result<WatchEvent<F::Wire>>>,

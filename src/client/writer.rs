@@ -15,7 +15,7 @@ use http::Request;
 use super::call::{self, BODY_CAP, CallError, PATIENCE};
 use super::lease::Leadership;
 
-/// Writes per second of what is seldom written.
+/// The rate of rare writes, per second.
 const SELDOM: NonZeroU32 = match NonZeroU32::new(50) {
     Some(rate) => rate,
     None => NonZeroU32::MIN,

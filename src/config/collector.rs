@@ -1,7 +1,7 @@
-//! Where traces are sent.
+//! The address that receives traces.
 //!
-//! Entry point: [`CollectorUrl`]. Invariant: an address that OTLP over HTTP can be spoken to, without credentials, which
-//! the command line would show to everybody.
+//! Entry point: [`CollectorUrl`]. Invariant: an address for OTLP over HTTP without credentials, because every
+//! user of the machine can read the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use std::str::FromStr;
 pub struct CollectorUrl(String);
 
 impl CollectorUrl {
-    /// Where it takes traces.
+    /// The collector's address for traces.
     pub fn traces(&self) -> String {
         format!("{}/v1/traces", self.0)
     }

@@ -1,7 +1,6 @@
-//! Where the ledger is, and for how long it keeps what.
+//! The location of the ledger, and its retention.
 //!
-//! Invariant: a [`LedgerUrl`] shows no password, neither in messages nor in
-//! Debug output.
+//! Invariant: a [`LedgerUrl`] shows no password, neither in messages nor in Debug output.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -62,7 +61,7 @@ impl fmt::Display for LedgerUrl {
             Self::Sqlite(path) => return write!(f, "sqlite:{}", path.display()),
             Self::Postgres(url) => url,
         };
-        // The query may hold a password as well.
+        // The query may hold a password too.
         let url = url.split_once('?').map_or(url.as_str(), |(url, _)| url);
         match (url.split_once("://"), url.rsplit_once('@')) {
             (Some((scheme, _)), Some((_, place))) => write!(f, "{scheme}://{place}"),

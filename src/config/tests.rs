@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_webhook_url_is_https_with_a_host_and_nothing_that_the_api_server_refuses() {
+fn webhook_url_requires_https_and_host_without_user_or_query() {
     let check = |text: &str, expected: Option<(&str, &str)>| {
         let url = text.parse::<WebhookUrl>().ok();
         let seen = url.as_ref().map(|url| (url.at("/validate"), url.host.clone()));
@@ -23,7 +23,7 @@ fn a_webhook_url_is_https_with_a_host_and_nothing_that_the_api_server_refuses() 
 }
 
 #[test]
-fn a_service_is_a_namespace_a_name_and_perhaps_a_port() {
+fn service_reference_requires_namespace_and_name_with_optional_port() {
     let check = |text: &str, expected: Option<(&str, &str, u16)>| {
         let service = text.parse::<ServiceRef>().ok();
         let seen = service.as_ref().map(|it| (it.namespace.as_str(), it.name.as_str(), it.port));
@@ -50,7 +50,7 @@ fn a_log_filter_is_checked_before_anything_runs() {
 }
 
 #[test]
-fn a_certificate_carries_the_names_under_which_the_api_server_calls() {
+fn certificate_names_match_the_webhook_service_or_url() {
     let service = Endpoint::Service("kubemoor-system/kubemoor".parse().unwrap());
     assert!(service.names().contains(&"kubemoor.kubemoor-system.svc".to_owned()));
     let url = Endpoint::Url("https://127.0.0.1:9443".parse().unwrap());

@@ -1,8 +1,8 @@
-//! What an object holds beyond its declared fields.
+//! The parts of an object beyond its declared fields.
 //!
-//! Entry point: [`Fields::additions`]. Invariant: what a declaration names, and what the API
-//! server fills in by itself, is no addition; an addition is told once, at the highest place that
-//! is new. Time is linear in the objects. Must not know who wrote what.
+//! Entry point: [`Fields::additions`]. Invariant: declared values and the API server's own defaults are not
+//! additions. An addition is reported once, at the highest new place. Time is linear in the objects. Must not
+//! know who wrote a field.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,32 +13,32 @@ use super::fields::{Fields, Leaf, Node};
 use super::path::{Path, Segment};
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 
-/// Where additions are looked for.
+/// The places that are searched for additions.
 pub trait Scope: Sized {
-    /// The scope one step further down; none where nothing there or below is in it.
+    /// The scope one step further down; `None` if it covers nothing there or below.
     fn step(&self, segment: &Segment) -> Option<Self>;
 
-    /// Whether all that is here and below is in the scope.
+    /// Whether the scope covers everything here and below.
     fn is_inside(&self) -> bool;
 }
 
-/// One place at which an object holds what is not declared.
+/// One place with an undeclared value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Addition<'v> {
     /// The place.
     pub path: Path,
-    /// What was there before; none if it was absent or is not known.
+    /// The previous value; `None` if it was absent or is unknown.
     pub old: Option<&'v Value>,
-    /// What is there.
+    /// The new value.
     pub new: &'v Value,
-    /// Whether it is a list element or an entry of a free map. The API server fills in fields, and
-    /// neither of these.
+    /// Whether it is a list element or an entry of a free map. The API server fills in fields, but neither of
+    /// these.
     pub is_member: bool,
 }
 
 impl Fields {
-    /// What `new` holds in `scope` that is not declared, that `old` does not hold, and that is
-    /// no default. Both come from the API server, in the version of the manifest.
+    /// The values of `new` within `scope` that are neither declared, nor in `old`, nor defaults. Both objects
+    /// come from the API server, in the version of the manifest.
     pub fn additions<'v>(
         &self,
         scope: &impl Scope,
@@ -58,7 +58,7 @@ impl Fields {
         walk.found
     }
 
-    /// Whether each part of the value at `path` is declared, or something below or above it.
+    /// Whether each part of the value at `path` is declared, or a value below or above it is.
     pub fn covers(&self, path: &Path, value: &Value) -> bool {
         match value {
             Value::Object(map) if !map.is_empty() => {
@@ -68,7 +68,7 @@ impl Fields {
         }
     }
 
-    /// Whether something is declared at `path`, below it, or above it as one value.
+    /// Whether a value is declared at `path`, below it, or above it as one value.
     pub(super) fn declares_around(&self, path: &Path) -> bool {
         let mut node = &self.root;
         for segment in &path.0 {
@@ -95,7 +95,7 @@ struct Walk<'t, 'v> {
     found: Vec<Addition<'v>>,
 }
 
-/// Where the walk is.
+/// A position of the walk.
 #[derive(Clone, Copy)]
 struct Spot<'s> {
     /// What is declared here; none where nothing is.
@@ -107,7 +107,7 @@ struct Spot<'s> {
 impl<'t, 'v> Walk<'t, 'v> {
     fn value(&mut self, spot: Spot<'_>, scope: &impl Scope, old: Option<&'v Value>, new: &'v Value) {
         let node = spot.node;
-        // A leaf is held against the declaration as one value.
+        // A leaf is compared with the declaration as one value.
         let is_closed = matches!(node, Some(Node::Leaf(leaf)) if !self.is_open(leaf, new));
         if new.is_null() || is_closed || self.path.len() >= MAX_DEPTH {
             return;
@@ -138,7 +138,7 @@ impl<'t, 'v> Walk<'t, 'v> {
         }
     }
 
-    /// Whether a declared value leaves open what is below it: an empty one of many parts.
+    /// Whether a declared empty value with parts leaves its content open.
     fn is_open(&self, leaf: &Leaf, new: &Value) -> bool {
         let of_many = match self.types.shape(leaf.ty) {
             Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => !atomic && new.is_object(),
@@ -149,7 +149,7 @@ impl<'t, 'v> Walk<'t, 'v> {
         of_many && equality::is_void(&leaf.value.value())
     }
 
-    /// Whether each part of a new value is an addition of its own.
+    /// Whether each part of a new value is reported as a separate addition.
     fn is_taken_apart(&self, Spot { field, is_member, .. }: Spot<'_>, new: &Value) -> bool {
         let of_many = match (self.types.shape(field.ty), new) {
             (Shape::Map { atomic: false, .. }, Value::Object(_)) => true,
@@ -203,7 +203,8 @@ impl<'t, 'v> Walk<'t, 'v> {
         };
         let spell =
             |keys: &[(String, Value)]| keys.iter().map(|(_, value)| Segment::spelled(value)).collect();
-        // Of several with the same keys the first of the one list is held against that of the other.
+        // Elements with the same keys are compared in their order: the first of one list with the first of
+        // the other.
         let mut before: HashMap<Vec<String>, Vec<&'v Value>> = HashMap::new();
         for item in old.and_then(Value::as_array).into_iter().flatten().rev() {
             if let Some(keys) = values(item) {
@@ -239,7 +240,7 @@ impl<'t, 'v> Walk<'t, 'v> {
         }
     }
 
-    /// Whether what is there was there before: the same, or with elements that went.
+    /// Whether the new value was there before: unchanged, or with elements removed.
     fn is_within(&self, ty: TypeId, old: Option<&Value>, new: &Value) -> bool {
         if equality::is_same(self.types, ty, old, Some(new)) {
             return true;

@@ -1,8 +1,7 @@
-//! What kinds there are: their plural, their scope, and their types.
+//! The known kinds: their plural, their scope, and their types.
 //!
-//! Entry point: [`Catalog`]. Invariant: values that somebody put in; asking for
-//! an unknown kind gives none. Cheap to clone: types are shared. Must not fetch
-//! anything.
+//! Entry point: [`Catalog`]. Invariant: holds only values that were added. An unknown kind gives `None`.
+//! Cheap to clone: types are shared. Must not fetch anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub struct Catalog {
     schemas: HashMap<(String, String), Vec<(String, KindSchema)>>,
 }
 
-/// What is known of one kind beside its types.
+/// The facts about one kind, without its types.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KindFacts {
     /// The API group; empty for the core group.
@@ -37,7 +36,7 @@ pub struct KindFacts {
     pub namespaced: bool,
     /// The versions in which it is served, the preferred one first.
     pub versions: Vec<String>,
-    /// Where the `scale` subresource keeps the replicas; none without one.
+    /// The field of the `scale` subresource's replicas; `None` without such a subresource.
     pub scale_replicas_path: Option<Path>,
 }
 

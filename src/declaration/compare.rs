@@ -1,8 +1,8 @@
-//! The walk over declared fields: which of them changed, which have drifted.
+//! The walk over declared fields: finds changes and drift.
 //!
-//! Entry points: `Fields::changed`, `Fields::drift`; [`Settler`] for doubts. Invariant: one pass over
-//! the declared tree, in time that is linear in it and in the objects; nothing is copied and
-//! no path is built until a change is found. Decides nothing about a change but its agreement.
+//! Entry points: `Fields::changed`, `Fields::drift`; [`Settler`] for doubts. Invariant: one pass over the
+//! declared tree, in time that is linear in it and in the objects. Nothing is copied and no path is built
+//! until a change is found. Decides nothing about a change but its agreement.
 
 use std::cmp::max;
 
@@ -37,12 +37,12 @@ pub(super) fn drift(fields: &Fields, live: &Value) -> Vec<FieldChange> {
 }
 
 impl Fields {
-    /// The declared paths at which `old` and `new` differ, each with whether
-    /// `new` is as declared there. Both come from the API server, in the
-    /// version of the manifest. Empty if no declared path changed.
+    /// The declared paths at which `old` and `new` differ, each with the agreement of `new` with the
+    /// declaration. Both objects come from the API server, in the version of the manifest. Empty if no
+    /// declared path changed.
     ///
-    /// A declared empty value that `old` lacks has no opinion on what `new`
-    /// sets: the server fills node ports, cluster IPs, defaults.
+    /// If a value is declared empty and absent in `old`, any value in `new` agrees: the server fills in node
+    /// ports, cluster IPs and defaults.
     pub fn changed(&self, old: &Value, new: &Value) -> Vec<FieldChange> {
         changed(self, old, new)
     }
@@ -52,14 +52,13 @@ impl Fields {
         drift(self, live)
     }
 
-    /// The declared list elements that are not in `live` and were moved: another
-    /// element, which nobody declares, stands in their place with other keys.
+    /// The declared list elements that were moved in `live`: the element itself is missing, and an undeclared
+    /// element with other keys has taken its place.
     pub fn moved(&self, live: &Value) -> Vec<Move> {
         moved::moved(self, live)
     }
 
-    /// Gives elements that were moved in `live` their declared keys again; what
-    /// else they hold stays.
+    /// Gives elements that were moved in `live` their declared keys again; their other fields stay unchanged.
     pub fn put_back(moves: &[Move], live: &mut Value) {
         moved::put_back(moves, live);
     }
@@ -77,14 +76,14 @@ struct Walk<'t> {
     found: Vec<FieldChange>,
 }
 
-/// What one place of an object holds before and after.
+/// The values of one place before and after.
 #[derive(Clone, Copy)]
 struct Versions<'v> {
     old: Option<&'v Value>,
     new: Option<&'v Value>,
 }
 
-/// What a change is told with.
+/// The values of a change.
 #[derive(Default)]
 struct Values {
     declared: Option<Value>,
@@ -111,7 +110,7 @@ fn order<'e>(elements: impl Iterator<Item = (&'e Element, usize)>) -> Value {
     sorted.into_iter().filter_map(|(element, _)| element.keys.first().cloned()).collect()
 }
 
-/// Whether these are entries of a struct, of which the server knows all.
+/// Whether these are entries of a struct, whose fields the server knows completely.
 fn is_struct(entries: &[Entry]) -> bool {
     let is_field = |entry: &Entry| match &entry.node {
         Node::Leaf(leaf) => matches!(leaf.place, Place::Field | Place::Template),
@@ -121,9 +120,8 @@ fn is_struct(entries: &[Entry]) -> bool {
     !entries.is_empty() && entries.iter().all(is_field)
 }
 
-/// Whether a null that a custom kind declares has a say in what it becomes: one that the
-/// server keeps does, but where it would be merged, and where it sets a default it sets it
-/// again for an empty value.
+/// Whether a null that a custom kind declares affects the stored value. It does where the server stores the
+/// null. It does not where the server merges the null away, and where an empty value gets the default again.
 fn is_kept_null(is_granular: bool, old: Option<&Value>, new: Option<&Value>) -> bool {
     match (old, new) {
         (Some(Value::Null), Some(Value::Object(new))) => !is_granular || new.is_empty(),
@@ -170,7 +168,7 @@ impl Walk<'_> {
                     let trail = trail.then(Step::Field(&entry.name));
                     self.changed(&entry.node, &entry.name, &trail, versions.field(&entry.name));
                 }
-                // Of what holds nothing but nulls it is declared that it is there.
+                // A value with nothing but nulls declares only its existence.
                 let is_lost = old.is_some_and(Value::is_object) && is_absent(new);
                 if is_lost && self.found.len() == before && is_struct(entries) {
                     let old = Some(Value::Object(Map::new()));

@@ -1,6 +1,7 @@
 //! Bytes that are kept for long and read seldom.
 //!
-//! Entry point: [`Compressed`]. Invariant: what is read is what was written. Must not know what the bytes mean.
+//! Entry point: [`Compressed`]. Invariant: decompression returns the original bytes. Must not know their
+//! meaning.
 
 use std::io::{self, Read, Write};
 
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_read_as_they_were_written_as_far_as_wanted() {
+    fn compressed_bytes_round_trip_up_to_the_read_limit() {
         for bytes in [&b""[..], b"a", &[7; 100_000], &(0..=255).collect::<Vec<u8>>()] {
             let compressed = Compressed::new(bytes).unwrap();
             assert_eq!(compressed.read(u64::MAX).unwrap(), bytes);

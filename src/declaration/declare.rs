@@ -1,9 +1,8 @@
-//! From a manifest document to its declared fields.
+//! Converts a manifest document to its declared fields.
 //!
-//! Entry point: [`declare`]. Invariant: follows the meaning of server-side
-//! apply: granular maps and structs by their entries, keyed lists and sets by
-//! their elements, all else as one value; and leaves out what the server owns
-//! or fills in (`outputs`).
+//! Entry point: [`declare`]. Invariant: follows the rules of server-side apply: granular maps and structs by
+//! their entries, keyed lists and sets by their elements, everything else as one value. Leaves out the fields
+//! that the server owns or fills in (`outputs`).
 
 use std::sync::Arc;
 
@@ -21,9 +20,8 @@ use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, Typ
 use super::stored::Stored;
 use crate::model::Gvk;
 
-/// The lists in which the order of elements has a meaning though they are told
-/// apart by keys: variables refer to earlier ones, init containers run one
-/// after the other.
+/// Keyed lists whose order still matters: variables refer to earlier ones, and init containers run one after
+/// the other.
 const ORDERED: &[&str] = &["env", "initContainers"];
 
 /// The declared fields of a manifest document. Helm's metadata must be in it
@@ -36,12 +34,12 @@ pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
     Fields { types: Arc::clone(&schema.types), family: family(document), ty: schema.root, root }
 }
 
-/// Whether no manifest decides this field of `metadata`.
+/// Whether this field of `metadata` is never decided by a manifest.
 fn is_no_manifests(name: &str) -> bool {
     matches!(name, "name" | "namespace") || SERVER_METADATA.contains(&name)
 }
 
-/// Whose the document's kind is.
+/// The family of the document's kind.
 fn family(document: &Value) -> Family {
     let text = |name| document.get(name).and_then(Value::as_str).unwrap_or_default();
     let Gvk { group, kind, .. } = Gvk::from_api_version(text("apiVersion"), text("kind"));
@@ -99,7 +97,8 @@ impl Walk<'_> {
         let (known, ty, place) = match self.types.shape(ty) {
             Shape::Struct(shape) => match shape.field(name) {
                 Some(field) => {
-                    // Null is what the server sets in its place, and many values are whose they are.
+                    // The server replaces a null by the default. A default with several parts may have
+                    // several owners.
                     let default = field.default.as_deref().filter(|it| self.is_one_value(field.ty, it));
                     if let (Value::Null, Some(default)) = (value, default) {
                         value = default;
@@ -116,7 +115,7 @@ impl Walk<'_> {
         Some(Entry { name: known.map_or_else(|| names::shared(name), Arc::clone), node })
     }
 
-    /// Whether server-side apply takes a value of this type as one.
+    /// Whether server-side apply treats a value of this type as one.
     fn is_one_value(&self, ty: TypeId, value: &Value) -> bool {
         match self.types.shape(ty) {
             Shape::List { kind, .. } => *kind == ListKind::Atomic,
@@ -167,7 +166,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Elements by their keys; none if the keys do not tell them apart.
+    /// The elements by their keys; `None` if the keys do not identify them.
     fn elements(
         &self,
         ListType { list, item, keys }: ListType<'_>,
@@ -211,7 +210,7 @@ fn object(mut entries: Vec<Entry>) -> Node {
     Node::Object(entries.into())
 }
 
-/// What the server does not know it may drop, at every level.
+/// Marks fields that the server does not know, at every level: it may drop them.
 fn mark_unlisted(node: &mut Node) {
     match node {
         Node::Leaf(leaf) => leaf.place = Place::Unlisted,
@@ -234,8 +233,7 @@ fn secret_data(data: Option<&Value>, texts: Option<&Value>) -> Value {
     if merged.is_empty() { Value::Object(Map::new()) } else { Value::Object(merged) }
 }
 
-/// A copy of a value that stands `depth` levels deep, without what lies below
-/// [`MAX_DEPTH`].
+/// A copy of a value at `depth` levels of nesting, without its parts below [`MAX_DEPTH`].
 pub(super) fn cut(value: &Value, depth: usize) -> Value {
     match value {
         Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => Value::Null,

@@ -1,17 +1,15 @@
-//! What tells one declaration of an object from another.
+//! Distinguishes the declarations of an object.
 //!
-//! Entry point: [`Digest::of`]. Invariant: it covers everything that a write of
-//! the document could set, whatever schema is known: all but the namespace, which
-//! the object's name holds. The order of a map's entries has no meaning. What
-//! nests deeper than is compared has no digest, and so is never taken for
-//! something that was seen before.
+//! Entry point: [`Digest::of`]. Invariant: covers everything that a write of the document could set, whatever
+//! schema is known: all but the namespace, which the object's name holds. The order of a map's entries does
+//! not matter. A document that nests deeper than the comparison has no digest, and so never counts as known.
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::schema::MAX_DEPTH;
 
-/// The length of a digest: enough that nobody finds two documents with the same.
+/// The length of a digest: enough to make collisions infeasible.
 const BYTES: usize = 16;
 
 /// A digest of one manifest document. Of a Secret it must not be shown: who knows

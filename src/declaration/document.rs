@@ -1,16 +1,16 @@
-//! A manifest document as it is written to the API server.
+//! Prepares a manifest document for a write to the API server.
 //!
-//! Entry point: [`prepare`]. Invariant: what is written claims nothing that the API server sets or that is never
+//! Entry point: [`prepare`]. Invariant: the result sets no field that the API server owns or that is never
 //! compared. Must not know who writes it, or whether the write is a dry run.
 
 use serde_json::Value;
 
-/// What of `metadata` the API server sets. It takes no word of a manifest for it: `managedFields` and
-/// `resourceVersion` even turn an apply down.
+/// The fields of `metadata` that the API server sets. It ignores them in a manifest; `managedFields` and
+/// `resourceVersion` even make an apply fail.
 pub const SERVER_METADATA: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
-/// The document in the version in which its kind is served; none of a document that is no object.
+/// The document in the version in which its kind is served; `None` for a document that is not an object.
 pub fn prepare(mut document: Value, api_version: String) -> Option<Value> {
     let fields = document.as_object_mut()?;
     fields.insert("apiVersion".to_owned(), api_version.into());

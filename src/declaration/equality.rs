@@ -1,12 +1,11 @@
-//! Whether two values mean the same.
+//! Equality of values in meaning.
 //!
-//! Entry points: [`agreement`] holds a declared value against a live one,
-//! [`is_same`] holds two values that both come from the API server against
-//! each other.
+//! Entry points: [`agreement`] compares a declared value with a live one, [`is_same`] compares two values
+//! that both come from the API server.
 //!
-//! Invariant: [`Agreement::Differs`] is never a guess. What only the API
-//! server can tell is [`Agreement::Doubt`]. Recursion ends at
-//! [`MAX_DEPTH`]: below it `agreement` doubts and `is_same` sees no difference.
+//! Invariant: [`Agreement::Differs`] is never a guess. If only the API server can decide, the result is
+//! [`Agreement::Doubt`]. Recursion ends at [`MAX_DEPTH`]: below it `agreement` doubts and `is_same` sees no
+//! difference.
 
 use serde_json::{Map, Value};
 
@@ -42,9 +41,9 @@ pub enum Agreement {
     /// It is not: something declared is not there. A server drops fields that its
     /// feature gates switch off.
     Missing,
-    /// Nothing is declared there, and a policy seals what it lies below. Only of an addition.
+    /// Nothing is declared there, and a policy seals the place. Used for additions only.
     Added,
-    /// As [`Self::Added`], in what a webhook or the server added: what stood there before is not known.
+    /// As [`Self::Added`], within a value that a webhook or the server added: the previous value is unknown.
     Within,
     /// It is not.
     Differs,
@@ -57,15 +56,14 @@ impl Agreement {
     }
 }
 
-/// Where a declared value stands: it decides what an absent or empty value
-/// means.
+/// The place of a declared value: it decides what an absent or empty value means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A field of a struct: the server may leave out zero values and fill in
     /// defaults.
     Field,
-    /// A field of a template that the server stores as it comes: the defaults are set
-    /// in what is made by it, as in the jobs of a CronJob.
+    /// A field of a template that the server stores unchanged: the defaults are set in the objects made from
+    /// it, as in the jobs of a CronJob.
     Template,
     /// An entry of a free map: kept as it is.
     Entry,
@@ -73,19 +71,16 @@ pub enum Place {
     Unlisted,
 }
 
-/// Whose a kind is: it decides who may add to a value that is declared as a
-/// whole.
+/// The origin of a kind: it decides who may add to a value that is declared as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// Kubernetes' own, and it grants rights: nobody adds anything but the API
-    /// groups of subjects.
+    /// A built-in kind that grants rights: nothing is added except the API groups of subjects.
     Rights,
     /// Kubernetes' own Pod, to which admission plugins add.
     Pod,
     /// Kubernetes' own: what is added is in a table.
     Core,
-    /// Anybody's: what is added is what its schema says, and what the webhooks
-    /// of its operator do.
+    /// A custom kind: additions follow its schema and the webhooks of its operator.
     #[default]
     Custom,
 }
@@ -99,8 +94,8 @@ pub struct Spot<'a> {
     pub place: Place,
     /// Whose the kind is.
     pub family: Family,
-    /// The name of what holds it, as far as that is a part of the same declared
-    /// value; of list elements the list's.
+    /// The name of the enclosing field, as far as that is a part of the same declared value; for list
+    /// elements the list's name.
     within: &'a str,
     /// The name of the field that holds it, where it is a declared value of its own.
     above: &'a str,
@@ -131,15 +126,12 @@ impl<'a> Spot<'a> {
 /// Pairs of list elements up to which elements are matched by trying all.
 const MAX_PAIRS: usize = 1 << 16;
 
-/// Holds a declared value of type `ty` against the live one; `None` where the
-/// live object has none.
+/// Compares a declared value of type `ty` with the live one; `None` where the live object has none.
 ///
-/// Declared null is absence, and what the server sets in its place; of custom
-/// kinds, and where maps and granular structs stand, it says nothing. Zero and empty values agree with
-/// absence where the API server leaves them out, and are in doubt where it may
-/// have filled them. Inside one declared value, live keys beyond the declared
-/// ones agree when they are defaults, differ in free maps, and are in doubt
-/// otherwise.
+/// A declared null means absence, and also accepts the server's default. In custom kinds, and in place of
+/// maps and granular structs, a null declares nothing. Zero and empty values agree with absence where the API
+/// server leaves them out, and are in doubt where it may have filled them. Undeclared live keys inside one
+/// declared value agree when they are defaults, differ in free maps, and are in doubt otherwise.
 pub fn agreement(
     types: &Types,
     ty: TypeId,
@@ -156,13 +148,13 @@ pub fn agreement(
     }
 }
 
-/// The agreement of `new`, which came in place of `old`, both as the API server
-/// put them out, where `new` by itself leaves a doubt.
+/// The agreement of `new`, which replaced `old`, where `new` alone leaves a doubt. Both are as the API server
+/// returned them.
 ///
-/// The API server fills in defaults whenever it puts an object out, so `old` has
-/// all that may be one. An `old` that agrees is the canonical form: what differs
-/// from it was altered. One that leaves a doubt was altered by what came on top
-/// or changed; less than it is nearer to what is declared.
+/// The API server fills in defaults whenever it returns an object, so `old` has all possible defaults. An
+/// `old` that agrees is the canonical form, so any difference from it is a change. If `old` itself leaves a
+/// doubt, then something was added to it or changed in it. A `new` with fewer keys than that is closer to the
+/// declaration.
 pub fn settled(
     types: &Types,
     (ty, spot): (TypeId, Spot<'_>),
@@ -207,7 +199,7 @@ pub(super) fn is_chosen_late(spot: Spot<'_>, declared: &Value, new: Option<&Valu
         && new.is_some_and(|new| !is_empty(new))
 }
 
-/// Whether the server has filled in a value of its own, and nobody else has.
+/// Whether the server has filled in its own value, and nothing else has.
 fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
     let is_own = |value: &Value| match value {
         Value::Null | Value::Object(_) => false,
@@ -220,7 +212,7 @@ fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) ->
         && new.is_some_and(is_own)
 }
 
-/// Whether `value` is `whole` with some keys less.
+/// Whether `value` equals `whole` without some of its keys.
 fn is_part(value: &Value, whole: &Value) -> bool {
     match (value, whole) {
         (Value::Object(map), Value::Object(whole)) => {
@@ -233,10 +225,10 @@ fn is_part(value: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Whether two values, both as the API server put them out, mean the same.
-/// Null and empty lists and maps are absence, as clients that know the types of a kind
-/// leave them out. An empty struct is not (`emptyDir: {}`, `podSelector: {}`), nor is
-/// zero: the server shows it only where it counts. Null bytes become empty ones.
+/// Whether two values, both as the API server returned them, mean the same. Null, empty lists and empty maps
+/// mean absence, because clients that know a kind's types leave them out. An empty struct does not
+/// (`emptyDir: {}`, `podSelector: {}`), nor does zero: the server shows a zero only where it matters. Null
+/// bytes become empty ones.
 pub fn is_same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>) -> bool {
     same(types, ty, a, b, 0)
 }
@@ -289,16 +281,14 @@ pub(super) fn key_value<'a>(element: &'a Value, key: &'a ListKey) -> Option<&'a 
     }
 }
 
-/// Whether an empty granular value is declared, which says only that it is
-/// there, and the live object has it.
+/// Whether a granular value is declared empty, which declares only its existence, and the live object has it.
 pub(super) fn is_open_empty(types: &Types, ty: TypeId, declared: &Value, live: Option<&Value>) -> bool {
     is_granular(types, ty)
         && declared.as_object().is_some_and(Map::is_empty)
         && live.is_some_and(Value::is_object)
 }
 
-/// Whether server-side apply merges objects of that type, as long as they hold anything; an
-/// empty one is one value.
+/// Whether server-side apply merges objects of that type when they are not empty; an empty one is one value.
 pub(super) fn is_granular(types: &Types, ty: TypeId) -> bool {
     match types.shape(ty) {
         Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => !atomic,
@@ -348,8 +338,8 @@ fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: 
     }
 }
 
-/// What the server holds of a value: it takes null bytes for empty ones, and says so
-/// only once they are stored.
+/// The stored form of a value: the server converts null bytes to empty ones, and shows that only after
+/// storing them.
 fn held<'v>(shape: &Shape, value: Option<&'v Value>) -> Option<&'v Value> {
     static NO_BYTES: Value = Value::String(String::new());
     match (shape, value) {
@@ -377,7 +367,7 @@ fn member(shape: &Shape, name: &str) -> TypeId {
     }
 }
 
-/// Whether the elements mean the same one by one, as far as both lists go.
+/// Whether the elements mean the same pair by pair, up to the end of the shorter list.
 fn in_step(types: &Types, item: TypeId, a: &[Value], b: &[Value], depth: usize) -> bool {
     a.iter().zip(b).all(|(a, b)| same(types, item, Some(a), Some(b), depth))
 }

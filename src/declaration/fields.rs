@@ -1,12 +1,10 @@
 //! The declared fields of one object.
 //!
-//! Entry point: [`Fields`], built by [`super::declare::declare`]. Its
-//! [`changed`](Fields::changed) and [`drift`](Fields::drift) live in
-//! `compare`.
+//! Entry point: [`Fields`], built by [`super::declare::declare`]. Its [`changed`](Fields::changed) and
+//! [`drift`](Fields::drift) are in `compare`.
 //!
-//! Invariant: a tree of declared paths, compact because tens of thousands stay
-//! in memory; leaves are what is compared as one value. `Debug` shows no
-//! value: they may be a Secret's.
+//! Invariant: a tree of declared paths, compact because tens of thousands stay in memory. Each leaf is
+//! compared as one value. `Debug` shows no value, since it may be a Secret's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,21 +26,20 @@ pub struct Fields {
     pub(super) root: Node,
 }
 
-/// One declared path at which an object changed or is not as declared.
+/// One declared path at which an object changed or differs from its declaration.
 ///
-/// For the existence of a list element, `old` and `new` hold its keys, as a
-/// list where it is there more than once; for that of a struct of which nothing but
-/// nulls is declared, `old` is an empty one. For the order of a list, `declared`,
-/// `old` and `new` hold the keys of its declared elements in their order there.
+/// For the existence of a list element, `old` and `new` hold its keys, as a list where it occurs more than
+/// once. For the existence of a struct that declares only nulls, `old` is an empty struct. For the order of a
+/// list, `declared`, `old` and `new` hold the keys of its declared elements in their respective order.
 #[derive(Clone, PartialEq)]
 pub struct FieldChange {
     /// The path.
     pub path: Path,
-    /// The declared value; none for the existence of a list element or of a struct.
+    /// The declared value; `None` for the existence of a list element or of a struct.
     pub declared: Option<Value>,
-    /// The value before; none if it was absent or is not known.
+    /// The value before; `None` if it was absent or is unknown.
     pub old: Option<Value>,
-    /// The value after; none if it is absent.
+    /// The value after; `None` if it is absent.
     pub new: Option<Value>,
     /// Whether the value after is the declared one.
     pub agreement: Agreement,
@@ -54,7 +51,7 @@ pub(super) enum Node {
     Leaf(Leaf),
     /// Some entries of a map or struct.
     Object(Box<[Entry]>),
-    /// Some elements of a list, told apart by keys.
+    /// Some elements of a list, identified by keys.
     Elements(Box<Elements>),
     /// Some elements of a set.
     Set(Box<Set>),
@@ -96,8 +93,8 @@ pub(super) struct Set {
 }
 
 impl Fields {
-    /// Whether they are of a kind that grants rights: the server keeps what it is sent of these, and
-    /// nobody completes it.
+    /// Whether they belong to a kind that grants rights: the server stores these as sent, and nothing
+    /// completes them.
     pub fn grant_rights(&self) -> bool {
         self.family == Family::Rights
     }
@@ -115,8 +112,8 @@ impl Fields {
     }
 
     /// The declared value at a path of plain field names, such as
-    /// `["metadata", "annotations", "helm.sh/resource-policy"]`. None where
-    /// nothing is declared, and for lists that are told apart by elements.
+    /// `["metadata", "annotations", "helm.sh/resource-policy"]`. `None` where nothing is declared, and for
+    /// lists with identified elements.
     pub fn get(&self, path: &[&str]) -> Option<Value> {
         let mut node = &self.root;
         for name in path {
@@ -143,9 +140,8 @@ impl Fields {
         entries.iter().filter_map(|entry| Some((&*entry.name, leaf(entry)?))).collect()
     }
 
-    /// What tells apart the element that stands at `index` of the declared list
-    /// at `path`. None where there is no such list, or its elements are not told
-    /// apart.
+    /// The path segment that identifies the element at `index` of the declared list at `path`. `None` where
+    /// there is no such list, or its elements are not identified.
     pub fn element_at(&self, path: &[Segment], index: usize) -> Option<Segment> {
         let mut node = &self.root;
         for segment in path {

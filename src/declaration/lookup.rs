@@ -1,7 +1,7 @@
-//! The values of one object at many paths.
+//! Looks up the values of one object at many paths.
 //!
-//! Entry point: [`Lookup::get`]. Invariant: it finds what [`Path::get`] finds, and goes through each list once for the
-//! keys by which paths lead into it, however many paths there are. Must not know what is declared.
+//! Entry point: [`Lookup::get`]. Invariant: finds the same values as [`Path::get`], and visits each list only
+//! once for each set of keys in the paths, however many paths there are. Must not know what is declared.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub struct Lookup<'v> {
     lists: HashMap<(usize, Vec<String>), Elements<'v>>,
 }
 
-/// The elements of a list by what tells them apart.
+/// The elements of a list by their identity.
 type Elements<'v> = HashMap<Vec<Token>, Vec<&'v Value>>;
 
 /// Equal for values that [`Segment::alike`] takes for the same.
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_finds_what_a_path_finds_and_goes_through_a_list_once() {
+    fn lookup_finds_same_values_as_path_and_indexes_lists_once() {
         let items: Vec<Value> = (0..50).map(|number| json!({"name": number / 2, "port": "80"})).collect();
         let object = json!({
             "spec": {"items": items, "set": ["a", 1, true, null, {"a": 1}, "1"], "none": {}},

@@ -1,14 +1,11 @@
-//! What a manifest declares: its paths, and what it means for a live value to
-//! be the declared one.
+//! The declarations of a manifest: their paths, and the rules for comparing them with live values.
 //!
-//! Entry points: [`declare::declare`] turns one manifest document into
-//! [`fields::Fields`]; [`fields::Fields::changed`] and
-//! [`fields::Fields::drift`] compare objects with them. Types come from
+//! Entry points: [`declare::declare`] turns one manifest document into [`fields::Fields`];
+//! [`fields::Fields::changed`] and [`fields::Fields::drift`] compare objects with them. Types come from
 //! [`catalog::Catalog`].
 //!
-//! Invariant: pure and total. Any JSON gives an answer, nothing below
-//! [`schema::MAX_DEPTH`] levels is looked at, and a doubt is said as a doubt.
-//! Must not know a release, a policy or a cluster.
+//! Invariant: pure and total. Any JSON gives an answer, nothing below [`schema::MAX_DEPTH`] levels is
+//! visited, and a doubt is reported as a doubt. Must not know a release, a policy or a cluster.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub(crate) mod names;

@@ -1,8 +1,8 @@
-//! Values that many declarations repeat, each kept once in memory: names of fields, labels and kinds.
+//! Values that many declarations repeat, each stored once: names of fields, labels and kinds.
 //!
-//! Entry points: [`shared`] for texts, [`Pool`] for anything else. Invariant: equal values share memory
-//! while anybody has them, and those go that nobody has; what comes out is equal to what went in. Must
-//! not be given a Secret's values.
+//! Entry points: [`shared`] for texts, [`Pool`] for anything else. Invariant: equal values share memory while
+//! they are in use, and unused ones are dropped. The result equals the input. Must not be given a Secret's
+//! values.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 /// The longest text that is worth a look, in bytes.
 const LONGEST: usize = 64;
 
-/// How many values are kept without a look whether anybody has them still.
+/// How many values are stored before the first check for unused ones.
 const ROOM: usize = 1024;
 
 static NAMES: LazyLock<Mutex<Pool<str>>> = LazyLock::new(Mutex::default);
 
-/// Values of which each is kept once.
+/// Values, each stored once.
 pub(crate) struct Pool<T: ?Sized> {
     known: HashSet<Arc<T>>,
-    /// How many there may be before those go that nobody has.
+    /// The number of values at which unused ones are dropped.
     room: usize,
 }
 

@@ -37,7 +37,7 @@ pub enum SchemaError {
     Definition {
         /// Its name, as far as it has one.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
 }

@@ -1,11 +1,9 @@
-//! Where the values of a JSON text begin and end, found without reading them.
+//! Finds the positions of values in a JSON text without parsing them.
 //!
-//! Entry points: [`Excerpt`], a value's text; [`Part::entries`] and
-//! [`Part::items_in_step`] take it apart one level at a time. Invariant: one pass over
-//! the text marks its structure, 64 bytes at a time, whatever it holds; of
-//! valid JSON every part is the text of exactly one value, and what is no JSON
-//! is `None` or the text of something that no parser reads. Never recurses.
-//! Checks nothing within a value that nobody asks for.
+//! Entry points: [`Excerpt`], a value's text; [`Part::entries`] and [`Part::items_in_step`] split it one
+//! level at a time. Invariant: one pass over any text marks its structure, 64 bytes at a time. In valid JSON
+//! every part is the text of exactly one value. Invalid JSON gives `None`, or a text that every parser
+//! rejects. Never recurses. Checks nothing within a value that is not requested.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -17,17 +15,16 @@ pub use self::parts::{Entry, Part};
 
 mod parts;
 
-/// The bytes that one word of marks stands for.
+/// The number of bytes that one word of marks covers.
 const BLOCK: usize = 64;
 
-/// The blocks of which the fewest open brackets are kept together.
+/// The number of blocks that share one minimum of open brackets.
 const GROUP: usize = 16;
 
-/// What this machine's vectors can do.
+/// The vector instructions of this machine.
 static LEVEL: LazyLock<Level> = LazyLock::new(Level::new);
 
-/// The text of one value, within a larger text of which the outline may be
-/// known already.
+/// The text of one value, within a larger text whose outline may already be known.
 #[derive(Clone)]
 pub struct Excerpt<'a> {
     whole: &'a str,
@@ -43,7 +40,7 @@ pub struct Outline {
     floors: Box<[i32]>,
 }
 
-/// What 64 bytes hold, the first in the lowest bit.
+/// The structure of 64 bytes, the first in the lowest bit.
 #[derive(Clone, Copy, Default)]
 struct Marks {
     /// Quotes that begin or end a string.
@@ -52,8 +49,7 @@ struct Marks {
     opens: u64,
     /// Closing brackets outside of strings.
     closes: u64,
-    /// How many brackets are open in front of them. What is no JSON may close
-    /// more than it opens.
+    /// The bracket depth before them. Invalid JSON may close more brackets than it opens.
     depth: i32,
     /// No fewer brackets are open anywhere among them.
     floor: i32,
@@ -76,16 +72,15 @@ impl<'a> Excerpt<'a> {
         self.whole.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// The texts that the map at `path` has under these names; none where it
-    /// is no map, and for what is no text. Names are told apart as the API
-    /// server spells them, without escapes.
+    /// The texts of these names in the map at `path`; `None` where there is no map, and for values that are
+    /// not texts. Names match only in the API server's spelling, without escapes.
     pub fn texts<const N: usize>(&self, path: &[&str], names: [&str; N]) -> [Option<String>; N] {
         let outline = self.outline();
         let map = path.iter().try_fold(self.part(&outline), |map, name| map.entry(name));
         names.map(|name| serde_json::from_str(map?.entry(name)?.text()).ok())
     }
 
-    /// The outline of what this is a part of.
+    /// The outline of the enclosing text.
     pub(super) fn outline(&self) -> Arc<Outline> {
         self.outline.as_ref().map_or_else(|| Arc::new(Outline::of(self.whole)), Arc::clone)
     }
@@ -121,8 +116,7 @@ impl Outline {
         Some(index * BLOCK + bits.trailing_zeros() as usize)
     }
 
-    /// The first block at or behind `from` in which no more than `outside`
-    /// brackets may be open.
+    /// The first block at or after `from` in which the bracket depth may fall to `outside`.
     fn low(&self, from: usize, outside: i32) -> Option<usize> {
         let low = |from: usize, to: usize| {
             let blocks = self.blocks.get(from..to.min(self.blocks.len()))?;
@@ -158,8 +152,8 @@ impl Outline {
 }
 
 impl Marks {
-    /// The place among those in `mask` at which no more than `outside` brackets
-    /// are open again, of which `depth` are open in front of them.
+    /// The place among those in `mask` at which the bracket depth falls to `outside`; `depth` is the depth
+    /// before them.
     fn falls_to(&self, outside: i32, mut depth: i32, mask: u64) -> Option<usize> {
         let mut brackets = (self.opens | self.closes) & mask;
         while brackets != 0 {
@@ -210,7 +204,7 @@ fn count(brackets: u64) -> i32 {
     brackets.count_ones().cast_signed()
 }
 
-/// What goes over from one block to the next.
+/// The state that one block passes to the next.
 #[derive(Default)]
 struct Marker {
     /// All ones within a string.

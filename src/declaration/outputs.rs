@@ -1,8 +1,8 @@
-//! What a manifest carries but does not decide: the outputs of controllers
-//! that come with Kubernetes or with every webhook.
+//! Fields in a manifest that it does not decide: the outputs of controllers that come with Kubernetes or with
+//! every webhook.
 //!
-//! Entry points: `is_output` of a manifest, [`is_undeclared_output`] of an object. Invariant: a table in code; nothing that a
-//! person could use to change what an object does, unless it is declared empty
+//! Entry points: `is_output` of a manifest, [`is_undeclared_output`] of an object. Invariant: a table in
+//! code. It has no field with which a user could change an object's behaviour, unless that is declared empty
 //! or as a placeholder.
 
 use base64::Engine;
@@ -40,7 +40,7 @@ impl Above<'_> {
 /// The maps whose values are the same in many objects.
 const REPEATED: [&str; 3] = ["labels", "annotations", "matchLabels"];
 
-/// Where a CA bundle stands: API group, kind, names from the root.
+/// The places of CA bundles: API group, kind, names from the root.
 const CA_BUNDLES: &[(&str, &str, &[&str])] = &[
     (
         "admissionregistration.k8s.io",
@@ -70,8 +70,8 @@ pub(super) fn is_secret(document: &Value) -> bool {
     is_kind(document, "", "Secret")
 }
 
-/// Whether `value` at that place is filled in by somebody else: `rules` under
-/// an `aggregationRule`, and a CA bundle that holds no certificate yet.
+/// Whether another component fills in `value` at that place: `rules` under an `aggregationRule`, and a CA
+/// bundle without a certificate.
 pub(super) fn is_output(document: &Value, at: &Above<'_>, value: &Value) -> bool {
     match at.name {
         "rules" => {
@@ -87,7 +87,7 @@ pub(super) fn is_output(document: &Value, at: &Above<'_>, value: &Value) -> bool
     }
 }
 
-/// Whether what stands at `path` of an object, and is not declared, is filled in by somebody else.
+/// Whether another component fills in the undeclared value at `path` of an object.
 pub fn is_undeclared_output(object: &ObjectId, fields: &Fields, path: &Path) -> bool {
     let ObjectId { group, kind, .. } = object;
     let is_at = |names: &[&str]| {

@@ -1,10 +1,10 @@
-//! Declared fields at rest: manifest documents, compressed together, and those of their fields that
-//! somebody has asked for lately.
+//! Compressed storage of declared fields: manifest documents, compressed together, and a cache of recently
+//! used fields.
 //!
-//! Entry points: [`BlockWriter`] packs documents, [`Packed::fields`] reads one. Invariant: what is read is
-//! what [`declare`] makes of the document, whether it was at hand or not; reading one costs at most
-//! [`BLOCK`] bytes of inflating and one document of parsing. Asked for at one time by many, a document is
-//! read once. Must not show a document: it may be a Secret.
+//! Entry points: [`BlockWriter`] packs documents, [`Packed::fields`] reads one. Invariant: the result equals
+//! that of [`declare`] on the document, cached or not. Reading one costs at most inflating [`BLOCK`] bytes
+//! and parsing one document. Concurrent requests for a document read it once. Must not show a document: it
+//! may be a Secret.
 
 use std::fmt;
 use std::io;
@@ -36,7 +36,7 @@ const ENTRY: usize = 256;
 /// Levels of nesting that a parser of JSON takes whole.
 const DEPTH: usize = 100;
 
-/// The declared fields of one document, at hand or to be read.
+/// The declared fields of one document, cached or to be read.
 #[derive(Clone)]
 pub enum Packed {
     /// As they are.
@@ -47,7 +47,7 @@ pub enum Packed {
         block: Arc<Block>,
         /// Its number in the block.
         index: u32,
-        /// What was known of its kind when it was packed.
+        /// The schema of its kind at the time of packing.
         schema: Option<KindSchema>,
     },
 }
@@ -62,7 +62,7 @@ pub struct Block {
     cache: Arc<FieldsCache>,
 }
 
-/// The fields that somebody has asked for lately, within a bound of memory.
+/// The recently used fields, within a memory limit.
 pub struct FieldsCache {
     fields: Cache<u64, Arc<Fields>>,
     /// How many documents have been packed.
@@ -87,7 +87,7 @@ impl Packed {
         }
     }
 
-    /// Whether both have the same types: of one document they declare the same then.
+    /// Whether both have the same types: then the same document declares the same fields.
     pub fn is_typed_as(&self, other: &Self) -> bool {
         let ((types, root), (others, other)) = (self.types(), other.types());
         root == other && Arc::ptr_eq(types, others)
@@ -138,7 +138,7 @@ impl BlockWriter {
         self.text.len() >= BLOCK
     }
 
-    /// The block, of which the documents' fields are kept in `cache`. Empties this.
+    /// The finished block, whose documents' fields are kept in `cache`. Empties this.
     ///
     /// # Errors
     /// When it cannot be compressed.
@@ -155,7 +155,7 @@ impl Block {
         self.cache.asked.fetch_add(1, Ordering::Relaxed);
         self.cache.fields.get_with(self.first + u64::from(index), || {
             self.cache.read.fetch_add(1, Ordering::Relaxed);
-            // What was compressed here reads back: of nothing nothing would be declared.
+            // The block was compressed here, so it can be read. An empty document would declare nothing.
             Arc::new(declare(&self.document(index).unwrap_or_default(), schema))
         })
     }
@@ -182,12 +182,12 @@ impl FieldsCache {
         }
     }
 
-    /// How often somebody has asked for fields.
+    /// The number of requests for fields.
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// How often a document was read for that.
+    /// The number of documents that were read for them.
     pub fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
@@ -220,7 +220,7 @@ impl fmt::Debug for FieldsCache {
     }
 }
 
-/// Whether a value nests so little that a parser of JSON takes it.
+/// Whether the nesting of a value is within the limit of a JSON parser.
 fn is_shallow(value: &Value, depth: usize) -> bool {
     let below = |value| is_shallow(value, depth + 1);
     match value {

@@ -43,7 +43,7 @@ pub enum PathError {
     /// The text does not begin with a slash.
     #[error("the path {0:?} does not begin with `/`: write it as a JSON Pointer such as /spec/replicas")]
     NoSlash(String),
-    /// A `~` stands alone.
+    /// A `~` without `0` or `1` after it.
     #[error("the path segment {0:?} holds a lone `~`: write ~0 for `~`, ~1 for `/` and ~2 for a leading `[`")]
     Escape(String),
     /// A bracketed segment cannot be read.
@@ -71,9 +71,8 @@ impl Path {
 }
 
 impl Segment {
-    /// Whether two values of a list key are the same, or only spelled with and
-    /// without quotes: a person writes `[port=80]` for a name `"80"` as well.
-    /// Lists and maps are no keys.
+    /// Whether two values of a list key are the same apart from quotes: for a name `"80"` a user may also
+    /// write `[port=80]`. Lists and maps are not keys.
     pub fn alike(a: &Value, b: &Value) -> bool {
         match (a, b) {
             (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
@@ -189,7 +188,7 @@ fn unescape(text: &str) -> Result<String, PathError> {
     Ok(plain)
 }
 
-/// Writes a key's value as it stands between brackets.
+/// Writes a key's value in the form for brackets.
 fn spell(value: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match value {
         Value::String(text) => spell_text(text, f),
@@ -312,7 +311,7 @@ impl<'a> Trail<'a> {
         Trail { above: Some(self), step }
     }
 
-    /// The name of the field that holds this one; empty where an element does, or nothing.
+    /// The name of the field that holds this one; empty within a list element or at the root.
     pub(super) fn holder(&self) -> &'a str {
         match self.above.map(|above| above.step) {
             Some(Step::Field(name)) => name,

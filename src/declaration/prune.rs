@@ -1,8 +1,8 @@
-//! Reading only what is declared of a large object.
+//! Reads only the declared parts of a large object.
 //!
-//! Entry point: [`Pruned`], a seed for any deserializer. Invariant: comparing
-//! pruned objects with the same fields gives what comparing the whole objects
-//! gives. What is not kept is skipped without being built.
+//! Entry point: [`Pruned`], a seed for any deserializer. Invariant: a comparison of pruned objects with the
+//! same fields gives the same result as one of the whole objects. Other parts are skipped without being
+//! built.
 
 use std::fmt;
 
@@ -19,26 +19,24 @@ use crate::model::{RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY};
 
 mod pair;
 
-/// Reads an object, keeping the paths that any of some declarations declares,
-/// and what every verdict looks at: `apiVersion`, `kind`, the identity, labels,
-/// Helm's annotations and owners in `metadata`, `immutable`, `spec.paused` and
-/// `spec.suspend`.
+/// Reads an object, and keeps the paths that at least one of the declarations declares and the fields that
+/// every verdict uses: `apiVersion`, `kind`, the identity, labels, Helm's annotations and owners in
+/// `metadata`, `immutable`, `spec.paused` and `spec.suspend`.
 ///
-/// Keyed lists keep every element in its place; of elements that nobody
-/// declares only the keys stay.
+/// Keyed lists keep every element in its place; an undeclared element keeps only its keys.
 #[derive(Clone, Debug)]
 pub struct Pruned<'f> {
     keep: Keep<'f>,
 }
 
-/// What is kept whatever is declared.
+/// The fields that are always kept.
 struct Always(&'static [Kept]);
 
 struct Kept {
     name: &'static str,
-    /// What is kept of it; none for all.
+    /// The parts of it to keep; `None` for all.
     below: Option<&'static Always>,
-    /// Whether it is looked at even where an update leaves it as it was.
+    /// Whether it is read even where an update does not change it.
     unchanged: bool,
 }
 
@@ -80,7 +78,7 @@ const FEW: usize = 2;
 /// would take longer.
 const MANY: usize = 16;
 
-/// What is kept of one value.
+/// The parts of one value to keep.
 #[derive(Clone, Default)]
 struct Keep<'f> {
     nodes: SmallVec<[(&'f Node, &'f Types); FEW]>,
@@ -95,11 +93,11 @@ impl<'f> Pruned<'f> {
         Self { keep: Keep { nodes, always: Some(&ALWAYS), keys: SmallVec::new() } }
     }
 
-    /// Reads an object before and after an update. What is the same text in
-    /// both and is only looked at for changes is left out of both, so the pair
-    /// can be compared, and neither half alone held against a declaration.
+    /// Reads an object before and after an update. A value that has the same text in both, and is needed only
+    /// to find changes, is left out of both. So the two can be compared with each other, but neither can be
+    /// compared with a declaration.
     ///
-    /// None where a value that is kept cannot be read.
+    /// `None` where a value that is kept cannot be read.
     pub fn pair(&self, old: &Excerpt<'_>, new: &Excerpt<'_>) -> Option<(Value, Value)> {
         let (before, after) = (old.outline(), new.outline());
         self.keep.pair(old.part(&before), new.part(&after))
@@ -114,7 +112,7 @@ impl<'de> DeserializeSeed<'de> for Pruned<'_> {
     }
 }
 
-/// What becomes of one entry of a map.
+/// The handling of one entry of a map.
 enum Fate<'f> {
     Skip,
     Whole,
@@ -238,8 +236,8 @@ impl<'de> Visitor<'de> for Keep<'_> {
             while access.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(Value::Array(items));
         }
-        // Keys may come after the fields that they decide about: every element
-        // is read by what any declares, then cut to its keys if none does.
+        // Keys may come after the fields that they decide about. So every element is read with the fields of
+        // all declared elements, then cut to its keys if it is undeclared.
         let mut keep = Keep::default();
         for (elements, types) in &elements {
             keep.nodes.extend(elements.items.iter().map(|item| (&item.node, *types)).take(MANY + 1));

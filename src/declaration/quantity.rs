@@ -25,9 +25,9 @@ pub fn of(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// Reads a quantity: sign, decimal number, and a suffix of powers of ten
-/// (`n u m k M G T P E`), of 1024 (`Ki` ... `Ei`), or an exponent (`e3`).
-/// `None` if it is none, or has more than nineteen significant digits.
+/// Reads a quantity: sign, decimal number, and a suffix of powers of ten (`n u m k M G T P E`), of 1024 (`Ki`
+/// ... `Ei`), or an exponent (`e3`). `None` if the text is not a quantity, or has more than nineteen
+/// significant digits.
 pub fn parse(text: &str) -> Option<Quantity> {
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -58,7 +58,7 @@ pub fn parse(text: &str) -> Option<Quantity> {
     Some(Quantity(if negative { -size } else { size }))
 }
 
-/// The power of ten and the power of two that a suffix stands for.
+/// The powers of ten and of two of a suffix.
 fn scale(suffix: &str) -> Option<(i64, u32)> {
     Some(match suffix {
         "n" => (-9, 0),

@@ -1,10 +1,8 @@
-//! Setting declared paths of an object back.
+//! Restores declared paths of an object.
 //!
-//! Entry point: [`restore`]. Invariant: nothing but the paths that are named
-//! changes, and what must stand around them for the paths to exist. What comes
-//! back is spelled as the object before had it, where that was as declared;
-//! else as the manifest spells it. Each list is gone through once, however many
-//! of its elements come back (`lists`).
+//! Entry point: [`restore`]. Invariant: changes only the named paths, and the parents that they need. A
+//! restored value uses the spelling of the old object if that matched the declaration, else the manifest's.
+//! Each list is visited once, however many of its elements are restored (`lists`).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +16,7 @@ use super::schema::{Scalar, Shape, Types};
 
 mod lists;
 
-/// What is left of paths, below some place.
+/// The remaining paths, below some place.
 type Paths<'p> = [&'p [Segment]];
 
 /// See [`Fields::restore`].
@@ -36,10 +34,9 @@ pub(super) fn restore<'p>(
 }
 
 impl Fields {
-    /// Sets declared `paths` of `new` back: to what `old` has there, unless
-    /// that plainly is not as declared, then to the declared value. For a list
-    /// element, this is the whole element as it was; for a list, the order of
-    /// its declared elements. A path that is not declared changes nothing.
+    /// Restores the declared `paths` of `new`: to the value in `old` unless that clearly differs from the
+    /// declaration, else to the declared value. For a list element this restores the whole old element; for a
+    /// list, the order of its declared elements. An undeclared path changes nothing.
     ///
     /// Afterwards [`Self::changed`] finds no drift at these paths.
     pub fn restore<'p>(&self, paths: impl IntoIterator<Item = &'p Path>, old: &Value, new: &mut Value) {
@@ -52,14 +49,14 @@ struct Walk<'t> {
     family: Family,
 }
 
-/// A part of the declaration, and the name of the field or entry that it stands in.
+/// A part of the declaration, and the name of its field or entry.
 #[derive(Clone, Copy)]
 struct Part<'f> {
     name: &'f str,
     node: &'f Node,
 }
 
-/// Who spelled a value.
+/// The side whose spelling a value has.
 #[derive(Clone, Copy, PartialEq)]
 enum Whose {
     ApiServers,
@@ -120,14 +117,13 @@ impl Walk<'_> {
             self.back(part, &paths, old.and_then(|old| old.get(field)), &mut value);
             map.extend(value.map(|value| (field.to_owned(), value)));
         }
-        // What the edit made only to hold this goes along.
+        // A parent that the change added only to hold this is removed too.
         let holds = !map.is_empty() || old.is_some_and(Value::is_object);
         *new = holds.then_some(Value::Object(map));
     }
 
-    /// What a leaf has to hold: the value that it had, if that agrees with the
-    /// declared one. A doubt is one about spelling where the API server wrote
-    /// the value.
+    /// The value to restore in a leaf: the old one, if that agrees with the declared one. If the API server
+    /// wrote the value, a doubt concerns only the spelling.
     fn value(&self, leaf: &Leaf, name: &str, had: Option<&Value>, whose: Whose) -> Option<Value> {
         let declared = leaf.value.value();
         let spot = Spot::new(name, leaf.place, self.family);

@@ -1,4 +1,6 @@
-//! Objects for property tests, and what is done to them.
+//! Random objects for property tests, and changes to them.
+//!
+//! Entry points: `any_value`, `deployment`, `spelled`, `touched`. Must not be used outside of tests.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};

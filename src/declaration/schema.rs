@@ -1,18 +1,16 @@
-//! The types of a kind, reduced to what comparing needs: what is one value and
-//! what is many, how list elements are told apart, and which spellings mean
-//! the same.
+//! The types of a kind, reduced to the needs of the comparison: which values are atomic, how list elements
+//! are identified, and which spellings mean the same.
 //!
-//! Entry point: [`KindSchema`]. Invariant: immutable once built; a [`TypeId`]
-//! of another arena reads as [`Shape::Any`]. Must not know where types come
-//! from: that is `openapi` and `embedded`.
+//! Entry point: [`KindSchema`]. Invariant: immutable once built. A [`TypeId`] of another arena reads as
+//! [`Shape::Any`]. Must not know where types come from: that is `openapi` and `embedded`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-/// Levels of nesting below which nothing is declared or compared. It is what
-/// JSON parsers in this program take at most.
+/// The nesting below which nothing is declared or compared. It is the limit of the JSON parsers in this
+/// program.
 pub const MAX_DEPTH: usize = 128;
 
 /// The types of one kind.
@@ -92,11 +90,11 @@ pub struct Field {
     pub name: Arc<str>,
     /// Its type.
     pub ty: TypeId,
-    /// What the server sets where the field is absent, if the document says.
+    /// The server's default for an absent field, if the document states one.
     pub default: Option<Box<Value>>,
 }
 
-/// How the elements of a list are told apart.
+/// How the elements of a list are identified.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListKind {
     /// Not at all: the list is one value.
@@ -148,7 +146,7 @@ impl Struct {
 }
 
 impl KindSchema {
-    /// What is known of every kind: the metadata. All else is untyped.
+    /// The schema of an unknown kind: the metadata, which all kinds share. Everything else is untyped.
     pub fn unknown() -> &'static Self {
         static UNKNOWN: LazyLock<KindSchema> = LazyLock::new(|| {
             let mut types = Builder::default();

@@ -1,8 +1,6 @@
-//! Declared values at rest: a third of the memory of the values that they
-//! stand for.
+//! Compact storage of declared values: a third of the memory of the values themselves.
 //!
-//! Entry point: [`Stored`]. Invariant: gives back the value that it was made
-//! of, without what lies below [`MAX_DEPTH`].
+//! Entry point: [`Stored`]. Invariant: returns the original value, without its parts below [`MAX_DEPTH`].
 
 use std::sync::Arc;
 
@@ -26,7 +24,7 @@ pub(super) enum Stored {
 }
 
 impl Stored {
-    /// Stores a value that stands `depth` levels deep in its document.
+    /// Stores a value at `depth` levels of nesting in its document.
     pub(super) fn new(value: &Value, depth: usize) -> Self {
         match value {
             Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => Self::Null,
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_too_deep_is_left_out() {
+    fn values_nested_too_deeply_are_stored_as_null() {
         assert_eq!(Stored::new(&json!([1]), super::MAX_DEPTH).value(), json!(null));
         assert_eq!(Stored::new(&json!(1), super::MAX_DEPTH).value(), json!(1));
         assert_eq!(Stored::new(&json!([[1], 2]), super::MAX_DEPTH - 1).value(), json!([null, 2]));

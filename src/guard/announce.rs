@@ -1,8 +1,8 @@
-//! Tells of what happened to objects, as events on the object and on its GuardedRelease.
+//! Reports incidents of objects as Kubernetes events on the object and on its GuardedRelease.
 //!
-//! Entry point: [`Announcer::run`]. Invariant: only the leader tells; nobody is
-//! waited for by the loop, what is too much is counted as missed; of values only
-//! what findings show. Must not decide anything.
+//! Entry point: [`Announcer::run`]. Invariant: only the leader writes events; the loop never waits
+//! for them, and events beyond the capacity are counted as missed; values appear only as in
+//! findings. Must not decide anything.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::verdict::patch::patch;
 /// The most characters of a patch in an event.
 const PATCH: usize = 500;
 
-/// What tells of incidents.
+/// Writes events about incidents.
 pub struct Announcer {
     /// Where incidents come from.
     pub state: Arc<State>,
@@ -38,14 +38,14 @@ pub struct Announcer {
     pub releases: Arc<Releases>,
     /// Single objects.
     pub objects: Objects,
-    /// Whether this replica tells.
+    /// Whether this replica leads and so writes events.
     pub leadership: Leadership,
-    /// Where it is counted.
+    /// The metrics of events.
     pub metrics: NoticeMetrics,
 }
 
 impl Announcer {
-    /// Tells until `stop`.
+    /// Writes events until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut happenings = self.state.happenings();
         let mut failures = FailureLog::default();
@@ -79,7 +79,7 @@ impl Announcer {
             related: uid.is_some().then(|| release.clone()),
             ..notice.clone()
         };
-        // Without a definition there is nothing to say it about.
+        // Without the CustomResourceDefinition there is no GuardedRelease for the event.
         let on_release = uid.map(|uid| Notice {
             regarding: Regarding { uid: Some(uid), ..release },
             related: Some(object),
@@ -91,7 +91,7 @@ impl Announcer {
                 Ok(Published::Counted) => EventFate::Counted,
                 Ok(Published::Dropped) => EventFate::Dropped,
                 Err(error) => {
-                    // Where a namespace goes there is nobody to tell.
+                    // A namespace that is being deleted takes no events.
                     if !is_terminating(&error) && failures.note_failure() {
                         tracing::warn!("events cannot be written: {error}");
                     }
@@ -105,8 +105,8 @@ impl Announcer {
         }
     }
 
-    /// What an event about an object refers to: with the uid of its present life,
-    /// by which `kubectl describe` finds it.
+    /// The reference of an event to an object, with the uid of its present life, by which
+    /// `kubectl describe` finds it.
     async fn object(&self, release: &ReleaseId, object: &ObjectId) -> Regarding {
         let version = {
             let index = self.releases.index().read();
@@ -152,7 +152,7 @@ fn guarded(release: &ReleaseId) -> Regarding {
     }
 }
 
-/// What is said of an incident; `regarding` is replaced.
+/// The event for an incident; `regarding` is replaced later.
 fn notice(incident: &Incident) -> Notice {
     let Incident { release, revision, drifted } = incident;
     let what = match drifted.kind {
@@ -188,7 +188,7 @@ fn notice(incident: &Incident) -> Notice {
     Notice { regarding: guarded(release), related: None, warning, reason, action, note }
 }
 
-/// Why an object is not repaired.
+/// The reason why an object is not repaired.
 fn detail(drifted: &Drifted) -> Option<&str> {
     match &drifted.repaired {
         Some(Err(error)) => Some(error),

@@ -1,9 +1,9 @@
-//! Tells the loop what changes around objects: releases, policies, allowances and
-//! autoscalers, which kinds are to be watched, and what people want.
+//! Feeds the loop with changes around objects: releases, policies, allowances and autoscalers, the
+//! kinds to watch, and the orders of people.
 //!
-//! Entry points: `Shell::notice`, `surround`, `rule`, `follow`, `obey`. Invariant:
-//! what is told is as it is known at that moment, never as it was when news of it
-//! set out. Must not decide what follows from it.
+//! Entry points: `Shell::notice`, `surround`, `rule`, `follow`, `obey`. Invariant: passes on the
+//! present state, never the state at the time of the notification. Must not decide what follows
+//! from it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::helm::release::Declarations;
 use crate::mirror::autoscalers::is_autoscaler;
 use crate::model::{Gvk, ObjectId, ReleaseId};
 use crate::reconcile::drifts::First;
-use crate::reconcile::event::{Event, Order, Ruled, Surroundings};
+use crate::reconcile::event::{Event, GovernedRelease, Order, Surroundings};
 use crate::reconcile::scopes::Scope;
 use crate::verdict::circumstances::Circumstances;
 
-/// How long changes of the declared kinds are gathered before watches follow.
+/// The time in which changes of the declared kinds are collected before the watches change.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// What the loop was told last.
+/// The last state that the loop has received.
 #[derive(Default)]
 pub(super) struct Fed {
-    /// What is known of objects, where that is anything.
+    /// The surroundings of objects, where there are any.
     surroundings: HashMap<ObjectId, Surroundings>,
-    /// What is to be watched, and where it is served.
+    /// The scopes to watch, and the resources that serve them.
     wanted: HashMap<Scope, Resource>,
     /// What each release declares.
     declared: HashMap<ReleaseId, Arc<HashMap<Arc<ObjectId>, Declarations>>>,
@@ -43,7 +43,7 @@ impl Fed {
         self.wanted.get(scope)
     }
 
-    /// Notes what is known of an object. Gives whether that is new.
+    /// Records the surroundings of an object. Returns whether they are new.
     fn note(&mut self, object: &ObjectId, now: &Surroundings) -> bool {
         if *now == Surroundings::default() {
             return self.surroundings.remove(object).is_some();
@@ -62,7 +62,8 @@ impl Shell {
         };
         let is_same = |(a, b): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(a, b);
         let is_new = !before.as_ref().zip(declares.as_ref()).is_some_and(is_same);
-        // An autoscaler that a release declares may scale otherwise than one that it does not.
+        // An autoscaler that a release declares may have other rights than one that no release
+        // declares.
         let scalers = [&before, &declares].into_iter().flatten().filter(|_| is_new).flat_map(|it| it.keys());
         let scaled: BTreeSet<Option<String>> =
             scalers.filter(|it| is_autoscaler(it)).map(|it| it.namespace.clone()).collect();
@@ -84,10 +85,10 @@ impl Shell {
         }
     }
 
-    /// A release as its records say, with its policy.
-    pub(super) fn ruled(&self, id: &ReleaseId) -> Option<Ruled> {
+    /// A release by its records, with its policy.
+    pub(super) fn ruled(&self, id: &ReleaseId) -> Option<GovernedRelease> {
         let release = self.guard.releases.index().read().release(id).cloned()?;
-        Some(Ruled { release, policy: self.guard.resolver.of(id) })
+        Some(GovernedRelease { release, policy: self.guard.resolver.of(id) })
     }
 
     /// Allowances or autoscalers of an object have come, changed or gone.
@@ -97,7 +98,7 @@ impl Shell {
         self.handle(Event::Circumstances(object.clone(), now));
     }
 
-    /// The loop knows what is known of an object: it has changed it itself.
+    /// Records surroundings that the loop has changed itself, and so knows.
     pub(super) fn remember_surroundings(&mut self, object: &ObjectId) {
         let now = self.surroundings(object);
         self.fed.note(object, &now);
@@ -115,7 +116,7 @@ impl Shell {
         self.handle(Event::Policies { policies, open });
     }
 
-    /// The kinds that releases declare may be others.
+    /// Updates the watches, because the declared kinds may have changed.
     pub(super) fn follow(&mut self) {
         let declared = self.guard.releases.index().read().resources();
         let unserved = declared
@@ -128,7 +129,8 @@ impl Shell {
         self.handle(Event::Scopes { wanted, unserved });
     }
 
-    /// Does what somebody wants, of a release as it is by now: news of it may still be on their way.
+    /// Passes on a command for a release in its present state: news of the release may still be
+    /// under way.
     pub(super) fn obey(&mut self, command: Command) {
         if let Command::Remember { release, .. } | Command::Reconcile { release, .. } = &command {
             self.notice(release.clone());
@@ -145,7 +147,7 @@ impl Shell {
         self.handle(Event::Order(order));
     }
 
-    /// What is known of an object beside its releases.
+    /// The surroundings of an object.
     fn surroundings(&self, object: &ObjectId) -> Surroundings {
         let autoscalers = {
             let index = self.guard.releases.index().read();
@@ -156,8 +158,8 @@ impl Shell {
         Surroundings { now: Circumstances { allowances, autoscalers, ..Circumstances::default() }, departed }
     }
 
-    /// What is to be watched: each declared kind in the versions that spell it,
-    /// in all namespaces or in each of those that are guarded.
+    /// The scopes to watch: each declared kind in the versions of the manifests, in all namespaces
+    /// or in each guarded one.
     fn scopes(&self, declared: &BTreeSet<DeclaredResource>) -> HashMap<Scope, Resource> {
         let mut scopes = HashMap::new();
         for resource in declared {

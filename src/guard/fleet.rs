@@ -1,8 +1,8 @@
-//! How the releases of this cluster stand, in the ledger that guards of many clusters share.
+//! Writes the states of this cluster's releases to the ledger that guards of many clusters share.
 //!
-//! Entry point: [`FleetWriter::run`]. Invariant: only the leader writes, in its own pace: nobody waits for the
-//! database, and what it does not take is tried again; what waits is one mark per release at most. What is to be
-//! written is told by `pending`, which is pure. Must not judge.
+//! Entry point: [`FleetWriter::run`]. Invariant: only the leader writes, at its own pace: no other
+//! task waits for the database, a failed write is tried again, and at most one mark per release is
+//! pending. The pure module `pending` decides which rows are due. Must not judge.
 
 mod pending;
 
@@ -52,7 +52,7 @@ pub struct FleetWriter {
 /// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 enum WriteError {
-    /// Nobody could open the database yet, which the ledger's writer says.
+    /// The database could not be opened yet; the ledger's writer reports that.
     #[error("the ledger is not open")]
     Closed,
     /// It does not answer.
@@ -93,7 +93,7 @@ impl FleetWriter {
                 () = due => self.attempt(&mut pending, &mut failures).await,
                 release = reports.next() => pending.note([release], Instant::now()),
                 release = records.next() => pending.note([release], Instant::now()),
-                // What is done about edits and drift stands in every row.
+                // Every row holds the modes for edits and drift.
                 Ok(()) = policies.changed() => pending.note(self.known(), Instant::now()),
             }
         }
@@ -117,7 +117,7 @@ impl FleetWriter {
             Ok(()) => failures.note_success(),
             Err(error) => {
                 pending.fail(work, Instant::now());
-                // That the ledger cannot be opened its writer says.
+                // The ledger's writer reports that it cannot be opened.
                 if !matches!(error, WriteError::Closed) && failures.note_failure() {
                     tracing::warn!("the ledger does not take how releases stand, trying again: {error}");
                 }
@@ -138,7 +138,7 @@ impl FleetWriter {
         }
         let mut looked_at = work.releases.clone();
         if work.rereads {
-            // What a guard before has written and is not there any more.
+            // Rows of an earlier guard whose releases no longer exist.
             let rows = fleet.releases().await?;
             looked_at
                 .extend(rows.into_iter().filter(|release| self.is_ours(release) && !self.is_there(release)));
@@ -160,12 +160,12 @@ impl FleetWriter {
         Ok(())
     }
 
-    /// Every release of which anything is known.
+    /// All known releases.
     fn known(&self) -> Vec<ReleaseId> {
         self.releases.index().read().releases().map(|release| release.id.clone()).collect()
     }
 
-    /// Whether there is such a release, and it is not uninstalled.
+    /// Whether the release exists and is not uninstalled.
     fn is_there(&self, release: &ReleaseId) -> bool {
         let index = self.releases.index().read();
         index.release(release).is_some_and(|release| release.state.status != Status::Uninstalled)
@@ -175,9 +175,10 @@ impl FleetWriter {
         self.namespaces.is_empty() || self.namespaces.contains(&release.namespace)
     }
 
-    /// How a release stands; none where it is gone, or that is not known yet.
+    /// The state of a release; `None` if it is gone or not known yet.
     fn state_of(&self, release: &ReleaseId) -> Option<ReleaseState> {
-        // What another replica decided of drifts this one does not know before it has looked itself.
+        // This replica does not know another leader's decisions about drifts before it has led
+        // itself.
         let report = self.state.of(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let (status, chart, values) = {
             let index = self.releases.index().read();
@@ -207,7 +208,7 @@ impl FleetWriter {
     }
 }
 
-/// Since when the oldest drift of a release lasts.
+/// The beginning of a release's oldest drift.
 fn oldest(report: &ReleaseReport) -> Option<jiff::Timestamp> {
     report.drifted.iter().filter(|it| it.state().is_drift()).map(|it| it.since).min()
 }

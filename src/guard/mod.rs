@@ -1,14 +1,13 @@
-//! The loop at work: what happens in the cluster becomes events of the
-//! `Reconciler`, and what that wants done is done.
+//! The running loop: turns changes in the cluster into events of the `Reconciler`, and carries out
+//! the actions that it requests.
 //!
-//! Entry point: [`Guard::run`]. `watch` shows the objects of each declared kind,
-//! `feed` tells of releases, policies and what else is known of objects, [`orders`]
-//! of what people want; `work` asks the API server and writes, and brings back what
-//! came of it; `tell` logs, counts and keeps. [`state`] tells others.
+//! Entry point: [`Guard::run`]. `watch` follows the objects of each declared kind, `feed` passes on
+//! releases, policies and other knowledge about objects, [`orders`] the orders of people; `work`
+//! calls the API server and returns the outcome; `tell` logs, counts and stores. [`state`]
+//! publishes the reports.
 //!
-//! Invariant: one task owns the loop's state and changes it, one event after the
-//! other; no other task decides anything. Nothing is written but what the loop
-//! wants written. Must not judge.
+//! Invariant: one task owns the loop's state and processes one event after the other; no other task
+//! decides anything. Only writes that the loop requests are made. Must not judge.
 
 pub mod announce;
 mod feed;
@@ -47,14 +46,14 @@ use crate::model::ReleaseId;
 use crate::policy::resolver::PolicyResolver;
 use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
-use crate::reconcile::event::{Action, Errand, Event, Failure, Outcome, Tidings};
+use crate::reconcile::event::{Action, Event, Failure, ObjectNews, Outcome, WorkId};
 use crate::reconcile::machine::{Reconciler, Settings};
 use crate::reconcile::scopes::Scope;
 
 /// News that wait at most; a sender of more waits.
 const NEWS: usize = 16;
 
-/// How long the loop sleeps at most: its times are those of a clock that may be set meanwhile.
+/// The longest sleep of the loop: its timers follow a clock that may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 /// What the loop works with.
@@ -65,7 +64,7 @@ pub struct Guard {
     pub kinds: Arc<Kinds>,
     /// Single objects.
     pub objects: Objects,
-    /// Settles doubts; none where no dry run may be made.
+    /// Settles doubts; `None` where dry runs are not allowed.
     pub arbiter: Option<Arc<Arbiter>>,
     /// Local changes that are allowed.
     pub allowances: Arc<Allowances>,
@@ -73,7 +72,7 @@ pub struct Guard {
     pub autoscalers: Arc<Autoscalers>,
     /// What dry runs have settled, for others that judge.
     pub settled: Arc<SettledValues>,
-    /// Tells that policies have changed.
+    /// Signals changes of policies.
     pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
     pub namespaces: Vec<String>,
@@ -85,17 +84,16 @@ pub struct Guard {
     pub metrics: GuardMetrics,
     /// Where repairs are kept.
     pub ledger: Ledger,
-    /// Told once everything that was declared at the start has been listed, or
-    /// could not be: what goes missing from then on was seen alive.
+    /// Set when everything that was declared at the start has been listed, or could not be: objects
+    /// that go missing later were seen alive.
     pub listed: channel::Sender<bool>,
-    /// Where the loop says what it knows.
+    /// Where the loop publishes its reports.
     pub state: Arc<State>,
-    /// What agreements are sealed with, the same for all replicas and after a
-    /// restart.
+    /// The key that signs agreements, the same for all replicas and after a restart.
     pub key: SigningKey,
 }
 
-/// The loop, and what is under way around it.
+/// The loop, and the tasks around it.
 struct Shell {
     guard: Arc<Guard>,
     machine: Reconciler,
@@ -103,21 +101,21 @@ struct Shell {
     news: mpsc::Sender<News>,
     /// The watches that are open.
     watches: HashMap<Scope, CancellationToken>,
-    /// Counts how often everything was to be listed anew.
+    /// Counts the requests to list everything again.
     relists: channel::Sender<u64>,
     timer: Option<Instant>,
-    /// When watches follow what is declared by now.
+    /// The time at which the watches are adapted to the declared kinds.
     follow_at: Option<Instant>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-/// What watches and workers tell.
+/// The news of watches and workers.
 enum News {
-    Watch(Scope, Tidings),
-    Outcome(Errand, Outcome),
-    /// A release's records were read: the index says by now what they say.
-    Records(Errand, ReleaseId),
+    Watch(Scope, ObjectNews),
+    Outcome(WorkId, Outcome),
+    /// A release's records were read, and the index is up to date.
+    Records(WorkId, ReleaseId),
 }
 
 impl Guard {
@@ -148,9 +146,9 @@ impl Guard {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                // Before anything else: what is remembered decides what is repaired.
+                // First, because the remembered state decides about repairs.
                 Some(command) = commands.recv() => shell.obey(command),
-                // What is known beside an object, before the object is judged.
+                // The surroundings of an object come before the object is judged.
                 release = changes.next() => shell.notice(release),
                 object = allowed.next() => shell.surround(&object),
                 object = scaled.next() => shell.surround(&object),
@@ -179,7 +177,7 @@ impl Guard {
 }
 
 impl Shell {
-    /// Hands an event to the loop, and does what it wants done.
+    /// Passes an event to the loop and carries out its actions.
     fn handle(&mut self, event: Event) {
         for action in self.machine.handle(event, Timestamp::now()) {
             match action {
@@ -195,12 +193,12 @@ impl Shell {
                     let done =
                         tokio::spawn(async move { work::carry_out(&guard, errand, &release, work).await });
                     self.tasks.spawn(async move {
-                        // The release waits for an answer, whatever becomes of the work.
+                        // The release waits for an answer even if the work fails.
                         let told = done.await.unwrap_or_else(|error| {
                             let failure = Failure::unanswered(&format!("the work broke off: {error}"));
                             News::Outcome(errand, Outcome::Failed(failure))
                         });
-                        // Nobody listens any more once the loop has stopped.
+                        // There is no receiver after the loop has stopped.
                         drop(news.send(told).await);
                     });
                 }

@@ -1,8 +1,8 @@
 //! Tells notifiers what the loop finds and does, and the ledger which drift ended without a repair.
 //!
-//! Entry point: [`Teller::run`]. Invariant: nobody waits for a receiver; what was told to begin is
-//! told to end, also where the guard did not end it. What lasts is kept by `standing`, which is
-//! pure. Must not decide who is told.
+//! Entry point: [`Teller::run`]. Invariant: the loop never waits for a receiver; every condition
+//! whose beginning was announced also gets an end, even if the guard did not end it. The pure
+//! module `standing` keeps open conditions. Must not choose the receivers.
 
 mod standing;
 
@@ -22,15 +22,15 @@ use crate::notify::Notifiers;
 use crate::notify::message::{Message, Subject};
 use crate::policy::resolver::PolicyResolver;
 
-/// What tells notifiers.
+/// Sends messages to notifiers.
 pub struct Teller {
-    /// Where happenings and reports come from.
+    /// The source of happenings and reports.
     pub state: Arc<State>,
-    /// Who is told.
+    /// The receivers.
     pub notifiers: Notifiers,
     /// The policies, which name the notifiers of a release.
     pub resolver: Arc<PolicyResolver>,
-    /// Where it is counted.
+    /// The metrics of messages.
     pub metrics: NoticeMetrics,
     /// Where the end of a drift is kept.
     pub ledger: Ledger,
@@ -39,13 +39,13 @@ pub struct Teller {
 }
 
 impl Teller {
-    /// Tells until `stop`.
+    /// Sends messages until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let (mut happenings, changes) = (self.state.happenings(), self.state.changes());
         let mut standing = Standing::default();
         loop {
             let messages = tokio::select! {
-                // A happening that came before a report is told before it.
+                // A happening is sent before a later report.
                 biased;
                 () = stop.cancelled() => return,
                 happening = happenings.recv() => match happening {

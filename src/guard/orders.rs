@@ -1,4 +1,4 @@
-//! What others tell the loop: whether it leads, and what people want.
+//! The inputs of the loop from other parts: whether it leads, and the commands of people.
 //!
 //! Entry point: [`Orders`]. Invariant: a value that is handed over once. Must
 //! not decide anything.
@@ -17,58 +17,53 @@ use crate::policy::suspension::{Suspended, Suspension};
 /// Commands that wait at most; a sender of more waits.
 const WAITING: usize = 1024;
 
-/// What the loop is told while it runs.
+/// The inputs of the running loop.
 #[derive(Debug)]
 pub struct Orders {
-    /// Whether this replica acts. One that does not watches and judges all the
-    /// same, so that a hand-over is instant, but writes nothing and reports
-    /// nothing as repaired.
+    /// Whether this replica acts. A replica that does not act still watches and judges, so that a
+    /// hand-over is instant, but writes nothing and reports nothing as repaired.
     pub leading: watch::Receiver<bool>,
-    /// What people and other parts want.
+    /// The commands of people and of other parts of the program.
     pub commands: mpsc::Receiver<Command>,
-    /// The releases that are left alone from the start, until a command says
-    /// otherwise.
+    /// The releases whose repairs are suspended from the start, until a command resumes them.
     pub suspended: Suspended,
 }
 
-/// One wish.
+/// A command to the loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// From now on the loop leaves the release alone, or, with `None`, no
-    /// more. Watching and judging go on.
+    /// Suspends the repairs of a release, or resumes them with `None`. Watching and judging go on.
     Suspend(ReleaseId, Option<Suspension>),
-    /// Repair the release now: also where the policy says `Report`, the brake
-    /// is on or a pause runs; and what the ticket names also where the live object
-    /// was never seen as declared.
+    /// Repairs the release now, even if the policy's mode is `Report`, the brake is on or repairs
+    /// are suspended. Objects of the ticket are repaired even if the live object was never seen as
+    /// declared.
     Reconcile {
         /// The release.
         release: ReleaseId,
         /// The `spec.reconcileAt` that the answer names.
         at: String,
-        /// What the person may write themself.
+        /// The objects that the person may write themself.
         ticket: Option<Arc<Ticket>>,
     },
     /// A dry run of another replica has settled these values of an object.
     Settled(ObjectId, Settled),
-    /// What an earlier process knew: the digest of the manifest that was first
-    /// seen of a revision, and the objects that were seen alive with the
-    /// release's annotations. What went missing while no guard ran is repaired
-    /// by this alone.
+    /// The knowledge of an earlier process: the digest of the first seen manifest of a revision,
+    /// and the objects that were seen alive with the release's annotations. Only by this the guard
+    /// repairs objects that went missing while no guard ran.
     Remember {
         /// The release.
         release: ReleaseId,
         /// The revision.
         revision: u64,
-        /// The uid of its record, as far as that was known. If the release has
-        /// another record of that revision by now, with another manifest, it was
-        /// installed anew, and nothing of this counts.
+        /// The uid of its record, if it was known. If the release has another record of that
+        /// revision now, with another manifest, it was installed again, and this knowledge has no
+        /// effect.
         record: Option<String>,
         /// SHA-256 of its manifest.
         digest: [u8; 32],
         /// The objects, and what they agreed with.
         seen_alive: Vec<SeenAlive>,
-        /// Objects that somebody kept changing back: they are not fought over
-        /// hot once more.
+        /// Objects with contested repairs: they wait before another repair.
         contested: Vec<ObjectId>,
     },
 }
@@ -81,8 +76,8 @@ impl From<Remembered> for Command {
 }
 
 impl Orders {
-    /// Orders, and the ends by which they are given: whether to lead, which
-    /// begins as `leading`, and the commands.
+    /// Creates orders and their senders: one for the lead, which begins as `leading`, and one for
+    /// commands.
     pub fn new(leading: bool) -> (Self, watch::Sender<bool>, mpsc::Sender<Command>) {
         let (lead, leading) = watch::channel(leading);
         let (command, commands) = mpsc::channel(WAITING);

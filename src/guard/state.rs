@@ -1,10 +1,9 @@
 //! What the loop knows of each release, for those who show it.
 //!
-//! Entry point: [`State`]: the last [`ReleaseReport`] of each release, a queue
-//! of releases whose report has changed, and a stream of [`Happening`]s.
-//! Invariant: an unchanged report is told to nobody, values are shown only as
-//! findings, which redact, and no slow listener holds up the loop. Must not
-//! decide anything.
+//! Entry point: [`State`]: the last [`ReleaseReport`] of each release, a queue of releases with a
+//! changed report, and a stream of [`Happening`]s. Invariant: an unchanged report is not announced,
+//! values are shown only as findings, which redact, and a slow listener does not delay the loop.
+//! Must not decide anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::verdict::health::Health;
 /// Happenings that a slow listener may fall behind before it loses some.
 const HAPPENINGS: usize = 1024;
 
-/// What the loop knows of all releases.
+/// The loop's published knowledge about all releases.
 #[derive(Debug)]
 pub struct State {
     reports: Mutex<HashMap<ReleaseId, Known>>,
@@ -29,7 +28,7 @@ pub struct State {
     happenings: broadcast::Sender<Arc<Happening>>,
 }
 
-/// The last report of a release, and what metrics say of it: they are asked far more often than it changes.
+/// The last report of a release, and its metrics, which are read far more often than it changes.
 #[derive(Debug)]
 struct Known {
     report: Arc<ReleaseReport>,
@@ -53,23 +52,23 @@ impl State {
         self.changed.subscribe(known)
     }
 
-    /// The last report of a release; none for releases that are gone.
+    /// The last report of a release; `None` for releases that are gone.
     pub fn of(&self, release: &ReleaseId) -> Option<Arc<ReleaseReport>> {
         self.reports.lock().get(release).map(|known| Arc::clone(&known.report))
     }
 
-    /// How all releases stand, for metrics.
+    /// The states of all releases, for metrics.
     pub fn standings(&self) -> Vec<Standing> {
         self.reports.lock().values().map(|known| known.standing.clone()).collect()
     }
 
-    /// What happens from now on. A listener that falls behind loses the oldest
-    /// and is told how many.
+    /// Subscribes to happenings. A listener that falls behind loses the oldest and receives their
+    /// number.
     pub fn happenings(&self) -> broadcast::Receiver<Arc<Happening>> {
         self.happenings.subscribe()
     }
 
-    /// Takes in a report, and tells of it if it is another one.
+    /// Stores a report, and announces it if it has changed.
     pub fn publish(&self, report: ReleaseReport) {
         let release = report.release.clone();
         let changed = {
@@ -86,7 +85,7 @@ impl State {
         }
     }
 
-    /// A release is gone.
+    /// Removes the report of a release that is gone.
     pub fn withdraw(&self, release: &ReleaseId) {
         if self.reports.lock().remove(release).is_some() {
             self.changed.announce(release);

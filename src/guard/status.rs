@@ -1,10 +1,10 @@
-//! GuardedReleases: made and removed with their releases, their statuses kept,
-//! and what people say in them handed to the loop.
+//! Creates and removes GuardedReleases with their releases, keeps their statuses, and passes the
+//! wishes in their specs to the loop.
 //!
-//! Entry point: [`Statuses::run`]. Invariant: a status is written only when it
-//! says something else, each at most once in `PAUSE`; only the leader writes.
-//! A cluster without the definition is said once and costs nothing else. Must
-//! not judge or repair anything.
+//! Entry point: [`Statuses::run`]. Invariant: a status is written only when its content changes,
+//! each at most once in `PAUSE`; only the leader writes. A cluster without the
+//! CustomResourceDefinition is logged once and costs nothing else. Must not judge or repair
+//! anything.
 
 mod due;
 mod known;
@@ -50,11 +50,10 @@ use crate::policy::suspension::{Suspended, Suspension};
 /// The shortest time between two writes of one status.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// After an empty listing, the time in which a watch stands if there is a
-/// definition.
+/// After an empty listing, the time in which a watch is established if the definition exists.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What keeps GuardedReleases.
+/// Keeps GuardedReleases.
 pub struct Statuses {
     /// Where they are.
     pub guarded: GuardedReleases,
@@ -76,20 +75,21 @@ pub struct Statuses {
     pub leadership: Leadership,
     /// Where writes are counted.
     pub metrics: NoticeMetrics,
-    /// What tickets of orders are signed with.
+    /// The key that signs tickets of orders.
     pub key: SigningKey,
     /// The Lease that this guard renews, by which readers know that statuses are kept.
     pub lease: Option<LeaseReference>,
-    /// What dry runs have settled, also those of a guard before.
+    /// Values that dry runs have settled, here or in an earlier guard.
     pub settled: Arc<SettledValues>,
-    /// Where it is told how many statuses have still to be compared, and written where they differ.
+    /// Publishes the number of statuses that have still to be compared, and written where they
+    /// differ.
     pub due: watch::Sender<usize>,
     /// Who keeps suspensions that no review told of.
     pub seen: mpsc::UnboundedSender<Seen>,
 }
 
 impl Statuses {
-    /// Keeps them until `stop`.
+    /// Keeps GuardedReleases until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -125,7 +125,7 @@ impl Statuses {
                     }
                     self.look_at_all(&mut known);
                 }
-                // What is done about edits and drift stands in every status.
+                // Every status holds the modes for edits and drift.
                 Ok(()) = policies.changed() => self.look_at_all(&mut known),
                 () = absent => {
                     known.absent_at = None;
@@ -185,7 +185,8 @@ impl Statuses {
                 known.absent_at = None;
                 known.watching.note_success();
                 known.writing.note_success();
-                // One that goes on from where it ended has nothing to tell: it is opened anew every few minutes.
+                // A watch that resumes where it ended has no news: it is opened again every few
+                // minutes.
                 if !std::mem::replace(&mut known.watched, true) {
                     self.look_at_all(known);
                 }
@@ -225,7 +226,8 @@ impl Statuses {
         }
         let Some(wanted) = &guarded.spec.reconcile_at else { return };
         let done = guarded.status.as_ref().and_then(|status| status.last_reconcile_at.as_ref());
-        // Only the leader acts on it, and says so in the status; else the next one does.
+        // Only the leader acts on it, and records that in the status; otherwise the next leader
+        // does.
         if done != Some(wanted) && known.reconciled.get(release) != Some(wanted) && self.leadership.holds() {
             known.reconciled.insert(release.clone(), wanted.clone());
             let ticket = self.ticket(release, guarded, wanted).map(Arc::new);
@@ -247,7 +249,7 @@ impl Statuses {
         }
     }
 
-    /// Who comes to lead knows what the leader before has seen.
+    /// Takes over the knowledge of the earlier leader.
     async fn remember(&self, known: &Known) {
         for remembered in known.live.all().filter_map(|guarded| Remembered::of(&guarded, &self.key)) {
             self.command(remembered.into()).await;
@@ -271,7 +273,7 @@ impl Statuses {
     }
 
     async fn command(&self, command: Command) {
-        // Without a loop there is nobody to tell, and the process is ending.
+        // Without a loop there is no receiver, and the process is ending.
         drop(self.commands.send(command).await);
     }
 
@@ -283,14 +285,14 @@ impl Statuses {
         }
     }
 
-    /// Makes, removes or writes the GuardedRelease of a release, if need be.
+    /// Creates, removes or writes the GuardedRelease of a release, if necessary.
     async fn attend(&self, known: &mut Known, release: &ReleaseId) {
         if !known.listed || !known.watched || !self.leadership.holds() {
             return;
         }
         let live = known.live.get(release);
         if let Some(guarded) = &live {
-            // A leader that came later acts on what the one before did not.
+            // A new leader acts on orders that the earlier one did not carry out.
             self.obey(known, release, guarded).await;
         }
         let written = match (self.is_guarded(release), &live) {
@@ -338,13 +340,15 @@ impl Statuses {
         }
     }
 
-    /// The status that should stand; none if it does.
+    /// The status to write; `None` if the present one is up to date.
     fn status(&self, release: &ReleaseId, guarded: &GuardedRelease) -> Option<GuardedReleaseStatus> {
-        // What another replica decided of drifts this one does not know before it has looked itself.
+        // This replica does not know another leader's decisions about drifts before it has led
+        // itself.
         let report = self.state.of(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let before = guarded.status.as_ref();
         let policy = self.in_force.resolver().of(release);
-        // What this process did before another one led counts for nothing, nor what it has not ended.
+        // Answers of this process from before another one led have no effect, nor have unfinished
+        // ones.
         let is_open = |answer: &&OrderAnswer| {
             guarded.spec.reconcile_at.as_ref() == Some(&answer.at)
                 && before.and_then(|before| before.last_reconcile_at.as_ref()) != Some(&answer.at)
@@ -359,7 +363,7 @@ impl Statuses {
             drift: policy.drift,
             open: self.in_force.resolver().is_open(),
             lease: self.lease.clone(),
-            // An order that is not carried out yet is left to the next leader.
+            // The next leader carries out an order that is still open.
             reconciled: done
                 .map(|order| order.at.clone())
                 .or_else(|| before.and_then(|before| before.last_reconcile_at.clone())),
@@ -371,7 +375,7 @@ impl Statuses {
         (before != Some(&status)).then_some(status)
     }
 
-    /// Whether there is such a release, and it is not uninstalled.
+    /// Whether the release exists and is not uninstalled.
     fn is_guarded(&self, release: &ReleaseId) -> bool {
         let index = self.releases.index().read();
         index.release(release).is_some_and(|release| release.state.status != Status::Uninstalled)
@@ -382,8 +386,8 @@ impl Statuses {
     }
 }
 
-/// Whether a refusal is in the course of things: somebody wrote meanwhile, which
-/// the watch brings, or the namespace goes.
+/// Whether a refusal is expected: another writer was faster, and the watch will show that, or the
+/// namespace is being deleted.
 fn passes(error: &CallError) -> bool {
     match error {
         CallError::Refused { code: 404 | 409, .. } | CallError::Unserved => true,

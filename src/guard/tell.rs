@@ -1,8 +1,8 @@
 //! Tells of what the loop did and found: in the log, in metrics, in the ledger and
 //! to the listeners of [`State`](super::state::State).
 //!
-//! Entry points: [`tell`], [`report`]. Invariant: of values only redacted findings.
-//! Must not decide anything.
+//! Entry points: [`tell`], [`report`]. Invariant: values appear only as redacted findings. Must not
+//! decide anything.
 
 mod log;
 
@@ -27,7 +27,7 @@ pub(super) fn report(guard: &Guard, report: ReleaseReport) {
     guard.state.publish(report);
 }
 
-/// Tells of one thing.
+/// Reports one finding or repair.
 pub(super) fn tell(guard: &Guard, told: Told) {
     match told {
         Told::Object { release, object, drift, fate } => of_object(guard, &release, &object, &drift, fate),
@@ -100,7 +100,7 @@ fn of_hold(guard: &Guard, release: &Release, until: Timestamp) {
     guard.ledger.record(Row { detail, same, ..row });
 }
 
-/// Tells what happened to an object.
+/// Reports what happened to an object.
 fn of_object(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift, fate: Fate) {
     let kind = drift.kind.into();
     match fate {
@@ -167,7 +167,7 @@ fn of_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: 
     })));
 }
 
-/// Keeps what was done to an object of a release.
+/// Stores a repair of an object in the ledger.
 fn keep(
     guard: &Guard,
     release: &Release,
@@ -178,7 +178,7 @@ fn keep(
     guard.ledger.record(Row::repair(Timestamp::now(), of, repaired, fields, detail));
 }
 
-/// Makes the span of a repair that ended like this.
+/// Creates the span of a repair with this outcome.
 fn trace(release: &Release, object: &ObjectId, drift: &Drift, outcome: &'static str) {
     let repair = traces::Repair {
         object,
@@ -192,7 +192,7 @@ fn trace(release: &Release, object: &ObjectId, drift: &Drift, outcome: &'static 
     repair.ended();
 }
 
-/// Says once what is wrong with a chart's annotations.
+/// Logs the errors of a chart's annotations once.
 fn complain(guard: &Guard, report: &ReleaseReport) {
     let Some((object, flaw)) = report.flaws.first() else { return };
     if guard.state.of(&report.release).is_some_and(|before| before.flaws == report.flaws) {

@@ -1,7 +1,7 @@
-//! Watches one declared kind, and tells the loop what it sees.
+//! Watches one declared kind, and passes the news to the loop.
 //!
-//! Entry point: [`run`]. Invariant: only objects with Helm's label, each told as it
-//! comes and dropped. A broken watch is reported once and tried again. Must not judge.
+//! Entry point: [`run`]. Invariant: sees only objects with Helm's label, and drops each one after
+//! passing it on. A broken watch is reported once and tried again. Must not judge.
 
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ use crate::client::call::CallError;
 use crate::client::objects::{Objects, Sightings};
 use crate::client::{Event, Resource};
 use crate::model::MANAGED_BY;
-use crate::reconcile::event::{Failure, Fault, Tidings};
+use crate::reconcile::event::{Failure, Fault, ObjectNews};
 use crate::reconcile::scopes::Scope;
 
 /// The objects of `scope`, which are served at `resource`.
@@ -29,7 +29,7 @@ pub(super) async fn run(
     news: mpsc::Sender<News>,
     stop: CancellationToken,
 ) {
-    // Why it is broken, as far as that was told.
+    // The last reported failure of the watch.
     let mut broken: Option<Fault> = None;
     loop {
         let event = tokio::select! {
@@ -41,16 +41,16 @@ pub(super) async fn run(
             event = objects.next() => event,
         };
         let tidings = match event {
-            Event::Relisting => Tidings::Relisting,
-            Event::Listed(live) => Tidings::Object { live: Box::new(live), is_listed: true },
-            Event::Applied(live) => Tidings::Object { live: Box::new(live), is_listed: false },
+            Event::Relisting => ObjectNews::Relisting,
+            Event::Listed(live) => ObjectNews::Object { live: Box::new(live), is_listed: true },
+            Event::Applied(live) => ObjectNews::Object { live: Box::new(live), is_listed: false },
             Event::Deleted(live) => {
-                Tidings::Gone { object: live.sighting.id, version: live.sighting.resource_version }
+                ObjectNews::Gone { object: live.sighting.id, version: live.sighting.resource_version }
             }
-            Event::Synced => Tidings::Listed,
+            Event::Synced => ObjectNews::Listed,
             Event::Watching => {
                 broken = None;
-                Tidings::Watching
+                ObjectNews::Watching
             }
             Event::Broken(error) => {
                 let fault = fault(&error);
@@ -60,7 +60,7 @@ pub(super) async fn run(
                 if broken.replace(fault.clone()).as_ref() == Some(&fault) {
                     continue;
                 }
-                Tidings::Broken(Failure { fault, message: error.to_string() })
+                ObjectNews::Broken(Failure { fault, message: error.to_string() })
             }
         };
         let told = news.send(News::Watch(scope.clone(), tidings));

@@ -1,9 +1,8 @@
-//! Does one piece of work that the loop wants done: one question to the API server,
-//! or one write.
+//! Carries out one piece of work for the loop: one request to the API server, or one write.
 //!
-//! Entry point: [`carry_out`]. Invariant: does what it is told and nothing else; a
-//! write keeps to the rate and to the lead, and whatever comes of it is told. Must
-//! not try again, or decide whether to.
+//! Entry point: [`carry_out`]. Invariant: carries out exactly the requested work; a write respects
+//! the rate limit and needs the lead, and every outcome is returned. Must not try again, or decide
+//! whether to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +15,13 @@ use crate::client::objects::{Target, WriteError};
 use crate::mirror::arbiter::{ArbiterError, Question};
 use crate::mirror::releases::DocumentError;
 use crate::model::{ObjectId, ReleaseId};
-use crate::reconcile::event::{Document, Errand, Failure, Fault, Outcome, Secret, Work, Write};
+use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, WorkId, Write};
 
 /// How long a look at the records may take.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Does a piece of work for a release, and says what came of it.
-pub(super) async fn carry_out(guard: &Guard, errand: Errand, release: &ReleaseId, work: Work) -> News {
+/// Carries out a piece of work for a release, and returns the outcome.
+pub(super) async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: Work) -> News {
     let done = match work {
         Work::ReadRecords { release } => match guard.releases.fresh(&release, LOOK).await {
             Ok(_) => return News::Records(errand, release),
@@ -45,7 +44,7 @@ pub(super) async fn carry_out(guard: &Guard, errand: Errand, release: &ReleaseId
     News::Outcome(errand, done.unwrap_or_else(Outcome::Failed))
 }
 
-/// What kind of failure it is that there is no usable answer.
+/// The kind of failure of a call without a usable answer.
 pub(super) fn fault(error: &CallError) -> Fault {
     match error {
         CallError::Unserved => Fault::Unserved,
@@ -119,8 +118,9 @@ async fn ask(guard: &Guard, question: &Question) -> Result<Outcome, Failure> {
     }
 }
 
-/// Whether the API server says of the object itself that it cannot be what was asked for; whoever edits it
-/// can have it so. A missing right, another webhook that is away or a cut say nothing of it.
+/// Whether the API server reports that the object itself cannot have the requested state, which a
+/// change of the object could fix. A missing permission, an unavailable webhook or a broken
+/// connection is not such a report.
 fn refuses_the_object(reason: &WriteError) -> bool {
     match reason {
         WriteError::Invalid { .. } => true,

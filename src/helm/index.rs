@@ -1,9 +1,8 @@
-//! Which releases declare an object, found in constant time.
+//! The index of the releases that declare an object, with lookups in constant time.
 //!
-//! Entry point: [`Index`], fed with [`Release`] values. Invariant: of several
-//! claims on one object the one seen first stays first; of several histories of
-//! one release all have their say about edits, and none is repaired by. Holds
-//! no client and starts no task.
+//! Entry point: [`Index`], fed with [`Release`] values. Invariant: if several releases claim one object, the
+//! first one seen remains first. If one release has several histories, changes are judged by all of them, and
+//! none is used for repairs. Holds no client and starts no task.
 
 mod claims;
 
@@ -30,11 +29,11 @@ pub struct Index {
     /// The resources that releases declare, with the number of objects that do.
     declared: BTreeMap<DeclaredResource, usize>,
     taken: Box<Taken>,
-    /// The fields that somebody has asked for lately.
+    /// The recently used declared fields.
     cache: Arc<FieldsCache>,
 }
 
-/// What declarations take in memory.
+/// The memory that declarations use.
 #[derive(Debug, Default)]
 struct Taken {
     /// By the namespace that holds the records.
@@ -48,7 +47,7 @@ struct Taken {
 /// lie in one namespace, in bytes.
 pub const MAX_WEIGHT: usize = 24 << 20;
 
-/// There is no room for what a release declares.
+/// There is not enough memory for the declarations of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// In its namespace.
@@ -64,17 +63,17 @@ pub enum Full {
     },
 }
 
-/// What has the records of one release.
+/// The histories of one release name.
 #[derive(Debug)]
 struct Named {
-    /// What the records in each namespace say; as a rule there is one.
+    /// The releases from the records of each namespace; usually there is one.
     histories: Vec<Arc<Release>>,
     /// The one that counts where one has to.
     speaker: Arc<Release>,
 }
 
-/// A resource that some release declares, in the version in which the API
-/// server speaks of what it declares.
+/// A resource that some release declares, in the version in which the API server reports the declared
+/// objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeclaredResource {
     /// The API group; empty for the core group.
@@ -90,22 +89,21 @@ pub struct DeclaredResource {
 }
 
 impl Index {
-    /// An index of releases whose declared fields take no more than `limit`
-    /// bytes together.
+    /// An index of releases whose declared fields use at most `limit` bytes together.
     pub fn within(limit: Option<usize>) -> Self {
         Self { taken: Box::new(Taken { limit, ..Taken::default() }), ..Self::default() }
     }
 
-    /// Where the declared fields of its releases are kept while they are at hand.
+    /// The cache of recently used declared fields.
     pub fn cache(&self) -> &Arc<FieldsCache> {
         &self.cache
     }
 
-    /// Whether there is room for what a release declares, in place of what the
-    /// same records said before.
+    /// Checks that there is memory for the declarations of a release, which replace those of the same records
+    /// before.
     ///
     /// # Errors
-    /// Where there is none.
+    /// When there is not enough memory.
     pub fn room_for(&self, release: &Release) -> Result<(), Full> {
         let before = self.stored.get(&release.stored()).map_or(0, |before| before.weight);
         if release.weight <= before {
@@ -130,7 +128,7 @@ impl Index {
         }
     }
 
-    /// Puts a release in, in place of what the same records said before.
+    /// Adds a release, and replaces the earlier one of the same records.
     pub fn set(&mut self, release: Release) {
         let (stored, release) = (release.stored(), Arc::new(release));
         let weight = self.stored.get(&stored).map_or(0, |before| before.weight);
@@ -190,14 +188,13 @@ impl Index {
         self.stored.get(stored)
     }
 
-    /// The release for which the records speak that lie as `stored`: one of that
-    /// place and name, as far as is known.
+    /// The release of the records at `stored`; until it is known, the one with that place and name.
     pub fn release_stored_as(&self, stored: ReleaseId) -> ReleaseId {
         self.stored.get(&stored).map_or(stored, |release| release.id.clone())
     }
 
-    /// What all records say, in no order: more than one release for those with
-    /// histories in several namespaces.
+    /// The releases from all records, in no order: several for a release with histories in several
+    /// namespaces.
     pub fn histories(&self) -> impl Iterator<Item = &Arc<Release>> {
         self.stored.values()
     }
@@ -214,13 +211,12 @@ impl Index {
         Some((kind, scale.as_ref()))
     }
 
-    /// The resources that releases declare. Kinds that nobody serves yet are
-    /// left out.
+    /// The resources that releases declare. Kinds that are not served yet are left out.
     pub fn resources(&self) -> BTreeSet<DeclaredResource> {
         self.declared.keys().cloned().collect()
     }
 
-    /// Counts the resources that a release declares, or counts them no more.
+    /// Adds the resources of a release to the counts, or subtracts them.
     fn count(&mut self, release: &Release, is_there: bool) {
         for (object, declarations) in release.objects.iter() {
             let declared = declarations.latest.iter().chain(&declarations.baseline);
@@ -262,7 +258,7 @@ impl Index {
         }
     }
 
-    /// Counts what the records at `stored` say no more as the release `id`.
+    /// Subtracts the declarations that the records at `stored` no longer hold as the release `id`.
     fn withdraw(&mut self, id: &ReleaseId, stored: &ReleaseId) {
         if let Some(named) = self.named.get_mut(id) {
             named.histories.retain(|history| !history.is_stored_as(stored));
@@ -301,7 +297,7 @@ fn is_over(release: &Release) -> bool {
     release.state.status == Status::Uninstalled
 }
 
-/// A release of which nobody can tell what it declares.
+/// The release, marked invalid: with records in two namespaces its declarations cannot be determined.
 fn contested(release: &Release, rival: &Release) -> Release {
     let reason = format!(
         "the release has records in namespace {} and in namespace {}: delete those that are not its own",

@@ -1,9 +1,9 @@
-//! A manifest's text to the objects that Helm sends for it.
+//! Converts a manifest's text to the objects that Helm sends for it.
 //!
-//! Entry points: [`parse`], [`each`]; then [`identify`], [`place`] and [`own`] make of a
-//! document what the API server gets. Invariant: what Helm would not send is
-//! skipped with its reason, never guessed at; whatever the text, memory and
-//! nesting are bounded. Must not quote a document: it may hold secrets.
+//! Entry points: [`parse`], [`each`]; then [`identify`], [`place`] and [`own`] convert a document to the
+//! object that the API server gets. Invariant: a document that Helm would not send is skipped with its
+//! reason, never guessed at. Memory and nesting are bounded for any text. Must not quote a document: it may
+//! hold secrets.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -20,38 +20,37 @@ mod written;
 use documents::{Document, Documents};
 pub use written::{Written, written};
 
-/// The memory that the objects of one manifest may take together, in bytes,
-/// where they are held together. A manifest that a Secret can hold stays far
-/// below it.
+/// The memory limit for the objects of one manifest, in bytes, where they are held together. A manifest that
+/// fits into a Secret stays far below it.
 const MEMORY: usize = 128 << 20;
 
 /// The memory that the objects of one document may take, in bytes. etcd holds
 /// no object of more than 1.5 MiB.
 const DOCUMENT: usize = 24 << 20;
 
-/// The longest text of one document that is read by itself, in bytes. The API
-/// server takes no request of more than 3 MiB.
+/// The maximum length of a document that is parsed on its own, in bytes. The API server accepts no request of
+/// more than 3 MiB.
 const LONGEST: usize = 4 << 20;
 
 /// The most documents that are read one by one, empty ones among them.
 const MAX_DOCUMENTS: usize = 50_000;
 
-/// The documents that are no objects of which is told.
+/// The maximum number of skipped documents that are reported.
 const MAX_SKIPPED: usize = 64;
 
 /// The deepest nesting of lists in lists.
 const LIST_DEPTH: usize = 8;
 
-/// What skipping a document costs of [`MEMORY`].
+/// The cost of a skipped document in [`MEMORY`].
 const SKIPPED: usize = 256;
 
-/// The objects of a manifest, and what in it is none.
+/// The objects of a manifest, and its skipped documents.
 #[derive(Default)]
 pub struct Manifest {
     /// The objects in the manifest's order, lists taken apart, as written:
     /// without Helm's metadata keys and without a namespace that they leave out.
     pub objects: Vec<Value>,
-    /// What Helm would not send.
+    /// The documents that Helm would not send.
     pub skipped: Vec<Skipped>,
 }
 
@@ -111,9 +110,8 @@ pub fn parse(manifest: &str) -> Manifest {
     parse_within(manifest, MEMORY)
 }
 
-/// The same, giving one object after the other, so that no more than those of
-/// one document are in memory; ends when `take` breaks. Of documents that are
-/// no objects the first are told.
+/// Like [`parse`], but passes the objects one by one, so that only those of one document are in memory. Stops
+/// when `take` breaks. Only the first skipped documents are reported.
 pub fn each(manifest: &str, mut take: impl FnMut(Value) -> ControlFlow<()>) -> Vec<Skipped> {
     let mut skipped = Vec::new();
     for (index, document) in Documents::of(manifest).enumerate() {
@@ -136,11 +134,11 @@ pub fn each(manifest: &str, mut take: impl FnMut(Value) -> ControlFlow<()>) -> V
     skipped
 }
 
-/// What names `object` in the cluster. `namespaced` tells the scope of its
-/// kind; an unknown kind counts as namespaced.
+/// The identity of `object` in the cluster. `namespaced` is the scope of its kind; an unknown kind counts as
+/// namespaced.
 ///
-/// As in Helm, a cluster-scoped object has no namespace whatever its manifest
-/// says, and a namespaced one without a namespace gets the release's.
+/// As in Helm, a cluster-scoped object never has a namespace, whatever its manifest says, and a namespaced
+/// one without a namespace gets the release's.
 pub fn identify(object: &Value, release: &ReleaseId, namespaced: Option<bool>) -> ObjectId {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let gvk = Gvk::from_api_version(text("/apiVersion"), text("/kind"));
@@ -265,8 +263,8 @@ enum Kind {
     List(Vec<Value>),
 }
 
-/// Whether a value is an object or a list of some, by apimachinery's test: a
-/// list is what has `items`, whatever its kind.
+/// Whether a value is an object or a list of objects, by apimachinery's test: a value with `items` is a list,
+/// whatever its kind.
 fn classify(value: Value) -> Result<Kind, SkipReason> {
     let Value::Object(mut map) = value else { return Err(SkipReason::NotAMap) };
     let kind = text(&map, "kind").ok_or(SkipReason::Missing { field: "kind" })?.to_owned();

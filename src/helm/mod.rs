@@ -1,9 +1,9 @@
-//! What Helm stored, read the way Helm reads it.
+//! Helm's stored data, read the way Helm reads it.
 //!
-//! Entry points: bytes of a record become a [`record::Record`], its manifest
-//! objects, a release's records a [`release::Release`]; [`state::standing`] says
-//! what their state authorises. Invariant: values in, values out; total on any input, since whoever may
-//! write a Secret writes a record. Must not talk to a cluster.
+//! Entry points: a record's bytes become a [`record::Record`], its manifest objects, and a release's records
+//! a [`release::Release`]; [`state::standing`] gives the rights that their state grants. Invariant: values
+//! in, values out; total on any input, since every user who may write a Secret can write a record. Must not
+//! talk to a cluster.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod index;

@@ -1,11 +1,8 @@
-//! A release record: the bytes that Helm's storage driver keeps for one
-//! revision, decoded.
+//! A release record: the decoded bytes that Helm's storage driver stores for one revision.
 //!
-//! Entry points: [`decode`]; [`Packed`] for one whose manifest may be long.
-//! Invariant: of the record only the fields of [`Record`] are ever built in
-//! memory; templates, values and hooks, which hold secrets, are skipped while the
-//! bytes stream by, and so is a manifest that is not to be kept. Must not print
-//! a manifest.
+//! Entry points: [`decode`]; [`Packed`] for a record whose manifest may be long. Invariant: only the fields
+//! of [`Record`] are ever built in memory. Templates, values and hooks, which hold secrets, are skipped while
+//! the bytes stream by, and so is a manifest that is not to be kept. Must not print a manifest.
 
 use std::fmt;
 use std::io;
@@ -35,7 +32,7 @@ pub const DEFAULT_CAP: usize = 64 << 20;
 /// to a tenth, and share the 768 KiB with the chart that they come from.
 pub const MANIFEST_CAP: usize = 16 << 20;
 
-/// What Helm puts before a release's name in the name of its record.
+/// Helm's prefix of a record's name, before the release's name.
 const NAME_PREFIX: &str = "sh.helm.release.v1.";
 
 /// One revision of a release, reduced to what the guard needs.
@@ -47,7 +44,7 @@ pub struct Record {
     pub namespace: String,
     /// The revision, from 1.
     pub revision: u64,
-    /// What Helm last did with the revision.
+    /// The status of Helm's last operation on the revision.
     pub status: Status,
     /// The manifest as rendered: YAML documents, without Helm's own metadata
     /// keys, without hooks. May hold secrets. Empty where it was not kept.
@@ -66,7 +63,7 @@ pub struct Record {
     pub deleted: Option<Timestamp>,
 }
 
-/// What Helm says of a revision. Only the latest revision's counts.
+/// Helm's status of a revision. Only the latest revision's matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// Helm's own `unknown`, and every word that Helm does not use.
@@ -148,17 +145,17 @@ pub enum RecordError {
     },
 }
 
-/// Decodes a record from what `data.release` of a Helm Secret holds once
-/// Kubernetes' own base64 is removed, or of a Helm ConfigMap as it stands:
-/// base64 text of gzip, or of plain JSON, of the release.
+/// Decodes a record from the value of `data.release`: in a Helm Secret after Kubernetes' own base64 is
+/// removed, in a Helm ConfigMap unchanged. It is base64 text of the release's JSON, compressed with gzip or
+/// plain.
 ///
-/// `cap` bounds the decompressed JSON in bytes ([`DEFAULT_CAP`]). The JSON is
-/// read as it is decompressed and nothing but the record's own fields is kept,
-/// so that a record which decompresses to gigabytes costs no memory.
+/// `cap` bounds the decompressed JSON in bytes ([`DEFAULT_CAP`]). The JSON is read while it is decompressed
+/// and only the record's own fields are kept, so that a record which decompresses to gigabytes needs no
+/// memory.
 ///
 /// # Errors
-/// When any layer is broken, the JSON exceeds the cap or has trailing data, or
-/// a field is missing, given twice, or no time.
+/// When any layer is broken, the JSON exceeds the cap or has trailing data, or a field is missing, given
+/// twice, or not a valid time.
 pub fn decode(payload: &[u8], cap: usize) -> Result<Record, RecordError> {
     layers(payload, cap, &mut Kept::new(MANIFEST_CAP))
 }
@@ -176,23 +173,21 @@ impl Packed {
         Self { text: text.into(), is_secret }
     }
 
-    /// The text of a `data.release` that stands alone, of which nobody says whether it is a
-    /// Secret's: within Kubernetes' own base64 is base64 again.
+    /// The text of a `data.release` without its object. Whether it comes from a Secret is detected: then the
+    /// base64 contains base64 again.
     pub fn unlabelled(text: impl Into<Box<str>>) -> Self {
         let text = text.into();
         let is_secret = BASE64.decode(&*text).is_ok_and(|inner| !inner.is_empty() && is_base64(&inner));
         Self { text, is_secret }
     }
 
-    /// What a Secret or ConfigMap, as the API gives it, holds as `data.release`; none where it
-    /// holds no text there.
+    /// The value of `data.release` in a Secret or ConfigMap from the API; `None` where it is not a text.
     pub fn of(object: &Value) -> Option<Self> {
         let text = object.pointer("/data/release")?.as_str()?;
         Some(Self::new(text, object.get("kind").and_then(Value::as_str) != Some("ConfigMap")))
     }
 
-    /// The record, and the length of its manifest, which is kept if it has no
-    /// more than `keeps` bytes.
+    /// The record, and the length of its manifest, which is kept if it has at most `keeps` bytes.
     ///
     /// # Errors
     /// As [`decode`], and when Kubernetes' own layer is not base64.
@@ -235,8 +230,7 @@ pub fn record_name(release: &str, revision: u64) -> String {
     format!("{NAME_PREFIX}{release}.v{revision}")
 }
 
-/// The release and revision that a Secret's or ConfigMap's name says it holds;
-/// `None` when Helm would not give it that name.
+/// The release and revision in the name of a Secret or ConfigMap; `None` for a name that Helm would not give.
 pub fn parse_record_name(name: &str) -> Option<(String, u64)> {
     let (release, revision) = name.strip_prefix(NAME_PREFIX)?.rsplit_once(".v")?;
     let number: u64 = revision.parse().ok()?;
@@ -245,8 +239,8 @@ pub fn parse_record_name(name: &str) -> Option<(String, u64)> {
 }
 
 impl Status {
-    /// Whether an install, upgrade or rollback is under way, as Helm's own
-    /// lock sees it: `uninstalling` is not pending.
+    /// Whether an install, upgrade or rollback is in progress by the rules of Helm's own lock: `uninstalling`
+    /// is not pending.
     pub fn is_pending(self) -> bool {
         matches!(self, Self::PendingInstall | Self::PendingUpgrade | Self::PendingRollback)
     }

@@ -1,10 +1,9 @@
-//! One release: what its records say, brought together.
+//! One release, assembled from its records.
 //!
-//! Entry points: [`latest`] and [`baseline`] choose the records that count,
-//! [`assemble()`] makes a [`Release`] of them. Invariant: what a release declares
-//! comes from a record whose name, labels and payload agree; one that
-//! disagrees with itself only marks the release invalid. Of a record
-//! nothing is kept but its manifest, compressed.
+//! Entry points: [`latest`] and [`baseline`] select the records that count, [`assemble()`] makes a
+//! [`Release`] of them. Invariant: the declarations of a release come from a record whose name, labels and
+//! payload agree. A record that contradicts itself only marks the release invalid. Of a record only its
+//! compressed manifest is kept.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -59,7 +58,7 @@ pub struct Release {
     pub state: State,
     /// What the records declare. Shared: a release that turns invalid keeps it.
     pub objects: Arc<HashMap<Arc<ObjectId>, Declarations>>,
-    /// The memory that this takes, about, in bytes: without fields that are read when somebody asks.
+    /// The approximate memory of this in bytes, without cached fields.
     pub weight: usize,
 }
 
@@ -95,7 +94,7 @@ pub struct Invalid {
     pub reason: String,
 }
 
-/// What the two records that count declare of one object.
+/// The declarations of one object in the two records that count.
 #[derive(Clone, Debug, Default)]
 pub struct Declarations {
     /// In the latest record's manifest.
@@ -107,14 +106,14 @@ pub struct Declarations {
 /// An object as one manifest declares it.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// The declared fields, at hand or to be read.
+    /// The declared fields, cached or to be read.
     pub packed: Packed,
-    /// The exception that the manifest asks for; mostly none.
+    /// The exception in the manifest's annotations; usually none.
     pub allow: Option<Box<AllowAnnotations>>,
     /// The version in which the manifest spells the object.
     pub version: Arc<str>,
-    /// The version in which the API server speaks of it: the manifest's, or the
-    /// preferred one where that is served no more.
+    /// The version in which the API server reports the object: the manifest's, or the preferred one where
+    /// that is not served any more.
     pub served: Arc<str>,
     /// The resource's plural; none while the kind is unknown.
     pub plural: Option<Arc<str>>,
@@ -124,10 +123,9 @@ pub struct Declared {
     pub keep: bool,
     /// The manifest opts the object out.
     pub opted_out: bool,
-    /// The memory that its fields take when they are at hand, about, in bytes.
+    /// The approximate memory of its fields in the cache, in bytes.
     pub weight: usize,
-    /// What tells this declaration from others; none where it nests too deep to be
-    /// compared whole.
+    /// The digest of this declaration; `None` where it nests too deep to be compared whole.
     pub digest: Option<Digest>,
 }
 
@@ -140,7 +138,7 @@ pub enum Disbelief {
     /// Its name or labels say something else than its payload.
     #[error("its {what} is {metadata} by its metadata and {payload} by its payload")]
     Disagree {
-        /// What is told twice.
+        /// The duplicate part.
         what: &'static str,
         /// As the metadata tells it.
         metadata: String,
@@ -239,7 +237,7 @@ pub fn digest(manifest: &str) -> [u8; 32] {
 }
 
 impl Release {
-    /// Where its records lie: their namespace, and its name.
+    /// The place of its records: their namespace, and its name.
     pub fn stored(&self) -> ReleaseId {
         ReleaseId { namespace: self.storage.clone(), name: self.id.name.clone() }
     }
@@ -250,9 +248,8 @@ impl Release {
         (self.objects, self.weight) = (Arc::default(), 0);
     }
 
-    /// The release as its baseline has it, which was written by `apply_method` from a
-    /// manifest of this digest: as if what came after had not been. None without a
-    /// baseline.
+    /// The release at its baseline, which `apply_method` wrote from a manifest with this digest, without any
+    /// later record. `None` without a baseline.
     pub fn before(&self, apply_method: ApplyMethod, digest: [u8; 32]) -> Option<Self> {
         let head = self.baseline.clone()?;
         let declared = self.objects.iter().filter_map(|(object, it)| Some((object, it.baseline.clone()?)));
@@ -303,7 +300,7 @@ impl State {
         }
     }
 
-    /// Whether it comes from a record that was believed.
+    /// Whether it comes from a trusted record.
     pub(super) fn is_known(&self) -> bool {
         self.digest != [0; 32]
     }
@@ -324,12 +321,12 @@ impl State {
 }
 
 impl Declared {
-    /// The declared fields, read where they are not at hand.
+    /// The declared fields, read unless they are cached.
     pub fn fields(&self) -> Arc<Fields> {
         self.packed.fields()
     }
 
-    /// The memory that this takes while its fields are not at hand, about, in bytes.
+    /// The approximate memory of this without cached fields, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<(Arc<ObjectId>, Declarations, ObjectId)>() + size_of::<Self>() + self.packed.weight()
     }

@@ -19,22 +19,22 @@ use crate::model::{ObjectId, RESOURCE_POLICY};
 /// operation created (`--cleanup-on-fail` runs after the record says failed).
 pub const CLEANUP: SignedDuration = SignedDuration::from_mins(10);
 
-/// What one release says of one object right now.
+/// The claim of one release on one object right now.
 #[derive(Clone, Debug)]
 pub struct Standing<'r> {
     /// The release.
     pub release: &'r Release,
     /// The manifests that an edit may agree with: one is enough. Never empty.
     pub alternatives: Vec<&'r Arc<Declared>>,
-    /// Which deletions Helm's own operation makes.
+    /// The deletions that Helm's own operation makes.
     pub deletion: Deletion,
     /// An operation is under way, so a valid Helm write may come at any time.
     pub pending: bool,
 }
 
 impl Standing<'_> {
-    /// What is left of this in a review of `version`. None where the manifest
-    /// in force spells the object in another one: it is heard there.
+    /// The part that applies to a review in `version`. `None` where the current manifest uses another
+    /// version: the object is judged in that one.
     pub fn in_version(mut self, version: &str) -> Option<Self> {
         let is_meant = |declared: &Declared| *declared.served == *version;
         if !self.alternatives.first().is_some_and(|first| is_meant(first)) {
@@ -45,7 +45,7 @@ impl Standing<'_> {
     }
 }
 
-/// Which deletions of the object Helm's own operation makes.
+/// The deletions of the object that Helm's own operation makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
     /// None.
@@ -58,8 +58,7 @@ pub enum Deletion {
     CreatedSince(Timestamp),
 }
 
-/// What `release` says of `object` at `now`. None if the state of its record
-/// declares no such object.
+/// The claim of `release` on `object` at `now`. `None` if the state of its record declares no such object.
 pub fn standing<'r>(
     release: &'r Release,
     object: &ObjectId,
@@ -79,8 +78,8 @@ pub fn standing<'r>(
             (None, baseline) => (Vec::from_iter(baseline), unless_locked(Deletion::Dropped)),
         },
         Status::Uninstalling => {
-            // A locked uninstallation deletes no more, so an edit may as well
-            // agree with what was deployed before.
+            // A locked uninstallation deletes no more objects, so a change may also match the manifest that
+            // was deployed before.
             let others = baseline.filter(|_| locked);
             let keep = latest.is_some_and(|declared| declared.keep);
             let deletion = if keep { Deletion::Never } else { unless_locked(Deletion::Uninstalled) };
@@ -98,9 +97,8 @@ pub fn standing<'r>(
     (!alternatives.is_empty()).then_some(Standing { release, alternatives, deletion, pending })
 }
 
-/// Whether an operation's record stayed untouched for so long that the
-/// operation counts as dead: Helm's process was killed, or a hook failed and
-/// Helm wrote no more.
+/// Whether an operation's record stayed untouched for so long that the operation counts as dead: Helm's
+/// process was killed, or a hook failed and Helm stopped writing.
 pub fn is_locked(release: &Release, operation_timeout: Duration, now: Timestamp) -> bool {
     let state = &release.state;
     let underway = state.status.is_pending() || state.status == Status::Uninstalling;

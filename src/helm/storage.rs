@@ -23,8 +23,7 @@ impl Storage {
         records == releases || self.pairs.get(releases).is_some_and(|others| others.contains(records))
     }
 
-    /// Where records of `release` may lie, its own namespace first, each with
-    /// its name.
+    /// The places where records of `release` may be, its own namespace first, each with its name.
     pub fn places(&self, release: &ReleaseId) -> Vec<ReleaseId> {
         let place =
             |namespace: &str| ReleaseId { namespace: namespace.to_owned(), name: release.name.clone() };
@@ -53,7 +52,7 @@ impl Storage {
         self
     }
 
-    /// The namespaces whose records are trusted for others by one of two only.
+    /// The namespaces that only one of the two trusts for records of others.
     pub fn changed(&self, other: &Self) -> BTreeSet<String> {
         let only = |one: &Self, other: &Self| -> Vec<String> {
             let pairs = one.pairs.iter().flat_map(|(releases, all)| all.iter().map(move |it| (releases, it)));

@@ -1,8 +1,8 @@
-//! Which value of its chart probably sets a field.
+//! Finds the chart value that probably sets a field.
 //!
-//! Entry point: [`candidates`]. Invariant: nothing is rendered and nothing is certain: each candidate has its evidence and
-//! a score, and what stays below `THRESHOLD` is not named. Total and bounded on any record. Must not show a value: the
-//! names of values alone leave this module, and texts that the caller has given.
+//! Entry point: [`candidates`]. Invariant: nothing is rendered and nothing is certain. Each candidate has its
+//! evidence and a score, and one below `THRESHOLD` is not named. Total and bounded on any record. Must not
+//! show a value: only the names of values leave this module, and texts from the caller.
 
 use std::fmt;
 
@@ -36,14 +36,14 @@ const MOST: usize = 5;
 /// reach it are wrong.
 const THRESHOLD: u8 = 60;
 
-/// What a template adds that names the value where the field stands.
+/// The score for a template that names the value at the field's place.
 const OF_TEMPLATE: u8 = 60;
 
-/// What the templates of subcharts, which no record holds, would add where a value is the only one of its kind among those
-/// of the subchart and the global ones.
+/// The score for a subchart, whose templates no record holds, if the value is the only matching one among
+/// those of the subchart and the global ones.
 const OF_SUBCHART: u8 = 35;
 
-/// What is asked about.
+/// The question about a field.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// The object.
@@ -52,7 +52,7 @@ pub struct Question<'a> {
     pub path: &'a Path,
     /// The place below it that counts, as a JSON Pointer from the object's root.
     pub place: Option<&'a str>,
-    /// The value that somebody wants there; none where nobody does.
+    /// The requested value; `None` if there is none.
     pub new: Option<&'a Value>,
 }
 
@@ -182,7 +182,7 @@ fn found(
     printers.into_iter().map(weighed).collect()
 }
 
-/// A value with what speaks for it; `base` is the score of the template, seen or not.
+/// A value with its evidence; `base` is the score of the template, seen or not.
 fn weighed(
     printer: Printer,
     (line, base): (Option<Evidence>, u8),
@@ -270,8 +270,8 @@ impl Step {
 }
 
 impl Prefixes {
-    /// Of the chart that this template belongs to: a subchart's values lie below its name, or its alias, by which Helm
-    /// names its folder as well.
+    /// The values of this template's chart: a subchart's are below its name, or below its alias, which is
+    /// also the name of its folder.
     fn of(source: &str) -> Self {
         let parts: Vec<&str> = source.split('/').collect();
         let names = parts.iter().zip(parts.iter().skip(1)).filter(|(folder, _)| **folder == "charts");

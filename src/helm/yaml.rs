@@ -1,13 +1,11 @@
-//! One YAML document to the JSON that Helm sends for it.
+//! Converts one YAML document to the JSON that Helm sends for it.
 //!
-//! Helm reads manifests with `sigs.k8s.io/yaml`: Go's goyaml.v2, a port of
-//! libyaml with YAML 1.1 scalars, then a conversion to JSON, then Go's JSON.
-//! The grammar comes from `granit-parser`; what a scalar, a key, a merge and an
-//! alias mean is decided here.
+//! Helm reads manifests with `sigs.k8s.io/yaml`: Go's goyaml.v2, a port of libyaml with YAML 1.1 scalars,
+//! then a conversion to JSON, then Go's JSON. The grammar comes from `granit-parser`; this module decides the
+//! meaning of scalars, keys, merges and aliases.
 //!
-//! Entry point: [`to_json`]. Invariant: total on any text; nesting, aliases and
-//! memory are bounded, nothing recurses over the input. Must not quote the
-//! document in an error: it may hold secrets.
+//! Entry point: [`to_json`]. Invariant: total on any text. Nesting, aliases and memory are bounded, and
+//! nothing recurses over the input. Must not quote the document in an error: it may hold secrets.
 
 use std::borrow::Cow;
 
@@ -26,8 +24,8 @@ pub(super) use scalar::shortest;
 /// the deepest objects known (CRD schemas) stay below 100.
 pub(super) const MAX_DEPTH: usize = 256;
 
-/// How many bytes may be read again after a rewriting. A chart has a few such
-/// places in a document of some kilobytes.
+/// The maximum number of bytes to parse again after rewrites. A chart has a few such places in a document of
+/// some kilobytes.
 const EFFORT: usize = 4 << 20;
 
 /// What ends a plain scalar in a flow collection.
@@ -112,8 +110,8 @@ pub enum YamlError {
 
 /// The JSON value of the first document in `text`; null when there is none.
 ///
-/// `text` is what stands between two `---` lines, line breaks as `\n`. What
-/// follows a `...` line is not read, as Go does not.
+/// `text` is the text between two `---` lines, line breaks as `\n`. Like Go, this ignores the text after a
+/// `...` line.
 pub(super) fn to_json(text: &str, budget: &mut Budget) -> Result<Value, YamlError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some(at) = text.find(|letter| !is_allowed(letter)) {
@@ -173,7 +171,7 @@ fn reads_otherwise(event: &Event<'_>, span: &Span, text: &str) -> bool {
         || (!content.is_empty() && after.strip_prefix(':').is_some_and(|rest| rest.starts_with(FLOW)))
 }
 
-/// The parser's own bounds stand just above ours, so that ours speak.
+/// The parser's own limits are just above ours, so that ours apply.
 fn options() -> Options {
     granit_parser::options! {
         emit_anchor_events: true,

@@ -51,7 +51,7 @@ pub(crate) async fn read(
 ) -> Result<Vec<Row>, Failure> {
     let found = match allowances::labelled(&connection.client, namespace, labels).await {
         Ok(found) => found,
-        // Where the definition is absent there are none.
+        // Without the CustomResourceDefinition there are none.
         Err(error) if error.is_not_found() => Vec::new(),
         Err(error) => return Err(failed(connection, "list the allowances", error)),
     };
@@ -61,7 +61,7 @@ pub(crate) async fn read(
 }
 
 impl Row {
-    /// How an allowance stands.
+    /// The state of an allowance.
     pub(crate) fn of(allowance: DriftAllowance, now: Timestamp) -> Self {
         let (state, flaws) = match Allowance::compile(&allowance) {
             Ok(compiled) if compiled.open(now) => (State::Open, Vec::new()),

@@ -1,6 +1,6 @@
-//! What a comparison found, ready to be written.
+//! The result of a comparison, ready to be printed.
 //!
-//! Entry point: [`compare`]. Invariant: a Secret's values stand in no report.
+//! Entry point: [`compare`]. Invariant: no report shows a Secret's values.
 
 mod hunks;
 pub(crate) mod object;
@@ -108,7 +108,7 @@ pub(crate) async fn compare(
         None
     });
     not_considered.extend(reader.pulses.notes().await);
-    // The guard's own flags count as well, which nothing else tells.
+    // The guard's own flags count too, and only the status shows them.
     let repair = format!("{:?}", DriftMode::Repair);
     let is_repaired = guard.as_ref().map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair);
     let subject =
@@ -155,14 +155,13 @@ struct Subject<'a> {
     policy: &'a Policy,
     surroundings: &'a Surroundings,
     settle: bool,
-    /// Whether drift is repaired: then whose the fields are is a part of it.
+    /// Whether drift is repaired: then lost ownership of fields counts as drift.
     is_repaired: bool,
     now: Timestamp,
 }
 
 impl Subject<'_> {
-    /// What is the matter with an object: `None` where it is not declared now,
-    /// `Some(None)` where it is in sync.
+    /// The report of an object: `None` where it is not declared now, `Some(None)` where it is in sync.
     async fn object(&self, object: &ObjectId) -> Option<Option<ObjectReport>> {
         let report = |state, reason| Some(Some(ObjectReport::without_fields(object, state, reason)));
         let timeout = self.policy.operation_timeout;
@@ -216,8 +215,8 @@ impl Subject<'_> {
         }
     }
 
-    /// What is the matter with an object that is as declared: that another field manager owns
-    /// some of it, or that it differs as an allowance permits (`is_allowed`).
+    /// The report of an object that matches its declaration, if another field manager owns some of its
+    /// fields, or an allowance permits its difference (`is_allowed`).
     fn agreement(
         &self,
         subject: &drift::Subject<'_, '_>,
@@ -236,7 +235,7 @@ impl Subject<'_> {
         }
     }
 
-    /// What another field manager than Helm's owns, where that is drift.
+    /// The fields that another field manager than Helm's owns, where that is drift.
     fn taken(&self, subject: &drift::Subject<'_, '_>, live: &Value) -> Option<Taken> {
         if !self.is_repaired || self.release.state.status != Status::Deployed {
             return None;
@@ -254,8 +253,8 @@ impl Subject<'_> {
         other.declared(object).is_some().then_some(owner)
     }
 
-    /// How the object stands, with what the API server says of doubts where it
-    /// is to be asked; and why it could not be.
+    /// The health of the object, with the API server's answer to doubts where it is to be asked; and the
+    /// error if it could not be asked.
     async fn settled<'r>(
         &self,
         subject: &drift::Subject<'_, 'r>,
@@ -271,8 +270,8 @@ impl Subject<'_> {
     }
 }
 
-/// The object with what differs for certain set back, and the JSON Patch that does it; none where that changes
-/// nothing, or would show what is secret.
+/// The object with its certain differences restored, and the JSON Patch for that; `None` where it changes
+/// nothing, or would show a secret.
 fn restored(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> Option<(Value, Patch)> {
     let certain = drift.changes.iter().filter(|field| field.agreement > Agreement::Doubt);
     let mut restored = live.clone();

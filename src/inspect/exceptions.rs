@@ -24,7 +24,7 @@ use crate::policy::resource::DriftAllowance;
 /// How long the API server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a person asks for.
+/// A requested exception.
 pub(crate) struct Asked<'a> {
     pub(crate) object: &'a NamedObject,
     pub(crate) namespace: &'a str,
@@ -38,7 +38,7 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Plan {
     pub(crate) resource: DriftAllowance,
     pub(crate) object: ObjectId,
-    /// What could not be checked.
+    /// The check that could not be made.
     pub(crate) unchecked: Option<String>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Allowed {
     pub(crate) unchecked: Option<String>,
 }
 
-/// The allowance that this amounts to; nothing is written.
+/// Plans the allowance; writes nothing.
 pub(crate) async fn plan(
     connection: &Connection,
     asked: &Asked<'_>,
@@ -86,7 +86,7 @@ pub(crate) async fn plan(
     Ok(Plan { resource, object, unchecked })
 }
 
-/// What is asked for, as the guard would read it.
+/// The request, as the guard would read it.
 pub(crate) fn request(
     paths: &[String],
     until: Timestamp,
@@ -159,8 +159,8 @@ pub(crate) async fn names(
     Ok(names)
 }
 
-/// Fails where the guard would not count one more in its namespace. Whoever may
-/// not list them learns that from the guard alone.
+/// Fails where the guard would not count another one in its namespace. Without the right to list them only
+/// the guard finds that out.
 async fn check_room(connection: &Connection, wanted: &DriftAllowance, now: Timestamp) -> Result<(), Failure> {
     let namespace = wanted.metadata.namespace.clone().unwrap_or_default();
     let Ok(listed) = allowances::list(&connection.client, Some(&namespace)).await else { return Ok(()) };

@@ -1,7 +1,7 @@
-//! Why an object, or a field of it, is as it is, and what may be done about it.
+//! Explains the state of an object or a field, and how to change it.
 //!
-//! Entry points: [`explain`], [`Denial::parse`] for what people paste. Invariant: what is said comes from
-//! the same records, policies and comparison that the guard judges by; nothing is written.
+//! Entry points: [`explain`], [`Denial::parse`] for pasted messages. Invariant: the explanation comes from
+//! the same records, policies and comparison as the guard's verdicts. Nothing is written.
 
 mod advice;
 mod compare;
@@ -24,7 +24,7 @@ use crate::helm::release::Release;
 use crate::model::{NamedObject, ObjectId, ReleaseId};
 use crate::policy::pattern::Pattern;
 
-/// What is asked about.
+/// The object and the fields in question.
 pub(crate) struct Question {
     pub(crate) object: String,
     pub(crate) namespace: String,

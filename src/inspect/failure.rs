@@ -1,7 +1,7 @@
-//! What goes wrong between a person and a cluster, as sentences.
+//! Failures between a user and a cluster, as sentences.
 //!
-//! Entry points: [`Failure`], [`failed`]. Invariant: a sentence says what failed and what to do; it
-//! holds no value of a Secret.
+//! Entry points: [`Failure`], [`failed`]. Invariant: a sentence says what failed and what to do. It holds no
+//! value of a Secret.
 
 use crate::client::allowances::MakeError;
 use crate::client::call::CallError;
@@ -56,7 +56,7 @@ impl From<StoreError> for Failure {
 }
 
 impl Failure {
-    /// Whether the API server does not know whose the credentials are.
+    /// Whether the API server does not accept the credentials.
     pub(crate) fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Call { error, .. } if error.is_unauthorized())
     }
@@ -76,7 +76,7 @@ pub(crate) fn failed(connection: &Connection, doing: &str, error: CallError) -> 
     Failure::Call { doing: doing.to_owned(), url: connection.url.clone(), error: Box::new(error) }
 }
 
-/// What is missing where the API server refuses for want of rights.
+/// The missing right in the API server's refusal.
 pub(crate) fn forbidden(message: &str) -> String {
     format!("no permission: {message}: ask for a role with this right (docs/cli.md)")
 }

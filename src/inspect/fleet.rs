@@ -30,7 +30,7 @@ use crate::verdict::shown::SealingKey;
 /// Releases of one cluster whose records are read at once.
 const AT_ONCE: usize = 8;
 
-/// What is held against that of other clusters, and its name.
+/// A fact to compare between clusters, and its name.
 type Fact = (&'static str, fn(&ReleaseRow) -> Option<String>);
 
 /// What one cluster has to say.
@@ -82,7 +82,7 @@ pub(crate) struct ReleaseRow {
     pub(crate) differs: Vec<&'static str>,
 }
 
-/// Which releases are wanted.
+/// The filter on releases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) clusters: Vec<String>,
@@ -139,8 +139,8 @@ pub(crate) async fn at_a_glance(
     ClusterRow::counted(cluster, facts, guard)
 }
 
-/// What one cluster says of itself and its releases. Charts and values are read from the records, and only where one
-/// release is wanted; `key` makes the values of one answer comparable.
+/// The facts of one cluster about itself and its releases. Charts and values are read from the records, and
+/// only where the filter names one release; `key` makes the values of one answer comparable.
 pub(crate) async fn live(
     asked: &Asked,
     wanted: &Wanted,
@@ -166,11 +166,11 @@ pub(crate) async fn live(
     Ok((ClusterRow::counted(&asked.name, facts, guard), rows))
 }
 
-/// Marks in what each release is not the same in all clusters that have it, and sorts by namespace, name and cluster.
+/// Marks in which facts each release differs between its clusters, and sorts by namespace, name and cluster.
 pub(crate) fn compare(rows: &mut [ReleaseRow]) {
     rows.sort_by(|a, b| (&a.namespace, &a.name, &a.cluster).cmp(&(&b.namespace, &b.name, &b.cluster)));
     for group in rows.chunk_by_mut(|a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name)) {
-        // What is not known of one is not held against another.
+        // An unknown fact is not compared.
         let mut differs = Vec::new();
         let facts: [Fact; 4] = [
             ("revision", |row| row.revision.map(|revision| revision.to_string())),
@@ -190,14 +190,14 @@ pub(crate) fn compare(rows: &mut [ReleaseRow]) {
     }
 }
 
-/// What the leader of the guard tells, as far as anybody may read it.
+/// The data of the guard's leader, where the user may read it.
 async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderInfo> {
     let LeaseReference { namespace, name } = guarded::lease(client, namespace).await.ok()??;
     leader_info::read(client, &Place { namespace, name }).await.ok()?
 }
 
 impl Wanted {
-    /// Whether a row is in one of the states that are asked for, and of one of the clusters.
+    /// Whether a row has one of the requested states.
     pub(crate) fn is_met(&self, row: &ReleaseRow) -> bool {
         let is_stale = row.stale_since.is_some();
         let is_in = |state: &State| state.is_of_reason(&row.reason, row.drifted, is_stale);
@@ -216,7 +216,7 @@ impl ClusterRow {
         Self { cluster: cluster.to_owned(), error: Some(error), ..Self::default() }
     }
 
-    /// A cluster of the ledger; none where it has no release in a state that is asked for.
+    /// A cluster of the ledger; `None` where it has no release in a requested state.
     fn kept(view: ClusterView, wanted: &Wanted) -> Option<Self> {
         let ClusterView { cluster, states, oldest_drift, .. } = view;
         let asked = |reason: &str, it: &StateCount| {
@@ -297,7 +297,7 @@ impl ReleaseRow {
     /// The same with what the records say.
     async fn with_record(self, reader: &Reader, key: &SealingKey) -> Self {
         let id = crate::model::ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() };
-        // A record that cannot be read is told of by the row's message.
+        // The row's message reports a record that cannot be read.
         let Ok(release) = reader.release(&id).await else { return self };
         let state = &release.state;
         let values = Some(state.values).filter(|digest| *digest != [0; 32]);

@@ -1,7 +1,7 @@
-//! The ledger as one person may read it: from a database, or from a guard.
+//! The ledger rows that the user may read: from a database, or from a guard.
 //!
-//! Entry points: [`Source`], [`rows`]. Invariant: reads only; a guard is asked with the person's own
-//! credentials, and shows no row that they may not see.
+//! Entry points: [`Source`], [`rows`]. Invariant: reads only. A guard is asked with the user's own
+//! credentials, and returns no row that they may not see.
 
 pub(crate) mod columns;
 pub(crate) mod facts;
@@ -21,15 +21,15 @@ use crate::ledger::entry::Entry;
 use crate::ledger::query::{Filter, PAGE, Page};
 use crate::ledger::store::Store;
 
-/// How long the guard may take, which asks the API server first.
+/// Time limit for the guard, which asks the API server first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where rows come from.
+/// A source of rows.
 pub(crate) enum Source {
     Database(Store),
     /// A guard at an address.
     Guard {
-        /// How it is called in a sentence.
+        /// Its name in a sentence.
         name: String,
         client: kube::Client,
     },
@@ -42,8 +42,8 @@ impl Source {
         Ok(Self::Database(Store::read(url).await?))
     }
 
-    /// With the credentials of the kubeconfig, which go to nobody but a guard
-    /// whose certificate `authority` vouches for.
+    /// With the credentials of the kubeconfig, which are sent only to a guard whose certificate `authority`
+    /// has signed.
     pub(crate) async fn guard(
         server: &http::Uri,
         authority: Option<&Path>,
@@ -53,7 +53,7 @@ impl Source {
         Ok(Self::Guard { name: format!("the guard at {server}"), client })
     }
 
-    /// Gives every row to `take`, newest first, with no more than a page of them in memory.
+    /// Passes every row to `take`, newest first, with at most one page of them in memory.
     pub(crate) async fn each(&self, mut filter: Filter, mut take: impl FnMut(Entry)) -> Result<(), Failure> {
         filter.limit = Some(PAGE);
         let mut page = self.page(&filter).await?;
@@ -109,7 +109,7 @@ pub(crate) async fn rows(
     }
 }
 
-/// The place from which the next page goes on.
+/// The place at which the next page starts.
 pub(crate) fn place(next: &str) -> Result<i64, Failure> {
     let unknown = "the ledger's answer names no next page; use a program of its version";
     next.parse().map_err(|_| Failure::Named(unknown.to_owned()))
@@ -153,7 +153,7 @@ fn path(filter: &Filter) -> String {
     format!("/api/v1/ledger?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
-/// What a guard that does not answer, or refuses, means for who asks.
+/// The failure of a guard that does not answer, or refuses.
 fn said(guard: &str, otherwise: &str, error: &CallError) -> Failure {
     Failure::Named(match error {
         CallError::Refused { code: 403, .. } => {

@@ -1,12 +1,10 @@
-//! What one person may see and do in a cluster with their own rights: what the
-//! commands and the web page share.
+//! A user's view of a cluster, and the actions that their own rights allow: shared by the commands and the
+//! web page.
 //!
-//! Entry points: `reading::Reader`, then `releases`, `comparison` and
-//! `explanation`; `allowances`, `policies` and `ledger` for lists; `orders` and
-//! `exceptions` for what a person orders. Invariant: needs no guard and no right of its own: the API
-//! server decides who may; a Secret's values stand in no answer; every failure is
-//! one sentence. Must not print, know the command line or the page, or judge by
-//! other rules than the guard's.
+//! Entry points: `reading::Reader`, then `releases`, `comparison` and `explanation`; `allowances`, `policies`
+//! and `ledger` for lists; `orders` and `exceptions` for actions. Invariant: needs no guard and no right of
+//! its own: the API server authorizes the user. No answer holds a Secret's values. Every failure is one
+//! sentence. Must not print, know the command line or the page, or judge by other rules than the guard's.
 
 pub(crate) mod allowances;
 pub(crate) mod chart;

@@ -15,11 +15,10 @@ use crate::model::{NamedObject, ObjectId};
 const LEGACY: &str = "extensions";
 
 impl NamedObject {
-    /// The object that is meant; `namespace` counts where its kind has any.
+    /// The object with this name; `namespace` applies where its kind is namespaced.
     ///
     /// # Errors
-    /// The kind is none of the cluster's, or may be several; or the API server
-    /// fails.
+    /// The cluster does not serve the kind, or the name fits several kinds; or the API server fails.
     pub(crate) async fn resolve(
         &self,
         connection: &Connection,
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_single_object_is_told_apart() {
+    fn ambiguous_unknown_and_malformed_object_references_have_distinct_errors() {
         check("widget/w", Err("widgets.example.com or widgets.example.org"));
         check("gadget/w", Err("serves no kind gadget"));
         check("deployment.batch/web", Err("serves no kind"));

@@ -1,7 +1,7 @@
-//! What a person orders of the guard for a release: to repair it now, to pause or to resume repairs.
+//! A user's orders to the guard for a release: repair now, pause or resume repairs.
 //!
-//! Entry points: [`set`], [`reconcile`]. Invariant: everything goes through the GuardedRelease, so that the
-//! API server says who may, and keeps who did; so does the answer. Nothing is repaired here.
+//! Entry points: [`set`], [`reconcile`]. Invariant: order and answer go through the GuardedRelease, so that
+//! the API server authorizes the user and records their name. Nothing is repaired here.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use crate::client::guarded::{self, Setting};
 use crate::model::ReleaseId;
 use crate::policy::guarded::{OrderAnswer, OrderResult};
 
-/// How long the API server has to answer.
+/// Time limit for an answer of the API server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long an answer to an order is waited for, and how often it is looked for.
+/// How long to wait for the answer to an order, and the pause between looks.
 const WAIT: Duration = Duration::from_secs(15);
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
 
 /// An order that was given.
 pub(crate) struct Given {
     pub(crate) answered: Answered,
-    /// What the API server warns of.
+    /// The API server's warnings.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Answered {
     Outstanding { why: String },
 }
 
-/// Sets something in a GuardedRelease; returns what the API server warns of.
+/// Changes a setting in a GuardedRelease; returns the API server's warnings.
 pub(crate) async fn set(
     connection: &Connection,
     release: &ReleaseId,
@@ -107,7 +107,7 @@ async fn answer(connection: &Connection, pulses: &Pulses, release: &ReleaseId, a
 }
 
 impl Answered {
-    /// Whether the guard has taken the order, and leaves nothing as it is.
+    /// Whether the guard has accepted the order, and skips no object.
     pub(crate) fn is_taken(&self) -> bool {
         matches!(self, Self::Given(OrderAnswer { result, .. }) if *result != OrderResult::Refused)
     }

@@ -1,7 +1,7 @@
-//! The policies of a cluster, and which are in force.
+//! The policies of a cluster, and whether they are in force.
 //!
-//! Entry points: [`read`], [`findings`]. Invariant: whether a policy is in force is what the guard says of the
-//! generation that is there, and nothing else.
+//! Entry points: [`read`], [`findings`]. Invariant: a policy is in force only if the guard's status says so
+//! for the policy's current generation.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -50,7 +50,8 @@ pub(crate) async fn read(connection: &Connection, labels: Option<&str>) -> Resul
     Ok(rows)
 }
 
-/// What the accepted policies say without effect, also by the releases that there are, where these are known.
+/// The rules without effect in the accepted policies; also checked against the releases, where these are
+/// known.
 pub(crate) async fn findings(
     connection: &Connection,
     releases: Option<&[ReleaseId]>,

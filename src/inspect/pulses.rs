@@ -1,7 +1,7 @@
-//! What guards say of releases, and whether they still keep it.
+//! The guards' statuses of releases, and whether a guard still maintains them.
 //!
-//! Entry point: [`Pulses::told`]. Invariant: each Lease is read once; what nobody keeps any
-//! more is never shown as the present state.
+//! Entry point: [`Pulses::told`]. Invariant: each Lease is read once. A status that no guard maintains is
+//! never shown as the present state.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ impl Pulses {
         Self { client, known: Mutex::default() }
     }
 
-    /// What the guard says of a release; none where it says nothing.
+    /// The guard's status of the release; `None` without one.
     pub(crate) async fn of(&self, release: &ReleaseId) -> Result<Option<Told>, CallError> {
         let guarded = guarded::get(&self.client, release).await?;
         Ok(match guarded.and_then(|guarded| guarded.status) {
@@ -37,7 +37,7 @@ impl Pulses {
         })
     }
 
-    /// What a status says now.
+    /// The current meaning of a status.
     pub(crate) async fn told(&self, status: GuardedReleaseStatus) -> Told {
         let pulse = match &status.lease {
             Some(lease) => self.pulse(lease).await,
@@ -46,7 +46,7 @@ impl Pulses {
         Told::of(status, &pulse, Timestamp::now())
     }
 
-    /// What could not be read of Leases: a sentence each.
+    /// The Leases that could not be read: a sentence each.
     pub(crate) async fn notes(&self) -> Vec<String> {
         let known = self.known.lock().await;
         let failed = known.iter().filter_map(|((namespace, name), read)| {

@@ -1,8 +1,7 @@
-//! Reads releases and live objects for a command that answers and ends.
+//! Reads releases and live objects for a command.
 //!
-//! Entry point: [`Reader`]. Invariant: reads only, unless a doubt is to be
-//! settled by a dry run; needs no guard, only a kubeconfig; every failure is a
-//! sentence.
+//! Entry point: [`Reader`]. Invariant: reads only, except for a dry run that settles a doubt. Needs no guard,
+//! only a kubeconfig. Every failure is a sentence.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -61,11 +60,11 @@ pub(crate) struct Reader {
     /// and may not be read: why.
     closed: parking_lot::Mutex<BTreeMap<(String, String), String>>,
     namespaces: Mutex<HashMap<String, Arc<Place>>>,
-    /// Whether guards still keep their statuses.
+    /// Whether guards still maintain their statuses.
     pub(crate) pulses: Pulses,
 }
 
-/// What decides of a release's objects beside its records and policies.
+/// The inputs for judging a release's objects, besides its records and policies.
 pub(crate) struct Surroundings {
     place: Arc<Place>,
     /// Other releases that declare autoscalers of its objects.
@@ -74,7 +73,7 @@ pub(crate) struct Surroundings {
     pub(crate) unread: Vec<String>,
 }
 
-/// What decides in a namespace.
+/// The inputs for judging objects in a namespace.
 struct Place {
     allowances: Vec<Arc<Allowance>>,
     autoscalers: Vec<Autoscaled>,
@@ -162,7 +161,7 @@ impl Reader {
         self.find(id).await?.ok_or_else(|| unknown_release(id, self.unread.as_deref()))
     }
 
-    /// A release as its records say; `None` if there are none.
+    /// A release from its records; `None` without records.
     async fn find(&self, id: &ReleaseId) -> Result<Option<Arc<Release>>, Failure> {
         let failed = |what: &str, error| failed(&self.connection, &format!("read {what}"), error);
         let read = match self.releases.read_once(id).await {
@@ -194,9 +193,8 @@ impl Reader {
         }
     }
 
-    /// What could not be read of records of releases in `namespace` (`None`: in
-    /// all), as far as they were asked for: releases may be missing, or have
-    /// another history besides.
+    /// The records of releases in `namespace` (`None`: in all) that could not be read so far: releases may be
+    /// missing, or have another history too.
     pub(crate) fn unread_records(&self, namespace: Option<&str>) -> Vec<String> {
         let closed = self.closed.lock();
         let here = closed.iter().filter(|((releases, _), _)| namespace.is_none_or(|it| it == releases));
@@ -214,8 +212,8 @@ impl Reader {
         }
     }
 
-    /// What the latest revisions of a release were rendered from, newest first: of its latest record and some before. Adds
-    /// to `unread` why the latest cannot be read.
+    /// The sources of a release's latest revisions, newest first: of its latest record and some before. Adds
+    /// the reason to `unread` if the latest cannot be read.
     pub(crate) async fn sources(&self, release: &Release, unread: &mut Vec<String>) -> Vec<ChartSource> {
         let mut found = Vec::new();
         let known = self.releases.revisions(&release.id).into_iter();
@@ -233,7 +231,7 @@ impl Reader {
         found
     }
 
-    /// How the API server would hold the object as `release` declares it.
+    /// The object as the API server would store it from the declaration in `release`.
     pub(crate) async fn canonical(
         &self,
         release: &Release,
@@ -251,9 +249,8 @@ impl Reader {
         self.arbiter.canonical(&question, PATIENCE).await.map_err(|error| error.to_string())
     }
 
-    /// What else decides of a release's objects; has the resolver know the labels of
-    /// its namespace. What cannot be read counts for nothing and is named in
-    /// `unread`.
+    /// The other inputs for judging a release's objects; also tells the resolver the labels of its namespace.
+    /// An input that cannot be read is left out, and named in `unread`.
     pub(crate) async fn surroundings(&self, release: &Release) -> Surroundings {
         let namespace = &release.id.namespace;
         let place = self.place(namespace).await;
@@ -316,8 +313,8 @@ impl Reader {
 }
 
 impl Surroundings {
-    /// What is known of an object of `release`, as its policy decides by it.
-    /// That an autoscaler went only the guard remembers.
+    /// The circumstances of an object of `release` for its policy. Only the guard remembers autoscalers that
+    /// were deleted.
     pub(crate) fn of(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let releases = || std::iter::once(release).chain(self.others.iter().map(Arc::as_ref));
         let scaling = self.place.autoscalers.iter().filter(|it| it.scales.target == *object);

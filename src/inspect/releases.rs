@@ -1,9 +1,8 @@
-//! How the releases of a cluster stand, and which are not guarded.
+//! The states of a cluster's releases, and which are not guarded.
 //!
-//! Entry points: [`read`], [`Row`]. Invariant: reads only. What a release's records say and
-//! what the guard says of it are shown side by side; a release that no guard
-//! speaks of is shown as not guarded, with the reason as far as it can be known,
-//! and so is one that has no record.
+//! Entry points: [`read`], [`Row`]. Invariant: reads only. The facts from a release's records and from the
+//! guard's status are shown side by side. A release without a status is shown as not guarded, with the likely
+//! reason; so is a release without a record.
 
 pub(crate) mod unrecorded;
 
@@ -28,7 +27,7 @@ use crate::verdict::health::told::Told;
 /// Releases whose records are read at once, where no guard speaks of them.
 const READ_AT_ONCE: usize = 8;
 
-/// The reason of a release whose status nobody keeps any more.
+/// The reason of a release whose status no guard maintains any more.
 const STALE: &str = "Stale";
 
 /// The reason of a release that the guard has not looked at yet.
@@ -89,7 +88,7 @@ pub(crate) struct Suspended {
     reason: String,
 }
 
-/// What was found.
+/// The rows and notes of a list.
 pub(crate) struct Listing {
     pub(crate) rows: Vec<Row>,
     /// What could not be read.
@@ -116,7 +115,7 @@ pub(crate) async fn read(
     releases.retain(|release, _| !all.contains(release));
     all.extend(releases.keys().cloned());
     if let Some(labels) = labels {
-        // What has no record has none of its labels.
+        // A release without a record has none of its labels.
         all = reader.labelled(namespace, labels).await?;
     }
     let rows = all.into_iter().map(|release| {
@@ -253,7 +252,7 @@ impl State {
         self.is_of_reason(reason, row.drifted.unwrap_or_default(), is_stale)
     }
 
-    /// The same of a release in the state `reason`, of which so many objects drifted.
+    /// The state of a release with the reason `reason` and `drifted` drifted objects.
     pub(crate) fn is_of_reason(self, reason: &str, drifted: u64, is_stale: bool) -> bool {
         match self {
             Self::NotGuarded => reason == NOT_GUARDED,

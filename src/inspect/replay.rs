@@ -1,7 +1,8 @@
-//! What a replay of recorded changes finds, row by row, for the command and the page.
+//! The findings of a replay of recorded changes, row by row, for the command and the page.
 //!
-//! Entry point: [`Tally`], which takes rows newest first and becomes a [`Report`]. Invariant: the verdicts are those of
-//! [`crate::verdict::replay`]; what it cannot tell is counted and never shown as a verdict.
+//! Entry point: [`Tally`], which takes rows newest first and becomes a [`Report`]. Invariant: the verdicts
+//! are those of [`crate::verdict::replay`]. A change that it cannot judge is counted and never shown as a
+//! verdict.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -21,17 +22,17 @@ use crate::verdict::recorded::RecordedFacts;
 use crate::verdict::records::Falsified;
 use crate::verdict::replay::{PastEdit, Replay, Replayed};
 
-/// The most different changes of verdicts that are told one by one.
+/// The maximum number of different changes of verdicts that are listed.
 const MOST: usize = 10_000;
 
-/// The reasons of rows that are about a request as a whole, of which no field is known.
+/// The reasons of rows about a request as a whole, without fields.
 const WHOLE: [Reason; 6] =
     [Reason::TooLarge, Reason::TooDeep, Reason::Busy, Reason::Late, Reason::Request, Reason::Dependants];
 
 /// The verdicts under which an edit does not pass as it was sent.
 pub(crate) const REFUSED: [&str; 2] = ["Deny", "Revert"];
 
-/// Why changes could not be judged anew, in words.
+/// Why changes could not be judged again, in words.
 const WHY: [(&str, &str); 11] = [
     ("unrecorded", "recorded without what a replay needs"),
     ("whole", "judged as a whole: too large, too late, or a deletion that takes others along"),
@@ -123,16 +124,16 @@ pub(crate) struct Key {
 /// How often, first and last.
 type Times = (u64, Timestamp, Timestamp);
 
-/// What a replay has found so far.
+/// The findings of a replay so far.
 pub(crate) struct Tally {
     report: Report,
     days: BTreeMap<Date, Day>,
     changes: BTreeMap<Key, Times>,
     by_day: BTreeMap<(Date, Key), Times>,
-    /// Who wrote the records of which revisions.
+    /// The users who wrote the records of revisions.
     writers: HashSet<(ReleaseId, u64, String)>,
     begun: BTreeSet<(ReleaseId, u64)>,
-    /// Who would be refused while which operation was under way.
+    /// The users who would be refused during an operation.
     refused: HashSet<(ReleaseId, u64, String)>,
     touched: BTreeSet<(ReleaseId, u64)>,
     repeats: Repeats,
@@ -229,7 +230,7 @@ impl Tally {
         self.report.permitted += permitted;
         let day = self.day(entry.time);
         (day.refused, day.permitted) = (day.refused + refused, day.permitted + permitted);
-        // What is to be reverted is denied where nothing would remain of it.
+        // A revert that would leave nothing of the change is a denial.
         let is_denied_revert = was_refused && replayed.verdict.outcome == Outcome::Revert;
         if replayed.verdict.outcome.as_str() != entry.verdict && !is_denied_revert {
             self.add_changes(entry, replayed);
@@ -292,7 +293,7 @@ impl Report {
     }
 }
 
-/// What would become of the edit that a row is about, whether that is one of a record, and what was done.
+/// The verdict on the change in a row, whether it changes a record, and the operation.
 fn replayed(replay: &mut Replay, entry: &Entry) -> Result<(Replayed, bool, Operation), &'static str> {
     let Some(facts) = &entry.facts else {
         let is_whole = entry.verdict == "Error" || WHOLE.iter().any(|it| it.as_str() == entry.reason);
@@ -315,7 +316,7 @@ fn replayed(replay: &mut Replay, entry: &Entry) -> Result<(Replayed, bool, Opera
     Ok((replayed, matches!(facts, RecordedFacts::Record(_)), operation))
 }
 
-/// The rule by which a verdict is what it is.
+/// The rule that decides a verdict.
 fn rule(replayed: &Replayed, object: &ObjectId, field: &str) -> String {
     let Replayed { verdict, policy, declared, falsified, .. } = replayed;
     let Some(policy) = policy else { return String::new() };

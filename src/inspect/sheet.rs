@@ -1,7 +1,7 @@
-//! Tables for spreadsheets: CSV as RFC 4180 has it.
+//! Tables for spreadsheets: CSV by RFC 4180.
 //!
-//! Entry point: [`Sheet`]. Invariant: no cell is ever taken for a formula, whatever a user wrote, and
-//! none holds a control character.
+//! Entry point: [`Sheet`]. Invariant: no user input can become a formula, and no cell holds a control
+//! character.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use csv::{QuoteStyle, Terminator, WriterBuilder};
 
 use super::failure::Failure;
 
-/// What a spreadsheet takes for the beginning of a formula, also in their wide forms.
+/// The characters that start a formula in a spreadsheet, also in their wide forms.
 const FORMULA: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
 
 /// A table that grows row by row.
@@ -41,8 +41,8 @@ fn unwritten(error: &dyn std::error::Error) -> Failure {
     Failure::Named(format!("cannot write CSV: {error}"))
 }
 
-/// A cell that is text to every spreadsheet: an apostrophe stands before what could be a formula, as
-/// OWASP has it, and a space in place of each control character.
+/// A cell that every spreadsheet treats as text: an apostrophe goes before a possible formula, as OWASP
+/// recommends, and a space replaces each control character.
 fn safe(cell: &str) -> Cow<'_, str> {
     let plain = match cell.contains(char::is_control) {
         true => Cow::Owned(cell.replace(char::is_control, " ")),

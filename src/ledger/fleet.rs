@@ -1,8 +1,8 @@
-//! How the releases of many clusters stand, as guards with one PostgreSQL keep it there.
+//! The states of releases in many clusters, as the guards store them in a shared PostgreSQL database.
 //!
-//! Entry points: [`ReleaseState`] for who writes, [`FleetFilter`] for who reads. Invariant: one row per cluster and
-//! release; times are the database's own, so that clocks of clusters need not agree; of the values that users gave
-//! only a keyed hash is kept. Plain values.
+//! Entry points: [`ReleaseState`] for writers, [`FleetFilter`] for readers. Invariant: one row per cluster
+//! and release. Times are the database's own, so that clocks of clusters need not agree. Of the users' values
+//! only a keyed hash is stored. Plain values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use jiff::Timestamp;
 
 use crate::model::ReleaseId;
 
-/// A cluster whose guard was not heard of for that long is shown as stale. The view `fleet` knows it as well.
+/// A cluster whose guard has not reported for that long is shown as stale. The view `fleet` uses the same
+/// value.
 pub const STALE_AFTER: Duration = Duration::from_secs(120);
 
-/// How one release stands, as its guard says.
+/// The state of one release in its guard's status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReleaseState {
     /// The release.
@@ -31,7 +32,7 @@ pub struct ReleaseState {
     pub ready: &'static str,
     /// The state in one word.
     pub reason: &'static str,
-    /// What Helm says of it.
+    /// Helm's status of the release.
     pub status: &'static str,
     /// Its chart, with the version.
     pub chart: Option<String>,
@@ -45,7 +46,7 @@ pub struct ReleaseState {
     pub message: String,
 }
 
-/// What a guard says of itself.
+/// The guard's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardState {
     /// Its version.
@@ -54,7 +55,7 @@ pub struct GuardState {
     pub certificate_until: Option<Timestamp>,
 }
 
-/// Which rows are wanted. What is empty does not matter.
+/// The filter on rows. An empty field matches all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetFilter {
     /// The clusters: one of them.
@@ -131,7 +132,7 @@ pub struct ClusterView {
     pub certificate_until: Option<Timestamp>,
     /// When its guard was heard of last.
     pub heard: Timestamp,
-    /// Whether that is too long ago.
+    /// Whether the last update is too old.
     pub is_stale: bool,
 }
 
@@ -165,7 +166,7 @@ pub struct ReleaseView {
     pub ready: String,
     /// The state in one word.
     pub reason: String,
-    /// What Helm says of it.
+    /// Helm's status of the release.
     pub status: String,
     /// Its chart, with the version.
     pub chart: Option<String>,

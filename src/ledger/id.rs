@@ -1,10 +1,9 @@
-//! The ids of rows: times, made unique.
+//! The ids of rows: unique times.
 //!
-//! Invariant: an id is microseconds since 2020, shifted left by [`TAG_BITS`],
-//! plus a tag that each writer draws for itself. So ids order rows by time,
-//! a row keeps its id through every attempt to write it, and replicas need not
-//! ask anybody for one. What every replica sees is given the same id by each, so
-//! that it is kept once.
+//! Invariant: an id is microseconds since 2020, shifted left by [`TAG_BITS`], plus a tag that each writer
+//! draws at random. So ids order rows by time, a row keeps its id through every attempt to write it, and
+//! replicas need no coordination. Each replica gives the same id to an event that all replicas see, so that
+//! it is stored once.
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, Timestamp};
@@ -20,7 +19,7 @@ const TAG_BITS: u32 = 12;
 /// microseconds.
 const SLACK: i64 = 1_000_000;
 
-/// 2020-01-01T00:00:00Z in microseconds. The migrations know it as well.
+/// 2020-01-01T00:00:00Z in microseconds. The migrations use the same value.
 const EPOCH: i64 = 1_577_836_800_000_000;
 
 /// The operating system gives no random bytes.
@@ -69,8 +68,8 @@ fn shared(time: Timestamp, same: &str) -> i64 {
     (second.saturating_add(micros).max(0) << TAG_BITS) | tag
 }
 
-/// What stands for `same`, which makes two rows the same, in the database. Two
-/// that differ must not share it.
+/// The number for `same` in the database; rows with the same number are one row. Different texts must not
+/// share a number.
 pub(super) fn of_same(same: &str) -> i64 {
     let digest: [u8; 32] = Sha256::digest(same.as_bytes()).into();
     let [a, b, c, d, e, f, g, h, ..] = digest;
@@ -101,7 +100,7 @@ pub(super) fn month(time: Timestamp, months: i32) -> i64 {
     first(begin.map_or(Timestamp::MAX, |begin| begin.timestamp()))
 }
 
-/// Random bytes of the crypto provider that TLS uses as well.
+/// Random bytes of the crypto provider that TLS uses too.
 pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES], NoRandomness> {
     let mut bytes = [0; BYTES];
     let provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_guard_sees_has_one_id() {
+    fn shared_row_has_the_same_id_in_every_guard() {
         let now: Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();
         let id = shared(now, "uid/7");
         assert_eq!(id, shared(now, "uid/7"));

@@ -1,11 +1,10 @@
-//! The ledger: who did what to which release, when, and what became of it.
+//! The ledger: who did what to which release, when, and with which result.
 //!
-//! Entry points: [`Ledger::record`] takes a [`row::Row`] in, [`Writer::start`]
-//! carries rows to the database, [`store::Store::page`] reads them again. [`fleet`] is how releases stand now.
-//! Invariants: recording never waits, neither for the database nor for the
-//! disk; what the database does not take goes to standard output as a line of
-//! JSON and is counted; a Secret's value is in neither, only a keyed hash of it.
-//! Must not decide anything about an edit.
+//! Entry points: [`Ledger::record`] accepts a [`row::Row`], [`Writer::start`] writes rows to the database,
+//! [`store::Store::page`] reads them. [`fleet`] holds the current states of releases. Invariants: recording
+//! never waits, neither for the database nor for the disk. Rows that the database does not accept go to
+//! standard output as lines of JSON and are counted. Neither place gets a Secret's value, only a keyed hash
+//! of it. Must not decide anything about a change.
 
 mod id;
 mod opening;

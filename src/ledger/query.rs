@@ -1,4 +1,4 @@
-//! What is asked of the ledger.
+//! Queries of the ledger.
 //!
 //! Entry points: [`Filter`] and [`Page`]. Plain values.
 
@@ -16,7 +16,7 @@ pub use self::verdict::{parse as parse_verdict, verdicts};
 /// The most rows of one page.
 pub const PAGE: u32 = 1000;
 
-/// Which rows are wanted. What is `None` or empty does not matter.
+/// The filter on rows. `None` or an empty field matches all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The cluster's name.
@@ -41,7 +41,7 @@ pub struct Filter {
     pub before: Option<i64>,
     /// Only verdicts on edits, with what a replay judges them by.
     pub facts: bool,
-    /// The most rows; at most [`PAGE`], none for that many.
+    /// The maximum number of rows, at most [`PAGE`]; `None` means [`PAGE`].
     pub limit: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ pub struct Filter {
 pub struct Page {
     /// The rows.
     pub items: Vec<Entry>,
-    /// Where the next page begins; none after the last one.
+    /// The start of the next page; `None` after the last one.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none", default)]
     pub next: Option<String>,
 }

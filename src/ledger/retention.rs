@@ -16,7 +16,7 @@ use crate::metrics::LedgerMetrics;
 /// How often it is looked for rows to delete.
 const EVERY: Duration = Duration::from_secs(10 * 60);
 
-/// What writers have to themselves between two deletions.
+/// The pause between two deletions, for writers.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Trims for as long as it is polled.
@@ -34,8 +34,7 @@ pub(super) async fn run(store: Store, cluster: Cluster, retention: Retention, me
     }
 }
 
-/// Deletes the rows of `cluster` that are too old or too many at `now`. Says
-/// how many.
+/// Deletes the rows of `cluster` that are too old or too many at `now`. Returns their number.
 pub(super) async fn pass(
     store: &Store,
     cluster: Cluster,

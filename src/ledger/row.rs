@@ -1,7 +1,7 @@
-//! What is recorded: one row, as the parts of the program make it.
+//! One row of the ledger, as the parts of the program create it.
 //!
-//! Entry points: the constructors of [`Row`]. Invariant: values in a row are
-//! [`Shown`], so that no plain value of a Secret can be in it. Pure.
+//! Entry points: the constructors of [`Row`]. Invariant: values in a row are [`Shown`], so that no plain
+//! value of a Secret can be in it. Pure.
 
 mod act;
 mod changes;
@@ -20,7 +20,7 @@ use crate::verdict::recorded;
 #[cfg(doc)]
 use crate::verdict::shown::Shown;
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An edit that was not plainly allowed.
@@ -31,7 +31,7 @@ pub enum Kind {
     Repair,
     /// An allowance was opened or closed.
     Allowance,
-    /// Somebody told the guard what to do.
+    /// A user gave the guard an order.
     Act,
 }
 
@@ -40,7 +40,7 @@ pub enum Kind {
 pub struct ReviewedEdit {
     /// The object.
     pub object: ObjectId,
-    /// What was done to it; none where that is not known.
+    /// The operation on it; `None` where that is unknown.
     pub operation: Option<Operation>,
     /// By whom.
     pub actor: Actor,
@@ -59,7 +59,7 @@ pub struct GuardedObject<'a> {
     pub object: &'a ObjectId,
 }
 
-/// What became of a repair.
+/// The result of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repaired {
     /// A missing object was created again.
@@ -109,19 +109,19 @@ pub struct Row {
     pub detail: String,
     /// The declared fields that it hung on.
     pub fields: Changes,
-    /// What an edit did, as [`recorded::text`] gives it: by that other policies can judge it.
+    /// The changes of an edit, in the form of [`recorded::text`], so that other policies can judge them.
     pub facts: Option<String>,
     /// The uid of the admission request; may be empty.
     pub uid: String,
     /// Set where every guard of a cluster sees the same: what makes it the same.
     pub same: Option<String>,
-    /// Whether it leaves half of the room in the queue to others, as what may come in masses does: requests
-    /// that were not read, and edits that pass.
+    /// Whether it may use only half of the queue, because such rows can come in large numbers: requests that
+    /// were not read, and edits that pass.
     pub yields: bool,
 }
 
 impl ReviewedEdit {
-    /// An edit that no review told of, but a watch: the API server's audit log alone knows who made it.
+    /// An edit that a watch reported, and no review: only the API server's audit log knows its user.
     pub fn watched(object: ObjectId, operation: Option<Operation>) -> Self {
         Self { object, operation, actor: Actor::default(), uid: String::new() }
     }
@@ -177,11 +177,9 @@ impl Row {
         }
     }
 
-    /// A release whose latest record says something new, or that has no record
-    /// any more (`gone`).
+    /// A release whose latest record says something new, or that has no record any more (`gone`).
     ///
-    /// Its time is that of the record's last write, by the API server's clock;
-    /// of what is gone, `now`.
+    /// Its time is that of the record's last write, by the API server's clock; for a deleted record, `now`.
     pub fn transition(now: Timestamp, release: &Release, gone: bool) -> Self {
         let invalid = release.invalid.as_ref();
         let verdict = match (gone, invalid) {
@@ -214,8 +212,7 @@ impl Row {
         }
     }
 
-    /// What the loop did to an object. `detail` says why it failed
-    /// and must quote no value.
+    /// The loop's action on an object. `detail` is the reason of a failure and must quote no value.
     pub fn repair(
         time: Timestamp,
         of: GuardedObject<'_>,
@@ -249,7 +246,7 @@ impl Row {
         }
     }
 
-    /// Somebody told the guard what to do, by an edit of `edit.object`.
+    /// An order to the guard, by an edit of `edit.object`.
     pub fn act(time: Timestamp, edit: ReviewedEdit, release: Option<(ReleaseId, u64)>, act: Act) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
         Self {

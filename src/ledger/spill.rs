@@ -52,7 +52,7 @@ impl Spill {
 fn write<W: Write>(lines: &Receiver<String>, mut out: W) {
     while let Ok(mut line) = lines.recv() {
         line.push('\n');
-        // There is no third place; a closed standard output is like one that is read by nobody.
+        // There is no other place. A closed standard output is treated like one without a reader.
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     }
 }

@@ -1,10 +1,9 @@
-//! From the parts that record to the database, without anybody waiting.
+//! Carries rows from the recording parts to the database, without making them wait.
 //!
-//! Entry points: [`Ledger::record`]; [`Writer::start`], once. Data flows one way:
-//! a bounded queue, batches, the database; what finds no room in the queue, or
-//! no database, goes to standard output. The writer tries the database again by
-//! itself and says when it fails and when it is back. It has a thread of its
-//! own: a batch that is made ready must not stand in front of an answer.
+//! Entry points: [`Ledger::record`]; [`Writer::start`], once. Data flows one way: a bounded queue, batches,
+//! the database. Rows for which the queue has no room, or the database fails, go to standard output. The
+//! writer retries the database automatically and logs when it fails and when it works again. It has a thread
+//! of its own, so that preparing a batch cannot delay a webhook's answer.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -33,12 +32,11 @@ const QUEUE: usize = 8192;
 /// Rows of one transaction.
 const BATCH: usize = 2000;
 
-/// Rows of a transaction from which on others are let gather before the next
-/// one: a page of an index that many rows go into is written once for all of
-/// them. Below, a row is written at once.
+/// From this number of rows in a transaction on, the writer lets more rows gather before the next one: then
+/// it writes an index page once for many rows. With fewer rows it writes at once.
 const MANY: usize = 50;
 
-/// How long others gather, and how often it is looked whether they are enough.
+/// How long rows gather, and the pause between checks whether there are enough.
 const GATHERING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(10));
 
 /// The pauses between attempts at a database that fails.
@@ -47,7 +45,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// How long shutting down waits for the database.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Where rows are handed in. Cheap to clone.
+/// Accepts rows. Cheap to clone.
 #[derive(Clone)]
 pub struct Ledger {
     queue: mpsc::Sender<Row>,
@@ -88,10 +86,10 @@ struct Open {
 }
 
 impl Ledger {
-    /// A ledger with these settings, and what writes it. Nothing is opened yet.
+    /// A ledger with these settings, and its writer. Opens nothing yet.
     ///
     /// # Errors
-    /// When the URL is none, or the operating system gives no random bytes.
+    /// When the URL is not valid, or the operating system gives no random bytes.
     pub fn new(settings: config::Ledger, metrics: LedgerMetrics) -> Result<(Self, Writer), StoreError> {
         Self::spilling_to(io::stdout(), settings, metrics)
     }
@@ -136,33 +134,32 @@ impl Ledger {
         }
     }
 
-    /// The database, to read from; none before it was opened.
+    /// The database for readers; `None` until it was opened.
     pub fn store(&self) -> Option<Store> {
         self.shared.store.lock().as_ref().map(|(store, _)| store.clone())
     }
 
-    /// Whether the database keeps how the releases of many clusters stand.
+    /// Whether the database stores the states of releases of many clusters.
     pub fn keeps_fleet(&self) -> bool {
         self.shared.is_shared
     }
 
-    /// The rows of this cluster's releases; none before the database was opened, or where it keeps none.
+    /// The rows of this cluster's releases; `None` before the database was opened, or where it stores none.
     pub fn fleet(&self) -> Option<ClusterFleet> {
         let (store, cluster) = self.shared.store.lock().clone().filter(|_| self.shared.is_shared)?;
         let key = self.shared.key.get()?.clone();
         Some(ClusterFleet { store, cluster, key, age: self.shared.age })
     }
 
-    /// The name of the cluster on every row; none before it is known.
+    /// The name of the cluster on every row; `None` before it is known.
     pub fn cluster(&self) -> Option<&str> {
         self.shared.cluster.get().map(String::as_str)
     }
 }
 
 impl Writer {
-    /// Writes in the name of `cluster`, as soon as that is known, until
-    /// `closing`; then writes what is still queued. What is given is ready when
-    /// that is done.
+    /// Writes rows under the name of `cluster`, as soon as that is known, until `closing`; then writes the
+    /// queued rest. The returned future is ready when that is done.
     ///
     /// # Errors
     /// When the operating system gives no thread.

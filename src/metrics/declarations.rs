@@ -1,6 +1,7 @@
-//! How often declared fields were at hand.
+//! Metrics of the cache of declared fields.
 //!
-//! Entry point: [`register`]. Invariant: counted where it happens; read at every scrape. Must not keep a number itself.
+//! Entry point: [`register`]. Invariant: the cache counts, and every scrape reads its counters. Must not keep
+//! a number itself.
 
 use std::fmt;
 
@@ -17,8 +18,8 @@ const METRICS: [(&str, &str); 2] = [
 
 struct Declarations<F>(F);
 
-/// Registers the metrics. `counts` is asked at every scrape how often somebody asked for fields, and
-/// how often they had to be read for that.
+/// Registers the metrics. Every scrape calls `counts` for the number of requests for fields, and of those
+/// that had to read a document.
 pub fn register<F>(registry: &mut Registry, counts: F)
 where
     F: Fn() -> [u64; 2] + Send + Sync + 'static,

@@ -1,7 +1,7 @@
-//! What the loop counts.
+//! The loop's metrics.
 //!
-//! Entry point: [`GuardMetrics`]. Invariant: as for all metrics, closed sets of
-//! label values. Must not decide anything.
+//! Entry point: [`GuardMetrics`]. Invariant: as for all metrics, closed sets of label values. Must not decide
+//! anything.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ label! {
 }
 
 label! {
-    /// What became of a drift.
+    /// The result of a repair.
     Repair {
         /// It was put right.
         Repaired = "repaired",
         /// It was put right but for fields that cannot change any more.
         Partly = "partly",
-        /// Somebody else had put it right.
+        /// The object had already been repaired.
         Present = "present",
         /// A missing object was created, and taken back because its release
         /// dropped it.
@@ -75,7 +75,7 @@ struct RepairLabels {
     outcome: Repair,
 }
 
-/// Computes the age of the oldest drift when somebody asks.
+/// Computes the age of the oldest drift at each scrape.
 #[derive(Debug)]
 struct Oldest(Arc<Mutex<Option<Timestamp>>>);
 
@@ -139,7 +139,7 @@ impl GuardMetrics {
         self.detection.observe(delay.as_secs_f64().max(0.0));
     }
 
-    /// Takes note since when the oldest drift lasts; none if nothing drifts.
+    /// Sets the start of the oldest drift; `None` without drift.
     pub fn oldest(&self, since: Option<Timestamp>) {
         *self.oldest.lock() = since;
     }

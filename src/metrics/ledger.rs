@@ -1,4 +1,7 @@
-//! What the ledger counts about itself.
+//! The ledger's metrics about itself.
+//!
+//! Entry point: [`LedgerMetrics`]. Invariant: as for all metrics, closed sets of label values. Must not
+//! decide anything.
 
 use std::fmt;
 
@@ -9,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 label! {
-    /// What became of a row of the ledger.
+    /// The fate of a ledger row.
     Written {
         /// It is in the database.
         Database = "database",
@@ -56,13 +59,13 @@ impl LedgerMetrics {
         self.rows.get_or_create(&WrittenLabels { outcome }).inc_by(u64::try_from(rows).unwrap_or(u64::MAX));
     }
 
-    /// How many rows became that.
+    /// How many rows had that fate.
     #[cfg(test)]
     pub(crate) fn rows_written(&self, outcome: Written) -> usize {
         usize::try_from(self.rows.get_or_create(&WrittenLabels { outcome }).get()).unwrap_or(usize::MAX)
     }
 
-    /// Takes note that so many rows more wait; fewer when negative.
+    /// Adds to the number of waiting rows; subtracts when negative.
     pub fn queued(&self, rows: i64) {
         self.queue.inc_by(rows);
     }

@@ -1,7 +1,7 @@
-//! What is counted of leading, of what the loop says, and of how releases stand.
+//! Metrics of leader election, of the loop's reports, and of the states of releases.
 //!
-//! Entry points: [`NoticeMetrics`], [`ReleaseFigures`]. Invariant: only
-//! [`ReleaseFigures`] names releases, and only where that is wanted.
+//! Entry points: [`NoticeMetrics`], [`ReleaseFigures`]. Invariant: only [`ReleaseFigures`] names releases,
+//! and only where the settings ask for that.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 use crate::model::ReleaseId;
 
 label! {
-    /// What became of a status that had to be written.
+    /// The result of writing a status.
     StatusWrite {
         /// It is written.
         Written = "written",
@@ -27,7 +27,7 @@ label! {
 }
 
 label! {
-    /// What became of an event.
+    /// The result of publishing an event.
     EventFate {
         /// It is written.
         Written = "written",
@@ -41,7 +41,7 @@ label! {
 }
 
 label! {
-    /// What became of a notification.
+    /// The result of sending a notification.
     NotificationFate {
         /// Its receiver took it.
         Delivered = "delivered",
@@ -82,7 +82,7 @@ struct NotificationLabels {
     outcome: NotificationFate,
 }
 
-/// How one release stands.
+/// The state of one release.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
     /// The release.
@@ -93,7 +93,7 @@ pub struct Standing {
     pub drifted: u64,
 }
 
-/// How releases stand, asked when somebody looks, so that no gauge can go stale.
+/// The states of releases, computed at each scrape, so that no gauge can be outdated.
 pub struct ReleaseFigures<F> {
     standings: F,
     /// Whether each release has a series of its own.
@@ -158,7 +158,7 @@ impl NoticeMetrics {
         self.notifications.get_or_create(&NotificationLabels { outcome }).inc();
     }
 
-    /// Counts incidents that nobody was told of.
+    /// Counts incidents without a notification.
     pub fn missed(&self, incidents: u64) {
         self.missed.inc_by(incidents);
     }
@@ -169,8 +169,8 @@ where
     F: Fn() -> I + Send + Sync + 'static,
     I: IntoIterator<Item = Standing>,
 {
-    /// Registers them; `standings` is asked at every scrape. With `per_release`
-    /// each release with drift has a series of its own.
+    /// Registers them; every scrape calls `standings`. With `per_release` each release with drift has a
+    /// separate series.
     pub fn register(registry: &mut Registry, per_release: bool, standings: F) {
         registry.register_collector(Box::new(Self { standings, per_release }));
     }

@@ -1,10 +1,9 @@
-//! The DriftAllowances of a cluster: which objects people may change for now.
+//! The DriftAllowances of a cluster: the objects with a temporary exception.
 //!
-//! Entry points: [`Allowances::of`], and [`Allowances::changes`] for whoever
-//! looks at an object again when an allowance of it begins or ends. Invariant:
-//! of an allowance that has ended nothing is kept but when to clear it away;
-//! its end is told by a timer, at the moment when it comes. No namespace takes
-//! all room from the others: of each only so many count, and the rest wait.
+//! Entry points: [`Allowances::of`]; [`Allowances::changes`] for callers that look at an object again when
+//! one of its allowances begins or ends. Invariant: for an ended allowance only its deletion time is kept. A
+//! timer reports its end at the exact moment. No namespace can use up the room of the others: only a limited
+//! number of each counts, and the rest wait.
 
 mod known;
 
@@ -35,7 +34,7 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::resource::DriftAllowance;
 
-/// How long one that Kubemoor made is left for people to look at once it ended.
+/// How long an ended allowance that Kubemoor made is kept for users to look at.
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// After a clearing that failed, or that was another replica's, the pause until
@@ -53,9 +52,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 pub struct Allowances {
     client: kube::Client,
     kinds: Arc<Kinds>,
-    /// Where they are followed; everywhere, where none is named.
+    /// The namespaces to follow; all of them if empty.
     namespaces: Vec<String>,
-    /// Clears ended ones away; without, none is made either.
+    /// Deletes ended allowances; without it none is created either.
     clearing: Option<Clearing>,
     known: RwLock<Known>,
     changed: Announcer<ObjectId>,
@@ -73,10 +72,9 @@ struct Scope<'a> {
 }
 
 impl Allowances {
-    /// The allowances of the cluster behind `client`, known once
-    /// [`Allowances::run`] has listed them. The replica that leads deletes those
-    /// that Kubemoor made a week after their end; without `leadership` nothing is
-    /// written, and none is made.
+    /// The allowances of the cluster behind `client`, known once [`Allowances::run`] has listed them. The
+    /// leader deletes those that Kubemoor made a week after their end. Without `leadership` nothing is
+    /// written, so none is created either.
     pub fn new(
         client: kube::Client,
         kinds: Arc<Kinds>,
@@ -110,11 +108,11 @@ impl Allowances {
         self.known.read().named(object).to_vec()
     }
 
-    /// Every object for which an allowance is open, then each one for which one
-    /// opens, changes or ends. The object may exist in no release.
+    /// Every object with an open allowance, then each one whose allowance opens, changes or ends. The object
+    /// need not belong to a release.
     pub fn changes(&self) -> Changes<ObjectId> {
         let changes = self.changed.subscribe([]);
-        // Subscribed first: what opens meanwhile is told twice, and not never.
+        // Subscribed first: an allowance that opens meanwhile is reported twice instead of never.
         self.known.read().objects().for_each(|object| changes.add(object.clone()));
         changes
     }
@@ -255,7 +253,7 @@ impl Allowances {
         self.freed.notify_one();
     }
 
-    /// Ends what is due; what is to be cleared away.
+    /// Ends the allowances that are due; returns those to delete.
     fn end(&self, now: Timestamp) -> Vec<(Key, Life)> {
         let (touched, garbage) = self.known.write().end(now);
         touched.iter().for_each(|object| self.changed.announce(object));

@@ -1,11 +1,9 @@
-//! How the API server would hold a declared object: the last word where the
-//! meaning of a value stays in doubt.
+//! Asks the API server how it would store a declared object, where the meaning of a value is in doubt.
 //!
-//! Entry point: [`Arbiter::canonical`], a dry run of a forced server-side apply
-//! under a field manager of its own. Invariants: stores nothing, is asked at a
-//! bounded rate, and remembers answers for an hour, so that a steady state asks
-//! nothing. A dry run is evidence, never a precondition: valid manifests can
-//! fail one.
+//! Entry point: [`Arbiter::canonical`], a dry run of a forced server-side apply under a separate field
+//! manager. Invariants: stores nothing, asks at a bounded rate, and remembers answers for an hour, so that a
+//! steady state needs no requests. A dry run is evidence, never a precondition: it can fail for valid
+//! manifests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -46,7 +44,7 @@ pub struct Arbiter {
     answers: Cache<Question, Arc<Value>>,
 }
 
-/// Which declared object: one life of an object, and one record.
+/// A declared object: one uid of an object, and one record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
     /// The object.
@@ -57,7 +55,7 @@ pub struct Question {
     pub release: ReleaseId,
     /// The revision whose manifest is meant.
     pub revision: u64,
-    /// What that declares of the object: an answer about anything else is none.
+    /// The digest of the object's declaration: an answer about another one does not count.
     pub digest: Option<Digest>,
 }
 
@@ -104,7 +102,7 @@ pub enum ArbiterError {
     Refused {
         /// The object.
         object: ObjectId,
-        /// What the API server said.
+        /// The API server's answer.
         reason: WriteError,
     },
 }

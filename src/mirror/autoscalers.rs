@@ -1,13 +1,13 @@
-//! Which workloads are scaled by HorizontalPodAutoscalers, and how far.
+//! The workloads that HorizontalPodAutoscalers scale, and their ranges.
 //!
-//! Entry point: [`Autoscalers::of`]. KEDA scales through HorizontalPodAutoscalers
-//! that it makes itself, so that these are all there is to look at. Invariant:
-//! an autoscaler counts while it exists; what it has left behind when it went is
-//! remembered, since nobody meant its workload to shrink with it. Whoever may
-//! make an autoscaler writes any owner into it, uid and all: an owner that a
-//! release declares makes it the release's only under the name that KEDA gives
-//! it, under which nobody else's can stand beside it, and for the workload that
-//! the release declares it for.
+//! Entry point: [`Autoscalers::of`]. KEDA scales through HorizontalPodAutoscalers that it makes itself, so
+//! that no other kind matters. Invariant: an autoscaler counts while it exists. When one is deleted, the
+//! number of replicas that it left behind is remembered, since its deletion is not meant to shrink the
+//! workload.
+//!
+//! Every user who can create an autoscaler can write any owner into it, including the uid. So an owner that a
+//! release declares is trusted only under the name that KEDA gives the autoscaler, where no other one can
+//! exist, and only for the workload in the owner's declaration.
 
 mod departed;
 mod scales;
@@ -51,7 +51,7 @@ const KEDA: &str = "keda.sh";
 pub struct Autoscalers {
     client: kube::Client,
     kinds: Arc<Kinds>,
-    /// Where they are followed; everywhere, where none is named.
+    /// The namespaces to follow; all of them if empty.
     namespaces: Vec<String>,
     known: RwLock<Known>,
     changed: Announcer<ObjectId>,
@@ -62,7 +62,7 @@ pub struct Autoscalers {
 struct Known {
     /// By the autoscaler's own place.
     autoscalers: HashMap<ObjectId, Taken>,
-    /// Whom each workload is scaled by.
+    /// The autoscalers of each workload.
     targets: HashMap<ObjectId, BTreeSet<ObjectId>>,
     departed: Departed,
 }
@@ -89,8 +89,8 @@ impl Autoscalers {
         Arc::new(Self { client, kinds, namespaces, known, changed, listings })
     }
 
-    /// How far each of the autoscalers that target a workload may scale it, in
-    /// the order of their names. `index` tells which of them releases declare.
+    /// The ranges of all autoscalers that target a workload, in the order of their names. `index` shows which
+    /// of them releases declare.
     pub fn of(&self, workload: &ObjectId, index: &Index) -> Vec<Autoscaler> {
         let known = self.known.read();
         let by = known.targets.get(workload).into_iter().flatten();
@@ -99,14 +99,14 @@ impl Autoscalers {
             .collect()
     }
 
-    /// When autoscalers of a workload went, as far as this process saw it, and
-    /// have no successor. `None` where none did.
+    /// When the workload's autoscalers were deleted without a successor, as far as this process saw it.
+    /// `None` if none was.
     pub fn departed(&self, workload: &ObjectId) -> Option<Departure> {
         self.known.read().departed.of(workload).cloned()
     }
 
-    /// A workload had an autoscaler before this process saw it. If it has one
-    /// still, nothing is left behind.
+    /// Notes that a workload had an autoscaler before this process started. If it still has one, nothing was
+    /// left behind.
     pub fn inherit_departed(&self, workload: &ObjectId) {
         let mut known = self.known.write();
         if !known.targets.contains_key(workload) && known.departed.of(workload).is_none() {
@@ -114,8 +114,7 @@ impl Autoscalers {
         }
     }
 
-    /// Forgets that a workload had an autoscaler: what it left behind stays no
-    /// longer.
+    /// Forgets that a workload had an autoscaler: its replicas are no longer left as they are.
     pub fn forget_departed(&self, workload: &ObjectId) {
         self.known.write().departed.forget(workload);
     }
@@ -124,7 +123,7 @@ impl Autoscalers {
     /// change or go.
     pub fn changes(&self) -> Changes<ObjectId> {
         let changes = self.changed.subscribe([]);
-        // Subscribed first: what comes meanwhile is told twice, and not never.
+        // Subscribed first: an autoscaler that appears meanwhile is reported twice instead of never.
         self.known.read().workloads().for_each(|workload| changes.add(workload.clone()));
         changes
     }
@@ -173,8 +172,7 @@ impl Autoscalers {
         Some(id)
     }
 
-    /// Takes in which releases declare what is known: those may have become known
-    /// later.
+    /// Updates which releases declare the known autoscalers: the releases may have become known later.
     pub fn claim(&self, index: &RwLock<Index>) {
         // A caller that locks both locks the index first.
         let index = index.read();
@@ -269,7 +267,7 @@ impl Known {
     /// Takes an autoscaler out; the workload that it scaled.
     fn take(&mut self, id: &ObjectId, index: &Index) -> Option<ObjectId> {
         let mut taken = self.autoscalers.remove(id)?;
-        // What declared it may go first, or have come later.
+        // The declaring release may be removed first, or appear later.
         taken.claim(id, index);
         let Taken { scales, declared_by } = taken;
         if let Some(by) = self.targets.get_mut(&scales.target) {

@@ -1,9 +1,8 @@
-//! A watch of one of Kubemoor's own kinds, whose definition may be absent.
+//! A watch of one of Kubemoor's own kinds, whose CustomResourceDefinition may be absent.
 //!
-//! Entry point: [`CustomWatch::next`]. Invariant: where the definition is
-//! absent there are no objects, and nothing is asked again until a definition
-//! of that name comes. An API server that does not know the kind yet, as for a
-//! moment after its start, is no proof of absence: only a missing definition is.
+//! Entry point: [`CustomWatch::next`]. Invariant: without the definition there are no objects, and no
+//! requests until a definition of that name appears. An API server that does not know the kind yet, as for a
+//! moment after its start, does not prove absence: only a missing definition does.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,8 +18,8 @@ use crate::client::call::{self, CallError, PATIENCE};
 use crate::client::resource::{GROUP, Partial, Resource, VERSION, segment};
 use crate::client::watch::{Event, Watch};
 
-/// A definition that came unnoticed is found after this time: who may not watch
-/// definitions is told of none.
+/// The time after which a missed definition is found: without the right to watch definitions none is
+/// reported.
 const RECHECK: Duration = Duration::from_secs(600);
 
 /// The objects of one of Kubemoor's own kinds.
@@ -56,8 +55,7 @@ impl CustomWatch {
         }
     }
 
-    /// What happens next. An absent definition is told as an empty listing.
-    /// Safe to cancel.
+    /// The next event. An absent definition is reported as an empty listing. Safe to cancel.
     pub(super) async fn next(&mut self) -> Event<Value> {
         loop {
             if let Some(event) = self.told.pop_front() {

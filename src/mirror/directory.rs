@@ -1,10 +1,9 @@
 //! Releases in files: the store of a guard without a cluster.
 //!
-//! Entry points: [`load`] for a directory of `NAMESPACE/RELEASE.yaml`; [`read`]
-//! and [`assemble`] for one file. A file is a manifest as `helm get manifest` prints it, or an
-//! exported record: the Secret or ConfigMap as YAML or JSON, or its payload
-//! alone. Invariant: a file that cannot be read is named with its reason and
-//! takes nothing else with it. Must not quote a file: it may hold secrets.
+//! Entry points: [`load`] for a directory of `NAMESPACE/RELEASE.yaml`; [`read`] and [`assemble`] for one
+//! file. A file is a manifest in the form of `helm get manifest`, or an exported record: the Secret or
+//! ConfigMap as YAML or JSON, or its payload alone. Invariant: a file that cannot be read is named with its
+//! reason and does not affect the others. Must not quote a file: it may hold secrets.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -28,15 +27,15 @@ use crate::model::ReleaseId;
 /// The type of a Secret that holds a record.
 const RECORD_TYPE: &str = "helm.sh/release.v1";
 
-/// What a directory holds.
+/// The content of a directory.
 pub struct Directory {
     /// The releases, by namespace and name.
     pub releases: Vec<Assembled>,
-    /// What is not served, and why.
+    /// The files that are not served, with the reasons.
     pub unreadable: Vec<UnreadableError>,
 }
 
-/// What a file holds.
+/// The content of a file.
 pub enum Content {
     /// A manifest, which does not say whose it is.
     Manifest(String),
@@ -50,7 +49,7 @@ pub enum Content {
 pub struct DirectoryError {
     /// The directory.
     pub path: PathBuf,
-    /// What the system says.
+    /// The error of the operating system.
     #[source]
     pub source: io::Error,
 }
@@ -134,7 +133,7 @@ pub fn read(path: &Path) -> Result<Content, ReadError> {
     interpret(String::from_utf8(bytes).map_err(|_| ReadError::Utf8)?)
 }
 
-/// The release that a record stands for when it is all that is known of it.
+/// The release that a single record represents.
 pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
     let id = ReleaseId { namespace: record.namespace.clone(), name: record.name.clone() };
     // Without the Secret's metadata the record's own times are the best there is.

@@ -1,7 +1,7 @@
-//! The GuardedReleases of a cluster, as they come, change and go.
+//! The GuardedReleases of a cluster: reports when they are created, changed and deleted.
 //!
-//! Entry point: [`Watching::next`]. Invariant: where the definition is absent
-//! there are none; one that cannot be read costs itself alone. Keeps nothing.
+//! Entry point: [`Watching::next`]. Invariant: without the CustomResourceDefinition there are none. One that
+//! cannot be read does not affect the others. Stores nothing.
 
 use super::custom::CustomWatch;
 use super::kinds::Kinds;
@@ -18,8 +18,8 @@ impl Watching {
         Self(CustomWatch::new(guarded.client(), kinds, (KIND, PLURAL), None))
     }
 
-    /// What happens next. Never ends; where the definition is absent an empty
-    /// listing is told. Objects that cannot be read are left out. Safe to cancel.
+    /// The next event. Never ends; without the CustomResourceDefinition it reports an empty listing. Skips
+    /// objects that cannot be read. Safe to cancel.
     pub async fn next(&mut self) -> Event<Box<GuardedRelease>> {
         loop {
             return match self.0.next().await {

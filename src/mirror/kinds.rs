@@ -1,11 +1,9 @@
-//! What is known of kinds: where their objects live and how their fields
-//! compare.
+//! The known kinds: the places of their objects, and the types of their fields.
 //!
-//! Entry point: [`Kinds`]. Starts from the built-in catalog and discovery;
-//! types are read from the API server for the kinds that releases declare, when
-//! the first release declares them, and for custom kinds again when their
-//! CustomResourceDefinition changes. Invariant: the catalog only grows; what
-//! cannot be read now is tried again, while the built-in types serve.
+//! Entry point: [`Kinds`]. Starts with the built-in catalog and discovery. Reads types from the API server
+//! when the first release declares a kind, and for custom kinds again when their CustomResourceDefinition
+//! changes. Invariant: the catalog only grows. Types that cannot be read now are retried, and the built-in
+//! types are used meanwhile.
 
 mod attempts;
 mod follow;
@@ -37,7 +35,7 @@ pub struct Kinds {
     current: ArcSwap<Snapshot>,
     /// Held while something is read, so that nothing is read twice.
     reading: Mutex<Reading>,
-    /// Kinds that releases declare and of which not all is known yet.
+    /// Kinds that releases declare and that are not completely known yet.
     owed: parking_lot::Mutex<HashSet<Gvk>>,
     learned: Announcer<Gvk>,
     /// The names of CustomResourceDefinitions that came or changed.
@@ -51,11 +49,10 @@ pub(super) struct Snapshot {
     /// Grows with every change.
     pub(super) generation: u64,
     pub(super) catalog: Arc<Catalog>,
-    /// Kinds of which the API server has told all that it knows, with the
-    /// generation in which it did.
+    /// Kinds for which the API server has given all its information, with the generation at which it did.
     settled: HashMap<Gvk, u64>,
-    /// Kinds that releases declared before anybody served them, with the
-    /// generation in which it was learned where they live.
+    /// Kinds that releases declared before they were served, with the generation at which their place became
+    /// known.
     found: HashMap<Gvk, u64>,
 }
 
@@ -108,9 +105,8 @@ impl Kinds {
         self.current.load().catalog.clone()
     }
 
-    /// Where objects of a kind live: in the version asked for when it is
-    /// served, else in the one that the API server prefers. `None` for kinds
-    /// that are not served.
+    /// The place of a kind's objects: in the requested version when it is served, else in the one that the
+    /// API server prefers. `None` for kinds that are not served.
     pub fn resource(&self, gvk: &Gvk) -> Option<Resource> {
         let snapshot = self.current.load();
         let facts = snapshot.catalog.facts(&gvk.group, &gvk.kind)?;
@@ -125,7 +121,7 @@ impl Kinds {
         Some(Target { resource, namespace: id.namespace.clone(), name: id.name.clone() })
     }
 
-    /// The types of a kind as the API server tells them; none where it does not.
+    /// The API server's types of a kind; `None` if it gives none.
     pub async fn schema(&self, gvk: &Gvk) -> Option<KindSchema> {
         self.learn([gvk.clone()]).await;
         let snapshot = self.snapshot();
@@ -169,8 +165,7 @@ impl Kinds {
         }
     }
 
-    /// Reads what the API server knows of `kinds` and has not told yet. What
-    /// cannot be learned now is tried again in the background.
+    /// Reads the API server's unknown facts about `kinds`. A read that fails is retried in the background.
     pub(super) async fn learn(&self, kinds: impl IntoIterator<Item = Gvk>) {
         let kinds: Vec<Gvk> = kinds.into_iter().collect();
         // Owed until learned, also when this call is given up half-way.
@@ -261,7 +256,7 @@ impl Kinds {
 }
 
 impl Snapshot {
-    /// Whether the API server has told all that it knows of a kind.
+    /// Whether the API server has given all its information about a kind.
     pub(super) fn is_settled(&self, gvk: &Gvk) -> bool {
         self.settled.contains_key(gvk)
     }

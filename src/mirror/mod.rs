@@ -1,17 +1,14 @@
-//! What is kept of a cluster: what it holds, as far as verdicts and repairs need
-//! it, followed by list and watch.
+//! The known state of a cluster, as far as verdicts and repairs need it, followed by list and watch.
 //!
-//! Entry points: [`kinds::Kinds`] (which kinds the cluster serves and how their
-//! fields compare), [`releases::Releases`] (the index of what releases declare,
-//! fed by a watch of records), [`policies::InForce`], [`allowances::Allowances`]
-//! and [`autoscalers::Autoscalers`] (what may change), [`arbiter::Arbiter`]
-//! (remembered dry runs); `reflect` feeds what is listed and watched.
-//! [`directory`] holds releases in files for a guard without a cluster.
+//! Entry points: [`kinds::Kinds`] (the served kinds and the types of their fields), [`releases::Releases`]
+//! (the index of the declarations of releases, fed by a watch of records), [`policies::InForce`],
+//! [`allowances::Allowances`] and [`autoscalers::Autoscalers`] (permitted changes), [`arbiter::Arbiter`]
+//! (remembered dry runs); `reflect` feeds them from lists and watches. [`directory`] holds releases in files
+//! for a guard without a cluster.
 //!
-//! Invariants: a failed or slow API server never costs the last good state; what
-//! a whole listing does not name is gone. Must not judge an edit, know
-//! AdmissionReview, ask the API server but through `client`, or put a Secret's
-//! values into a log or an error.
+//! Invariants: a failed or slow API server never costs the last good state. An object that a whole listing
+//! does not name does not exist any more. Must not judge a change, know AdmissionReview, ask the API server
+//! except through `client`, or put a Secret's values into a log or an error.
 
 mod custom;
 mod payloads;

@@ -1,10 +1,9 @@
-//! Reading single records from the API server, and decoding them.
+//! Reads single records from the API server and decodes them.
 //!
-//! Entry points: [`Payloads::fetch`], [`Payloads::read`]. Invariant: a payload
-//! belongs to exactly the state of the record that was asked for; few are read
-//! and decoded at once, off the threads that answer requests, and of long
-//! manifests one at a time is unpacked; nothing of one outlives its decoding
-//! but the fields of a record.
+//! Entry points: [`Payloads::fetch`], [`Payloads::read`]. Invariant: a payload belongs to exactly the
+//! requested version of the record. Only a few are read and decoded at once, off the threads that answer
+//! requests, and only one long manifest is unpacked at a time. After decoding only the fields of a record
+//! remain.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{OnceLock, mpsc};
@@ -44,10 +43,10 @@ pub(super) struct Payloads {
     worker: OnceLock<mpsc::Sender<Work>>,
 }
 
-/// What is done by the thread that reads long manifests.
+/// A task for the thread that reads long manifests.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// What became of reading a record.
+/// The result of reading a record.
 pub(super) enum Fetched {
     /// It is in the state that was asked for.
     Payload(Payload),
@@ -57,7 +56,7 @@ pub(super) enum Fetched {
     Gone,
 }
 
-/// What became of reading a record as it stands.
+/// The result of reading a record in its current version.
 pub(super) enum Unpacked {
     /// It is in the state that was asked for.
     Packed(Packed),
@@ -150,8 +149,8 @@ impl Payloads {
         unpacking.await.map(Fetched::Payload).map_err(cut_off)
     }
 
-    /// Reads manifests, apart from the threads that answer requests: heavy ones one after the other and on one
-    /// thread, since what a thread has taken of memory the allocator keeps for it.
+    /// Reads manifests, off the threads that answer requests. Heavy ones are read one after the other on one
+    /// thread, since the allocator keeps the memory that a thread has used.
     ///
     /// # Errors
     /// When the program is shutting down.
@@ -169,7 +168,7 @@ impl Payloads {
         let work: Work = Box::new(move || drop(send.send(work())));
         let worker = self.worker.get_or_init(|| {
             let (send, receive) = mpsc::channel::<Work>();
-            // What fails is one reading, whose answer never comes, and not all that follow.
+            // A panic fails only one reading, whose answer never comes, and not the following ones.
             let run = move || receive.into_iter().for_each(|work| drop(catch_unwind(AssertUnwindSafe(work))));
             // Without a thread nothing is received, and the answer is an error.
             let _ = thread::Builder::new().name("manifests".to_owned()).spawn(run);
@@ -187,7 +186,7 @@ impl Payloads {
         self.select(namespace, SELECTOR).await
     }
 
-    /// The same of those records that have these labels as well.
+    /// Lists the records that also have these labels.
     ///
     /// # Errors
     /// When the API server gives no usable answer.

@@ -1,9 +1,8 @@
 //! The policies in force: from DriftPolicies, from files, or from both.
 //!
-//! Entry points: [`InForce`], which brings the sources together for the resolver;
-//! [`files`] and [`watch`] feed it. Invariant: a policy that is not accepted
-//! changes nothing: what was accepted of it before stays in force. Of one name
-//! in both sources the file's policy counts.
+//! Entry points: [`InForce`], which combines the sources for the resolver; [`files`] and [`watch`] feed it.
+//! Invariant: a policy that is not accepted changes nothing: its last accepted version stays in force. If
+//! both sources have a policy of one name, the file's policy counts.
 
 mod assess;
 pub mod change;
@@ -22,12 +21,12 @@ use crate::policy::resolver::{Labels, Policies, PolicyResolver};
 /// Accepted policies by name.
 pub(super) type Accepted = BTreeMap<String, Arc<Compiled>>;
 
-/// What is in force, and from where.
+/// The policies in force, and their sources.
 pub struct InForce {
     resolver: Arc<PolicyResolver>,
     cluster: Labels,
     sources: Mutex<Sources>,
-    /// The notifiers that policies may name; unset where nobody knows.
+    /// The notifiers that policies may name; unset while they are unknown.
     notifiers: OnceLock<BTreeSet<String>>,
     /// Counts the changes.
     changed: tokio::sync::watch::Sender<u64>,
@@ -47,7 +46,7 @@ impl InForce {
         Arc::new(Self { resolver, cluster, sources, notifiers: OnceLock::new(), changed })
     }
 
-    /// These are the notifiers that policies may name. What was said before stays.
+    /// Sets the notifiers that policies may name. Only the first call has an effect.
     pub fn set_notifiers(&self, names: impl IntoIterator<Item = String>) {
         self.notifiers.get_or_init(|| names.into_iter().collect());
     }
@@ -69,7 +68,7 @@ impl InForce {
         &self.resolver
     }
 
-    /// Has a namespace carry these labels; `None` when it is gone.
+    /// Sets the labels of a namespace; `None` when it was deleted.
     pub(super) fn set_namespace(&self, name: &str, labels: Option<Labels>) {
         if self.resolver.set_namespace(name, labels) {
             self.changed.send_modify(|count| *count += 1);
@@ -105,7 +104,7 @@ impl InForce {
         self.sources.lock().files.contains_key(name)
     }
 
-    /// The notifiers that a policy names and nobody has defined.
+    /// The notifiers that a policy names and that are not defined.
     fn unknown_notifiers<'p>(&self, policy: &'p Compiled) -> Vec<&'p str> {
         let is_unknown = |name: &&str| self.notifiers.get().is_some_and(|known| !known.contains(*name));
         policy.notify.iter().map(String::as_str).filter(is_unknown).collect()

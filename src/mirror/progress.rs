@@ -51,7 +51,7 @@ impl Listings {
     pub(super) fn fail(&self, objects: &str, error: &CallError) {
         let failing = Progress::Failing(format!("{objects} cannot be listed: {error}"));
         self.progress.send_if_modified(|progress| {
-            // What was listed once stays listed.
+            // A completed listing stays completed.
             let news = *progress != Progress::Listed && *progress != failing;
             if news {
                 progress.clone_from(&failing);

@@ -1,7 +1,7 @@
-//! A queue in which what already waits is not added again.
+//! A queue that does not add an item which already waits.
 //!
-//! Invariant: never longer than the number of different items, never blocks a
-//! sender; an item added while it is being worked on is handed out once more.
+//! Invariant: never longer than the number of different items, never blocks a sender. An item that is added
+//! while it is being processed is returned once more.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_waits_already_is_handed_out_once() {
+    async fn waiting_item_is_delivered_once_when_announced_again() {
         let announcer = Announcer::default();
         let changes = announcer.subscribe(["web", "db"]);
         announcer.announce(&"web");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_taken_can_be_added_again() {
+    async fn item_can_be_queued_again_after_it_was_taken() {
         let changes = Changes::of(["web"]);
         assert_eq!(changes.next().await, "web");
         changes.add("web");

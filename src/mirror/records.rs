@@ -1,10 +1,9 @@
-//! Which records there are: the metadata of every revision of every release,
-//! as the watch, a fresh look and single reads report it.
+//! The known records: the metadata of every revision of every release, from the watch, fresh lookups and
+//! single reads.
 //!
-//! Entry points: [`read`] makes a [`Known`] of an object's metadata;
-//! [`Records`] holds them. Invariant: what a fresh look has seen is never taken
-//! back by an event of the lagging watch; a record that is not what Helm writes
-//! costs a warning and nothing else. Pure state: no I/O.
+//! Entry points: [`read`] makes a [`Known`] of an object's metadata; [`Records`] holds them. Invariant: a
+//! delayed event of the watch never undoes the result of a fresh lookup. A record in another form than Helm's
+//! causes a warning and has no other effect. Pure state: no I/O.
 
 use std::collections::{HashMap, HashSet, hash_map};
 use std::str::FromStr;
@@ -23,8 +22,8 @@ use crate::model::ReleaseId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) head: Head,
-    /// In what its labels contradict its name. What is flawed has no status, so
-    /// that its payload disagrees too.
+    /// The contradiction between its labels and its name. A flawed record has no status, so its payload does
+    /// not match either.
     pub(super) flaw: Option<Arc<str>>,
 }
 
@@ -57,7 +56,7 @@ pub(super) struct Records {
 struct Entry {
     /// By revision, lowest first.
     records: Vec<Known>,
-    /// What the API server held at this version is known from a fresh look.
+    /// A fresh lookup has read the API server's state at this version.
     as_of: Option<u64>,
     /// When that look began.
     looked: Option<Instant>,
@@ -113,7 +112,7 @@ pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
     Ok((ReleaseId { namespace, name }, Known { head, flaw: flaw.map(Arc::from) }))
 }
 
-/// Who wrote the record's content, as its newest field manager says.
+/// The program that wrote the record's content, by its newest field manager.
 fn writer(touches: &[Managed]) -> Writer {
     let newest = touches.iter().max_by_key(|entry| entry.time);
     newest.and_then(|entry| entry.manager.as_deref()).map(Writer::of).unwrap_or_default()
@@ -141,13 +140,13 @@ impl Records {
         if entry.covers(&known.head.resource_version) { entry.look_back(&known) } else { entry.put(known) }
     }
 
-    /// Takes in what a read of a single record returned. Whether that is news.
+    /// Applies the result of reading a single record. Returns whether it changed anything.
     pub(super) fn refine(&mut self, release: ReleaseId, known: Known) -> bool {
         self.releases.entry(release).or_default().put(known)
     }
 
-    /// Takes in an event of the watch: the record is gone, as of the version
-    /// `at`. Whether that is news.
+    /// Applies an event of the watch: the record was deleted, at the version `at`. Returns whether it changed
+    /// anything.
     pub(super) fn delete(&mut self, release: &ReleaseId, secret: &str, uid: &str, at: &str) -> bool {
         self.releases.get(release).is_some_and(|entry| !entry.covers(at)) && self.forget(release, secret, uid)
     }
@@ -201,8 +200,8 @@ impl Records {
             if entry.looked.is_some_and(|looked| looked > began) {
                 return true;
             }
-            // The listing may be of an older state than the look: a restored
-            // etcd. What was known of versions counts no more.
+            // The listing may be older than the lookup, after a restore of etcd. The known versions no longer
+            // apply.
             (entry.as_of, entry.looked) = (None, None);
             if entry.set(listed, is_first) {
                 changed.push(id.clone());
@@ -235,7 +234,7 @@ impl Listing {
 }
 
 impl Entry {
-    /// Whether a state at the version `version` is part of what a look has seen.
+    /// Whether a fresh lookup included the state at `version`.
     fn covers(&self, version: &str) -> bool {
         matches!((self.as_of, parse_version(version)), (Some(as_of), Some(version)) if version <= as_of)
     }

@@ -15,13 +15,13 @@ use crate::client::call::CallError;
 use crate::client::watch::{Event, Form, Watch};
 use crate::telemetry::FailureLog;
 
-/// What is kept of the objects of a resource.
+/// The stored form of a resource's objects.
 pub(super) trait Mirror {
     /// An object as it comes.
     type Object;
-    /// What tells one object from another.
+    /// The identity of an object.
     type Key: Eq + Hash;
-    /// What the objects are called, in the plural.
+    /// The plural name of the objects.
     const OBJECTS: &'static str;
 
     /// Takes in an object that is there; its key, if it can be read.

@@ -1,12 +1,11 @@
-//! The releases of a cluster: the index of what they declare, kept up to date
-//! by a watch of their records, and looked up afresh before a refusal.
+//! The releases of a cluster: the index of their declarations, updated by a watch of their records, and
+//! looked up afresh before a denial.
 //!
-//! Entry point: [`Releases`]. Invariants: only the latest record and the
-//! baseline are ever read whole, and nothing but their manifests is kept;
-//! a record that does not count costs one warning and leaves its release as it
-//! was; of two states of a release the index never goes back to the older one.
-//! The work is in `settle` (records to index) and `feed` (watch to records), which
-//! know records by where they lie; everybody else knows releases.
+//! Entry point: [`Releases`]. Invariants: only the latest record and the baseline are ever read whole, and
+//! only their manifests are kept. A record that does not count causes one warning and does not change its
+//! release. The index never returns from a newer state of a release to an older one. The work is in `settle`
+//! (records to index) and `feed` (watch to records), which address records by their place; all other modules
+//! address releases.
 
 mod document;
 mod feed;
@@ -41,8 +40,7 @@ use crate::helm::storage::Storage;
 use crate::metrics::{Look, RecordMetrics};
 use crate::model::ReleaseId;
 
-/// The part of a look's time that the API server may take to answer; the rest is
-/// for what it says.
+/// The part of a lookup's time that the API server may use to answer; the rest is for processing the answer.
 const ANSWERING: f64 = 0.9;
 
 /// The releases of a cluster.
@@ -63,16 +61,16 @@ pub struct Releases {
     left_out: Mutex<HashSet<ReleaseId>>,
     /// Which records are trusted for releases in other namespaces.
     storage: RwLock<Arc<Storage>>,
-    /// Where records have changed.
+    /// The places with changed records.
     dirty: Changes<ReleaseId>,
     announcer: Announcer<ReleaseId>,
     health: watch::Sender<Health>,
     outages: Mutex<BTreeMap<usize, Outage>>,
-    /// What revisions were rendered from that messages were about.
+    /// The sources of revisions that recent messages used.
     sources: Sources,
 }
 
-/// How far the index can be relied on.
+/// The reliability of the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Every release that the first full listing named is in the index.
@@ -126,10 +124,10 @@ pub enum LookError {
     },
 }
 
-/// What the index says of a release was made of this.
+/// The records from which the index was last updated for a release.
 struct Standing {
     latest: Head,
-    /// The baseline by Helm's order; another may have been read in its place.
+    /// The baseline by Helm's order; another record may have been read instead.
     baseline: Option<Head>,
     /// Of the catalog.
     generation: u64,
@@ -196,7 +194,7 @@ impl Releases {
         &self.index
     }
 
-    /// How far the index can be relied on, now and whenever that changes.
+    /// The reliability of the index, now and after each change.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
@@ -212,12 +210,11 @@ impl Releases {
         self.records.lock().count()
     }
 
-    /// Looks up the records of `release` at the API server itself, wherever they
-    /// are trusted to lie, and puts what they declare into the index. Says
-    /// whether that was another state than the index had; another task may have
-    /// brought the index up to date just before, so judge again either way.
+    /// Looks up the records of `release` at the API server, in all trusted places, and puts their
+    /// declarations into the index. Returns whether that changed the index. Another task may have updated the
+    /// index just before, so judge again in both cases.
     ///
-    /// Looks at one release are shared by all who asked before they began.
+    /// A lookup is shared by all callers that asked before it began.
     ///
     /// # Errors
     /// When the records could not be read within the time `within`.
@@ -277,9 +274,9 @@ impl Releases {
         self.settle(release, settle::Care::Soon { until }).await
     }
 
-    /// Whether Helm could have a release of that name where the guard looks.
-    /// Names come from annotations that anybody writes: what can be no label
-    /// value or namespace is no question to put to the API server.
+    /// Whether Helm could have a release of that name where the guard looks. Names come from annotations that
+    /// every user can write. A text that cannot be a label value or a namespace is not sent to the API
+    /// server.
     fn can_exist(&self, release: &ReleaseId) -> bool {
         let is_label = |text: &str| {
             let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);

@@ -12,7 +12,7 @@ use std::str::FromStr;
 pub struct NamedObject {
     /// The kind, in lower case, as it was written.
     pub kind: String,
-    /// The API group; none where any may be meant.
+    /// The API group; `None` for any group.
     pub group: Option<String>,
     /// The name.
     pub name: String,

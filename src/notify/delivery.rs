@@ -30,10 +30,10 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Attempts after the first: about ten minutes.
 const ATTEMPTS: usize = 14;
 
-/// What waits when the process ends has this long.
+/// Time limit for sending the remaining messages when the process ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What is handed in at once.
+/// The messages of one delivery.
 pub(super) type Post = Vec<Arc<Message>>;
 
 /// Delivers to one receiver.
@@ -53,7 +53,7 @@ impl Delivery {
     ) -> Result<Self, NotifierError> {
         let client = reqwest::Client::builder()
             .timeout(notifier.timeout)
-            // Who answers elsewhere would get what was meant for another.
+            // A redirect would send one receiver's messages to another.
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("kubemoor/", env!("CARGO_PKG_VERSION")))
             .default_headers(notifier.headers.clone())
@@ -65,7 +65,7 @@ impl Delivery {
         Ok(Self { client, notifier, source, metrics, failures: FailureLog::default() })
     }
 
-    /// Delivers until nobody can hand in anything any more, or a moment after `stop`.
+    /// Delivers until all senders are dropped, or a moment after `stop`.
     pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<Post>, stop: CancellationToken) {
         let together = self.notifier.format.together();
         let mut pending = VecDeque::new();
@@ -138,7 +138,7 @@ impl Delivery {
     }
 
     async fn attempt(&self, messages: &Post) -> Attempt {
-        // Made anew for each attempt: an alert that waited would have ended meanwhile.
+        // Built for each attempt: an alert that waited would have expired meanwhile.
         let body = match self.body(messages) {
             Ok(Some(body)) => body,
             Ok(None) => return Attempt::Taken,

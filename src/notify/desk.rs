@@ -1,10 +1,9 @@
-//! Decides what each receiver is told and when, as one value: events in, posts out.
+//! Decides which messages each receiver gets and when, as one value: events in, posts out.
 //!
-//! Entry points: [`Desk::take`] for what happens, [`Desk::tick`] for what time
-//! brings, [`Desk::next`] for when that is. Invariant: everything kept is bounded,
-//! and what is left out is counted; the same is told once within [`AGAIN`]; denials
-//! are told once for each release, user and window, with their count. Pure: `now` is an
-//! argument, and so is whether this replica leads.
+//! Entry points: [`NotificationScheduler::take`] for events, [`NotificationScheduler::tick`] for timed work, [`NotificationScheduler::next`] for the time of the
+//! next tick. Invariant: all state is bounded, and dropped messages are counted. The same message is sent
+//! once within [`AGAIN`]. Denials are sent once for each release, user and window, with their count. Pure:
+//! `now` is an argument, and so is whether this replica leads.
 
 mod denials;
 pub(super) mod quiet;
@@ -22,7 +21,7 @@ use super::message::{Condition, Message, Phase, Subject, Topic};
 use crate::metrics::NotificationFate;
 use crate::model::{ObjectId, ReleaseId};
 
-/// How long the same message is not told again.
+/// The time within which the same message is not sent again.
 const AGAIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// Messages that are remembered for that, and things that last.
@@ -31,22 +30,22 @@ const REMEMBERED: usize = 4096;
 /// Messages that quiet hours hold back for one receiver.
 const HELD: usize = 256;
 
-/// How often what lasts is told again, where a receiver wants that.
+/// The time between reminders of a lasting state, where a receiver wants them.
 const REMINDER: SignedDuration = SignedDuration::from_mins(2);
 
-/// How long before its end people are told of an exception; of a short one, a quarter of its time.
+/// How long before its end an exception is announced; for a short one, a quarter of its time.
 const ENDING: SignedDuration = SignedDuration::from_hours(1);
 
-/// How often it is looked whether quiet hours are over.
+/// The pause between checks whether quiet hours are over.
 const LOOK: SignedDuration = SignedDuration::from_secs(30);
 
-/// By what a receiver is chosen.
+/// The rules that select a receiver.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
     pub(super) name: String,
     pub(super) routes: Routes,
     pub(super) quiet: QuietHours,
-    /// Whether what lasts is told again and again.
+    /// Whether reminders of lasting states are sent.
     pub(super) reminders: bool,
 }
 
@@ -66,27 +65,27 @@ pub struct Denial {
     pub release: Option<(ReleaseId, u64)>,
     /// The object.
     pub object: ObjectId,
-    /// Who wanted to change it.
+    /// The user who wanted to change it.
     pub user: String,
 }
 
-/// What is to be done.
+/// The action to take.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Output {
     /// To hand these messages to the receiver of this number.
     Send(usize, Vec<Arc<Message>>),
-    /// To count messages that nobody is sent.
+    /// To count messages that were not sent.
     Count(NotificationFate, usize),
 }
 
-/// What is kept of all that was told.
+/// The state of all receivers.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct NotificationScheduler {
     receivers: Vec<Rules>,
     told: HashMap<u64, Timestamp>,
     lasting: BTreeMap<Condition, Lasting>,
     denials: Denials,
-    /// What quiet hours hold back, of each receiver.
+    /// The messages that quiet hours hold back, for each receiver.
     held: Vec<VecDeque<Arc<Message>>>,
     reminded: Timestamp,
     /// When it was looked last whether quiet hours are over.
@@ -100,7 +99,7 @@ struct Lasting {
     names: Vec<String>,
 }
 
-impl Desk {
+impl NotificationScheduler {
     /// A desk for these receivers, which tells of denials after `window`.
     pub(super) fn new(receivers: Vec<Rules>, window: SignedDuration) -> Self {
         Self {
@@ -114,7 +113,7 @@ impl Desk {
         }
     }
 
-    /// Takes in what happened. Only who leads tells of what all replicas see.
+    /// Handles an event. Only the leader reports events that all replicas see.
     pub(super) fn take(&mut self, event: Event, leads: bool, now: Timestamp) -> Vec<Output> {
         match event {
             Event::Denied(denial, names) => {
@@ -147,8 +146,8 @@ impl Desk {
         }
     }
 
-    /// What the time brings: denials whose window is over, exceptions that end soon, the end of
-    /// quiet hours, reminders.
+    /// The timed messages: denials whose window is over, exceptions that end soon, the end of quiet hours,
+    /// reminders.
     pub(super) fn tick(&mut self, leads: bool, now: Timestamp) -> Vec<Output> {
         let mut outputs = Vec::new();
         self.looked = now;
@@ -172,8 +171,8 @@ impl Desk {
         outputs
     }
 
-    /// What is told before the process ends: denials, whose window ends with it. What quiet hours
-    /// hold back is lost.
+    /// The messages before the process ends: denials, whose window ends too. Messages that quiet hours hold
+    /// back are lost.
     pub(super) fn close(&mut self, now: Timestamp) -> Vec<Output> {
         let mut outputs = Vec::new();
         for (message, names) in self.denials.all() {
@@ -184,7 +183,7 @@ impl Desk {
         outputs
     }
 
-    /// When [`Desk::tick`] has something to do at the earliest.
+    /// When [`NotificationScheduler::tick`] has something to do at the earliest.
     pub(super) fn next(&self) -> Option<Timestamp> {
         let denials = self.denials.next();
         let exceptions = self.lasting.values().filter_map(|it| told_at(&it.message)).min();
@@ -194,7 +193,7 @@ impl Desk {
         [denials, exceptions, quiet, reminder].into_iter().flatten().min()
     }
 
-    /// How many things of the same topic and release still last.
+    /// How many conditions of the same topic and release still last.
     fn remaining(&self, of: &Condition) -> usize {
         let is_beside = |it: &&Condition| {
             it.topic == of.topic
@@ -205,7 +204,7 @@ impl Desk {
         self.lasting.keys().filter(is_beside).count()
     }
 
-    /// Exceptions that end soon, of which nobody was told yet.
+    /// Exceptions that end soon and are not announced yet.
     fn ending(&mut self, now: Timestamp) -> Vec<(Arc<Message>, Vec<String>)> {
         let due = self.lasting.values_mut().filter(|it| told_at(&it.message).is_some_and(|at| at <= now));
         due.map(|it| {
@@ -225,7 +224,7 @@ impl Desk {
         later(self.reminded, REMINDER)
     }
 
-    /// What lasts, for who wants to be reminded, except for what quiet hours hold back.
+    /// Reminders of lasting states for the receivers that want them, except for those in quiet hours.
     fn remind(&self) -> Vec<Output> {
         let wanting = self.receivers.iter().zip(&self.held).enumerate().filter(|(_, (it, _))| it.reminders);
         let posts = wanting.map(|(number, (rules, held))| {
@@ -265,7 +264,8 @@ impl Desk {
         outputs
     }
 
-    /// Keeps a message until quiet hours are over. What began and ended meanwhile is not told.
+    /// Keeps a message until quiet hours are over. A condition that began and ended meanwhile is not
+    /// reported.
     fn hold(&mut self, number: usize, message: Arc<Message>) -> Option<Output> {
         let held = self.held.get_mut(number)?;
         if message.subject.phase() == Phase::Ends {
@@ -284,7 +284,7 @@ impl Desk {
         Some(Output::Count(NotificationFate::Dropped, 1))
     }
 
-    /// Notes that this is told. Gives whether it was already, a moment ago.
+    /// Notes that this is sent. Returns whether it was already sent a moment ago.
     fn note_told(&mut self, message: &Message, now: Timestamp) -> bool {
         // A clock that went back makes nothing be forgotten.
         self.told.retain(|_, at| now.duration_since(*at) < AGAIN);
@@ -296,17 +296,17 @@ impl Desk {
     }
 }
 
-/// Whether a policy names this receiver, or none.
+/// Whether the policies name this receiver, or name none.
 fn is_named(rules: &Rules, names: &[String]) -> bool {
     names.is_empty() || names.contains(&rules.name)
 }
 
-/// What passes quiet hours.
+/// Whether the topic passes quiet hours.
 fn is_urgent(topic: Topic) -> bool {
     matches!(topic, Topic::Emergency | Topic::Brake)
 }
 
-/// When people are told that an exception ends; none once they are.
+/// When the end of an exception is announced; `None` for other messages, and for exceptions without an end.
 fn told_at(message: &Message) -> Option<Timestamp> {
     let until = message.until.filter(|_| message.subject == Subject::ExceptionOpened)?;
     let lead = (until.duration_since(message.since) / 4).clamp(SignedDuration::ZERO, ENDING);

@@ -37,23 +37,23 @@ pub struct Notifier {
     pub(super) quiet: QuietHours,
 }
 
-/// What a file says.
+/// The content of a file.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The receivers.
     pub notifiers: Vec<Notifier>,
-    /// How long denied changes are counted before they are told.
+    /// How long denied changes are counted before they are reported.
     pub(super) denial_window: SignedDuration,
 }
 
 impl Default for Settings {
-    /// Nobody is told.
+    /// Without receivers.
     fn default() -> Self {
         Self { notifiers: Vec::new(), denial_window: WINDOW }
     }
 }
 
-/// How long denied changes are counted where the file does not say, and what it may say.
+/// The time for which denied changes are counted: the default, and the limits.
 const WINDOW: SignedDuration = SignedDuration::from_mins(5);
 const WINDOWS: (SignedDuration, SignedDuration) =
     (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
@@ -74,7 +74,7 @@ pub enum NotifierError {
     Form {
         /// The file.
         path: PathBuf,
-        /// Where, and what is wrong.
+        /// The place and the reason.
         reason: String,
     },
     /// One notifier is wrong.
@@ -141,7 +141,7 @@ impl Notifier {
         &self.name
     }
 
-    /// Where it is, without what may be a credential.
+    /// The host, without anything that may be a credential.
     pub fn host(&self) -> String {
         let port = self.url.port().map(|port| format!(":{port}")).unwrap_or_default();
         format!("{}://{}{port}", self.url.scheme(), self.url.host_str().unwrap_or_default())
@@ -170,7 +170,7 @@ impl Notifier {
     }
 }
 
-/// The fewest letters of what could be a credential.
+/// The minimum length of a possible credential.
 const SECRET: usize = 6;
 
 /// A file's content.

@@ -1,8 +1,8 @@
-//! In which form a receiver is told.
+//! The message format of a receiver.
 //!
-//! Entry points: [`Format::body`] for the bytes of one request, [`Format::together`] for
-//! how many messages go into it. Invariant: text that comes from the cluster stays
-//! text, whatever it holds. Does no I/O; `now` is an argument.
+//! Entry points: [`Format::body`] for the bytes of one request, [`Format::together`] for the number of
+//! messages in it. Invariant: text from the cluster stays text, whatever it contains. Does no I/O; `now` is
+//! an argument.
 
 mod alertmanager;
 mod cloudevent;
@@ -48,20 +48,20 @@ impl Format {
         }
     }
 
-    /// Whether what lasts has to be told again and again.
+    /// Whether a lasting state needs reminders.
     pub(super) fn wants_reminders(&self) -> bool {
         matches!(self, Self::Alertmanager)
     }
 
-    /// Whether it can tell of such events at all. PagerDuty opens an alert for each event, and
-    /// nothing would ever resolve one for a denial.
+    /// Whether the receiver supports such events. PagerDuty opens an alert for each event, and nothing would
+    /// ever resolve one for a denial.
     pub(super) fn takes(&self, topic: Topic) -> bool {
         !matches!((self, topic), (Self::PagerDuty(_), Topic::Denial))
     }
 
-    /// Whether a receiver without routes is told of such events.
+    /// Whether a receiver without routes gets such events.
     pub(super) fn tells(&self, topic: Topic) -> bool {
-        // Nobody is to be woken because somebody has permission.
+        // A granted exception is no reason to page anyone.
         self.takes(topic) && !matches!((self, topic), (Self::PagerDuty(_), Topic::Exception))
     }
 
@@ -73,8 +73,8 @@ impl Format {
         }
     }
 
-    /// The body of one request with some messages; none where nothing is to be said. `source`
-    /// names the cluster.
+    /// The body of one request with some messages; `None` where there is nothing to send. `source` names the
+    /// cluster.
     pub(super) fn body(
         &self,
         messages: &[Arc<Message>],

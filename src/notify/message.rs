@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::edit::Finding;
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// An object does not match its release.
@@ -75,7 +75,7 @@ pub enum Topic {
     Test,
 }
 
-/// Whether something begins or ends by a message.
+/// Whether a condition begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// It lasts until a message says that it ended.
@@ -86,7 +86,7 @@ pub(super) enum Phase {
     Once,
 }
 
-/// How much a message matters.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
     Critical,
@@ -94,7 +94,7 @@ pub(super) enum Severity {
     Info,
 }
 
-/// What a receiver is told.
+/// A message for receivers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// What it says.
@@ -105,7 +105,7 @@ pub struct Message {
     pub since: Timestamp,
     /// The release.
     pub release: Option<ReleaseId>,
-    /// The revision that the object is held to.
+    /// The revision that the object should match.
     pub revision: Option<u64>,
     /// The object.
     pub object: Option<ObjectId>,
@@ -121,11 +121,11 @@ pub struct Message {
     pub until: Option<Timestamp>,
     /// Why, or more about it.
     pub detail: Option<String>,
-    /// How many happenings this message sums up.
+    /// How many events this message sums up.
     pub count: u64,
     /// Tells one thing from another where release and object are the same.
     pub key: String,
-    /// How many things of the same topic and release still last.
+    /// How many conditions of the same topic and release still last.
     pub remaining: usize,
 }
 
@@ -263,7 +263,7 @@ impl Severity {
 }
 
 impl Message {
-    /// A message that says no more than what happened and when.
+    /// A message without details: only the event and its time.
     pub fn new(subject: Subject, at: Timestamp) -> Self {
         Self {
             subject,
@@ -284,7 +284,7 @@ impl Message {
         }
     }
 
-    /// The namespace that it concerns; none where it concerns the cluster.
+    /// The namespace of the message; `None` where it is about the cluster.
     pub(super) fn concerned(&self) -> Option<&str> {
         self.release.as_ref().map(|release| release.namespace.as_str()).or(self.namespace.as_deref())
     }
@@ -303,7 +303,7 @@ impl Message {
         }
     }
 
-    /// Names all that lasts of the same topic and release, for who is told of them as one.
+    /// The key of all conditions of the same topic and release, for receivers that group them.
     pub(super) fn incident(&self, source: &str) -> String {
         let Condition { topic, release, namespace, .. } = self.condition();
         let release = release.map(|release| release.to_string());
@@ -327,7 +327,7 @@ impl Message {
     }
 }
 
-/// What lasts from its first message to its last.
+/// The identity of a condition, from its first message to its last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Condition {
     pub(super) topic: Topic,

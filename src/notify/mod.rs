@@ -1,10 +1,10 @@
-//! Tells receivers what happens, over HTTP, each in the form that it takes.
+//! Sends notifications to receivers over HTTP, each in its own format.
 //!
-//! Entry points: [`file::read`] for who is told, [`Notifiers::new`] for what takes messages and
-//! for the [`Worker`] that delivers them, [`Notifiers::send`], [`Notifiers::deny`]. Invariant: a
-//! sender never waits: there is one bounded queue in front of the desk, which decides, and one in
-//! front of each receiver; what does not fit is dropped and counted. No value of a Secret and no
-//! credential of a notifier reaches a log. Must not know a cluster.
+//! Entry points: [`file::read`] for the receivers, [`Notifiers::new`] for the sender's handle and for the
+//! [`Worker`] that delivers messages, [`Notifiers::send`], [`Notifiers::deny`]. Invariant: a sender never
+//! waits. There is one bounded queue before the desk, which decides, and one before each receiver; messages
+//! beyond that are dropped and counted. No value of a Secret and no credential of a notifier reaches a log.
+//! Must not know a cluster.
 
 mod delivery;
 mod desk;
@@ -23,12 +23,12 @@ use tokio_util::task::TaskTracker;
 
 use self::delivery::{Delivery, Post};
 pub use self::desk::Denial;
-use self::desk::{Desk, Event, Output};
+use self::desk::{Event, NotificationScheduler, Output};
 use self::file::{Notifier, NotifierError, Settings};
 use self::message::{Message, Subject};
 use crate::metrics::{NoticeMetrics, NotificationFate};
 
-/// What waits for the desk.
+/// The capacity of the desk's queue.
 const EVENTS: usize = 1024;
 
 /// Posts that wait for one receiver.
@@ -37,10 +37,10 @@ const WAITING: usize = 256;
 /// The longest pause between looks at the clock, which may be set.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Takes what receivers are to be told. Cheap to clone.
+/// Accepts messages for receivers. Cheap to clone.
 #[derive(Clone)]
 pub struct Notifiers {
-    /// None where nobody is told.
+    /// `None` without receivers.
     queue: Option<mpsc::Sender<Event>>,
     metrics: NoticeMetrics,
 }
@@ -54,21 +54,21 @@ pub struct Worker {
 
 /// A desk at work.
 struct Running<L> {
-    desk: Desk,
+    desk: NotificationScheduler,
     receivers: Vec<mpsc::Sender<Post>>,
     leads: L,
     metrics: NoticeMetrics,
 }
 
 impl Notifiers {
-    /// What takes messages for the receivers of `settings`, and what delivers them.
+    /// The handle that accepts messages for the receivers of `settings`, and the worker that delivers them.
     pub fn new(settings: Settings, metrics: &NoticeMetrics) -> (Self, Worker) {
         let (queue, events) = mpsc::channel(EVENTS);
         let queue = (!settings.notifiers.is_empty()).then_some(queue);
         (Self { queue, metrics: metrics.clone() }, Worker { settings, events, metrics: metrics.clone() })
     }
 
-    /// Whether there is anybody to tell.
+    /// Whether there are receivers.
     pub fn have_receivers(&self) -> bool {
         self.queue.is_some()
     }
@@ -79,7 +79,7 @@ impl Notifiers {
         self.hand_in(|| Event::Told(Box::new(message), names.to_vec()));
     }
 
-    /// The same of a change that this replica denied; many are told together.
+    /// Like [`Self::send`], for a change that this replica denied; many denials share one message.
     pub fn deny(&self, denial: impl FnOnce() -> (Denial, Vec<String>)) {
         self.hand_in(|| {
             let (denial, names) = denial();
@@ -96,11 +96,11 @@ impl Notifiers {
 }
 
 impl Worker {
-    /// Starts to deliver, as tasks of `tasks`, until `stop`; then what waits has a moment left.
-    /// `source` names this cluster, and `leads` says whether this replica tells what all see.
+    /// Starts to deliver, as tasks of `tasks`, until `stop`; then the waiting messages have a moment left.
+    /// `source` names this cluster, and `leads` says whether this replica reports what all replicas see.
     ///
     /// # Errors
-    /// When no HTTP client can be made of what a notifier says.
+    /// When the settings of a notifier give no HTTP client.
     pub fn start(
         self,
         source: &str,
@@ -118,7 +118,8 @@ impl Worker {
             tasks.spawn(delivery.run(waiting, stop.clone()));
             receivers.push(queue);
         }
-        let running = Running { desk: Desk::new(rules, denial_window), receivers, leads, metrics };
+        let running =
+            Running { desk: NotificationScheduler::new(rules, denial_window), receivers, leads, metrics };
         tasks.spawn(running.run(events, stop.clone()));
         Ok(())
     }

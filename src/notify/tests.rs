@@ -131,7 +131,7 @@ impl Setup {
 }
 
 #[tokio::test]
-async fn a_message_comes_as_a_cloudevent_and_only_to_whom_it_is_for() {
+async fn message_is_delivered_as_cloudevent_only_to_its_receivers() {
     let (oncall, log) = (Inbox::default(), Inbox::default());
     let setup = start(vec![notifier("oncall", &oncall.open().await), notifier("log", &log.open().await)]);
     setup.notifiers.send(&["oncall".to_owned()], message("a", Subject::Drifted));
@@ -172,7 +172,7 @@ async fn the_same_is_told_once_and_a_repair_besides() {
 }
 
 #[tokio::test]
-async fn what_is_refused_or_left_unanswered_is_tried_again_with_the_same_id() {
+async fn delivery_is_retried_with_same_id_after_timeout_or_5xx() {
     let inbox = Inbox::default();
     *inbox.answers.lock() = vec![Answer::Silence, Answer::Code(503), Answer::Code(429)];
     let setup = start(vec![notifier("log", &inbox.open().await)]);
@@ -183,7 +183,7 @@ async fn what_is_refused_or_left_unanswered_is_tried_again_with_the_same_id() {
 }
 
 #[tokio::test]
-async fn what_no_attempt_can_help_is_given_up_and_does_not_hold_up_the_next() {
+async fn permanent_delivery_failure_is_dropped_without_blocking_the_next_message() {
     let inbox = Inbox::default();
     *inbox.answers.lock() = vec![Answer::Code(404)];
     let setup = start(vec![notifier("log", &inbox.open().await)]);
@@ -206,7 +206,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_down_holds_up_nobody_and_its_queue_is_bounded() {
+async fn unreachable_receiver_blocks_no_other_and_has_a_bounded_queue() {
     let log = Inbox::default();
     let setup = start(vec![notifier("down", "http://127.0.0.1:9/"), notifier("log", &log.open().await)]);
     for number in 0..WAITING * 2 {
@@ -229,7 +229,7 @@ fn denial() -> (Denial, Vec<String>) {
 }
 
 #[tokio::test]
-async fn who_denies_waits_for_nobody_and_what_is_too_much_is_counted() {
+async fn denial_notices_never_block_and_excess_is_counted_as_dropped() {
     let mut registry = crate::metrics::registry();
     let metrics = NoticeMetrics::register(&mut registry);
     let settings =
@@ -275,7 +275,7 @@ async fn an_answer_that_asks_for_a_pause_gets_it() {
 }
 
 #[tokio::test]
-async fn what_waits_goes_into_one_post_as_far_as_the_format_takes_it() {
+async fn waiting_messages_are_batched_into_one_post() {
     let inbox = Inbox::default();
     // The first one is answered late, and the rest waits meanwhile.
     *inbox.answers.lock() = vec![Answer::Silence];

@@ -1,9 +1,8 @@
 //! A message in words, for people.
 //!
-//! Entry point: [`Words::of`]. Invariant: what comes from the cluster is a piece
-//! of its own ([`Piece::Named`]), so that each format can keep it from being read
-//! as anything but text; it is short and holds no control character, also none that turns
-//! the direction of what follows. Pure.
+//! Entry point: [`Words::of`]. Invariant: text from the cluster is a separate piece ([`Piece::Named`]), so
+//! that each format can keep it from being parsed as anything but text. It is short and holds no control
+//! character, nor one that changes the direction of text. Pure.
 
 use super::message::{Message, Subject};
 use crate::model::ReleaseId;
@@ -20,7 +19,7 @@ const FIELDS: usize = 8;
 pub(super) enum Piece {
     /// The program's own words.
     Said(String),
-    /// A name or value from the cluster, which anybody may have chosen.
+    /// A name or value from the cluster, which any user may have chosen.
     Named(String),
 }
 
@@ -30,7 +29,7 @@ pub(super) type Line = Vec<Piece>;
 /// A message in words.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Words {
-    /// What happened.
+    /// The event.
     pub(super) title: Line,
     /// More about it.
     pub(super) lines: Vec<Line>,
@@ -180,7 +179,7 @@ fn joined<const N: usize>(front: [Piece; N], middle: Line, end: &str) -> Line {
     front.into_iter().chain(middle).chain(end).collect()
 }
 
-/// The release and its revision after these words; nothing where there is none.
+/// The release and its revision after these words; empty without a release.
 fn of_release(message: &Message, words: &str) -> Line {
     let Some(release) = &message.release else { return Line::new() };
     let revision = message.revision.map(|revision| said(format!(" (revision {revision})")));
@@ -218,7 +217,7 @@ fn why(subject: Subject) -> &'static str {
     }
 }
 
-/// What to do, as a command.
+/// The advice, as a command.
 fn advice(message: &Message) -> Option<Line> {
     let of = |command: &str, ReleaseId { namespace, name }: &ReleaseId| {
         vec![said(format!("Details: kubemoor {command} ")), named(name), said(" -n "), named(namespace)]

@@ -1,11 +1,11 @@
-//! What a live object was last seen to agree with.
+//! The last seen agreement of a live object with its declaration.
 //!
-//! Entry points: [`Agreement::after`] is what is known once an object was seen as
-//! declared, [`Agreement::is_with`] whether that is with a declaration, and
-//! [`Agreement::confirms`] and [`Agreement::confirms_all`] say which of its values
-//! a repair may write. Invariant: a value counts as seen only where the live object
-//! held it. What was as it may be (ignored, allowed, scaled) was not seen; it stays
-//! among the open paths until it is. Pure.
+//! Entry points: [`Agreement::after`] gives the agreement of an object that was seen as declared,
+//! [`Agreement::is_with`] tells whether it is with a declaration, and [`Agreement::confirms`] and
+//! [`Agreement::confirms_all`] tell which values of the declaration a repair may write. Invariant:
+//! a value counts as seen only if the live object held it. A field that was allowed to differ
+//! (ignored, allowed, scaled) was not seen; it stays among the open paths until it is. Pure.
+//! Must not hold a value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use super::signing::SigningKey;
 use crate::declaration::path::Path;
 use crate::model::ObjectId;
 
-/// The most open paths that are kept of one object, and of one path the most
-/// characters; of more, what they lie below is open.
+/// The most open paths of one object, and the most characters of one path; beyond that, their
+/// common parents are open.
 const OPEN: usize = 20;
 const OPEN_CHARS: usize = 200;
 
-/// What a live object was last seen to agree with.
+/// The last seen agreement of a live object with its declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     seal: Seal,
-    /// Where the object has not been seen to agree; none almost always.
+    /// The paths at which the object has not been seen to agree; almost always `None`.
     open: Option<Arc<[String]>>,
 }
 
-/// An agreement under the guard's key: it tells nothing of the values, and nobody
-/// else can make one.
+/// An agreement under the guard's key: it reveals nothing about the values, and cannot be made
+/// without the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seal([u8; 16]);
 
@@ -42,28 +42,28 @@ struct Seal([u8; 16]);
 pub struct SeenAlive {
     /// The object.
     pub object: Arc<ObjectId>,
-    /// What it was last seen to agree with; none if it never did.
+    /// Its last seen agreement; `None` if there never was one.
     pub agreement: Option<Agreement>,
-    /// What dry runs have settled of it.
+    /// Its values that dry runs have settled.
     pub settled: Option<Arc<Settled>>,
 }
 
 impl Agreement {
-    /// With a declaration, but at the `open` paths.
+    /// An agreement with a declaration, except at the `open` paths.
     pub fn with(key: &SigningKey, declaration: &Declaration<'_>, open: Vec<String>) -> Self {
         let open = few(open);
         Self { seal: Seal::of(key, declaration, &open), open: (!open.is_empty()).then(|| open.into()) }
     }
 
-    /// From its texts; none if that is no agreement.
+    /// Reads an agreement from its texts; `None` if they are invalid.
     pub fn read(seal: &str, open: &[String]) -> Option<Self> {
         let seal = Seal(URL_SAFE_NO_PAD.decode(seal).ok()?.try_into().ok()?);
         Some(Self { seal, open: (!open.is_empty()).then(|| open.into()) })
     }
 
-    /// What is known of an object that was seen as declared but at the `spared`
-    /// paths, and of which `before` was known. `is_same` tells where that was with
-    /// a declaration that says the same.
+    /// The agreement of an object that was seen as declared except at the `spared` paths, after an
+    /// agreement `before`. `is_same` tells at which paths the earlier declaration has the same
+    /// values.
     pub fn after(
         before: Option<&Self>,
         key: &SigningKey,
@@ -90,7 +90,7 @@ impl Agreement {
         !paths.any(|path| self.is_open(&path.to_string()))
     }
 
-    /// Whether all of its declaration may be written, but what stands at `but`.
+    /// Whether all of its declaration may be written, except for the value at `but`.
     pub fn confirms_all(&self, but: Option<&Path>) -> bool {
         let but = but.map(ToString::to_string);
         self.open().iter().all(|path| but.as_ref() == Some(path))
@@ -101,7 +101,7 @@ impl Agreement {
         URL_SAFE_NO_PAD.encode(self.seal.0)
     }
 
-    /// Where the object has not been seen to agree.
+    /// The paths at which the object has not been seen to agree.
     pub fn open(&self) -> &[String] {
         self.open.as_deref().unwrap_or_default()
     }
@@ -122,7 +122,7 @@ impl Seal {
     }
 }
 
-/// These paths, or what they lie below where they are many or long.
+/// These paths, or their parents if they are many or long.
 fn few(mut paths: Vec<String>) -> Vec<String> {
     let parent = |path: &str| path.rfind('/').and_then(|end| path.get(..end)).unwrap_or_default().to_owned();
     for path in &mut paths {

@@ -1,9 +1,9 @@
-//! Allowances of one object until a time, as `DriftAllowance` resources and as
-//! the annotations by which they are asked for.
+//! Temporary allowances for one object, as `DriftAllowance` resources and as the annotations that
+//! request them.
 //!
-//! Entry points: [`Allowance::compile`], [`Request::read`]. Invariant: nothing
-//! is allowed for longer than [`LONGEST`] after it was asked for, and an
-//! allowance in one namespace says nothing of objects in another.
+//! Entry points: [`Allowance::compile`], [`Request::read`]. Invariant: no allowance lasts longer
+//! than [`LONGEST`] after its request, and an allowance in one namespace has no effect on objects
+//! in another. Must not judge.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -28,32 +28,32 @@ pub struct Allowance {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
-    /// The object as the allowance names it. Without a namespace it is in the
-    /// allowance's, or in none.
+    /// The object as the allowance names it. Without a namespace, it is in the allowance's
+    /// namespace or cluster-scoped.
     pub object: ObjectId,
-    /// What may be changed.
+    /// The changes that are allowed.
     pub grant: Grant,
-    /// Until when.
+    /// The end.
     pub until: Timestamp,
-    /// Why; empty where nothing was said.
+    /// The reason; empty if none was given.
     pub reason: String,
-    /// Who asked for it; nobody known where the user is empty.
+    /// The user who requested it; unknown if the user name is empty.
     pub by: Actor,
-    /// The resource's uid and generation: what tells one allowance from
-    /// another, and from its earlier self. Empty before the API server has it.
+    /// The resource's uid and generation, which distinguish one allowance from another and from its
+    /// earlier state. Empty before the API server has stored it.
     pub version: (String, i64),
-    /// When the resource was created; none before it is.
+    /// The creation time of the resource; `None` before that.
     pub created: Option<Timestamp>,
 }
 
-/// What annotations ask for.
+/// The request in annotations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// What is to be allowed.
+    /// The requested changes.
     pub grant: Grant,
-    /// Until when.
+    /// The end.
     pub until: Option<Timestamp>,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
 }
 
@@ -115,9 +115,8 @@ impl Allowance {
         now < self.until
     }
 
-    /// Whether the allowance is for this object, which this release declares:
-    /// an object in its namespace, or one without a namespace of a release
-    /// there.
+    /// Whether the allowance applies to this object, which this release declares: an object in its
+    /// namespace, or a cluster-scoped one of a release there.
     pub fn is_for(&self, object: &ObjectId, release: &ReleaseId) -> bool {
         let same = self.object.group == object.group
             && self.object.kind == object.kind
@@ -128,7 +127,7 @@ impl Allowance {
         }
     }
 
-    /// The objects that the allowance may be for: under these it is found.
+    /// The objects that the allowance may apply to; it is indexed by these.
     pub fn objects(&self) -> Vec<ObjectId> {
         let inside = ObjectId { namespace: Some(self.namespace.clone()), ..self.object.clone() };
         match self.object.namespace {
@@ -155,7 +154,7 @@ impl Request {
         flaws.or(Self { grant, until, reason: reason.map(str::to_owned) })
     }
 
-    /// Until when a request that a person makes at `now` is to hold.
+    /// The end of an allowance that a person requests at `now`.
     ///
     /// # Errors
     /// It does not say so, or what it says is past or too far off.
@@ -201,7 +200,7 @@ fn bounded(until: Timestamp, from: Timestamp) -> Result<Timestamp, String> {
     Err(format!("{until} is more than {days} days off: ask for less, and again when that is over"))
 }
 
-/// What stands between commas outside of brackets: `[a=1,b=2]` is one segment.
+/// The parts between commas outside of brackets: `[a=1,b=2]` is one segment.
 fn split(text: &str) -> Vec<&str> {
     let (mut bracketed, mut quoted, mut escaped, mut before) = (false, false, false, ' ');
     text.split(|c: char| {

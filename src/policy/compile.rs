@@ -1,8 +1,8 @@
-//! From a policy as it is written to one that can be asked.
+//! Compiles a policy from its written form.
 //!
-//! Entry point: [`compile`]. Invariant: everything that can be decided once is
-//! decided here, so that a verdict compiles nothing; a policy with a flaw is
-//! not compiled at all.
+//! Entry point: [`compile`]. Invariant: everything that can be decided once is decided here, so
+//! that a verdict compiles nothing; a policy with a flaw is not compiled at all. Must not look at
+//! objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,28 +35,27 @@ pub struct Compiled {
     pub digest: [u8; 32],
     /// Its priority.
     pub priority: i32,
-    /// What becomes of edits, if it says.
+    /// The mode for edits, if set.
     pub edits: Option<EditsMode>,
-    /// What becomes of drift, if it says.
+    /// The mode for drift, if set.
     pub drift: Option<DriftMode>,
-    /// What else a repair may write, as far as it says.
+    /// Objects that repairs may write in addition, as far as set.
     pub repair: RepairSpec,
-    /// Which autoscalers may move replicas, if it says.
+    /// The autoscalers that may change replicas, if set.
     pub autoscalers: Option<Autoscalers>,
-    /// Whose edits are not judged.
+    /// The users whose edits are not judged.
     pub exempt: Vec<Subject>,
-    /// Who may write records.
+    /// The users who may write records.
     pub operators: Vec<Subject>,
-    /// Which notifiers are told.
+    /// The notifiers that get messages.
     pub notify: Vec<String>,
-    /// Which namespaces may hold records of which others: pairs of both.
+    /// The namespaces that may hold records of others: pairs of both.
     pub storage: Vec<(String, String)>,
-    /// Kinds that no object has, and the ones that are probably meant: where they stand, and both names.
+    /// Kinds that do not exist, and the probably intended ones: the field, and both names.
     pub misspelled: Vec<(String, String, String)>,
     /// Paths that no object of their built-in kind has: where they stand, and what is wrong.
     pub unknown_fields: Vec<(String, String)>,
-    /// The paths by which it means Helm's own label or annotations, which no rule
-    /// covers.
+    /// The paths that name Helm's own label or annotations, which no rule covers.
     pub ineffective: Vec<String>,
     pub(super) ignore: Vec<(Target, Mask)>,
     pub(super) allow: Vec<(Target, Arc<Standing>)>,
@@ -138,7 +137,7 @@ fn digest(spec: &DriftPolicySpec) -> [u8; 32] {
     Sha256::digest(serde_json::to_vec(spec).unwrap_or_default()).into()
 }
 
-/// Whether no list has more items than one may.
+/// Whether all lists are within the limits.
 fn are_short(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     let lists = [
         ("spec.ignore", spec.ignore.len()),
@@ -164,13 +163,13 @@ impl Compiled {
             && self.namespace_selector.matches(|key| labels.get(key).map(|value| value.as_str().into()))
     }
 
-    /// Which objects its rules are about.
+    /// The targets of its rules.
     pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
         let masked = self.ignore.iter().chain(&self.seal).map(|(target, _)| target);
         masked.chain(self.allow.iter().map(|(target, _)| target))
     }
 
-    /// The paths of rules that mean Helm's own label or annotations.
+    /// The paths of rules that name Helm's own label or annotations.
     fn paths_of_helms(&self) -> Vec<String> {
         let ignored = self.ignore.iter().map(|(_, mask)| mask);
         let masks = ignored.chain(self.allow.iter().map(|(_, standing)| &standing.grant.mask));

@@ -1,7 +1,7 @@
 //! One declaration of one object, and the marks that the guard signs for it.
 //!
-//! Entry point: `Declaration::mark`. Invariant: two declarations that differ in anything never share a mark, and
-//! nobody without the guard's key can make one. Must not hold a declared value.
+//! Entry point: `Declaration::mark`. Invariant: two different declarations never share a mark, and
+//! a mark cannot be made without the guard's key. Must not hold a declared value.
 
 use super::signing::SigningKey;
 use crate::declaration::digest::Digest;
@@ -14,9 +14,10 @@ pub struct Declaration<'a> {
     pub release: &'a ReleaseId,
     /// The object.
     pub object: &'a ObjectId,
-    /// What it declares.
+    /// The digest of the declared values.
     pub digest: &'a Digest,
-    /// The text of the seal under which the object holds nothing else; none where that is not said.
+    /// The text of the seal under which the object has no additions; `None` where the statement
+    /// does not cover this.
     pub seal: Option<&'a str>,
 }
 
@@ -29,7 +30,7 @@ impl Declaration<'_> {
         let texts = [&release.namespace, &release.name, group, kind, namespace, name];
         let mut parts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
         parts.extend([scope, digest.as_bytes()]);
-        // No statement begins like this.
+        // No other part begins like this.
         let seal = seal.map(|seal| format!("sealed {seal}"));
         parts.extend(seal.iter().map(|seal| seal.as_bytes()));
         parts.extend(said);

@@ -1,9 +1,7 @@
-//! What is wrong with a policy, an allowance or an annotation, said to the
-//! person who wrote it.
+//! Errors in a policy, an allowance or an annotation, for the person who wrote it.
 //!
-//! Entry point: [`Flaw`]. Invariant: a flaw names the field, a reason from a
-//! closed set and what to write instead. A text with a flaw never takes effect,
-//! not even in part.
+//! Entry point: [`Flaw`]. Invariant: a flaw names the field, a reason from a closed set and the
+//! correct form. A text with a flaw must not take effect, not even in part.
 
 use std::fmt;
 
@@ -14,24 +12,24 @@ use serde::Serialize;
 pub struct Flaw {
     /// Where: `spec.ignore[0].paths[1]`, or the name of an annotation.
     pub field: String,
-    /// What sort of thing.
+    /// The kind of error.
     pub reason: FlawReason,
     /// One clause for a person: what is wrong and what to write.
     pub message: String,
 }
 
-/// What sort of thing is wrong; the reason of conditions.
+/// The kind of error; the reason of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum FlawReason {
-    /// The text is no YAML, or no object of this kind.
+    /// The text is not YAML, or not an object of this kind.
     Unreadable,
     /// A field that does not exist.
     UnknownField,
     /// A field that is missing.
     Missing,
-    /// A value that the field does not take.
+    /// A value that the field does not accept.
     InvalidValue,
-    /// A path that is no pointer.
+    /// A path that is not a JSON Pointer.
     InvalidPath,
     /// A regular expression that does not compile, or grows too large.
     InvalidRegex,
@@ -41,19 +39,19 @@ pub enum FlawReason {
     InvalidSelector,
     /// A subject that names nobody.
     InvalidSubject,
-    /// A schedule that is none.
+    /// An invalid schedule.
     InvalidSchedule,
     /// A time zone that is not in the IANA database.
     UnknownTimeZone,
-    /// A cron that never comes.
+    /// A cron expression that never matches.
     NeverFires,
-    /// A time that is no time.
+    /// An invalid time.
     InvalidTime,
-    /// A time that is further off than an allowance may last.
+    /// A time that is further away than an allowance may last.
     TooFar,
     /// An object in another namespace than its allowance.
     ForeignNamespace,
-    /// More of something than is taken.
+    /// More entries than the limit.
     TooMany,
     /// Two policies of one name.
     DuplicateName,
@@ -111,12 +109,12 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// The flaws of one text while it is read: goes on after the first, so that a
-/// person sees all of them at once.
+/// The flaws of one text while it is read: reading continues after the first flaw, so that a person
+/// sees all of them at once.
 #[derive(Debug, Default)]
 pub(super) struct Flaws(Vec<Flaw>);
 
-/// The most flaws that are told of one text.
+/// The most flaws that are reported for one text.
 const TOLD: usize = 20;
 
 impl Flaws {
@@ -126,7 +124,7 @@ impl Flaws {
         }
     }
 
-    /// Takes the value, or notes why there is none.
+    /// Returns the value, or records the error.
     pub(super) fn take<T, E: fmt::Display>(
         &mut self,
         field: &str,
@@ -136,7 +134,7 @@ impl Flaws {
         result.map_err(|error| self.add(field, reason, error)).ok()
     }
 
-    /// Notes a list that is longer than what is taken; says whether it is not.
+    /// Records a list that is longer than the limit; returns whether it is within the limit.
     pub(super) fn within(&mut self, field: &str, count: usize, limit: usize) -> bool {
         if count > limit {
             self.add(field, FlawReason::TooMany, format_args!("{count} entries, at most {limit} are taken"));
@@ -144,7 +142,7 @@ impl Flaws {
         count <= limit
     }
 
-    /// `value`, unless something is wrong.
+    /// `value`, unless there are flaws.
     pub(super) fn or<T>(self, value: T) -> Result<T, Vec<Flaw>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }

@@ -1,7 +1,8 @@
-//! What Flux ignores of a HelmRelease (`spec.driftDetection.ignore`), as a DriftPolicy.
+//! Converts the fields that Flux ignores for a HelmRelease (`spec.driftDetection.ignore`) to a
+//! DriftPolicy.
 //!
-//! Entry point: [`import`]. Invariant: the policy ignores what Flux ignores and nothing else; what it
-//! cannot say is left out and named. Must not read a file or a cluster.
+//! Entry point: [`import`]. Invariant: the policy ignores exactly the fields that Flux ignores;
+//! parts that a policy cannot express are left out and named. Must not read a file or a cluster.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,21 +25,21 @@ pub const KIND: &str = "HelmRelease";
 const NAME: usize = 53;
 const KEPT: usize = 40;
 
-/// What became of a HelmRelease.
+/// The result of the import of a HelmRelease.
 #[derive(Debug, Default)]
 pub struct Imported {
-    /// The policy as it is applied; none where nothing is ignored.
+    /// The policy to apply; `None` if nothing is ignored.
     pub policy: Option<Value>,
-    /// What it does not say, and why.
+    /// The parts that it does not cover, and why.
     pub lost: Vec<Lost>,
 }
 
-/// A part of a HelmRelease that no policy can say.
+/// A part of a HelmRelease that a policy cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Where it stands.
+    /// Its field.
     pub field: String,
-    /// Why, and what to do.
+    /// The reason, and the remedy.
     pub reason: String,
 }
 
@@ -93,7 +94,7 @@ impl Imported {
         self.lost.push(Lost { field: field.to_owned(), reason });
     }
 
-    /// Adds what a rule says to a policy.
+    /// Adds a rule to a policy.
     fn take(&mut self, rule: Rule, at: &str, spec: &mut DriftPolicySpec) {
         let Rule { paths, target } = rule;
         if let Some((field, reason)) = refused_target(target.as_ref()) {
@@ -102,7 +103,7 @@ impl Imported {
         let mut kept = Vec::new();
         for (index, path) in paths.into_iter().enumerate() {
             let field = format!("{at}.paths[{index}]");
-            // The root: Flux does not look at the object at all, not even whether it is there.
+            // The root: Flux ignores the object completely, even its absence.
             if path.is_empty() {
                 let (name, target) = (format!("flux-{}", spec.allow.len()), target.clone());
                 let rule = AllowRule {
@@ -136,7 +137,7 @@ fn too_many() -> String {
     format!("a policy has at most {MAX_RULES} rules: merge rules with the same target")
 }
 
-/// Why a policy cannot mean the objects that Flux means, and by which field.
+/// The field by which a policy cannot select the same objects as Flux, and the reason.
 fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)> {
     let target = target?;
     let fields = [
@@ -148,7 +149,7 @@ fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)>
     ];
     for (field, text) in fields {
         let Some(text) = text else { continue };
-        // Inside of brackets these mean something else than in the language of Flux.
+        // Inside of brackets, these have another meaning than in the regular expressions of Flux.
         if text.contains('[') && ["&&", "--", "~~"].iter().any(|set| text.contains(set)) || has_nested(text) {
             let reason =
                 format!("the class of letters in {text:?} has another meaning here: write it otherwise");
@@ -177,7 +178,8 @@ fn has_nested(text: &str) -> bool {
     false
 }
 
-/// Why a policy cannot mean what Flux means by a path: each segment is a whole name or place there.
+/// The reason why a policy cannot express a path of Flux: there, each segment is a whole name or
+/// index.
 fn refused_path(path: &str) -> Option<String> {
     let is_pattern = |segment: &str| segment == "*" || segment.starts_with('[');
     let is_from_end = |segment: &str| {
@@ -194,7 +196,7 @@ fn refused_path(path: &str) -> Option<String> {
     flaw_of(IgnoreRule { target: None, paths: vec![path.to_owned()] }).map(|flaw| flaw.message)
 }
 
-/// The first thing that is wrong with a rule.
+/// The first flaw of a rule.
 fn flaw_of(rule: IgnoreRule) -> Option<Flaw> {
     let policy =
         DriftPolicy::new("flux", DriftPolicySpec { ignore: vec![rule], ..DriftPolicySpec::default() });

@@ -1,6 +1,7 @@
 //! Globs of names: `*` is any text, `?` any letter.
 //!
-//! Entry point: [`Globs`]. Invariant: an empty list matches everything.
+//! Entry point: [`Globs`]. Invariant: an empty list matches everything. Must not know which names
+//! exist.
 
 use regex::RegexSet;
 
@@ -22,7 +23,7 @@ impl Globs {
             || self.patterns.as_ref().is_some_and(|patterns| patterns.is_match(name))
     }
 
-    /// Reads globs that do not stand in a policy.
+    /// Reads globs from outside a policy.
     ///
     /// # Errors
     /// The first thing that is wrong with them.

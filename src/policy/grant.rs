@@ -1,7 +1,7 @@
-//! What may be changed locally: paths, and whether the object may be deleted.
+//! The changes that are allowed locally: paths, and the deletion of the object.
 //!
-//! Entry point: [`Grant`]. Invariant: `*` is every field and not the deletion,
-//! which is granted by its own word alone.
+//! Entry point: [`Grant`]. Invariant: `*` means every field and not the deletion, which only its
+//! own word grants. Must not decide when or for which users a grant applies.
 
 use super::flaw::{FlawReason, Flaws};
 use super::mask::Mask;
@@ -10,12 +10,12 @@ use super::pattern::Pattern;
 /// The word that grants the deletion.
 pub const DELETE: &str = "delete";
 
-/// What may be changed.
+/// The changes that are allowed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grant {
     /// The fields.
     pub mask: Mask,
-    /// Whether the object may be deleted, and stays so.
+    /// Whether the object may be deleted, and is not re-created.
     pub deletes: bool,
 }
 
@@ -36,14 +36,14 @@ impl Grant {
         grant
     }
 
-    /// The grant of these texts; none where one of them is not understood.
+    /// The grant of these texts; `None` if one of them is invalid.
     pub fn parse<'t>(texts: impl Iterator<Item = &'t str>) -> Option<Self> {
         let mut flaws = Flaws::default();
         let grant = Self::read(texts, |_| String::new(), &mut flaws);
         flaws.or(grant).ok()
     }
 
-    /// The texts of everything that may be changed.
+    /// The texts of all allowed changes.
     pub fn paths(&self) -> impl Iterator<Item = String> {
         let fields = self.mask.0.iter().map(ToString::to_string);
         fields.chain(self.deletes.then(|| DELETE.to_owned()))

@@ -1,7 +1,7 @@
-//! What a policy says of objects, worked out once for each.
+//! The rules of a policy for objects, computed once for each.
 //!
-//! Entry point: [`Kept::of`]. Invariant: an answer is for one declaration, by
-//! its identity, and dies with it.
+//! Entry point: [`Kept::of`]. Invariant: an answer belongs to one declaration, by its identity, and
+//! is dropped with it. Must not compute rules itself.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,14 +11,14 @@ use parking_lot::RwLock;
 use super::ObjectRules;
 use crate::helm::release::Declared;
 
-/// Answers beyond which those for declarations that are gone are cleared away.
+/// The number of answers above which those of dropped declarations are removed.
 const MANY: usize = 64;
 
-/// What a policy says of objects. A copy starts empty.
+/// The rules of a policy for objects. A copy starts empty.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     answers: RwLock<HashMap<usize, Answer>>,
-    /// What is said of most objects: nothing.
+    /// The empty rules, which most objects have.
     nothing: Arc<ObjectRules>,
 }
 

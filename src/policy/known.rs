@@ -1,7 +1,7 @@
 //! Whether a path names a field that objects of a kind can have.
 //!
-//! Entry point: [`Pattern::unknown_field`]. Invariant: a field is unknown only where the schema lists all
-//! fields; where anything may stand, everything is known.
+//! Entry point: [`Pattern::unknown_field`]. Invariant: a field is unknown only if the schema lists
+//! all fields; where any field is allowed, every field is known. Must not reject a path.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ use crate::declaration::schema::{KindSchema, Shape};
 pub struct UnknownField {
     /// The path up to it.
     pub path: String,
-    /// What stands there instead.
+    /// The alternative.
     pub instead: Instead,
 }
 
-/// What a person probably meant.
+/// The name that was probably intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instead {
     /// A field of almost this name.
@@ -89,7 +89,7 @@ mod tests {
     use crate::model::Gvk;
 
     #[test]
-    fn field_that_a_deployment_cannot_have_is_told_with_the_nearest_one() {
+    fn unknown_deployment_field_is_reported_with_a_suggestion() {
         let gvk = Gvk { group: "apps".to_owned(), version: "v1".to_owned(), kind: "Deployment".to_owned() };
         let schema = Catalog::with_core().schema(&gvk).unwrap();
         let check = |path: &str, expected: Option<&str>| {

@@ -1,8 +1,8 @@
-//! What policies say that has no effect, or another one than it seems to have.
+//! Finds parts of policies that have no effect, or another one than it seems.
 //!
-//! Entry points: [`lint`] for what the policies alone tell, [`unmatched`] for what releases tell.
-//! Invariant: a finding is certain: whatever objects there are, what it calls useless can be left
-//! out. Must not know files.
+//! Entry points: [`lint`] for findings from the policies alone, [`unmatched`] for those that depend
+//! on the releases. Invariant: a finding is certain: a part that it calls useless can be removed,
+//! whatever objects exist. Must not know files.
 
 mod cover;
 mod rules;
@@ -22,18 +22,18 @@ pub struct Finding {
     pub policy: String,
     /// Where: `spec.ignore[0].paths[1]`.
     pub field: String,
-    /// What sort of thing.
+    /// The kind of finding.
     pub check: Check,
-    /// What is wrong and what to do.
+    /// The problem and the remedy.
     pub message: String,
 }
 
-/// What sort of thing was found.
+/// The kind of finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Check {
-    /// A subject is everybody.
+    /// A subject includes every user.
     Everybody,
-    /// A subject is nobody.
+    /// A subject includes no user.
     Nobody,
     /// Another policy always sets this value.
     Overridden,
@@ -49,17 +49,17 @@ pub enum Check {
     MatchesNothing,
 }
 
-/// The groups that everybody is in, and who that is.
+/// The groups that include every user, with their descriptions.
 const EVERYBODY: [(&str, &str); 3] = [
     ("system:authenticated", "every user and every service account"),
     ("system:unauthenticated", "everybody who is not logged in"),
     ("system:serviceaccounts", "every service account of the cluster"),
 ];
 
-/// Policies that are in force together, the one that counts most in front.
+/// Policies that are in force together, in order of precedence.
 pub(super) type Ranked<'p> = [&'p DriftPolicy];
 
-/// What these policies, which are all accepted, say without effect, in their order.
+/// The parts of these accepted policies that have no effect, in order.
 pub fn lint(policies: &[DriftPolicy]) -> Vec<Finding> {
     let mut ranked: Vec<&DriftPolicy> = policies.iter().collect();
     ranked.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| name(a).cmp(name(b))));
@@ -109,7 +109,7 @@ pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<Findin
     findings
 }
 
-/// Exempt groups that are everybody, or nobody.
+/// Exempt groups that include every user, or no user.
 fn exempt(policy: &DriftPolicy, findings: &mut Vec<Finding>) {
     for (index, SubjectSpec { kind, name, .. }) in policy.spec.exempt.iter().enumerate() {
         let field = format!("spec.exempt[{index}]");

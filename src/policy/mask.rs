@@ -1,11 +1,10 @@
-//! Masks: the places of an object that are left alone.
+//! Masks: the fields of an object that the guard leaves alone.
 //!
-//! Entry points: [`Mask::covers`] for verdicts, [`Mask::carry`] for repairs and
-//! reverts. Invariant: what the one leaves unjudged the other leaves untouched;
-//! nothing outside the mask is changed. Helm's own label and annotations are
-//! outside of every mask: by them an object is known as the release's. Elements of lists that cannot be told
-//! apart are taken by their places, and left alone where one came or went.
-//! Must not know a schema.
+//! Entry points: [`Mask::covers`] for verdicts, [`Mask::carry`] for repairs and reverts. Invariant:
+//! a field that the one does not judge, the other does not change; nothing outside the mask is
+//! changed. No mask covers Helm's own label and annotations, because they identify an object's
+//! release. List elements without an identity are matched by their positions, and left alone if one
+//! was added or removed. Must not know a schema.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +16,12 @@ use crate::declaration::fields::Fields;
 use crate::declaration::path::{Path, Segment};
 use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
-/// The places of an object that are left alone.
+/// The fields of an object that the guard leaves alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mask(pub Vec<Pattern>);
 
-/// By what elements of a list are told apart where no schema is at hand: the
-/// first of these that every element has, and no two alike.
+/// The keys that identify elements of a list without a schema: the first of these that every
+/// element has, with no two alike.
 const IDENTITIES: &[&[&str]] = &[
     &["name"],
     &["containerPort", "protocol"],
@@ -41,7 +40,8 @@ const IDENTITIES: &[&[&str]] = &[
     &["type"],
 ];
 
-/// By what Helm, and the guard, know whose an object is. No mask covers it.
+/// The label and annotations by which Helm and the guard know an object's release. No mask covers
+/// them.
 const HELMS: [[&str; 3]; 3] = [
     ["metadata", "labels", MANAGED_BY.0],
     ["metadata", "annotations", RELEASE_NAME],
@@ -67,19 +67,19 @@ impl Mask {
         self.0.is_empty()
     }
 
-    /// Whether `path` is masked, by itself or by what it lies below.
+    /// Whether `path` or one of its parents is masked.
     pub fn covers(&self, path: &Path) -> bool {
         !is_helms(path) && self.0.iter().any(|pattern| pattern.covers(path))
     }
 
-    /// Whether something strictly below `path` is masked: then what is at
-    /// `path` is compared only after [`Mask::carry_at`].
+    /// Whether something strictly below `path` is masked: then the value at `path` is compared only
+    /// after [`Mask::carry_at`].
     pub fn reaches_below(&self, path: &Path) -> bool {
         self.0.iter().any(|pattern| pattern.reaches_below(path))
     }
 
-    /// The mask for one object, with elements named by their keys where patterns
-    /// have their places in the manifest's lists.
+    /// The mask for one object, in which keys replace the positions of elements in the manifest's
+    /// lists.
     pub fn placed(&self, fields: &Fields) -> Cow<'_, Self> {
         if !self.0.iter().any(Pattern::has_places) {
             return Cow::Borrowed(self);
@@ -87,9 +87,9 @@ impl Mask {
         Cow::Owned(Self(self.0.iter().map(|pattern| pattern.placed(fields)).collect()))
     }
 
-    /// Makes what is masked in `into` what it is in `from`; absent there,
-    /// absent here. Elements of lists are neither created nor removed unless
-    /// they are masked themselves, and one that `from` lacks stays as it is.
+    /// Sets the masked fields of `into` to their values in `from`; a field that is absent there is
+    /// removed. List elements are neither added nor removed unless they are masked themselves, and
+    /// an element that `from` lacks stays unchanged.
     pub fn carry(&self, from: &Value, into: &mut Value) {
         let before = HELMS.map(|path| read(into, &path).cloned());
         for pattern in &self.0 {
@@ -102,8 +102,8 @@ impl Mask {
         }
     }
 
-    /// The same for values that stand at `path` of an object: `into` with what
-    /// is masked there taken from `from`. None for absent values.
+    /// The same for the values at `path` of an object: `into` with its masked parts from `from`.
+    /// `None` for absent values.
     pub fn carry_at(&self, path: &Path, from: Option<&Value>, into: Option<&Value>) -> Option<Value> {
         if is_helms(path) {
             return into.cloned();
@@ -139,7 +139,7 @@ fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
     path.iter().try_fold(object, |value, name| value.get(name))
 }
 
-/// Sets a value, or takes it away.
+/// Sets a value, or removes it.
 fn set(object: &mut Value, path: &[&str], value: Option<Value>) {
     let Some((name, above)) = path.split_last() else { return };
     let mut at = object;
@@ -157,7 +157,7 @@ fn set(object: &mut Value, path: &[&str], value: Option<Value>) {
     }
 }
 
-/// Carries what lies at `steps` below these two values.
+/// Copies the fields at `steps` below these two values.
 fn carry(steps: &[Step], from: Option<&Value>, into: &mut Value) {
     let Some((step, rest)) = steps.split_first() else {
         if let Some(from) = from {
@@ -165,7 +165,7 @@ fn carry(steps: &[Step], from: Option<&Value>, into: &mut Value) {
         }
         return;
     };
-    // A manifest's null says no more than an absent field.
+    // A null in a manifest means the same as an absent field.
     if into.is_null() && from.is_some_and(Value::is_object) {
         *into = Value::Object(Map::new());
     }
@@ -235,8 +235,7 @@ fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Val
     }
 }
 
-/// Puts these elements where the first selected one was, and takes the others
-/// away.
+/// Puts these elements in the place of the first selected one, and removes the other selected ones.
 fn replace(step: &Step, source: &[&Value], into: &mut Vec<Value>) {
     let place = into.iter().position(|item| selects(step, item)).unwrap_or(into.len());
     into.retain(|item| !selects(step, item));
@@ -244,8 +243,7 @@ fn replace(step: &Step, source: &[&Value], into: &mut Vec<Value>) {
     into.splice(place..place, source.iter().copied().cloned());
 }
 
-/// What is left of `from` when only what lies at `steps` is taken; none if
-/// nothing does. Elements of lists are taken only whole.
+/// The part of `from` at `steps`; `None` if there is none. List elements are taken only whole.
 fn excerpt(steps: &[Step], from: &Value) -> Option<Value> {
     let Some((step, rest)) = steps.split_first() else { return Some(from.clone()) };
     match from {
@@ -280,7 +278,7 @@ fn selects(step: &Step, item: &Value) -> bool {
     }
 }
 
-/// What tells apart the elements of both lists.
+/// The keys that identify the elements of both lists.
 fn identity(own: &[&Value], source: &[&Value]) -> Option<&'static [&'static str]> {
     let tells_apart = |items: &[&Value], keys: &[&str]| {
         let complete = items.iter().all(|item| {

@@ -1,11 +1,10 @@
-//! What is to become of edits and of drift: policies, what they ignore, and
-//! what may be changed locally.
+//! Policies for edits and drift, the fields that they ignore, and the changes that are allowed
+//! locally.
 //!
-//! Entry points: [`compile::compile`] and [`read::read`] take policies from
-//! text, [`resolver::PolicyResolver`] gives the [`Policy`] of a release, [`Policy::rules`]
-//! what it says of an object; [`allowance::Allowance`] is what was allowed for
-//! a time. Invariant: plain values, each checked before it takes effect.
-//! Must not read a file or judge.
+//! Entry points: [`compile::compile`] and [`read::read`] read policies from text,
+//! [`resolver::PolicyResolver`] gives the [`Policy`] of a release, [`Policy::rules`] its rules for
+//! an object; [`allowance::Allowance`] is a temporary exception. Invariant: plain values, each
+//! checked before it takes effect. Must not read a file or judge.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod agreement;
@@ -60,33 +59,33 @@ use crate::model::{DriftMode, EditsMode, ObjectId};
 /// The policy that holds for a release, resolved from all that match it.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// What becomes of an edit that drifts.
+    /// The mode for edits that drift.
     pub edits: EditsMode,
-    /// What becomes of drift that the loop finds.
+    /// The mode for drift that the loop finds.
     pub drift: DriftMode,
-    /// How long a Helm operation's record may stay untouched before the
-    /// operation counts as dead and loses its rights.
+    /// The time without a change after which a Helm operation's record counts as dead and loses its
+    /// rights.
     pub operation_timeout: Duration,
-    /// What else a repair may write.
+    /// Objects that repairs may write in addition.
     pub repair: RepairRights,
-    /// Which autoscalers may move replicas.
+    /// The autoscalers that may change replicas.
     pub autoscalers: Autoscalers,
-    /// Whose edits are not judged.
+    /// The users whose edits are not judged.
     pub exempt: Vec<Subject>,
-    /// Who may write the release's records; anyone where nobody is named.
+    /// The users who may write the release's records; all users if empty.
     pub operators: Vec<Subject>,
-    /// Which notifiers are told.
+    /// The notifiers that get messages.
     pub notify: Vec<String>,
     /// Where each single value comes from.
     pub sources: Sources,
     /// Where policies of equal priority disagreed.
     pub ties: Vec<Tie>,
-    /// The policies that match, the one that counts most in front.
+    /// The matching policies, in order of precedence.
     matched: Vec<Arc<Compiled>>,
     kept: Kept,
 }
 
-/// What else a repair may write.
+/// Objects that repairs may write in addition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepairRights {
     /// Roles, bindings, webhook configurations and definitions.
@@ -120,30 +119,29 @@ pub enum Source {
     Policy(String),
 }
 
-/// Two policies of equal priority that say something different of a release.
+/// Two policies of equal priority with different values for a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tie {
     /// The field.
     pub field: &'static str,
-    /// The policy whose value counts, being the first by name.
+    /// The policy whose value applies, the first by name.
     pub policy: String,
-    /// The policy whose value does not.
+    /// The policy whose value does not apply.
     pub over: String,
     /// The priority of both.
     pub priority: i32,
 }
 
-/// What a [`Policy`] says of one object, as a manifest declares it.
+/// The rules of a [`Policy`] for one object, as a manifest declares it.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectRules {
-    /// What is never compared and never touched.
+    /// The fields that are never compared and never changed.
     pub ignored: Mask,
-    /// What may be changed, and when, and by whom.
+    /// The standing allowances: the allowed changes, times and users.
     pub standing: Vec<Arc<Standing>>,
-    /// Where additions are drift as well.
+    /// The places where additions are drift too.
     pub sealed: Seal,
-    /// What is wrong with the manifest's own annotations, which then allow
-    /// nothing.
+    /// The flaws of the manifest's own annotations, which then have no effect.
     pub flaws: Vec<Flaw>,
     /// The patterns of `ignored`, then those of `standing`.
     trie: PatternTrie,
@@ -168,13 +166,13 @@ impl Policy {
         }
     }
 
-    /// What holds for one object of the release, by what `declared` says of
-    /// it. Worked out once for each declaration.
+    /// The rules for one object of the release, by its declaration. Computed once for each
+    /// declaration.
     pub fn rules(&self, object: &ObjectId, declared: &Arc<Declared>) -> Arc<ObjectRules> {
         self.kept.of(declared, || self.resolve(object, declared))
     }
 
-    /// The names of the policies that match, the one that counts most in front.
+    /// The names of the matching policies, in order of precedence.
     pub fn matched(&self) -> impl Iterator<Item = &str> {
         self.matched.iter().map(|policy| policy.name.as_str())
     }
@@ -184,7 +182,7 @@ impl Policy {
         self.matched.iter().any(|policy| policy.targets().any(Target::reads_metadata))
     }
 
-    /// What each of these policies ignores of one object, with the policy's name.
+    /// The fields of one object that each of these policies ignores, with the policy's name.
     pub fn ignoring<'p>(
         &'p self,
         object: &ObjectId,
@@ -222,19 +220,19 @@ impl Policy {
 }
 
 impl ObjectRules {
-    /// Whether they say nothing of the object.
+    /// Whether there are no rules for the object.
     fn is_empty(&self) -> bool {
         self.ignored.is_empty() && self.standing.is_empty() && self.sealed.is_empty() && self.flaws.is_empty()
     }
 
-    /// A text that tells apart under which rules an object was seen to hold no additions; none where
-    /// additions are not looked for.
+    /// A text that identifies the rules under which an object was seen without additions; `None` if
+    /// additions are not searched.
     pub fn seal(&self) -> Option<String> {
         self.sealed.text(&self.ignored)
     }
 
-    /// What has something to say of the field at `path`, or of what is below
-    /// it: of these rules as much as all of them.
+    /// The rules about the field at `path` or below it; they have the same effect there as all
+    /// rules.
     pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<Standing>>) {
         let (mut ignored, mut standing) = (Mask::default(), Vec::new());
         for rule in self.trie.at(path) {

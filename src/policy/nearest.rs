@@ -1,7 +1,7 @@
-//! What somebody probably meant who misspelled a name.
+//! Finds the name that was probably intended by a misspelled one.
 //!
-//! Entry points: [`nearest`] among names, [`kind`] among the kinds of Kubernetes. Invariant: a name that is
-//! not like any other has no nearest one. Must not decide whether a name is wrong.
+//! Entry points: [`nearest`] among names, [`kind`] among the kinds of Kubernetes. Invariant: a name
+//! that is not similar to any other has no nearest one. Must not decide whether a name is wrong.
 
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ pub(super) fn schemas(group: Option<&str>, kind: &str) -> Vec<KindSchema> {
     CORE.kinds().filter(is_meant).filter_map(|facts| CORE.schema(&gvk(facts))).collect()
 }
 
-/// The name that is most like `wanted`, if one is like it: at most a third of the letters differ.
+/// The name that is most similar to `wanted`, if at most a third of the letters differ.
 pub fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let wanted = wanted.to_lowercase();
     let most = (wanted.chars().count() / 3).max(1);
@@ -32,8 +32,8 @@ pub fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Op
     scored.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
 }
 
-/// The kind of Kubernetes that is meant by a name which no kind has: written in other letters, as a plural, or
-/// with one slip of a long name. Custom kinds are not known here.
+/// The Kubernetes kind that an unknown name probably means: with different capital letters, as a
+/// plural, or with one typing error in a long name. Custom kinds are not known here.
 pub fn kind(wanted: &str) -> Option<String> {
     let is = |it: &&str| it.eq_ignore_ascii_case(wanted);
     if CORE.kinds().any(|facts| facts.kind == wanted) {

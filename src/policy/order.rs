@@ -1,4 +1,4 @@
-//! What somebody who orders a repair may write themself, for the loop to know.
+//! Tickets for the loop: the objects that the user who orders a repair may write themself.
 //!
 //! Entry points: [`Ticket::sign`] for who has asked the API server,
 //! [`Ticket::read`] for who acts on it. Invariant: a ticket counts for one order,
@@ -17,8 +17,7 @@ use crate::model::{ObjectId, ReleaseId};
 /// The annotation of a GuardedRelease that holds the ticket of its last order.
 pub const CONFIRMED_BY: &str = "kubemoor.dev/confirmed-by";
 
-/// For how long a ticket counts: an order is acted on at once, or by the next
-/// leader.
+/// How long a ticket is valid: an order is carried out at once, or by the next leader.
 pub const LIFETIME: SignedDuration = SignedDuration::from_mins(5);
 
 /// The purpose of the mark.
@@ -28,13 +27,13 @@ const PURPOSE: &str = "order";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
-    /// To one that is missing.
+    /// Create a missing object.
     Create,
-    /// To one that is there.
+    /// Update an existing object.
     Update,
 }
 
-/// Which order a ticket is for.
+/// The order that a ticket belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Order<'a> {
     /// The release.
@@ -45,28 +44,28 @@ pub struct Order<'a> {
     pub at: &'a str,
 }
 
-/// What somebody who ordered a repair may write themself.
+/// The objects that the user who ordered a repair may write themself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
-    /// Who ordered it, as the API server knows them.
+    /// The user who ordered it, by the API server's name.
     pub user: String,
     /// When the API server was asked.
     pub issued: Timestamp,
-    /// The revision that the objects were held to.
+    /// The revision that the objects were compared with.
     pub revision: u64,
     /// SHA-256 of its manifest, in hexadecimal.
     pub manifest: String,
-    /// What they may do to which object.
+    /// The permitted action for each object.
     pub objects: Vec<Grant>,
 }
 
 /// One object of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// What they may do.
+    /// The permitted action.
     pub verb: Verb,
-    /// To what, as its release names it.
+    /// The object, as its release names it.
     pub object: ObjectReference,
     /// The namespace of that release.
     pub home: String,
@@ -78,13 +77,13 @@ struct Signed {
     mark: String,
 }
 
-/// Why a ticket counts for nothing.
+/// The reason why a ticket is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
     /// It cannot be read.
     #[error("it is no ticket")]
     Unreadable,
-    /// It was made for something else, or by somebody else.
+    /// It was made for another order, or with another key.
     #[error("the guard has not made it for this order")]
     Foreign,
     /// It is too old.
@@ -102,7 +101,7 @@ impl Ticket {
         serde_json::to_string(&Signed { ticket: self, mark })
     }
 
-    /// The ticket of this text, if it counts for an order now.
+    /// The ticket in this text, if it is valid for an order now.
     ///
     /// # Errors
     /// Why it does not.
@@ -125,7 +124,7 @@ impl Ticket {
         Ok(ticket)
     }
 
-    /// Whether it lets `object` be written as this revision's manifest says.
+    /// Whether it permits writing `object` according to this revision's manifest.
     pub fn confirms(&self, object: &ObjectId, verb: Verb, (revision, manifest): (u64, &[u8; 32])) -> bool {
         self.revision == revision
             && self.manifest == hex(manifest)

@@ -32,10 +32,10 @@ pub(super) enum Step {
     Only(Segment),
 }
 
-/// Why a text is no pattern.
+/// The reason why a text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It is none by its grammar.
+    /// It does not follow the grammar.
     #[error(transparent)]
     Path(#[from] PathError),
     /// It names nothing, as `/spec//image` and `/spec/` do.
@@ -81,23 +81,23 @@ impl Pattern {
         Ok(Self(steps.into()))
     }
 
-    /// Whether `path` is matched, or lies below a path that is.
+    /// Whether the pattern matches `path` or one of its parents.
     pub fn covers(&self, path: &Path) -> bool {
         self.below(path).is_some_and(<[Step]>::is_empty)
     }
 
-    /// Whether this pattern is about something strictly below `path`.
+    /// Whether this pattern matches something strictly below `path`.
     pub fn reaches_below(&self, path: &Path) -> bool {
         self.below(path).is_some_and(|rest| !rest.is_empty())
     }
 
-    /// Whether a step may be the place of an element.
+    /// Whether a step may be the position of an element.
     pub(super) fn has_places(&self) -> bool {
         self.0.iter().any(|step| step.index().is_some())
     }
 
-    /// Whether it would be about `path`, what is above it or what is below it, if the places that it
-    /// names are those of the path's elements.
+    /// Whether it would match `path`, a parent or something below it if its positions are those of
+    /// the path's elements.
     pub fn meets_by_place(&self, path: &Path) -> bool {
         let mut by_place = false;
         for (step, segment) in self.0.iter().zip(&path.0) {
@@ -110,8 +110,8 @@ impl Pattern {
         by_place
     }
 
-    /// The pattern with elements named by their keys where it has their place
-    /// in the manifest's list, as `/containers/0/image` has.
+    /// The pattern with keys in place of positions in the manifest's lists, as in
+    /// `/containers/0/image`.
     pub(super) fn placed(&self, fields: &Fields) -> Self {
         let mut above: Option<Vec<Segment>> = Some(Vec::new());
         let steps = self.0.iter().map(|step| {
@@ -126,7 +126,7 @@ impl Pattern {
         Self(steps.collect())
     }
 
-    /// The steps that are left at `path`; none left where it is covered.
+    /// The steps that remain at `path`; empty if it is covered.
     pub(super) fn below(&self, path: &Path) -> Option<&[Step]> {
         let mut steps = &*self.0;
         for segment in &path.0 {
@@ -141,7 +141,7 @@ impl Pattern {
 }
 
 impl Step {
-    /// The place in a list, where the step is a number.
+    /// The position in a list, if the step is a number.
     pub(super) fn index(&self) -> Option<usize> {
         match self {
             Self::Only(Segment::Field(name)) if name.bytes().all(|byte| byte.is_ascii_digit()) => {

@@ -1,9 +1,8 @@
-//! Which of many rules are about a field, found by its path.
+//! Finds the rules about a field, among many, by its path.
 //!
-//! Entry point: [`PatternTrie::at`]. Invariant: every pattern that covers a path, or
-//! reaches below it, is found; others may be, so what is found is to be asked
-//! itself. Time depends on the path and on what is found, and hardly on how
-//! many rules there are. Must not decide anything.
+//! Entry point: [`PatternTrie::at`]. Invariant: finds every pattern that covers a path or reaches
+//! below it, and perhaps others, so the caller has to check each result. The time depends on the
+//! path and the results, and hardly on the number of rules. Must not decide anything.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,21 +19,21 @@ pub struct PatternTrie {
     places: Vec<Place>,
 }
 
-/// Where patterns are after some steps.
+/// The patterns after some steps.
 #[derive(Clone, Debug, Default)]
 struct Place {
-    /// Where they go by a step that names something.
+    /// The next places by a named step.
     named: HashMap<Name<'static>, usize>,
-    /// Where they go by `*`.
+    /// The next place by `*`.
     any: Option<usize>,
     /// Rules of patterns that end here.
     end: Vec<usize>,
-    /// Rules of patterns that come by or end here.
+    /// Rules of patterns that pass through or end here.
     pass: Vec<usize>,
 }
 
-/// What a step names: a field, an element by its first key, or by itself.
-/// Values are spelled as text, since `80` and `"80"` may name the same.
+/// The name of a step: a field, or an element by its first key or its value. Values are spelled as
+/// text, since `80` and `"80"` may name the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Name<'a> {
     Field(Cow<'a, str>),
@@ -43,7 +42,7 @@ enum Name<'a> {
 }
 
 impl PatternTrie {
-    /// Takes a pattern of the rule of this number. Rules come in their order.
+    /// Adds a pattern of the rule with this number. Rules are added in order.
     pub fn add(&mut self, pattern: &Pattern, rule: usize) {
         let mut at = 0;
         self.pass(at, rule);
@@ -61,7 +60,7 @@ impl PatternTrie {
         }
     }
 
-    /// Notes that a rule's pattern comes by a place, which may be a new one.
+    /// Records that a rule's pattern passes through a place, which may be a new one.
     fn pass(&mut self, at: usize, rule: usize) {
         if at == self.places.len() {
             self.places.push(Place::default());
@@ -71,7 +70,7 @@ impl PatternTrie {
         }
     }
 
-    /// The rules that may have something to say of `path`, in their order.
+    /// The rules that may apply to `path`, in order.
     pub fn at(&self, path: &Path) -> Vec<usize> {
         let mut found = Vec::new();
         let mut places: Vec<&Place> = self.places.first().into_iter().collect();
@@ -107,7 +106,7 @@ impl Place {
 }
 
 impl Step {
-    /// What the step names; nothing where it may be any.
+    /// The name of the step; `None` if it matches any segment.
     fn name(&self) -> Option<Name<'_>> {
         match self {
             Self::Any => None,

@@ -1,7 +1,7 @@
-//! Policies from text: the files of `--policies DIR`.
+//! Reads policies from text: the files of `--policies DIR`.
 //!
-//! Entry point: [`read`]. Invariant: a document with a flaw takes nothing else
-//! with it. Must not open files: names and texts come from the caller.
+//! Entry point: [`read`]. Invariant: a document with a flaw does not affect others. Must not open
+//! files: names and texts come from the caller.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,8 +64,8 @@ pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc
     (accepted.into_values().map(|(compiled, _)| compiled).collect(), flawed)
 }
 
-/// The objects of a YAML text, read as kubectl reads it, and what in it is
-/// none: which document, from 1, and why.
+/// The objects of a YAML text, read as kubectl reads it, and the invalid documents: their numbers,
+/// from 1, and the flaws.
 pub fn documents(text: &str) -> (Vec<Value>, Vec<(String, Flaw)>) {
     let flaw = |message| Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
     if text.len() > MAX_FILE {

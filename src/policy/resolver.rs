@@ -21,8 +21,8 @@ pub type Labels = BTreeMap<String, String>;
 /// How many releases a resolver remembers; a cluster with more asks again.
 const REMEMBERED: usize = 20_000;
 
-/// All accepted policies that are in force in this cluster, the one that
-/// counts most in front, and what holds without them.
+/// All accepted policies that are in force in this cluster, in order of precedence, and the
+/// defaults.
 #[derive(Clone, Debug)]
 pub struct Policies {
     defaults: Policy,
@@ -36,7 +36,7 @@ pub struct Policies {
 #[derive(Debug)]
 pub struct PolicyResolver {
     defaults: Arc<Policy>,
-    /// What holds for every release while everything is open.
+    /// The policy of every release while the emergency switch is off.
     open: Arc<Policy>,
     current: RwLock<Current>,
 }
@@ -51,8 +51,8 @@ struct Current {
 }
 
 impl Policies {
-    /// `defaults` hold where no policy says otherwise; `cluster` are the labels
-    /// of this cluster, which the policies may select by.
+    /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, by
+    /// which policies may select.
     pub fn new(
         defaults: Policy,
         cluster: &Labels,
@@ -65,9 +65,8 @@ impl Policies {
         Self { defaults, ranked, storage, cluster: cluster.clone() }
     }
 
-    /// What holds for a release, whose namespace has these labels: each single
-    /// value from the policy that counts most among those that say it, lists
-    /// from all.
+    /// The policy of a release whose namespace has these labels: each single value comes from the
+    /// policy with the highest precedence that sets it, lists come from all.
     pub fn of(&self, release: &ReleaseId, namespace: &Labels) -> Policy {
         let matching = || self.ranked.iter().filter(|policy| policy.is_for(release, namespace));
         let mut policy = self.defaults.clone();
@@ -101,13 +100,12 @@ impl Policies {
         matching.map(|policy| policy.name.as_str()).collect()
     }
 
-    /// What holds where no policy says otherwise.
+    /// The policy that applies where no other sets a value.
     pub fn defaults(&self) -> &Policy {
         &self.defaults
     }
 
-    /// The policies in force in this cluster, the one that counts most in
-    /// front.
+    /// The policies in force in this cluster, in order of precedence.
     pub fn ranked(&self) -> &[Arc<Compiled>] {
         &self.ranked
     }
@@ -123,8 +121,7 @@ impl Policies {
         &self.storage
     }
 
-    /// Whether anything may ever be reverted: only then the webhook that does
-    /// is registered.
+    /// Whether any policy reverts edits: only then the reverting webhook is registered.
     pub fn reverts(&self) -> bool {
         let modes = self.ranked.iter().filter_map(|policy| policy.edits);
         modes.chain([self.defaults.edits]).any(|mode| mode == EditsMode::Revert)
@@ -132,7 +129,7 @@ impl Policies {
 }
 
 impl PolicyResolver {
-    /// A resolver in which `defaults` hold for every release.
+    /// A resolver in which `defaults` apply to every release.
     pub fn new(defaults: Policy) -> Self {
         Self::of_policies(Policies::new(defaults, &Labels::new(), []))
     }
@@ -146,12 +143,12 @@ impl PolicyResolver {
         Self { defaults, open: Arc::new(open), current: RwLock::new(current) }
     }
 
-    /// What holds where no release is concerned.
+    /// The policy for requests without a release.
     pub fn defaults(&self) -> &Arc<Policy> {
         &self.defaults
     }
 
-    /// What holds for a release.
+    /// The policy of a release.
     pub fn of(&self, release: &ReleaseId) -> Arc<Policy> {
         {
             let current = self.current.read();
@@ -165,8 +162,8 @@ impl PolicyResolver {
                 return Arc::clone(policy);
             }
         }
-        // Resolved under the lock that keeps, so that no answer outlives the
-        // policies that it came from.
+        // Resolved under the lock of the cache, so that no answer outlives the policies that it
+        // came from.
         let mut current = self.current.write();
         let none = Labels::new();
         let labels = current.namespaces.get(&release.namespace).unwrap_or(&none);
@@ -177,8 +174,8 @@ impl PolicyResolver {
         policy
     }
 
-    /// Has everything be open from now on, or no longer: no policy counts, no
-    /// edit is refused and nothing is repaired.
+    /// Turns the emergency switch: while everything is open, no policy applies, no edit is denied
+    /// and nothing is repaired.
     pub fn set_open(&self, is_open: bool) {
         self.current.write().is_open = is_open;
     }
@@ -188,21 +185,20 @@ impl PolicyResolver {
         self.current.read().is_open
     }
 
-    /// The policies of which the resolver is made now.
+    /// The present policies of the resolver.
     pub fn policies(&self) -> Arc<Policies> {
         Arc::clone(&self.current.read().policies)
     }
 
-    /// Has these policies in force from now on. The defaults stay those that
-    /// the resolver was made with.
+    /// Replaces the policies. The defaults stay those that the resolver was created with.
     pub fn set_policies(&self, policies: Policies) {
         let mut current = self.current.write();
         current.policies = Arc::new(policies);
         current.resolved.clear();
     }
 
-    /// Has a namespace carry these labels from now on; `None` when it is gone.
-    /// Says whether an answer that was given may be another one by that.
+    /// Sets the labels of a namespace; `None` when it is gone. Returns whether an earlier answer
+    /// may change by that.
     pub fn set_namespace(&self, name: &str, labels: Option<Labels>) -> bool {
         let mut current = self.current.write();
         let before = match labels {
@@ -216,7 +212,7 @@ impl PolicyResolver {
         drop(before);
         let many = current.resolved.len();
         current.resolved.retain(|release, _| release.namespace != name);
-        // With more releases than are remembered, any may have been asked for.
+        // With more releases than are remembered, any of them may have had an answer.
         many >= REMEMBERED || current.resolved.len() < many
     }
 
@@ -236,8 +232,7 @@ impl PolicyResolver {
     }
 }
 
-/// The policies that match one release, while single values are taken from
-/// them.
+/// The policies that match one release, while their single values are resolved.
 struct Resolution<'p> {
     matching: &'p [&'p Arc<Compiled>],
     ties: Vec<Tie>,

@@ -1,4 +1,7 @@
 //! Policies and declared objects for tests.
+//!
+//! Entry points: [`policy`], [`policies`], [`declared`]. Invariant: builds values as the program
+//! does, and panics on invalid input. Must not be used outside of tests.
 
 use std::sync::Arc;
 
@@ -17,7 +20,7 @@ pub(crate) fn policy(name: &str, spec: &str) -> Arc<Compiled> {
     try_policy(name, spec).unwrap_or_else(|flaws| panic!("{name}: {flaws:?}"))
 }
 
-/// A policy, or what is wrong with it.
+/// A policy, or its flaws.
 pub(crate) fn try_policy(name: &str, spec: &str) -> Result<Arc<Compiled>, Vec<super::flaw::Flaw>> {
     let spec: Value = serde_saphyr::from_str(spec).unwrap();
     read::policy(json!({
@@ -26,7 +29,7 @@ pub(crate) fn try_policy(name: &str, spec: &str) -> Result<Arc<Compiled>, Vec<su
     .map(Arc::new)
 }
 
-/// Policies over `Warn` and `Report`.
+/// Policies with the defaults `Warn` and `Report`.
 pub(crate) fn policies(accepted: impl IntoIterator<Item = Arc<Compiled>>) -> Policies {
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, std::time::Duration::from_secs(3600));
     Policies::new(defaults, &Labels::new(), accepted)

@@ -1,11 +1,10 @@
-//! Windows of time: a cron that opens them, how long they stay open, and the
-//! time zone whose clock the cron reads.
+//! Windows of time: a cron expression that opens them, their length, and the time zone of the cron
+//! expression.
 //!
-//! Entry points: [`Schedule::open`], [`Schedule::next_change`]. Invariant: no
-//! clock, `now` is an argument; the time zones are those compiled in, so the
-//! answer does not hang on the machine. A length is elapsed time. A start that
-//! the clocks jump over comes when they have jumped; one that they repeat comes
-//! once, at the first time.
+//! Entry points: [`Schedule::open`], [`Schedule::next_change`]. Invariant: the time zones are
+//! compiled in, so the answer does not depend on the machine. A length is elapsed time. A start in
+//! an hour that the clocks skip happens right after it; a start in a repeated hour happens once,
+//! the first time. Must not read a clock: `now` is an argument.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,15 +21,13 @@ use super::resource::ScheduleSpec;
 /// The longest window.
 const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
 
-/// The most crons of fixed times that one expression is taken apart into.
+/// The most crons of fixed times into which one expression is split.
 const MAX_TIMES: usize = 48;
 
-/// How many windows may follow one another without a gap before an end is told
-/// that is none.
+/// The number of adjoining windows after which an end is returned that is none.
 const MAX_CHAIN: usize = 1000;
 
-/// The years in which a cron must come once: all combinations of leap years
-/// and weekdays.
+/// The years in which a cron must match once: all combinations of leap years and weekdays.
 const YEARS: std::ops::RangeInclusive<i16> = 2024..=2052;
 
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
@@ -49,15 +46,13 @@ struct Inner {
 }
 
 impl Schedule {
-    /// Whether a window is open at `now`. It is from its start on, and no
-    /// longer at its end.
+    /// Whether a window is open at `now`. It includes its start and excludes its end.
     pub fn open(&self, now: Timestamp) -> bool {
         self.end(now).is_some_and(|end| now < end)
     }
 
-    /// When [`Schedule::open`] changes its answer next; for windows that follow
-    /// one another without end, a time by which to ask again. None if nothing
-    /// changes any more.
+    /// The time at which [`Schedule::open`] next changes its answer; for windows that adjoin
+    /// endlessly, a time at which to ask again. `None` if nothing changes any more.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let Some(mut end) = self.end(now).filter(|end| now < *end) else { return self.next(now) };
         let mut start = now;
@@ -124,9 +119,8 @@ fn floor() -> ZonedRound {
     ZonedRound::new().smallest(Unit::Second).mode(RoundMode::Trunc)
 }
 
-/// Reads a cron of five fields. Where hour and minute are lists of numbers each
-/// time becomes a cron of its own: only such a one is made up for when the
-/// clocks jump over it.
+/// Reads a cron of five fields. If hour and minute are lists of numbers, each time becomes a cron
+/// of its own: only such a cron is made up for when the clocks skip it.
 fn crons(text: &str) -> Result<Vec<Cron>, String> {
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     let [minute, hour, days @ ..] = fields.as_slice() else {
@@ -148,7 +142,7 @@ fn crons(text: &str) -> Result<Vec<Cron>, String> {
     }
 }
 
-/// Whether a cron comes in any year: not on the 30th of February.
+/// Whether a cron ever matches, unlike the 30th of February.
 fn comes(cron: &Cron) -> bool {
     let first_days = YEARS.filter_map(|year| Date::new(year, 1, 1).ok());
     first_days

@@ -1,4 +1,4 @@
-//! Seals: the places of an object below which additions are drift as well.
+//! Seals: the places of an object below which additions are drift too.
 //!
 //! Entry points: [`Seal::scope`] for the walk over an object, [`Seal::text`] tells one seal from
 //! another. Invariant: an object that no policy seals has an empty seal, which costs nothing.
@@ -13,14 +13,14 @@ use crate::declaration::path::{Path, Segment};
 /// The metadata of an object that can be sealed.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
-/// What the server alone sets.
+/// The fields that only the API server sets.
 const SERVERS: [&str; 3] = ["apiVersion", "kind", "status"];
 
-/// The places of one object below which additions are drift as well.
+/// The places of one object below which additions are drift too.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seal(Vec<Pattern>);
 
-/// What of a seal is left at one place of an object.
+/// The part of a seal that remains at one place of an object.
 #[derive(Clone, Debug)]
 pub struct SealScope<'s>(Vec<&'s [Step]>);
 
@@ -40,8 +40,8 @@ impl Seal {
         SealScope(self.0.iter().map(|pattern| &*pattern.0).collect())
     }
 
-    /// A text that is another one for another seal, or where other places below it are `ignored`; none
-    /// where nothing is sealed.
+    /// A text that differs for another seal, or if other places below it are `ignored`; `None` if
+    /// nothing is sealed.
     pub fn text(&self, ignored: &Mask) -> Option<String> {
         let texts = |patterns: &[Pattern]| {
             let mut texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
@@ -53,7 +53,7 @@ impl Seal {
         (!self.is_empty()).then(|| texts(&self.0) + &but)
     }
 
-    /// What these patterns seal of an object with these fields.
+    /// The seal of these patterns for an object with these fields.
     #[cfg(test)]
     pub(crate) fn of(mask: &Mask, fields: &Fields) -> Self {
         let mut seal = Self::default();
@@ -61,7 +61,7 @@ impl Seal {
         seal
     }
 
-    /// Takes in what a rule seals of an object with these fields.
+    /// Adds a rule's seal for an object with these fields.
     pub(super) fn add(&mut self, mask: &Mask, fields: &Fields) {
         self.0.extend(mask.0.iter().map(|pattern| pattern.placed(fields)));
     }
@@ -96,7 +96,7 @@ pub(super) fn can_hold(pattern: &Pattern) -> bool {
     }
 }
 
-/// Why nothing at the pattern can be sealed.
+/// The reason why nothing at the pattern can be sealed.
 pub(super) fn refusal(pattern: &Pattern) -> String {
     format!(
         "{pattern} cannot be sealed: the API server and controllers write there. Of the metadata, \

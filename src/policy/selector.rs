@@ -2,9 +2,9 @@
 //! expression (`tier in (web,api),!legacy`) and the structure (`matchLabels`,
 //! `matchExpressions`).
 //!
-//! Entry points: [`Selector::parse`], `Selector::compile`,
-//! [`Selector::matches`]. Invariant: means what the same selector means to the
-//! API server; an empty one matches everything.
+//! Entry points: [`Selector::parse`], `Selector::compile`, [`Selector::matches`]. Invariant: has
+//! the same meaning as for the API server; an empty selector matches everything. Must not know
+//! where the labels come from.
 
 use std::borrow::Cow;
 
@@ -34,13 +34,13 @@ enum Test {
     Below(i64),
 }
 
-/// Why a text is no selector.
+/// The reason why a text is not a selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// A key that is no qualified name.
+    /// A key that is not a qualified name.
     #[error("{0:?} is no key of a label: write [prefix/]name of letters, digits, `-`, `_` and `.`")]
     Key(String),
-    /// An operator without what it compares with.
+    /// An operator without its value.
     #[error(
         "{0:?} is no requirement: write key, !key, key=value, key!=value, key in (a,b) or key notin (a,b)"
     )]
@@ -48,10 +48,10 @@ pub enum SelectorError {
     /// `>` or `<` without a number.
     #[error("{0:?} is no whole number, and > and < compare with one")]
     Number(String),
-    /// Values where there may be none, or none where there must be.
+    /// Values where none are allowed, or no values where some are required.
     #[error("In and NotIn take at least one value, Exists and DoesNotExist take none")]
     Values,
-    /// More requirements than are taken.
+    /// More requirements than the limit.
     #[error("more than {MAX_REQUIREMENTS} requirements")]
     TooMany,
 }
@@ -75,7 +75,7 @@ impl Selector {
         Ok(Self(requirements))
     }
 
-    /// Whether all requirements hold, where `value` gives what a key has.
+    /// Whether all requirements hold, where `value` returns the value of a key.
     pub fn matches<'v>(&self, value: impl Fn(&str) -> Option<Cow<'v, str>>) -> bool {
         self.0.iter().all(|requirement| requirement.test.holds(value(&requirement.key).as_deref()))
     }
@@ -161,8 +161,7 @@ impl Test {
     }
 }
 
-/// The requirements of an expression: what stands between commas outside of
-/// parentheses.
+/// The requirements of an expression: the parts between commas outside of parentheses.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c| {

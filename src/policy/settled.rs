@@ -1,9 +1,10 @@
-//! Values that a dry run has settled: the API server holds them where a manifest is applied that spells them
-//! otherwise, or that a mutating webhook rewrites.
+//! Values that a dry run has settled: the API server stores them for a manifest that spells them
+//! differently, or that a mutating webhook rewrites.
 //!
-//! Entry points: [`Settled::holds`] says whether a value is one of these, [`SettledValues`] keeps them for everybody
-//! who judges. Invariant: a value counts for one path of one declaration of one object, and under the guard's key alone:
-//! what is kept tells nothing of the value, and nobody else can add to it. Pure.
+//! Entry points: [`Settled::holds`] tells whether a value is one of these, [`SettledValues`] keeps
+//! them for all code that judges. Invariant: a value counts for one path of one declaration of one
+//! object, and only under the guard's key: the stored marks reveal nothing about the value, and
+//! cannot be made without the key. Pure. Must not make a dry run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,34 +21,35 @@ use crate::declaration::digest::Digest;
 use crate::declaration::path::Path;
 use crate::model::{ObjectId, ReleaseId};
 
-/// The most values that are kept of one object, and the most characters of a path. Others are asked about again.
+/// The most values that are kept of one object, and the most characters of a path. Dry runs are
+/// repeated for others.
 const VALUES: usize = 20;
 const PATH_CHARS: usize = 300;
 
-/// What is kept of a declaration or a value.
+/// The stored mark of a declaration or a value.
 type Mark = [u8; 16];
 
-/// What a dry run has settled of one object.
+/// The values of one object that a dry run has settled.
 #[derive(Clone)]
 pub struct Settled {
     key: SigningKey,
     release: ReleaseId,
-    /// Of which declaration.
+    /// The mark of the declaration.
     declaration: Mark,
-    /// By path.
+    /// The marks of the values, by path.
     values: BTreeMap<String, Mark>,
 }
 
-/// What dry runs have settled of all objects.
+/// The values of all objects that dry runs have settled.
 #[derive(Debug, Default)]
 pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
 
-/// The same for everybody who judges.
+/// The same, shared by all code that judges.
 #[derive(Debug, Default)]
 pub struct SettledValues(RwLock<Settlements>);
 
 impl Settled {
-    /// These values of a declaration; none of those that nest too deep.
+    /// Marks these values of a declaration, without those that are nested too deeply.
     pub fn of<'v>(
         key: &SigningKey,
         declaration: &Declaration<'_>,
@@ -68,7 +70,7 @@ impl Settled {
         settled
     }
 
-    /// From its texts, of an object of this release; what is no text of this kind counts for nothing.
+    /// Reads the texts for an object of this release; invalid texts have no effect.
     pub fn read<'t>(
         key: &SigningKey,
         release: &ReleaseId,
@@ -95,14 +97,14 @@ impl Settled {
         mark(&self.key, declaration, &path, Some(&value)) == *known
     }
 
-    /// The text of the declaration, and of each value with its path, by which [`Self::read`] knows it.
+    /// The texts of the declaration, and of each value with its path, which [`Self::read`] reads.
     pub fn texts(&self) -> (String, Vec<(String, String)>) {
         let text = |mark: &Mark| URL_SAFE_NO_PAD.encode(mark);
         let values = self.values.iter().map(|(path, value)| (path.clone(), text(value)));
         (text(&self.declaration), values.collect())
     }
 
-    /// With what was known before of the same declaration.
+    /// Adds the earlier values of the same declaration.
     fn after(mut self, before: &Self) -> Self {
         if before.declaration == self.declaration {
             for (path, value) in &before.values {
@@ -116,12 +118,13 @@ impl Settled {
 }
 
 impl Settlements {
-    /// What is known of an object.
+    /// The settled values of an object.
     pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
         self.0.get(object).cloned()
     }
 
-    /// A dry run has settled this, or an earlier guard says so. Gives whether that is new.
+    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
+    /// are new.
     pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
         if settled.values.is_empty() {
             return false;
@@ -134,24 +137,25 @@ impl Settlements {
         before.is_none_or(|before| *before != settled)
     }
 
-    /// A release is gone.
+    /// Forgets the values of a release that is gone.
     pub fn forget(&mut self, release: &ReleaseId) {
         self.0.retain(|_, settled| settled.release != *release);
     }
 }
 
 impl SettledValues {
-    /// What is known of an object.
+    /// The settled values of an object.
     pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
         self.0.read().of(object)
     }
 
-    /// A dry run has settled this, or an earlier guard says so. Gives whether that is new.
+    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
+    /// are new.
     pub fn learn(&self, object: &ObjectId, settled: Settled) -> bool {
         self.0.write().learn(object, settled)
     }
 
-    /// A release is gone.
+    /// Forgets the values of a release that is gone.
     pub fn forget(&self, release: &ReleaseId) {
         self.0.write().forget(release);
     }
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_one_declaration_are_added_and_those_of_another_replaced() {
+    fn settled_values_accumulate_until_the_declaration_changes() {
         let (release, web) = (release(), object("web"));
         let (one, two) = (Digest::of(&json!(1)).unwrap(), Digest::of(&json!(2)).unwrap());
         let known = SettledValues::default();

@@ -1,4 +1,4 @@
-//! The guard's own mark on what it keeps where others may write.
+//! The guard's own mark on data that it stores where others may write.
 //!
 //! Entry point: [`SigningKey`]. Invariant: marks for one purpose count for no
 //! other; the key is in no output. Pure: the maker of the key draws the bytes.
@@ -10,7 +10,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use secrecy::{ExposeSecret, SecretBox};
 use sha2::Sha256;
 
-/// What all replicas of a guard share and nobody else knows. Cheap to clone.
+/// The secret key that all replicas of a guard share. Cheap to clone.
 #[derive(Clone)]
 pub struct SigningKey(Arc<SecretBox<[u8; 32]>>);
 
@@ -25,26 +25,26 @@ impl SigningKey {
         self.0.expose_secret()
     }
 
-    /// The mark on these parts for a purpose.
+    /// Returns the mark on these parts for a purpose.
     pub fn mark(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
         self.over(purpose, parts).map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
     }
 
-    /// Whether that is the mark, in a time that does not tell how much of it is.
+    /// Whether this is the right mark, checked in constant time.
     pub fn is_mark(&self, mark: &[u8], purpose: &str, parts: &[&[u8]]) -> bool {
         self.over(purpose, parts).is_some_and(|mac| mac.verify_slice(mark).is_ok())
     }
 
-    /// `value` as nobody can read it who has not got the key; done twice, it is `value` again. For one purpose and
-    /// parts no second value may be hidden: of two the difference would show.
+    /// `value`, readable only with the key; a second call restores it. Only one value may be hidden
+    /// for each purpose and parts: with two, their difference would show.
     pub fn hide(&self, purpose: &str, parts: &[&[u8]], value: [u8; 32]) -> [u8; 32] {
         let mut hidden = self.mark(purpose, parts);
         hidden.iter_mut().zip(value).for_each(|(byte, own)| *byte ^= own);
         hidden
     }
 
-    /// Each part with its length, so that no two lists of parts are the same text.
-    /// HMAC takes keys of any length.
+    /// Includes the length of each part, so that no two lists of parts give the same text. HMAC
+    /// accepts keys of any length.
     fn over(&self, purpose: &str, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.as_bytes()).ok()?;
         for part in [&[purpose.as_bytes()], parts].concat() {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hidden_is_read_with_the_same_key_and_parts_alone() {
+    fn hidden_value_is_readable_only_with_same_key_and_parts() {
         let (key, value) = (SigningKey::new([7; 32]), [9; 32]);
         let hidden = key.hide("a", &[b"one"], value);
         assert_ne!(hidden, value);

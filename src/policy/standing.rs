@@ -1,8 +1,8 @@
-//! Standing allowances: what a policy, or a chart by its annotations, lets be
-//! changed without asking.
+//! Standing allowances: changes that a policy, or a chart by its annotations, allows without a
+//! request.
 //!
-//! Entry points: [`Standing::open`], [`Standing::admits`], [`of_manifest`].
-//! Invariant: an annotation with a flaw allows nothing.
+//! Entry points: [`Standing::open`], [`Standing::admits`], [`of_manifest`]. Invariant: an
+//! annotation with a flaw has no effect. Must not read a clock.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,19 +22,19 @@ use crate::model::{ALLOW, Actor};
 /// A standing allowance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
-    /// Who gives it.
+    /// Its origin.
     pub origin: Origin,
-    /// What may be changed.
+    /// The changes that are allowed.
     pub grant: Grant,
-    /// When; always, where there is none.
+    /// The times at which it applies; always if `None`.
     pub schedule: Option<Schedule>,
-    /// Until when; for good, where there is none.
+    /// Its end; never if `None`.
     pub until: Option<Timestamp>,
-    /// By whom; by anyone, where nobody is named.
+    /// The users who may make the changes; all users if empty.
     pub subjects: Vec<Subject>,
 }
 
-/// Who gives a standing allowance.
+/// The origin of a standing allowance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A policy.
@@ -46,26 +46,26 @@ pub enum Origin {
     },
     /// The manifest's own annotations.
     Manifest {
-        /// What its `kubemoor.dev/allow-reason` says.
+        /// The text of its `kubemoor.dev/allow-reason`.
         reason: Option<String>,
     },
 }
 
 impl Standing {
-    /// Whether the allowance holds at `now`. That is all the loop asks, which
-    /// does not know who changed a field.
+    /// Whether the allowance is open at `now`. The loop checks nothing else, because it does not
+    /// know which user changed a field.
     pub fn open(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
             && self.schedule.as_ref().is_none_or(|schedule| schedule.open(now))
     }
 
-    /// Whether the allowance is for this actor.
+    /// Whether the allowance applies to this actor.
     pub fn admits(&self, actor: &Actor) -> bool {
         self.subjects.is_empty() || self.subjects.iter().any(|subject| subject.is(actor))
     }
 
-    /// When [`Standing::open`] changes its answer next, or a time by which to
-    /// ask again; none if it never does.
+    /// The time at which [`Standing::open`] next changes its answer, or at which to ask again;
+    /// `None` if it never does.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         if self.until.is_some_and(|until| until <= now) {
             return None;
@@ -87,7 +87,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What a manifest allows by its own annotations; none where it says nothing.
+/// The allowance of a manifest's own annotations; `None` without such annotations.
 ///
 /// # Errors
 /// What is wrong with them; then they allow nothing.
@@ -100,8 +100,7 @@ pub fn of_manifest(declared: &Declared) -> Result<Option<Arc<Standing>>, Vec<Fla
     Ok(Some(Arc::new(Standing { origin, grant, schedule: None, until, subjects: Vec::new() })))
 }
 
-/// The allowance for one object: with the elements that it names by their
-/// places named by their keys.
+/// The allowance for one object, with keys in place of the positions of list elements.
 pub(super) fn placed(standing: &Arc<Standing>, fields: &Fields) -> Arc<Standing> {
     let Cow::Owned(mask) = standing.grant.mask.placed(fields) else { return Arc::clone(standing) };
     let grant = Grant { mask, deletes: standing.grant.deletes };

@@ -1,7 +1,7 @@
-//! Who: users, groups and service accounts, as policies name them.
+//! Subjects: users, groups and service accounts, as policies name them.
 //!
-//! Entry point: [`Subject::is`]. Invariant: names are compared whole; there is
-//! no subject that stands for everybody.
+//! Entry point: [`Subject::is`]. Invariant: names are compared whole; no subject stands for every
+//! user. Must not ask the API server.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::flaw::{FlawReason, Flaws};
 use super::resource::{SubjectKind, SubjectSpec};
 use crate::model::Actor;
 
-/// Whom a policy names.
+/// A subject that a policy names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A user by name.

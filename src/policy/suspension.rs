@@ -1,7 +1,7 @@
-//! A suspension of repairs, as people write it into a GuardedRelease.
+//! A suspension of repairs, as users write it in a GuardedRelease.
 //!
-//! Entry point: [`Suspension::of`]. Invariant: an end that cannot be read is no end, so
-//! nothing is repaired before a person says so. Must not read a clock.
+//! Entry point: [`Suspension::of`]. Invariant: an end that cannot be read counts as no end, so
+//! nothing is repaired until a person resumes repairs. Must not read a clock.
 
 use std::collections::HashMap;
 
@@ -13,20 +13,20 @@ use crate::model::ReleaseId;
 /// The longest reason, in characters.
 pub const MAX_REASON: usize = 1024;
 
-/// The releases whose repairs are suspended, also those whose suspension is over.
+/// The releases whose repairs are suspended, including those whose suspension has ended.
 pub type Suspended = HashMap<ReleaseId, Suspension>;
 
 /// A suspension of the repairs of one release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suspension {
-    /// When it ends; none where a person ends it.
+    /// Its end; `None` if a person has to end it.
     pub until: Option<Timestamp>,
-    /// Why; empty where nobody said so.
+    /// The reason; empty if none was given.
     pub reason: String,
 }
 
 impl Suspension {
-    /// What a GuardedRelease says, also after its end.
+    /// The suspension in a GuardedRelease, even after its end.
     pub fn of(spec: &GuardedReleaseSpec) -> Option<Self> {
         let until = spec.suspend_until.as_deref().and_then(|until| until.parse().ok());
         let reason = spec.suspend_reason.clone().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Which objects a rule is about: selectors with the names and the meaning that
-//! Flux gives them.
+//! The objects that a rule applies to: selectors with the names and the meaning that they have in
+//! Flux.
 //!
-//! Entry point: [`Target::selects`]. Invariant: looks at what the manifest says
-//! and never at the live object, whose labels its editor controls. Regular
-//! expressions match whole names, in time linear in the name.
+//! Entry point: [`Target::selects`]. Invariant: regular expressions match whole names, in time
+//! linear in the name. Must not look at the live object, whose labels its editor controls: only the
+//! manifest counts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,10 +24,10 @@ use crate::model::ObjectId;
 /// The longest regular expression, in bytes.
 pub(super) const MAX_REGEX: usize = 256;
 
-/// What one compiled regular expression may take, in bytes.
+/// The most memory of one compiled regular expression, in bytes.
 const REGEX_MEMORY: usize = 256 << 10;
 
-/// Which objects a rule is about; the default is all of a release.
+/// The objects that a rule applies to; by default all of a release.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
     group: Matcher,
@@ -52,7 +52,7 @@ enum Matcher {
 pub(super) struct Regexes(BTreeMap<String, Regex>);
 
 impl Target {
-    /// Whether the rule is about this object, as the manifest declares it.
+    /// Whether the rule applies to this object, as the manifest declares it.
     pub fn selects(&self, object: &ObjectId, declared: &Declared) -> bool {
         let entry =
             |map: &'static str| move |key: &str| text(declared.fields().get(&["metadata", map, key])?);
@@ -65,7 +65,7 @@ impl Target {
             && self.annotations.matches(entry("annotations"))
     }
 
-    /// Whether it looks at labels or annotations.
+    /// Whether it selects by labels or annotations.
     pub(super) fn reads_metadata(&self) -> bool {
         !self.labels.is_empty() || !self.annotations.is_empty()
     }
@@ -99,8 +99,8 @@ impl Target {
     }
 }
 
-/// The kinds of a policy's targets that no object has while one has almost this name: where they stand, and both
-/// names. Regular expressions are not looked into, but for their alternatives.
+/// The kinds of a policy's targets that do not exist while a similar one does: the field, and both
+/// names. Regular expressions are not checked, except for their alternatives.
 pub(super) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for (rule, target, _) in rules(spec) {
@@ -172,7 +172,7 @@ impl Regexes {
         if let Some(regex) = self.0.get(text) {
             return Ok(Matcher::Regex(regex.clone()));
         }
-        // Alone first: `)(` must not become valid by what is put around it.
+        // The text alone first: `)(` must not become valid by the added parentheses.
         let build = |text: &str| {
             RegexBuilder::new(text)
                 .size_limit(REGEX_MEMORY)
@@ -192,15 +192,14 @@ fn regex_syntax_character(c: char) -> bool {
     matches!(c, '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$')
 }
 
-/// The last line of what the parser says; the others draw where.
+/// The last line of the parser's message; the others draw the position.
 fn last_line(error: &regex::Error) -> String {
     let text = error.to_string();
     let line = text.lines().last().unwrap_or_default();
     format!("the regular expression does not compile: {}", line.trim_start_matches("error: "))
 }
 
-/// Labels and annotations are text; what a manifest writes unquoted the API
-/// server would refuse.
+/// Labels and annotations are text; the API server would refuse unquoted values of other types.
 fn text(value: Value) -> Option<Cow<'static, str>> {
     match value {
         Value::String(text) => Some(Cow::Owned(text)),

@@ -1,5 +1,5 @@
-//! When objects have to be judged again though nothing happens to them: a window
-//! opens or closes.
+//! Times at which objects are judged again although nothing happens to them: a time window opens or
+//! closes.
 //!
 //! Entry point: [`Alarms`]. Invariant: one time per object; nothing is polled.
 //! Pure state.
@@ -18,7 +18,7 @@ pub(crate) struct Alarms {
 }
 
 impl Alarms {
-    /// An object of a release is to be judged again at `at`, or never.
+    /// Sets the time at which an object of a release is judged again; with `None` it is not.
     pub(crate) fn set(&mut self, release: &ReleaseId, object: &ObjectId, at: Option<Timestamp>) {
         if let Some((before, _)) = self.of.remove(object) {
             self.times.remove(&(before, object.clone()));
@@ -29,12 +29,12 @@ impl Alarms {
         }
     }
 
-    /// When the next one is due.
+    /// The earliest time that is set.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.times.first().map(|(at, _)| *at)
     }
 
-    /// Takes those that are due.
+    /// Removes and returns the objects that are due.
     pub(crate) fn take(&mut self, now: Timestamp) -> Vec<(ReleaseId, ObjectId)> {
         let mut due = Vec::new();
         while self.next().is_some_and(|at| at <= now) {

@@ -1,22 +1,22 @@
-//! What an order of a repair is answered.
+//! The answers to repair orders.
 //!
-//! Entry point: [`answer`]. Invariant: every order is answered: with what was done, what
-//! has to wait, or what stays as it is and why. Pure.
+//! Entry point: [`answer`]. Invariant: every order gets an answer: which objects were repaired,
+//! which have to wait, and which stay unchanged and why. Pure. Must not repair anything.
 
 use crate::model::ObjectId;
 use crate::policy::guarded::{OrderAnswer, OrderResult};
 use crate::verdict::health::named;
 
-/// What came of an order so far.
+/// The result of an order so far.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// How many objects were repaired.
     pub(crate) repaired: usize,
-    /// What has to wait, and why.
+    /// The objects that have to wait, and why.
     pub(crate) waiting: Vec<(ObjectId, String)>,
-    /// What stays as it is, and why.
+    /// The objects that stay unchanged, and why.
     pub(crate) left: Vec<(ObjectId, String)>,
-    /// What holds for the release as a whole, as a sentence.
+    /// Advice about the whole release, as a sentence.
     pub(crate) advice: Option<String>,
 }
 

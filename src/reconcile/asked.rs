@@ -1,8 +1,7 @@
-//! Repairs that people have asked for and that are not done yet, and what they were
-//! answered.
+//! Repairs that people have ordered and that are not finished, and the answers to these orders.
 //!
-//! Entry point: [`Asked`]. Invariant: one wish repairs each object at most once,
-//! however long others of its release keep it waiting. Pure state.
+//! Entry point: [`Asked`]. Invariant: one order repairs each object at most once, however long
+//! other objects of its release keep it waiting. Pure state.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,35 +10,35 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::guarded::{OrderAnswer, OrderResult};
 use crate::policy::order::Ticket;
 
-/// What is to be repaired because a person said so.
+/// The repairs that people have ordered, and the answers.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     wishes: HashMap<ReleaseId, Wish>,
     answers: HashMap<ReleaseId, OrderAnswer>,
 }
 
-/// What a person wants of one release.
+/// A repair order for one release.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    /// The `spec.reconcileAt` by which they said so.
+    /// The `spec.reconcileAt` of the order.
     pub(crate) at: String,
-    /// What of it could not be done at once; all of it if it was not tried.
+    /// The objects that could not be repaired at once; `None` if no object was tried yet.
     rest: Option<HashSet<ObjectId>>,
-    /// What was done.
+    /// The objects that were repaired.
     pub(crate) repaired: BTreeSet<ObjectId>,
-    /// What they may write themself.
+    /// The objects that the person may write themself.
     pub(crate) ticket: Option<Arc<Ticket>>,
 }
 
 impl Asked {
-    /// Whether an order has its final answer: a replica that leads again receives once more the orders whose
-    /// answers nobody has stored.
+    /// Whether an order has its final answer. A replica that becomes leader again receives an order
+    /// once more if its answer was not stored.
     pub(crate) fn is_done(&self, release: &ReleaseId, at: &str) -> bool {
         let is_final = |answer: &OrderAnswer| answer.at == at && answer.result != OrderResult::Waiting;
         self.answers.get(release).is_some_and(is_final)
     }
 
-    /// A person asks for all of a release.
+    /// Records an order to repair a whole release.
     pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
         if self.is_done(&release, &at) {
             return;
@@ -47,12 +46,13 @@ impl Asked {
         self.wishes.insert(release, Wish { at, rest: None, repaired: BTreeSet::new(), ticket });
     }
 
-    /// By which `spec.reconcileAt` something is asked for that is not done yet.
+    /// The `spec.reconcileAt` of an order that is not finished yet.
     pub(crate) fn waits(&self, release: &ReleaseId) -> Option<String> {
         self.wishes.get(release).map(|wish| wish.at.clone())
     }
 
-    /// Answers the last order of a release. If that is for good, the same order is not carried out again.
+    /// Answers the last order of a release. After a final answer, the same order is not carried out
+    /// again.
     pub(crate) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
         let is_same = |wish: &Wish| wish.at == answer.at && answer.result != OrderResult::Waiting;
         if self.wishes.get(release).is_some_and(is_same) {
@@ -66,26 +66,25 @@ impl Asked {
         self.answers.get(release).cloned()
     }
 
-    /// A release is gone.
+    /// Forgets a release that is gone.
     pub(crate) fn forget(&mut self, release: &ReleaseId) {
         self.wishes.remove(release);
         self.answers.remove(release);
     }
 
-    /// Takes what was asked for of a release.
+    /// Removes and returns the order for a release.
     pub(crate) fn take(&mut self, release: &ReleaseId) -> Option<Wish> {
         self.wishes.remove(release)
     }
 
-    /// Nothing of a wish could be tried yet; another one that came since counts in its place.
+    /// Puts back an order of which nothing could be tried yet; a newer order takes precedence.
     pub(crate) fn give_back(&mut self, release: &ReleaseId, wish: Wish) {
         if self.wishes.get(release).is_none_or(|other| other.at == wish.at) {
             self.wishes.insert(release.clone(), wish);
         }
     }
 
-    /// These objects of a wish are still to be done, unless more was asked for
-    /// since.
+    /// Keeps the objects of an order that are not repaired yet, unless there is a newer order.
     pub(crate) fn leave(&mut self, release: &ReleaseId, wish: Wish, rest: HashSet<ObjectId>) {
         if !rest.is_empty() {
             self.give_back(release, Wish { rest: Some(rest), ..wish });
@@ -94,7 +93,7 @@ impl Asked {
 }
 
 impl Wish {
-    /// Whether an object is meant.
+    /// Whether the order includes an object.
     pub(crate) fn means(&self, object: &ObjectId) -> bool {
         self.rest.as_ref().is_none_or(|rest| rest.contains(object))
     }
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_lasts_for_what_has_to_wait_and_a_new_one_is_for_all() {
+    fn reconcile_request_stays_for_waiting_objects_until_a_new_request() {
         let object = |name: &str| ObjectId {
             group: String::new(),
             kind: "ConfigMap".to_owned(),

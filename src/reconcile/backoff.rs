@@ -1,7 +1,7 @@
-//! How long to wait before an object is repaired once more.
+//! The wait before an object is repaired again.
 //!
-//! Entry point: [`Backoff`]. Invariant: an object that goes again and again is
-//! never fought over hot and never given up; the first few times cost no wait.
+//! Entry point: [`Backoff`]. Invariant: the first few repairs of an object do not wait; after that,
+//! each wait is longer, up to a limit. The guard never gives up an object.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::effort::note;
 use super::elapsed::elapsed;
 use crate::model::ObjectId;
 
-/// How often an object comes back at once.
+/// The number of repairs of an object without a wait.
 const AT_ONCE: u32 = 3;
 
 /// The first wait.
@@ -21,22 +21,23 @@ const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// After this time in peace the count starts anew.
+/// The count starts again after this time without a repair.
 const PEACE: Duration = Duration::from_secs(600);
 
-/// How many objects are counted without a look at which were left in peace.
+/// The number of objects up to which idle ones are not searched for and dropped.
 const ROOM: usize = 64;
 
-/// Counts what was done for each object lately.
+/// Counts the recent repairs of each object.
 #[derive(Default)]
 pub(crate) struct Backoff {
     attempts: HashMap<ObjectId, (u32, Timestamp)>,
-    /// How many objects there may be before those are dropped that were left in peace.
+    /// The number of objects above which idle ones are dropped.
     room: usize,
 }
 
-/// The wait after so many tries in vain: `first`, then twice as long each time, `longest` at most;
-/// less by up to a quarter, as the name says of what is tried, so that many do not come at once.
+/// The wait after a number of failed tries: `first`, then twice as long each time, at most
+/// `longest`. It is shorter by up to a quarter, depending on the name of what is tried, so that
+/// many waits do not end at once.
 pub(crate) fn growing(first: Duration, tries: u32, longest: Duration, name: &str) -> Duration {
     let wait = first.saturating_mul(2_u32.saturating_pow(tries)).min(longest);
     let seed = tries.wrapping_add(AT_ONCE);
@@ -45,7 +46,7 @@ pub(crate) fn growing(first: Duration, tries: u32, longest: Duration, name: &str
 }
 
 impl Backoff {
-    /// When the next attempt for `object` may be made; none: now.
+    /// The time until the next attempt for `object`; `None` if it may be made now.
     pub(crate) fn until(&self, object: &ObjectId, now: Timestamp) -> Option<Duration> {
         let (attempts, last) = self.attempts.get(object)?;
         let exponent = attempts.checked_sub(AT_ONCE)?;
@@ -54,25 +55,25 @@ impl Backoff {
         wait.checked_sub(elapsed(*last, now)).filter(|left| !left.is_zero())
     }
 
-    /// Whether somebody undoes what is done for an object, again and again.
+    /// Whether another writer undoes the repairs of an object again and again.
     pub(crate) fn is_contested(&self, object: &ObjectId, now: Timestamp) -> bool {
         self.attempts
             .get(object)
             .is_some_and(|(attempts, last)| *attempts >= AT_ONCE && elapsed(*last, now) < PEACE)
     }
 
-    /// Somebody undid what was done for an object, before this process ran.
+    /// Records that another writer undid repairs of an object before this process started.
     pub(crate) fn contest(&mut self, object: &ObjectId, now: Timestamp) {
         let (attempts, _) = self.attempts.entry(object.clone()).or_insert((0, now));
         *attempts = (*attempts).max(AT_ONCE);
     }
 
-    /// A person asks for an attempt now.
+    /// Forgets earlier attempts, for example because a person orders a repair.
     pub(crate) fn forget(&mut self, object: &ObjectId) {
         self.attempts.remove(object);
     }
 
-    /// An attempt is made; gives the number of recent ones.
+    /// Records an attempt and returns the number of recent ones.
     pub(crate) fn attempt(&mut self, object: &ObjectId, now: Timestamp) -> u32 {
         if self.attempts.get(object).is_some_and(|(_, last)| elapsed(*last, now) >= PEACE) {
             self.attempts.remove(object);

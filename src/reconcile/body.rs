@@ -1,9 +1,9 @@
-//! What is written to put an object right.
+//! The request bodies that restore an object.
 //!
-//! Entry points: [`applied`] for server-side apply, [`merged`] for a merge
-//! patch, [`immutable`] for what the API server does not let change.
-//! Invariant: pure; masked paths have their live value in every body, and a
-//! body for an existing object holds the version that it is made for.
+//! Entry points: [`applied`] for server-side apply, [`merged`] for a merge patch, [`immutable`] for
+//! fields that the API server does not allow to change. Invariant: pure; masked paths have their
+//! live values in every body, and a body for an existing object holds the version that it was made
+//! for.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ use crate::model::{Cause, ObjectId};
 use crate::policy::mask::Mask;
 use crate::verdict::{additions, sealed};
 
-/// Takes the field at a path of plain names out of a document.
+/// Removes the field at a path of plain names from a document.
 pub(crate) fn leave_out(path: &Path, document: &mut Value) {
     let Some((Segment::Field(last), above)) = path.0.split_last() else { return };
     let mut place = document;
@@ -29,8 +29,8 @@ pub(crate) fn leave_out(path: &Path, document: &mut Value) {
     }
 }
 
-/// The document as it is applied to `live`: what is masked as it lives, under
-/// the condition that nobody writes meanwhile.
+/// The document as it is applied to `live`: masked fields have their live values, and the write
+/// fails if the object has changed meanwhile.
 pub(crate) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
     let mut body = document.clone();
     masked.carry(live, &mut body);
@@ -38,8 +38,8 @@ pub(crate) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
     body
 }
 
-/// The merge patch that gives the elements that were `moved` their keys again; none
-/// where there are none.
+/// The merge patch that restores the keys of the `moved` elements; `None` if there are no such
+/// elements.
 pub(crate) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
     let mut restored = live.clone();
     Fields::put_back(moved, &mut restored);
@@ -48,9 +48,9 @@ pub(crate) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
     Some(patch)
 }
 
-/// The merge patch that makes the `changes` what they are declared to be, as
-/// `canonical` spells it where the API server was asked; elements that were
-/// `moved` come back in their places. None if that changes nothing.
+/// The merge patch that restores the declared values of the `changes`, in the spelling of
+/// `canonical` where the API server was asked; `moved` elements return to their places. `None` if
+/// that changes nothing.
 pub(crate) fn merged(
     (object, fields): (&ObjectId, &Fields),
     (changes, moved): (&[FieldChange], &[Move]),
@@ -64,15 +64,15 @@ pub(crate) fn merged(
     let paths = changes.iter().filter(is_declared).map(|change| &change.path);
     fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
     take_away(object, changes, &mut restored);
-    // Of a value that is restored as one, a part may be as it may be.
+    // A part of a value that is restored as a whole may be masked.
     masked.carry(live, &mut restored);
     let mut patch = difference(live, &restored)?;
     set_version(&mut patch, live);
     Some(patch)
 }
 
-/// The merge patch that takes away what of the `changes` is of sealed fields or was added below
-/// sealed paths; none if that is nothing.
+/// The merge patch that removes those `changes` that are sealed fields or additions below sealed
+/// paths; `None` if there are no such changes.
 pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value) -> Option<Value> {
     let mut restored = live.clone();
     take_away(object, changes, &mut restored);
@@ -82,7 +82,8 @@ pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value)
 }
 
 fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
-    // What was changed within an addition stays: without it, what a webhook added may not even be valid.
+    // A change within an addition stays: without it, the addition of a webhook may not even be
+    // valid.
     let is_added = |change: &&FieldChange| change.agreement == Agreement::Added;
     additions::take_away(changes.iter().filter(is_added).map(|change| &change.path), from);
     let of_sealed = |change: &&FieldChange| !change.agreement.is_addition() && is_sealed(object, change);
@@ -93,14 +94,13 @@ fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {
     change.declared.is_none() && sealed::is_sealed(object, &change.path)
 }
 
-/// Of the `changes` those that the API server refused, by the fields that it
-/// names.
+/// The `changes` that the API server refused, found by the fields that it names.
 pub(crate) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> {
     let refused = |change: &&FieldChange| causes.iter().any(|cause| refuses(cause, &change.path));
     changes.iter().filter(refused).map(|change| change.path.clone()).collect()
 }
 
-/// Whether a cause names the field at `path`, something above or below it.
+/// Whether a cause names the field at `path` or a field above or below it.
 fn refuses(cause: &Cause, path: &Path) -> bool {
     let named: Vec<&str> =
         cause.field.split(['.', '[']).filter(|name| !name.is_empty() && !name.ends_with(']')).collect();
@@ -130,7 +130,7 @@ pub(crate) fn set_version(body: &mut Value, live: &Value) {
     }
 }
 
-/// The merge patch (RFC 7386) that makes `to` of `from`; none if they are equal.
+/// The merge patch (RFC 7386) that turns `from` into `to`; `None` if they are equal.
 fn difference(from: &Value, to: &Value) -> Option<Value> {
     match (from, to) {
         (Value::Object(from), Value::Object(to)) => {

@@ -1,10 +1,10 @@
-//! Stops repairs while so much drifts at once that somebody is at work on more
-//! than one object, or the guard is wrong: those of one namespace's releases if
-//! it is by itself what is too much, else all.
+//! Stops repairs while so many objects drift at once that a person is probably changing more than
+//! one object, or the guard is wrong. If one namespace alone has too many, only repairs of its
+//! releases stop, otherwise all.
 //!
-//! Entry point: [`Brake`]. Invariant: once on, it stays on until a person asks
-//! for a repair while less drifts. What drifts for a moment, such as while news
-//! of an uninstallation are on their way, does not set it. Pure state.
+//! Entry point: [`Brake`]. Invariant: once on, it stays on until a person orders a repair while
+//! fewer objects drift. A short peak, such as before the news of an uninstallation arrives, does
+//! not turn it on. Pure state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,16 +13,16 @@ use jiff::Timestamp;
 
 use super::elapsed::elapsed;
 
-/// More drifting objects than this, and than [`SHARE`], stop repairs.
+/// Repairs stop if the number of drifting objects is above this and above [`SHARE`].
 const MOST: usize = 10;
 
 /// The share of all declared objects, as a divisor: a tenth.
 const SHARE: usize = 10;
 
-/// For how long so much has to drift. Nothing of it is repaired meanwhile.
+/// How long there must be too much drift. Nothing is repaired meanwhile.
 const LASTING: Duration = Duration::from_secs(3);
 
-/// For whom repairs are stopped.
+/// The places where repairs are stopped.
 #[derive(Debug, Default)]
 pub(crate) struct Brake {
     everywhere: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Brake {
     slipping: Option<Slipping>,
 }
 
-/// Too much drifts.
+/// A time in which there is too much drift.
 #[derive(Clone, Copy, Debug)]
 struct Slipping {
     since: Timestamp,
@@ -40,18 +40,18 @@ struct Slipping {
 /// Objects that drift and could be repaired.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drifting {
-    /// How many, by the namespace of their release.
+    /// Their number, by the namespace of their release.
     pub(crate) by_namespace: BTreeMap<String, usize>,
-    /// How many objects all releases declare.
+    /// The number of objects that all releases declare.
     pub(crate) declared: usize,
 }
 
-/// What the brake says.
+/// The state of the brake before a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pull {
-    /// Go on.
+    /// Repairs go on.
     Free,
-    /// Look again soon: it may be for a moment only.
+    /// There is too much drift, perhaps for a moment only: look again soon.
     Slipping,
     /// Repairs stop now.
     Sets(Reach),
@@ -59,7 +59,7 @@ pub(crate) enum Pull {
     On,
 }
 
-/// Whose repairs stop.
+/// The extent of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Those of the namespace's releases.
@@ -69,7 +69,7 @@ pub(crate) enum Reach {
 }
 
 impl Brake {
-    /// Asked before a repair of a release of `namespace`.
+    /// The state of the brake; called before each repair of a release in `namespace`.
     pub(crate) fn pull(&mut self, namespace: &str, drifting: &Drifting, now: Timestamp) -> Pull {
         if self.is_on(namespace) {
             return Pull::On;
@@ -124,9 +124,8 @@ impl Brake {
         self.everywhere || self.namespaces.contains(namespace)
     }
 
-    /// How much drifts where the brake is not on for the namespace alone, and
-    /// where most of it does. What one namespace is stopped for already says
-    /// nothing of the others.
+    /// The drift outside of stopped namespaces, and the namespace that has most of it. The drift of
+    /// a stopped namespace is no evidence about the others.
     fn unbraked<'d>(&self, drifting: &'d Drifting) -> (usize, Option<(&'d str, usize)>) {
         let counts = || drifting.by_namespace.iter().filter(|(name, _)| !self.namespaces.contains(*name));
         let largest = counts().max_by_key(|(_, count)| **count);
@@ -135,17 +134,17 @@ impl Brake {
 }
 
 impl Drifting {
-    /// How many in all.
+    /// The number of drifting objects.
     pub(crate) fn total(&self) -> usize {
         self.by_namespace.values().sum()
     }
 
-    /// How many of one namespace's releases.
+    /// The number of drifting objects of one namespace's releases.
     pub(crate) fn of(&self, namespace: &str) -> usize {
         self.by_namespace.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Of one namespace's releases so many drift by now, where so many did.
+    /// Replaces the number `before` of drifting objects of one release in a namespace by `now`.
     pub(crate) fn replace(&mut self, namespace: &str, before: usize, now: usize) {
         let count = self.of(namespace) + now - before;
         if count == 0 {

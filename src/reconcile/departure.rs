@@ -1,24 +1,24 @@
-//! When the autoscalers of a workload went.
+//! The time at which a workload lost its autoscalers.
 //!
-//! Entry point: [`Departure::since`]. Invariant: a plain value. Must not decide
-//! whether what they left behind stays.
+//! Entry point: [`Departure::since`]. Invariant: a plain value. Must not decide whether the
+//! replicas that they set stay.
 
 use jiff::Timestamp;
 
 use crate::model::ReleaseId;
 
-/// When the autoscalers of a workload went, as far as this process saw it.
+/// The times at which this process saw the autoscalers of a workload disappear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// The last of them all.
+    /// The time at which the last one disappeared.
     pub(crate) last: Timestamp,
-    /// The last one that a release declared, and which did.
+    /// The time of the last one that a release declared, and the releases that declared it.
     pub(crate) declared: Option<(Timestamp, Vec<ReleaseId>)>,
 }
 
 impl Departure {
-    /// The releases that declared what went after `time`; nothing did where
-    /// there is none.
+    /// The releases that declared an autoscaler that disappeared after `time`; `None` if none
+    /// disappeared since.
     pub fn since(&self, time: Timestamp) -> Option<Vec<ReleaseId>> {
         let by = self.declared.as_ref().filter(|(at, _)| *at > time).map(|(_, by)| by.clone());
         (self.last > time).then(|| by.unwrap_or_default())

@@ -1,7 +1,7 @@
-//! One object that is not as declared, as the loop remembers it.
+//! The memory of the loop about one drifting object.
 //!
-//! Entry point: [`Drift`]. Invariant: values are there only as redacted
-//! findings. Must not decide anything.
+//! Entry point: [`Drift`]. Invariant: holds values only as redacted findings. Must not decide
+//! anything.
 
 use std::sync::Arc;
 
@@ -17,29 +17,28 @@ pub(crate) struct Drift {
     pub(crate) kind: DriftKind,
     pub(crate) since: Timestamp,
     pub(crate) findings: Vec<Finding>,
-    /// The manager that wrote what is not as declared.
+    /// The field manager that wrote the differences.
     pub(crate) by: Option<String>,
-    /// Only the arbiter can tell whether it is drift at all, and it was not
-    /// asked yet.
+    /// Only the arbiter can tell whether this is drift, and it has not been asked yet.
     pub(crate) doubt: bool,
-    /// An exception allows it to be so.
+    /// An exception allows the difference.
     pub(crate) allowed: bool,
-    /// Whether it was said, and counted.
+    /// Whether it was reported, and whether it was counted.
     pub(crate) reported: bool,
     pub(crate) counted: bool,
     pub(crate) repaired: Option<Result<(), String>>,
     pub(crate) kept: Option<Arc<str>>,
     pub(crate) contested: bool,
-    /// What is declared was never seen in the live object, so nobody writes it.
+    /// The guard has never seen the declared values in the live object, so it does not write them.
     pub(crate) unconfirmed: bool,
-    /// How often nothing could be done about it.
+    /// The number of attempts in which nothing could be done.
     pub(crate) tries: u32,
-    /// Who ordered the repair and so vouched for what was written.
+    /// The person who ordered the repair and so confirmed the written values.
     pub(crate) confirmed_by: Option<String>,
 }
 
 impl Drift {
-    /// A drift of which no more is known.
+    /// A drift with nothing but its kind and its beginning.
     pub(crate) fn new(kind: DriftKind, since: Timestamp) -> Self {
         Self {
             kind,
@@ -59,7 +58,7 @@ impl Drift {
         }
     }
 
-    /// As it is shown.
+    /// The drift as reports show it.
     pub(crate) fn shown(&self, object: &Arc<ObjectId>) -> Drifted {
         Drifted {
             object: Arc::clone(object),
@@ -76,7 +75,7 @@ impl Drift {
         }
     }
 
-    /// Whether it is drift, and nobody else's business.
+    /// Whether it is drift beyond doubt: not allowed, and not an object that is being deleted.
     pub(crate) fn is_certain(&self) -> bool {
         !self.doubt && !self.allowed && self.kind != DriftKind::Terminating
     }

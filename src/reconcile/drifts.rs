@@ -1,10 +1,10 @@
-//! What is known of declared objects: which were seen alive, which have to be
-//! looked at, and what of them is not as declared.
+//! The knowledge about declared objects: which ones were seen alive, which ones have to be read,
+//! and how they differ from their declarations.
 //!
-//! Entry point: [`Drifts`]; what objects agree with is in `agreed`. Invariant:
-//! only identities, manager names, seals and redacted findings; pure state, fed by
-//! the watches, the index and the passes. What was seen alive is remembered until
-//! its release drops it. Must not decide what is repaired.
+//! Entry point: [`Drifts`]; the module `agreed` holds the agreements of objects. Invariant: holds
+//! only identities, manager names, seals and redacted findings; pure state, fed by the watches, the
+//! index and the passes. An object that was seen alive is remembered until its release drops it.
+//! Must not decide which objects are repaired.
 
 mod agreed;
 mod counted;
@@ -31,26 +31,26 @@ pub(crate) use suspect::Suspect;
 
 /// What is known of declared objects.
 pub(crate) struct Drifts {
-    /// What agreements are sealed with.
+    /// The key that signs agreements.
     key: SigningKey,
     lives: HashMap<Arc<ObjectId>, Life>,
-    /// The field managers of lives: most have the same.
+    /// The field managers of lives, shared because most objects have the same ones.
     managers: Pool<[Manager]>,
-    /// The releases of lives.
+    /// The releases of lives, shared.
     releases: Pool<ReleaseId>,
     suspects: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Suspect>>,
     drifting: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Box<Drift>>>,
-    /// Why drifts stay: of very many for the same reasons.
+    /// The reasons why drifts stay, shared because many drifts have the same ones.
     reasons: Pool<str>,
     first: FirstSeen,
-    /// The release as its objects were last held to it.
+    /// The releases as their objects were last compared with them.
     held: HashMap<ReleaseId, Arc<Release>>,
-    /// The releases of which something has changed that is counted.
+    /// The releases with a change that affects the counts.
     touched: HashSet<ReleaseId>,
 }
 
 impl Drifts {
-    /// Nothing is known yet.
+    /// An empty state.
     pub(crate) fn new(key: SigningKey) -> Self {
         Self {
             key,
@@ -84,15 +84,15 @@ impl Drifts {
         self.lives.insert(object, life);
     }
 
-    /// An object that nobody declares, or that nobody has seen.
+    /// Forgets an object that no release declares, or that was never seen.
     pub(crate) fn forget(&mut self, object: &ObjectId) {
         if let Some(life) = self.lives.remove(object) {
             self.clear(&life.release, object);
         }
     }
 
-    /// A watch says that an object went, or lost Helm's label, by which it has
-    /// this version; gives the release that has to look.
+    /// Records the news of a watch that an object was deleted or lost Helm's label; the object has
+    /// this version since. Returns the release that has to read it.
     pub(crate) fn mark_gone(
         &mut self,
         object: &ObjectId,
@@ -112,14 +112,14 @@ impl Drifts {
         Some(ReleaseId::clone(&release))
     }
 
-    /// Objects that were alive when last seen, of those that `is_meant` says.
+    /// The objects that were alive when last seen and that `is_meant` selects.
     pub(crate) fn living(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
         note(self.lives.len());
         let alive = self.lives.iter().filter(|(object, life)| life.alive && is_meant(object));
         alive.map(|(object, _)| ObjectId::clone(object)).collect()
     }
 
-    /// An object was looked at: it does not exist. Gives whether that is new.
+    /// Records that an object was read and does not exist. Returns whether that is new.
     pub(crate) fn record_missing(
         &mut self,
         release: &ReleaseId,
@@ -137,7 +137,7 @@ impl Drifts {
         self.record_drift(release, object, drift)
     }
 
-    /// An object is as its release declares it. Gives whether it drifted.
+    /// Records that an object matches its release. Returns whether it drifted before.
     pub(crate) fn record_in_sync(&mut self, release: &Release, object: &ObjectId) -> bool {
         if let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == release.id) {
             life.judged = Some(release.state.digest);
@@ -146,28 +146,28 @@ impl Drifts {
         self.clear_drift(&release.id, object)
     }
 
-    /// The state of the release's record declares no such object. Gives whether
-    /// it drifted.
+    /// Records that the release's record declares no such object. Returns whether it drifted
+    /// before.
     pub(crate) fn record_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.clear_suspicion(release, object);
         self.clear_drift(release, object)
     }
 
-    /// An object is not as declared, and an operation is under way: it is
-    /// judged when that has ended.
+    /// Records that an object differs while an operation is running: it is judged after the
+    /// operation.
     pub(crate) fn mark_unsettled(&mut self, object: &ObjectId) {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
         }
     }
 
-    /// Notes whether an object differs as an exception allows. Gives whether that is new.
+    /// Records whether an object differs as an exception allows. Returns whether that is new.
     pub(crate) fn allow(&mut self, object: &ObjectId, allowed: bool) -> bool {
         let life = self.lives.get_mut(object);
         life.is_some_and(|life| std::mem::replace(&mut life.allowed, allowed) != allowed)
     }
 
-    /// An object is not as declared. Gives whether that says anything new.
+    /// Records that an object drifts. Returns whether that is new information.
     pub(crate) fn record_drift(&mut self, release: &ReleaseId, object: &ObjectId, drift: Drift) -> bool {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
@@ -186,7 +186,7 @@ impl Drifts {
                 false
             }
             Some(known) => {
-                // It drifts on, otherwise.
+                // It still drifts, in another way.
                 let since = known.since.min(drift.since);
                 let counted = known.counted && known.kind == drift.kind;
                 **known = Drift { since, counted, contested: known.contested, ..drift };
@@ -199,9 +199,8 @@ impl Drifts {
         }
     }
 
-    /// A release's state is this. Objects whose declaration changed since they
-    /// were last found as declared become suspects, if `is_watched` says that
-    /// no listing is to come that shows them.
+    /// Records the state of a release. Objects whose declaration changed since they last matched
+    /// become suspects, unless `is_watched` says that a listing to come will show them.
     pub(crate) fn notice(
         &mut self,
         id: &ReleaseId,
@@ -216,7 +215,7 @@ impl Drifts {
             self.drop_all_but(id, |_| false);
             return;
         };
-        // What cannot be believed is no manifest.
+        // An invalid record has no manifest.
         if release.invalid.is_none() {
             self.first.note(release);
         }
@@ -226,18 +225,18 @@ impl Drifts {
         }
     }
 
-    /// The manifest that was seen first of a release's revision.
+    /// The manifest of a release's revision as it was first seen.
     pub(crate) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
         self.first.of(id, revision)
     }
 
-    /// Every release for which there is something to do.
+    /// All releases with objects that drift or have to be read.
     pub(crate) fn concerned(&self) -> HashSet<ReleaseId> {
         note(self.suspects.len() + self.drifting.len());
         self.suspects.keys().chain(self.drifting.keys()).cloned().collect()
     }
 
-    /// What of a release is not as declared.
+    /// The drifting objects of a release.
     pub(crate) fn of(&self, release: &ReleaseId) -> Vec<(Arc<ObjectId>, Drift)> {
         note(self.drifting.get(release).map_or(0, HashMap::len));
         self.drifting
@@ -248,7 +247,7 @@ impl Drifts {
             .collect()
     }
 
-    /// Whether something is known of an object that is not as declared.
+    /// Whether an object is known to drift.
     pub(crate) fn is_known(&self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.drifting.get(release).is_some_and(|all| all.contains_key(object))
     }
@@ -258,21 +257,21 @@ impl Drifts {
         self.drifting.get_mut(release)?.get_mut(object).map(Box::as_mut)
     }
 
-    /// Whether more is known of an object than what an answer of `version` says:
-    /// then the answer counts for nothing.
+    /// Whether newer information about an object is known than an answer of `version` has: then the
+    /// answer has no effect.
     pub(crate) fn is_overtaken(&self, object: &ObjectId, version: Version) -> bool {
         self.life(object).is_some_and(|life| life.is_after(version))
     }
 
-    /// The guard's own write has put an object right, by which it has this
-    /// version. Somebody may have changed it since.
+    /// Records that the guard's own write restored an object, which has this version since. Another
+    /// writer may have changed it meanwhile.
     pub(crate) fn record_restored(&mut self, release: &ReleaseId, object: &ObjectId, version: Version) {
         if !self.is_overtaken(object, version) {
             self.clear_drift(release, object);
         }
     }
 
-    /// An object does not drift any more. Gives whether it did.
+    /// Records that an object no longer drifts. Returns whether it did.
     pub(crate) fn clear_drift(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         let is_cleared = remove(&mut self.drifting, release, object);
         if is_cleared {
@@ -281,7 +280,7 @@ impl Drifts {
         is_cleared
     }
 
-    /// Notes why a drift stays, or that it is not known to.
+    /// Records the reason why a drift stays; `None` if no reason is known.
     pub(crate) fn keep(&mut self, release: &ReleaseId, object: &ObjectId, reason: Option<&str>) {
         let reason = reason.map(|reason| self.reasons.share(reason));
         if let Some(drift) = self.get_mut(release, object) {
@@ -289,7 +288,7 @@ impl Drifts {
         }
     }
 
-    /// The object's name, in memory that all share who know it.
+    /// The object's name, in memory that all holders of the name share.
     pub(crate) fn name(&self, release: &ReleaseId, object: &ObjectId) -> Arc<ObjectId> {
         let declared = || self.held.get(release)?.objects.get_key_value(object);
         let known = self.lives.get_key_value(object).map(|(name, _)| name);
@@ -310,7 +309,7 @@ impl Drifts {
                 suspects.push((Arc::clone(object), is_same));
                 continue;
             };
-            // By the manifest, never by the revision: somebody may rewrite a record.
+            // By the manifest, not by the revision: a record may be rewritten.
             let stands = match &before {
                 Some(before) if life.judged == Some(before.state.digest) => is_same,
                 _ => life.judged == Some(digest),
@@ -322,7 +321,7 @@ impl Drifts {
             }
         }
         let is_status = before.as_ref().is_some_and(|before| before.state.status == release.state.status);
-        // What a listing has shown already it shows no more.
+        // A listing does not show an object again that it has already shown.
         suspects.retain(|(object, _)| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
         for (object, is_same) in suspects {
             self.suspect_declared(&release.id, object, is_same && is_status, now);
@@ -340,7 +339,7 @@ impl Drifts {
         self.clear_drift(release, object);
     }
 
-    /// A release declares nothing any more but what `stays` says.
+    /// Forgets all objects of a release except those that `stays` selects.
     fn drop_all_but(&mut self, id: &ReleaseId, stays: impl Fn(&ObjectId) -> bool) {
         let suspects = self.suspects.get(id).into_iter().flatten().map(|(object, _)| object);
         let drifting = self.drifting.get(id).into_iter().flatten().map(|(object, _)| object);
@@ -355,8 +354,7 @@ impl Drifts {
     }
 }
 
-/// Whether two declarations of an object ask the same of it, and are confirmed by
-/// the same agreement.
+/// Whether two declarations of an object demand the same, and the same agreement confirms both.
 fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
     a.zip(b).is_some_and(|(a, b)| {
         a.version == b.version

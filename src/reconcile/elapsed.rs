@@ -1,16 +1,16 @@
-//! How much time has passed by a clock that can be set.
+//! The time that has passed by a clock that can be set back.
 //!
-//! Entry points: [`elapsed`], [`is_set_back`]. Invariant: a clock that was set back keeps nobody
-//! waiting: what was to come later counts as long ago. Must not read a clock.
+//! Entry points: [`elapsed`], [`is_set_back`]. Invariant: a clock that was set back prolongs no
+//! wait: a time that was in the future counts as long ago. Must not read a clock.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// By how much one task's `now` can be behind another's.
+/// The time by which one task's `now` can be behind another's.
 const TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
 
-/// The time from `then` to `now`; the longest there is if the clock was set back.
+/// The time from `then` to `now`; the maximum if the clock was set back.
 pub(crate) fn elapsed(then: Timestamp, now: Timestamp) -> Duration {
     if is_set_back(then, now) {
         return Duration::MAX;
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_before_now_is_elapsed_and_a_clock_set_back_ends_every_wait() {
+    fn elapsed_time_is_maximal_when_the_clock_is_set_back() {
         let then: Timestamp = "2026-05-01T12:00:00Z".parse().unwrap();
         for (millis, expected) in [
             (0, Duration::ZERO),

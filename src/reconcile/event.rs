@@ -1,4 +1,4 @@
-//! What the loop is told and what it wants done.
+//! The events that the loop receives and the actions that it requests.
 //!
 //! Entry points: [`Event`], [`Action`]. Invariant: plain values; the caller that feeds
 //! events and does actions needs no knowledge of why. Values of objects are in
@@ -27,35 +27,35 @@ use crate::policy::settled::Settled;
 use crate::policy::suspension::Suspension;
 use crate::verdict::circumstances::Circumstances;
 
-/// Something that the loop learns.
+/// An input of the loop.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The records of a release say this by now; none: there are none.
-    Release(ReleaseId, Option<Ruled>),
-    /// Policies have changed: those of these releases are now these; and whether the
-    /// emergency switch is off, so that nothing is repaired.
+    /// The present state of a release by its records; `None` if it has no records.
+    Release(ReleaseId, Option<GovernedRelease>),
+    /// Policies have changed: the policies of these releases, and whether the emergency switch is
+    /// off, so that nothing is repaired.
     Policies { policies: Vec<(ReleaseId, Arc<Policy>)>, open: bool },
     /// What is known of an object beside its releases.
     Circumstances(ObjectId, Surroundings),
-    /// What is to be watched, and the kinds (group, kind) that nobody serves.
+    /// The scopes to watch, and the kinds (group, kind) that the cluster does not serve.
     Scopes { wanted: BTreeSet<Scope>, unserved: BTreeSet<(String, String)> },
-    /// A watch tells something.
-    Watch(Scope, Tidings),
-    /// A person or another part of the program wants something.
+    /// News of a watch.
+    Watch(Scope, ObjectNews),
+    /// An order of a person or of another part of the program.
     Order(Order),
-    /// This replica leads from now on, or no more.
+    /// This replica became the leader, or lost the lead.
     Leads(bool),
-    /// The time that the last [`Action::SetTimer`] named has come.
+    /// The time of the last [`Action::SetTimer`] has come.
     Due,
-    /// The loop is to stop: what is under way is finished, and nothing is begun.
+    /// The loop has to stop: running work is finished, and nothing new begins.
     Stop,
-    /// This came of [`Action::Do`].
-    Outcome(Errand, Outcome),
+    /// The outcome of an [`Action::Do`].
+    Outcome(WorkId, Outcome),
 }
 
-/// A release and the policy that it is under.
+/// A release and its policy.
 #[derive(Clone, Debug)]
-pub(crate) struct Ruled {
+pub(crate) struct GovernedRelease {
     pub(crate) release: Arc<Release>,
     pub(crate) policy: Arc<Policy>,
 }
@@ -63,71 +63,71 @@ pub(crate) struct Ruled {
 /// What is known of an object beside its releases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Surroundings {
-    /// Allowances for it, and autoscalers that scale it.
+    /// Its allowances and autoscalers.
     pub(crate) now: Circumstances,
-    /// When its autoscalers went.
+    /// The time at which it lost its autoscalers.
     pub(crate) departed: Option<Departure>,
 }
 
-/// What a watch tells.
+/// The news of a watch.
 #[derive(Debug)]
-pub(crate) enum Tidings {
+pub(crate) enum ObjectNews {
     /// A full listing begins.
     Relisting,
-    /// An object of that listing, or one that has come or changed since.
+    /// An object of that listing, or one that was created or changed since.
     Object { live: Box<Live>, is_listed: bool },
-    /// An object went, or lost Helm's label; it had this version last.
+    /// An object was deleted or lost Helm's label; this was its last version.
     Gone { object: ObjectId, version: String },
-    /// The listing is whole.
+    /// The listing is complete.
     Listed,
-    /// The watch stands.
+    /// The watch is established.
     Watching,
-    /// The watch cannot be had, for this reason, and is tried again.
+    /// The watch failed for this reason and is tried again.
     Broken(Failure),
 }
 
-/// What people and other parts of the program want.
+/// An order of a person or of another part of the program to the loop.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
-    /// Leave a release alone from now on, or no more.
+    /// Suspend the repairs of a release, or resume them.
     Suspend(ReleaseId, Option<Suspension>),
-    /// Repair a release now; the `spec.reconcileAt` that the answer names, and
-    /// what the person may write themself.
+    /// Repair a release now; with the `spec.reconcileAt` that the answer names, and the objects
+    /// that the person may write themself.
     Reconcile { release: ReleaseId, at: String, ticket: Option<Arc<Ticket>> },
     /// A dry run of another replica has settled these values of an object.
     Settled(ObjectId, Settled),
-    /// What an earlier process knew of a release.
+    /// The knowledge of an earlier process about a release.
     Remember { release: ReleaseId, first: First, seen: Vec<SeenAlive>, contested: Vec<ObjectId> },
 }
 
-/// What tells one piece of work from another.
+/// The identifier of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Errand(pub(crate) u64);
+pub(crate) struct WorkId(pub(crate) u64);
 
-/// Something that is to be done.
+/// An action that the loop requests.
 #[derive(Debug)]
 pub(crate) enum Action {
     /// Open a watch of these objects, which have Helm's label.
     Watch(Scope),
     /// Close it.
     Unwatch(Scope),
-    /// List everything anew.
+    /// List everything again.
     Relist,
-    /// Do this, for an object of this release, and bring back what came of it.
-    Do(Errand, ReleaseId, Work),
-    /// Come back at this time with [`Event::Due`]; earlier times are forgotten.
+    /// Do this for an object of this release, and return the outcome.
+    Do(WorkId, ReleaseId, Work),
+    /// Send [`Event::Due`] at this time; earlier timers are dropped.
     SetTimer(Option<Timestamp>),
     /// Everything that was declared at the start has been listed, or cannot be.
     AllListed,
-    /// This is known of a release now.
+    /// Publish the present report of a release.
     Report(Box<ReleaseReport>),
-    /// Nothing is known of a release any more.
+    /// Withdraw the report of a release.
     Withdraw(ReleaseId),
-    /// Tell people of it, count it, keep it.
+    /// Log, count and store this.
     Tell(Told),
-    /// What its autoscaler left behind before anybody looked stays as well.
+    /// Keep the replicas that an autoscaler set before the guard first saw the object.
     InheritReplicas(ObjectId),
-    /// What its autoscaler left behind counts as drift.
+    /// Count the replicas that an autoscaler left behind as drift.
     TakeBackReplicas(ObjectId),
     /// A dry run has settled these values of the object.
     Settle(ObjectId, Settled),
@@ -142,21 +142,21 @@ pub(crate) enum Work {
     ReadRecords { release: ReleaseId },
     /// Read the object as the manifest of a revision has it.
     ReadDocument { revision: u64, object: ObjectId },
-    /// Look whether a namespace is being deleted.
+    /// Check whether a namespace is being deleted.
     ReadNamespace { name: String },
-    /// Look whether the CustomResourceDefinition of the object's kind is being deleted.
+    /// Check whether the CustomResourceDefinition of the object's kind is being deleted.
     ReadDefinition { object: ObjectId },
-    /// Ask how the API server would hold the object of this uid if a revision's manifest
-    /// were applied, which declares this of it.
+    /// Ask, with a dry run, how the API server would store the object with this uid if a revision's
+    /// manifest, which holds this declaration of it, were applied.
     Ask { object: ObjectId, uid: String, revision: u64, digest: Option<Digest> },
-    /// Ask whether the API server would take this as a new object.
+    /// Ask whether the API server would accept this as a new object.
     Probe { object: ObjectId, version: Arc<str>, document: Secret },
     /// Write.
     Write { object: ObjectId, version: Arc<str>, write: Write },
 }
 
-/// A write. One to an object that exists is bound to the version of it that was
-/// judged, by its body, or to its uid.
+/// A write. A write to an existing object is bound to the judged version by its body, or to the
+/// uid.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
     Create { document: Secret, manager: String },
@@ -169,28 +169,28 @@ pub(crate) enum Write {
 #[derive(Clone, PartialEq)]
 pub(crate) struct Secret(pub(crate) Value);
 
-/// What came of a piece of work.
+/// The outcome of a piece of work.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The object, and the version of its kind in which it was read.
     Object { live: Option<Box<Live>>, version: String },
-    /// The release as its records say.
-    Records(Option<Ruled>),
-    /// The object as a manifest has it.
+    /// The release as its records describe it.
+    Records(Option<GovernedRelease>),
+    /// The object as it is in a manifest.
     Document(Document),
     /// Whether the namespace is being deleted.
     Namespace { deleting: bool },
-    /// Whether the kind's definition is being deleted; a kind that has none is not.
+    /// Whether the kind's definition is being deleted; false for a kind without a definition.
     Definition { deleting: bool },
-    /// How the API server would hold the object.
+    /// The object as the API server would store it.
     Canonical(Arc<Secret>),
-    /// It was written, and is this by now; or the API server would take it.
+    /// The object after the write; or the object that the API server would accept.
     Written(Secret),
-    /// Nothing came of it.
+    /// The work failed.
     Failed(Failure),
 }
 
-/// An object as the manifest of one revision has it.
+/// An object as it is in the manifest of one revision.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) status: Status,
@@ -199,44 +199,44 @@ pub(crate) struct Document {
     pub(crate) object: Option<Secret>,
 }
 
-/// Why nothing came of a piece of work.
+/// The reason why a piece of work failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) fault: Fault,
-    /// As people are told.
+    /// The message for people.
     pub(crate) message: String,
 }
 
-/// What kind of failure it is.
+/// The kind of a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
-    /// Nobody serves the kind.
+    /// The cluster does not serve the kind.
     Unserved,
     Forbidden,
     /// This replica does not lead.
     NotLeading,
     NotFound,
     AlreadyExists,
-    /// Somebody wrote meanwhile.
+    /// The object was changed meanwhile.
     Conflict,
     /// The namespace is being deleted.
     Terminating,
-    /// The API server does not take it: what it said, and the fields at fault.
+    /// The API server rejected it: its message, and the fields at fault.
     Invalid {
         said: String,
         causes: Vec<Cause>,
     },
-    /// The API server says that the object cannot be what was asked for.
+    /// The API server reports that the object cannot have the requested state.
     Refused,
-    /// There is no such record, or none that can be believed.
+    /// There is no such record, or no valid one.
     NoRecord,
-    /// Anything else. Nobody knows whether a write was done.
+    /// Any other failure. It is unknown whether a write was done.
     Unanswered,
 }
 
 impl Surroundings {
-    /// What holds for an object of `release`: replicas that an autoscaler left
-    /// behind stay until the release is written next.
+    /// The circumstances of an object of `release`: replicas that an autoscaler left behind stay
+    /// until the release changes again.
     pub(crate) fn of(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let departed = self.departed.as_ref().and_then(|it| it.since(release.state.created));
         let mut now = Circumstances { departed, ..self.now.clone() };
@@ -259,7 +259,7 @@ impl Work {
 }
 
 impl Outcome {
-    /// The outcome of a write or a probe, or why there is none.
+    /// The object that a write or a probe returned, or its failure.
     pub(crate) fn written(self) -> Result<Value, Failure> {
         match self {
             Self::Written(Secret(value)) => Ok(value),
@@ -270,7 +270,7 @@ impl Outcome {
 }
 
 impl Failure {
-    /// Nobody knows what came of it.
+    /// A failure after which the outcome is unknown.
     pub(crate) fn unanswered(message: &str) -> Self {
         Self { fault: Fault::Unanswered, message: message.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! Which manifest was seen first of each release's revision.
+//! The first seen manifest of each release's revision.
 //!
 //! Entry point: [`FirstSeen`]. Invariant: a record keeps the digest with which
 //! it was first seen, so that a user who rewrites its manifest gains no repairs.
@@ -13,11 +13,11 @@ use crate::model::ReleaseId;
 #[derive(Default)]
 pub(crate) struct FirstSeen(HashMap<ReleaseId, First>);
 
-/// The first manifest that was seen of one record. A record that was deleted
-/// and made anew is another one, whatever revision it has.
+/// The first seen manifest of one record. A record that was deleted and created again is another
+/// one, even with the same revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct First {
-    /// The record's uid; none where an earlier process did not say.
+    /// The record's uid; `None` where an earlier process did not store it.
     pub(crate) uid: Option<String>,
     pub(crate) revision: u64,
     /// SHA-256 of the manifest.
@@ -25,8 +25,8 @@ pub(crate) struct First {
 }
 
 impl First {
-    /// Whether this was another record of the revision, with another manifest,
-    /// than the one that a release has now: it was installed anew since.
+    /// Whether a release has another record of the revision by now, with another manifest: it was
+    /// installed again since.
     pub(crate) fn is_outlived_by(&self, release: &Release) -> bool {
         release.invalid.is_none()
             && release.latest.revision == self.revision
@@ -36,12 +36,12 @@ impl First {
 }
 
 impl FirstSeen {
-    /// What was seen first of a release's revision.
+    /// The first seen manifest of a release's revision.
     pub(crate) fn of(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
         self.0.get(id).filter(|first| first.revision == revision)
     }
 
-    /// A release whose record counts.
+    /// Notes the manifest of a release with a valid record.
     pub(crate) fn note(&mut self, release: &Release) {
         let (uid, revision) = (&release.latest.uid, release.state.revision);
         match self.0.get_mut(&release.id) {
@@ -55,7 +55,8 @@ impl FirstSeen {
         }
     }
 
-    /// What an earlier process saw first of a revision. It saw it before this one did.
+    /// Takes over the manifest that an earlier process saw first of a revision, which was before
+    /// this process saw one.
     pub(crate) fn remember(&mut self, release: &ReleaseId, earlier: First) {
         let uid = match self.0.get(release) {
             Some(first) if first.revision != earlier.revision => return,
@@ -65,7 +66,7 @@ impl FirstSeen {
         self.0.insert(release.clone(), First { uid, ..earlier });
     }
 
-    /// A release is gone.
+    /// Forgets a release that is gone.
     pub(crate) fn forget(&mut self, id: &ReleaseId) {
         self.0.remove(id);
     }

@@ -1,9 +1,9 @@
-//! The order in which Helm installs kinds, and so the guard repairs them.
+//! The order in which Helm installs kinds and the guard repairs their objects.
 //!
 //! Entry point: [`place`]. Invariant: Helm's own table (`InstallOrder` of its
 //! kind sorter); kinds that it does not name come last.
 
-/// Where a kind stands in Helm's order of installation.
+/// The position of a kind in Helm's order of installation.
 pub(crate) fn place(kind: &str) -> usize {
     ORDER.iter().position(|known| *known == kind).unwrap_or(ORDER.len())
 }

@@ -1,8 +1,7 @@
-//! Holds a live object against its release, and notes how it stands.
+//! Compares a live object with its release, and records the result.
 //!
-//! Entry points: [`Weighing::weigh`] says how it stands, [`record`] notes it. Invariant:
-//! the object is dropped afterwards; only [`Drifts`] learns what came of it. Must
-//! not decide what is done about it.
+//! Entry points: [`Weighing::weigh`] compares, [`record`] records. Invariant: the object is dropped
+//! afterwards; only [`Drifts`] keeps the result. Must not decide about repairs.
 
 use std::sync::Arc;
 
@@ -25,41 +24,41 @@ use crate::verdict::drift::{self, Subject, findings};
 use crate::verdict::edit::{Evidence, Finding};
 use crate::verdict::sealed;
 
-/// How an object stands.
+/// The result of a comparison of an object with its release.
 pub(crate) enum Standing {
     /// The state of the release's record declares no such object.
     Undeclared,
-    /// It is as declared; with what it was compared with, if it was.
+    /// It matches; with its agreement, if it was compared.
     AsDeclared(Option<Agreed>),
-    /// It is not, and an operation is under way that may change it.
+    /// It differs, and a running operation may change it.
     Underway,
-    /// It is not, with the declared paths that are not.
+    /// It drifts, with the changed fields.
     Drifts(DriftKind, Vec<FieldChange>),
-    /// It is as declared, and Helm's next upgrade would fail.
+    /// It matches, and Helm's next upgrade would fail because of its field managers.
     Taken(Taken, Option<Agreed>),
 }
 
-/// What is new of an object.
+/// The news about an object.
 pub(crate) struct News {
-    /// It drifts now, or otherwise, or no more.
+    /// Its drift began, changed or ended.
     pub(crate) stands: bool,
-    /// It agrees with what it was not seen to agree with before.
+    /// It has a new agreement.
     pub(crate) agrees: bool,
 }
 
-/// A live object, and the release that it is held against.
+/// A live object, and the release that it is compared with.
 pub(crate) struct Weighing<'a> {
     pub(crate) release: &'a Release,
     pub(crate) live: &'a Live,
     /// The policy of the release.
     pub(crate) policy: &'a Policy,
-    /// What else is known of the object.
+    /// Other knowledge about the object.
     pub(crate) circumstances: &'a Circumstances,
     pub(crate) now: Timestamp,
 }
 
 impl Weighing<'_> {
-    /// How the object stands against what the release declares of it.
+    /// Compares the object with the release's declaration of it.
     pub(crate) fn weigh(&self, evidence: Evidence<'_>) -> Standing {
         let Self { release, live, policy, circumstances, now } = *self;
         let object = &live.sighting.id;
@@ -80,7 +79,7 @@ impl Weighing<'_> {
             };
         };
         let subject = Subject { object, standing: &standing, policy, circumstances, now };
-        // Who has set what is sealed its managers tell.
+        // The managers of sealed fields are in `managedFields`.
         let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
         let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
         let value = whole.as_ref().unwrap_or(value);
@@ -112,7 +111,7 @@ impl Weighing<'_> {
     }
 }
 
-/// Notes how an object stands. Gives what of that is new.
+/// Records the result for an object. Returns what is new.
 pub(crate) fn record(
     drifts: &mut Drifts,
     release: &Release,
@@ -131,7 +130,7 @@ pub(crate) fn record(
         Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => agreed.allowed,
         _ => false,
     };
-    // That is told on as well.
+    // This is published too.
     let agrees = drifts.allow(object, allowed) || agrees;
     let stands = match standing {
         Standing::Undeclared => drifts.record_undeclared(id, object),
@@ -157,19 +156,19 @@ pub(crate) fn record(
     News { stands, agrees }
 }
 
-/// What an object agrees with that holds more below sealed paths; none where an exception lets a
-/// declared field differ, which nobody has seen then.
+/// The agreement of an object with additions below sealed paths; `None` where an exception lets a
+/// declared field differ, because the guard has not seen that field's declared value then.
 pub(crate) fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<Agreed> {
     let is_whole = drift::of_fields(&declared.fields(), value, false).is_empty();
     is_whole.then(|| Agreed::but_for_additions(declared))
 }
 
-/// Whether all that differs is what somebody added below sealed paths.
+/// Whether all changes are additions below sealed paths.
 pub(crate) fn are_additions(changes: &[FieldChange]) -> bool {
     !changes.is_empty() && changes.iter().all(|change| change.agreement.is_addition())
 }
 
-/// A drift as it was seen: with the fields that differ, and who wrote them.
+/// Completes a drift with the fields that differ and the manager that wrote them.
 pub(crate) fn seen(live: &Live, changes: &[FieldChange], helms: &[Manager], drift: Drift) -> Drift {
     let mut findings = findings(&live.sighting.id, changes);
     findings.truncate(SHOWN_FIELDS);

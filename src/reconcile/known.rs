@@ -1,7 +1,7 @@
-//! The releases, their policies, and what is known of objects beside them.
+//! The releases, their policies, and other knowledge about objects.
 //!
-//! Entry point: [`Known`]. Invariant: as the loop was told last, all of one
-//! moment; a claim costs a number, no copy of a name. Must not judge.
+//! Entry point: [`Known`]. Invariant: the loop's last news, all of one moment; a claim costs a
+//! number, not a copy of a name. Must not judge.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -13,17 +13,17 @@ use smallvec::SmallVec;
 
 use super::departure::Departure;
 use super::effort::note;
-use super::event::{Ruled, Surroundings};
+use super::event::{GovernedRelease, Surroundings};
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::settled::{Settled, Settlements};
 use crate::verdict::circumstances::Circumstances;
 
-/// What the loop was told of releases.
+/// The loop's knowledge about releases.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    releases: BTreeMap<ReleaseId, Ruled>,
+    releases: BTreeMap<ReleaseId, GovernedRelease>,
     /// By an object's hash, the numbers of the releases that may declare it.
     claims: HashMap<u64, SmallVec<[u32; 2]>>,
     numbers: BTreeMap<u32, ReleaseId>,
@@ -35,8 +35,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// A release says this by now.
-    pub(crate) fn set(&mut self, id: &ReleaseId, ruled: Option<Ruled>) {
+    /// Sets the present state of a release.
+    pub(crate) fn set(&mut self, id: &ReleaseId, ruled: Option<GovernedRelease>) {
         let before = self.releases.get(id).map(|ruled| Arc::clone(&ruled.release));
         let after = ruled.as_ref().map(|ruled| Arc::clone(&ruled.release));
         let is_same = |a: &Arc<Release>, b: &Arc<Release>| Arc::ptr_eq(&a.objects, &b.objects);
@@ -45,7 +45,7 @@ impl Known {
             let has = |release: &Option<Arc<Release>>, object: &ObjectId| {
                 release.as_ref().is_some_and(|release| release.objects.contains_key(object))
             };
-            // Who was the first to declare an object stays the first.
+            // The first release to declare an object stays the first.
             for object in
                 before.iter().flat_map(|release| release.objects.keys()).filter(|it| !has(&after, it))
             {
@@ -69,7 +69,7 @@ impl Known {
         }
     }
 
-    /// The policy of a release is this by now. Gives whether that is new.
+    /// Sets the policy of a release. Returns whether it is new.
     pub(crate) fn rule(&mut self, id: &ReleaseId, policy: Arc<Policy>) {
         if let Some(ruled) = self.releases.get_mut(id) {
             ruled.policy = policy;
@@ -109,7 +109,7 @@ impl Known {
         self.release(id).is_some_and(|release| release.objects.contains_key(object))
     }
 
-    /// What is known of an object beside its releases is this by now.
+    /// Sets the other knowledge about an object.
     pub(crate) fn surround(&mut self, object: ObjectId, surroundings: Surroundings) {
         if surroundings == Surroundings::default() {
             self.surroundings.remove(&object);
@@ -118,7 +118,7 @@ impl Known {
         }
     }
 
-    /// What holds for an object of a release.
+    /// The circumstances of an object of a release.
     pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let known = self.surroundings.get(object).map(|it| it.of(release, object)).unwrap_or_default();
         Circumstances { settled: self.settled.of(object), ..known }
@@ -129,24 +129,24 @@ impl Known {
         self.settled.of(object)
     }
 
-    /// A dry run has settled this, or an earlier guard says so. Gives whether that is new.
+    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether that
+    /// is new.
     pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) -> bool {
         self.settled.learn(object, settled)
     }
 
-    /// What an autoscaler left behind of an object counts no more. Gives whether
-    /// there was any.
+    /// Forgets the replicas that an autoscaler left behind. Returns whether there were any.
     pub(crate) fn forget_departed(&mut self, object: &ObjectId) -> bool {
         self.surroundings.get_mut(object).is_some_and(|it| it.departed.take().is_some())
     }
 
-    /// Whether it is known when the object's last autoscaler went, or one scales it.
+    /// Whether an autoscaler scales the object, or is known to have scaled it before.
     pub(crate) fn is_scaled(&self, object: &ObjectId) -> bool {
         let known = self.surroundings.get(object);
         known.is_some_and(|it| it.departed.is_some() || !it.now.autoscalers.is_empty())
     }
 
-    /// An autoscaler scaled an object before anybody looked, and went.
+    /// Records that an autoscaler scaled an object before the guard first saw it, and is gone.
     pub(crate) fn inherit_departed(&mut self, object: &ObjectId, now: Timestamp) {
         self.surroundings.entry(object.clone()).or_default().departed =
             Some(Departure { last: now, declared: None });

@@ -1,7 +1,7 @@
-//! An object's last life, as far as it was seen.
+//! The last life of an object, as far as it was seen.
 //!
-//! Entry point: [`Life`]. Invariant: pure state. Must not be put back by an
-//! answer that is older than what is known: [`Life::is_after`].
+//! Entry point: [`Life`]. Invariant: pure state. Must not be overwritten by an answer that is older
+//! than the known version: [`Life::is_after`].
 
 use std::sync::Arc;
 
@@ -14,32 +14,31 @@ use crate::policy::signing::SigningKey;
 /// An object's last life.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
-    /// The release that it is held to.
+    /// The release that it is compared with.
     pub(crate) release: Arc<ReleaseId>,
     /// Whether it was seen with this release's annotations.
     pub(crate) vouched: bool,
     pub(crate) alive: bool,
-    /// The `metadata.resourceVersion` that a watch told of last, or an answer
-    /// after it.
+    /// The last `metadata.resourceVersion` of a watch, or of an answer after it.
     pub(crate) version: Version,
     pub(crate) managers: Arc<[Manager]>,
-    /// The digest of the manifest by which it was last found to be as declared.
+    /// The digest of the manifest that it last matched.
     pub(crate) judged: Option<[u8; 32]>,
     /// Whether it differs as an exception allows.
     pub(crate) allowed: bool,
-    /// What it was last seen to agree with. Only such values are ever written to it.
+    /// Its last agreement. Only such values are ever written to it.
     pub(crate) agreed: Option<Agreement>,
-    /// The text of the seal that its policy puts on it; none on most.
+    /// The text of the seal that its policy puts on it; `None` for most objects.
     pub(crate) seal: Option<Arc<str>>,
 }
 
-/// A `metadata.resourceVersion`. Of one object a higher one is a later one; one
-/// that is no number tells nothing.
+/// A `metadata.resourceVersion`. For one object, a higher one is later; a value that is not a
+/// number cannot be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version(Option<u64>);
 
 impl Version {
-    /// From its text.
+    /// Parses a version.
     pub(crate) fn of(text: &str) -> Self {
         Self(text.parse().ok())
     }
@@ -57,7 +56,7 @@ impl Life {
         is_with(None) || self.seal.as_deref().is_some_and(|seal| is_with(Some(seal)))
     }
 
-    /// Whether more is known of the object than what an answer of `version` says.
+    /// Whether a newer version of the object is known than that of an answer.
     pub(crate) fn is_after(&self, version: Version) -> bool {
         self.version.0.zip(version.0).is_some_and(|(known, other)| known > other)
     }

@@ -1,8 +1,7 @@
-//! An object as it lives in the cluster, as the loop is told of it.
+//! A live object of the cluster as the loop receives it.
 //!
-//! Entry point: [`Live`]. Invariant: its `managedFields`, most of many objects,
-//! are read only when somebody asks for them. Must not be kept: the loop judges
-//! an object as it comes by and drops it.
+//! Entry point: [`Live`]. Invariant: its `managedFields`, which are large for many objects, are
+//! parsed only when they are needed. Must not be kept: the loop judges an object and drops it.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::model::{ObjectId, ReleaseId};
 
-/// What an object's metadata tells of its life and its release.
+/// The metadata of an object that identifies its life and its release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
     /// The object.
@@ -44,20 +43,18 @@ pub struct Manager {
     pub applies: bool,
 }
 
-/// An object as it lives in the cluster. May hold secrets: its `Debug` shows
-/// the metadata alone.
+/// A live object of the cluster. May hold secrets: its `Debug` shows only the metadata.
 pub struct Live {
-    /// What its metadata tells.
+    /// Its metadata.
     pub sighting: Sighting,
-    /// The object without its `managedFields`; none if it is nested deeper than
-    /// what is judged.
+    /// The object without its `managedFields`; `None` if it is nested too deeply to be judged.
     pub object: Option<Value>,
-    /// Its `managedFields` as they came.
+    /// Its `managedFields`, not parsed.
     pub(crate) managed: Option<Box<RawValue>>,
 }
 
 impl Live {
-    /// The object with its `managedFields`; none if it cannot be read.
+    /// The object with its `managedFields`; `None` if it cannot be read.
     pub fn whole(&self) -> Option<Value> {
         let mut object = self.object.clone()?;
         let managed = self.managed.as_ref().and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());

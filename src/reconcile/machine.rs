@@ -1,9 +1,8 @@
-//! The loop as one value: events in, actions out.
+//! The loop as one value, which turns events into actions.
 //!
-//! Entry point: [`Reconciler::handle`]. Invariant: whatever the loop knows is in
-//! here, and nothing else changes it; each event leads to a bounded number of
-//! pieces of work; each piece of work that was handed out is known until its outcome
-//! comes or nobody waits for it. Must not read a clock or wait.
+//! Entry point: [`Reconciler::handle`]. Invariant: the whole state of the loop is here, and nothing
+//! else changes it; each event leads to a bounded number of pieces of work; each piece of work is
+//! tracked until its outcome arrives or is no longer needed. Must not read a clock or wait.
 
 mod agenda;
 mod inform;
@@ -25,7 +24,7 @@ use super::alarms::Alarms;
 use super::asked::Asked;
 use super::drifts::Drifts;
 use super::elapsed::is_set_back;
-use super::event::{Action, Errand, Event, Work};
+use super::event::{Action, Event, Work, WorkId};
 use super::known::Known;
 use super::recent::Recent;
 use super::scopes::Scopes;
@@ -36,10 +35,10 @@ use crate::model::ReleaseId;
 use crate::policy::signing::SigningKey;
 use crate::policy::suspension::Suspended;
 
-/// What does not change while the loop runs.
+/// The settings that stay the same while the loop runs.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    /// What agreements are sealed with.
+    /// The key that signs agreements.
     pub(crate) key: SigningKey,
     /// Whether nothing may be written.
     pub(crate) read_only: bool,
@@ -61,16 +60,16 @@ pub(crate) struct Reconciler {
     pub(super) leads: bool,
     /// The emergency switch is off.
     pub(super) open: bool,
-    /// Nothing is begun any more.
+    /// The loop is stopping and begins nothing new.
     stopping: bool,
     /// Everything that was declared at the start has been listed.
     listed: bool,
-    /// Of which kinds nobody serves that was known last.
+    /// The kinds that the cluster did not serve when this was last known.
     unserved: Option<BTreeSet<(String, String)>>,
     /// The releases that have changed since.
     changed: BTreeSet<ReleaseId>,
     passes: Passes,
-    errands: BTreeMap<Errand, ReleaseId>,
+    errands: BTreeMap<WorkId, ReleaseId>,
     errand: u64,
     timer: Option<Timestamp>,
     oldest: Option<Timestamp>,
@@ -80,8 +79,7 @@ pub(crate) struct Reconciler {
 }
 
 impl Reconciler {
-    /// Nothing is known yet; these releases are left alone until an order says
-    /// otherwise.
+    /// An empty state; the repairs of these releases are suspended until an order resumes them.
     pub(crate) fn new(settings: Settings, suspended: Suspended) -> Self {
         Self {
             drifts: Drifts::new(settings.key.clone()),
@@ -110,7 +108,7 @@ impl Reconciler {
         }
     }
 
-    /// Takes in what happened, and gives what is to be done, in order.
+    /// Processes an event and returns the actions, in order.
     pub(crate) fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
         let is_set_back = is_set_back(self.now, now);
         self.now = now;
@@ -152,12 +150,12 @@ impl Reconciler {
         std::mem::take(&mut self.out)
     }
 
-    /// Whether the loop waits for nothing but time and news.
+    /// Whether no work is running: the loop only waits for timers and events.
     pub(crate) fn is_idle(&self) -> bool {
         self.errands.is_empty()
     }
 
-    /// Has this done.
+    /// Requests an action.
     pub(super) fn act(&mut self, action: Action) {
         self.out.push(action);
     }
@@ -168,15 +166,15 @@ impl Reconciler {
     }
 
     /// Hands out a piece of work for a release.
-    fn hand_out(&mut self, release: &ReleaseId, work: Work) -> Errand {
+    fn hand_out(&mut self, release: &ReleaseId, work: Work) -> WorkId {
         self.errand += 1;
-        let errand = Errand(self.errand);
+        let errand = WorkId(self.errand);
         self.errands.insert(errand, release.clone());
         self.act(Action::Do(errand, release.clone(), work));
         errand
     }
 
-    /// Does what is due by now.
+    /// Does everything that is due.
     fn wake(&mut self) {
         for (release, object) in self.alarms.take(self.now) {
             self.drifts.suspect(&release, object, self.now);

@@ -1,11 +1,10 @@
-//! What the loop knows and decides: how each declared object stands, what may be
-//! done about it, and when.
+//! The knowledge and the decisions of the loop: the state of each declared object, which repairs
+//! are allowed, and when.
 //!
-//! Entry points: `machine::Reconciler` takes `event::Event`s and gives
-//! `event::Action`s; `drifts::Drifts` remembers, `plan::plan` decides,
-//! `report::ReleaseReport` is told on. Invariant: values in, values out; no
-//! I/O, no clock (`now` is an argument), no task, no log line. No object is
-//! kept. Must not know how an API server is asked.
+//! Entry points: `machine::Reconciler` turns `event::Event`s into `event::Action`s;
+//! `drifts::Drifts` remembers, `plan::plan` decides, `report::ReleaseReport` is published.
+//! Invariant: values in, values out; no I/O, no clock (`now` is an argument), no task, no log line.
+//! No object is kept. Must not know how to call an API server.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub(crate) mod alarms;

@@ -15,12 +15,12 @@ use crate::policy::agreement::Agreement;
 use crate::policy::{Policy, RepairRights};
 use crate::verdict::claims::is_local;
 
-/// For how long a release is left alone whose record first appeared as
-/// deployed: a restore or a migration brings records before objects.
+/// How long repairs of a release wait whose record was already deployed when it first appeared: a
+/// restore or a migration creates records before objects.
 pub(crate) const HOLD: SignedDuration = SignedDuration::from_mins(10);
 
-/// Kinds whose new object would not be the old one: a Job would run again, an
-/// empty volume hides the loss, and so on.
+/// Kinds whose re-created object would not equal the old one: a Job would run again, an empty
+/// volume would hide the loss, and so on.
 const NEVER_CREATED: [(&str, &str); 6] = [
     ("batch", "Job"),
     ("", "PersistentVolumeClaim"),
@@ -30,24 +30,24 @@ const NEVER_CREATED: [(&str, &str); 6] = [
     ("apiextensions.k8s.io", "CustomResourceDefinition"),
 ];
 
-/// Groups whose objects grant rights or stand in everybody's way.
+/// API groups whose objects grant permissions or can block all requests.
 const PRIVILEGED: [&str; 3] =
     ["rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io"];
 
-/// What is to be done about a drift.
+/// The decision about a drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Put it right.
+    /// Repair it.
     Repair,
-    /// Say it and leave it, for this reason.
+    /// Report it and leave it, for this reason.
     Report(&'static str),
-    /// The release's state says that it is not to be there, or not yet: look
-    /// again when the release changes.
+    /// The release's state says that the object should not exist, or not yet: look again when the
+    /// release changes.
     Wait,
     /// Look again after this time.
     Hold(SignedDuration),
-    /// Leave it: the live object was never seen with what is declared, and nobody
-    /// who may write it has ordered that.
+    /// Leave it: the live object was never seen with the declared values, and no person who may
+    /// write it has ordered the repair.
     Unconfirmed,
 }
 
@@ -56,25 +56,24 @@ pub(crate) struct Case<'a> {
     pub(crate) release: &'a Release,
     pub(crate) object: &'a ObjectId,
     pub(crate) kind: DriftKind,
-    /// How it was last seen.
+    /// Its last seen state.
     pub(crate) life: Option<&'a Life>,
     /// The digest of the manifest that was first seen of the release's revision.
     pub(crate) first_digest: Option<[u8; 32]>,
     pub(crate) policy: &'a Policy,
-    /// An allowance lets it be deleted.
+    /// An allowance permits its deletion.
     pub(crate) may_be_gone: bool,
-    /// A person asked for the repair.
+    /// A person ordered the repair.
     pub(crate) asked: bool,
-    /// A person asked who may write the object themself.
+    /// A person who may write the object themself ordered the repair.
     pub(crate) ordered: bool,
-    /// What the live object was seen to agree with of what is declared; none if it
-    /// never was seen to.
+    /// The agreement of the live object with the declaration; `None` if there never was one.
     pub(crate) agreement: Option<&'a Agreement>,
     /// The replicas, where an autoscaler sets them.
     pub(crate) scaled: Option<&'a Path>,
 }
 
-/// What is to be done about a drift.
+/// The decision about a drift.
 pub(crate) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
     let Case { release, object, life, policy, .. } = case;
     let Some(declared) = release.declared(object) else { return Plan::Wait };
@@ -108,7 +107,7 @@ pub(crate) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
             return Plan::Hold(HOLD - age);
         }
     }
-    // After the hold: what a restore has not brought yet is still to be seen.
+    // Only after the hold: a restore may still bring the object.
     if life.is_none_or(|life| !life.vouched || *life.release != release.id) {
         return Plan::Report("the guard never saw it alive with its release's annotations");
     }
@@ -118,10 +117,9 @@ pub(crate) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
     Plan::Repair
 }
 
-/// Whether the live object was once seen with what would be written. Of one that
-/// is there this is about the declaration: what is written is looked at once it is
-/// known. A new one gets all of it; how many replicas it has an autoscaler knows
-/// better than who never saw them as declared.
+/// Whether the live object was once seen with the values to write. For an existing object, this
+/// checks the declaration; the values are checked when they are known. A new object gets all
+/// declared values, except for replicas that an autoscaler sets.
 fn is_confirmed(case: &Case<'_>) -> bool {
     case.agreement.is_some_and(|agreement| match case.kind {
         DriftKind::Missing => agreement.confirms_all(case.scaled),
@@ -129,8 +127,8 @@ fn is_confirmed(case: &Case<'_>) -> bool {
     })
 }
 
-/// Why drift of this kind is never repaired at `object` for `release`, whatever
-/// happens; none if it may be.
+/// The reason why drift of this kind is never repaired at `object` for `release`; `None` if it may
+/// be.
 pub(crate) fn never(
     release: &Release,
     object: &ObjectId,

@@ -1,8 +1,9 @@
-//! What was just seen of objects that no known manifest declares so: Helm's write
-//! can be known before the record that it follows.
+//! Recently seen objects that match no known manifest: Helm's write of an object can arrive before
+//! the record.
 //!
-//! Entry point: [`Recent`]. Invariant: a few seconds and a few megabytes, whatever
-//! is written; asked only whether an object agreed with what is declared by now.
+//! Entry point: [`Recent`]. Invariant: bounded to a few seconds and megabytes, whatever is written.
+//! Must not be used for anything but the question whether an object agreed with the present
+//! declaration.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,10 +14,10 @@ use serde_json::Value;
 use super::elapsed::elapsed;
 use crate::model::{ObjectId, ReleaseId};
 
-/// How long a record may be on its way.
+/// The time in which a record has to arrive.
 const AGE: Duration = Duration::from_secs(10);
 
-/// What is kept at most, and of one object, in bytes.
+/// The most bytes that are kept in all, and of one object.
 const BYTES: usize = 4 << 20;
 const OBJECT: usize = 512 << 10;
 
@@ -37,7 +38,7 @@ struct Seen {
 }
 
 impl Recent {
-    /// An object that is held to a release was seen like this.
+    /// Keeps the seen state of an object of a release.
     pub(crate) fn keep(
         &mut self,
         (release, object): (&ReleaseId, &ObjectId),
@@ -58,7 +59,7 @@ impl Recent {
         }
     }
 
-    /// Takes what was just seen of a release's objects: each with the version of its
+    /// Removes and returns the recently seen objects of a release: each with the version of its
     /// kind, the oldest first.
     pub(crate) fn take(&mut self, release: &ReleaseId, now: Timestamp) -> Vec<(ObjectId, String, Value)> {
         if self.seen.iter().all(|it| it.release != *release) {
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn large_objects_are_left_out_and_many_push_out_the_oldest() {
+    fn oversized_objects_are_not_kept_and_oldest_are_evicted_first() {
         let (mut recent, now) = (Recent::default(), "2026-05-01T12:00:00Z".parse::<Timestamp>().unwrap());
         let text = |bytes: usize| json!("x".repeat(bytes));
         recent.keep((&release("web"), &object("huge")), "v1", &text(OBJECT), now);

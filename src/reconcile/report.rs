@@ -1,7 +1,7 @@
-//! What the loop knows of one release, as others are told of it.
+//! The loop's published knowledge about one release.
 //!
-//! Entry points: [`ReleaseReport`], [`Happening`]. Invariant: values are shown
-//! only as [`Finding`]s, which redact. Must not decide anything.
+//! Entry points: [`ReleaseReport`], [`Happening`]. Invariant: shows values only as [`Finding`]s,
+//! which redact. Must not decide anything.
 
 use std::sync::Arc;
 
@@ -25,36 +25,33 @@ pub struct ReleaseReport {
     pub digest: [u8; 32],
     /// How many objects the revision declares.
     pub declared: usize,
-    /// Which of them were seen alive with the release's annotations, and what
-    /// they agreed with; sorted.
+    /// Those that were seen alive with the release's annotations, and their agreements; sorted.
     pub seen_alive: Vec<SeenAlive>,
     /// How many of them were seen alive as they are declared.
     pub confirmed: usize,
-    /// Which of those that were seen alive no repair may be made of without
-    /// somebody's word; sorted.
+    /// Those of the seen objects that are not repaired without the confirmation of a person;
+    /// sorted.
     pub unconfirmed: Vec<ObjectId>,
-    /// What is not as declared, in the order of objects.
+    /// The drifting objects, in order.
     pub drifted: Vec<Drifted>,
-    /// The first thing that is wrong with the annotations by which the manifest
-    /// allows changes of an object, and for which they allow nothing; in the
-    /// order of objects.
+    /// The first error in the manifest's annotations that allow changes of an object; such
+    /// annotations have no effect. In the order of objects.
     pub flaws: Vec<(ObjectId, Flaw)>,
-    /// What the revision declares and another release owns by the object's
-    /// annotations, to which alone it is held; in the order of objects.
+    /// Declared objects that another release owns by the object's annotations, and that are
+    /// compared with that release alone; in the order of objects.
     pub foreign: Vec<(ObjectId, ReleaseId)>,
-    /// What the revision declares and the guard has no right to look at, in the
-    /// order of kinds.
+    /// Declared objects that the guard has no right to watch, in the order of kinds.
     pub unwatched: Vec<Unwatched>,
-    /// What may differ or is not judged: allowed, opted out, another release's, not
-    /// created by an operation that failed; in the order of objects.
+    /// Objects that may differ or are not judged: allowed, opted out, owned by another release, not
+    /// created by a failed operation; in the order of objects.
     pub excused: Vec<ObjectFacts>,
-    /// What its records say.
+    /// The facts of its records.
     pub records: RecordFacts,
-    /// What is done about its drift.
+    /// The treatment of its drift.
     pub control: Control,
-    /// Whether the loop led: only then it has decided what is done about drifts.
+    /// Whether this replica led when the report was made: only the leader decides about drifts.
     pub leads: bool,
-    /// The answer to the last order; none if this process was given none.
+    /// The answer to the last order; `None` if this process received no order.
     pub answer: Option<OrderAnswer>,
 }
 
@@ -65,24 +62,22 @@ pub struct Drifted {
     pub object: Arc<ObjectId>,
     /// What is wrong with it.
     pub kind: DriftKind,
-    /// Its fields that are not as declared, at most [`SHOWN_FIELDS`] of them.
+    /// Its changed fields, at most [`SHOWN_FIELDS`] of them.
     pub findings: Vec<Finding>,
-    /// The field manager that wrote what is not as declared, as far as the
-    /// object tells.
+    /// The field manager that wrote the changes, as far as the object records it.
     pub by: Option<String>,
-    /// Since when the loop knows.
+    /// The time since which the loop knows of it.
     pub since: Timestamp,
-    /// What came of the last repair; none if none was tried.
+    /// The result of the last repair; `None` if none was tried.
     pub repaired: Option<Result<(), String>>,
-    /// Why it is not repaired; none while it is.
+    /// The reason why it is not repaired; `None` while it is.
     pub kept: Option<Arc<str>>,
-    /// Who changes it back each time it is repaired; a name by the object's
-    /// field managers, or empty where nobody's is there.
+    /// The field manager that changes it back after each repair; empty if the object records no
+    /// name.
     pub contested_by: Option<String>,
-    /// Whether it stays as it is because what is declared was never seen in the
-    /// live object.
+    /// Whether it stays unchanged because the declared values were never seen in the live object.
     pub unconfirmed: bool,
-    /// Only a dry run could tell whether it is drift at all.
+    /// Only a dry run could tell whether it is drift.
     pub doubt: bool,
     /// An exception allows it.
     pub allowed: bool,
@@ -94,7 +89,7 @@ pub const SHOWN_FIELDS: usize = 20;
 /// What is wrong with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DriftKind {
-    /// It is not there.
+    /// It does not exist.
     Missing,
     /// Declared fields have other values.
     Changed,
@@ -103,7 +98,7 @@ pub enum DriftKind {
     Ownership,
     /// It is being deleted, and a finalizer may be blocking the deletion.
     Terminating,
-    /// It is nested deeper than what is judged.
+    /// It is nested too deeply to be judged.
     Unreadable,
 }
 
@@ -113,7 +108,7 @@ pub enum DriftKind {
 pub struct Incident {
     /// The release.
     pub release: ReleaseId,
-    /// The revision that the object is held to.
+    /// The revision that the object is compared with.
     pub revision: u64,
     /// The object; `repaired` and `kept` say what happened.
     pub drifted: Drifted,
@@ -124,16 +119,16 @@ pub struct Incident {
 pub enum Happening {
     /// To one object.
     Object(Box<Incident>),
-    /// So much drifts that repairs stop: in one namespace, or everywhere.
+    /// Repairs stop because of too much drift: in one namespace, or everywhere.
     Braked {
         /// The namespace; none for the whole cluster.
         namespace: Option<String>,
-        /// How many objects drift there.
+        /// The number of drifting objects there.
         drifting: usize,
-        /// Of how many that are declared in the cluster.
+        /// The number of objects that are declared in the cluster.
         declared: usize,
     },
-    /// Repairs go on there.
+    /// Repairs continue there.
     Eased {
         /// The namespace; none for the whole cluster.
         namespace: Option<String>,
@@ -154,7 +149,7 @@ impl DriftKind {
 }
 
 impl Drifted {
-    /// How the object stands.
+    /// The state of the object.
     pub fn state(&self) -> ObjectState {
         match self.kind {
             _ if self.allowed => ObjectState::Allowed,
@@ -169,7 +164,7 @@ impl Drifted {
 }
 
 impl ReleaseReport {
-    /// What is known of the release.
+    /// The facts about the release.
     pub fn facts(&self) -> Facts {
         let objects = self.drifted.iter().map(|it| ObjectFacts {
             kept: it.doubt.then(|| it.kept.as_deref().unwrap_or("it was not asked yet").to_owned()),
@@ -187,7 +182,7 @@ impl ReleaseReport {
         }
     }
 
-    /// How the release stands.
+    /// The health of the release.
     pub fn health(&self) -> Health {
         Health::of(&self.facts())
     }

@@ -1,10 +1,10 @@
-//! Whether a workload has rolled out what its pod template says, and which one
-//! of each release does so for the guard.
+//! Tracks whether a workload has rolled out its pod template, and which workload of each release
+//! does so for the guard.
 //!
-//! Entry points: [`touches_template`], [`Rollouts`].
-//! Invariant: total on any JSON; a workload that no controller looks at, or that
-//! is to have no pods and has none, has nothing to roll out. What does not move is
-//! waited for no longer: a release whose pods never get ready is repaired all the same.
+//! Entry points: [`touches_template`], [`Rollouts`]. Invariant: total on any JSON; a workload that
+//! no controller observes, or that has and needs no pods, has nothing to roll out. A stalled
+//! roll-out is not waited for: a release whose pods never get ready is repaired all the same.
+//! Must not write anything.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,18 +16,17 @@ use super::elapsed::elapsed;
 use crate::declaration::path::{Path, Segment};
 use crate::model::{ObjectId, ReleaseId};
 
-/// How long a roll-out may keep others of its release waiting.
+/// How long a roll-out may delay repairs of other objects of its release.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// How long it may do so while nothing is seen to move: Kubernetes holds it up
-/// for ever if pods do not get ready.
+/// How long it may do so without progress: pods that do not get ready delay a roll-out forever.
 const STALLED: Duration = Duration::from_secs(30);
 
 /// The workload that each release rolls out for the guard.
 #[derive(Debug, Default)]
 pub(crate) struct Rollouts(HashMap<ReleaseId, Rollout>);
 
-/// A workload whose pod template was put right.
+/// A workload whose pod template was repaired.
 #[derive(Clone, Debug)]
 pub(crate) struct Rollout {
     pub(crate) object: ObjectId,
@@ -40,7 +39,7 @@ pub(crate) struct Rollout {
 }
 
 impl Rollouts {
-    /// The pod template of a workload was put right, which is now this.
+    /// Records that the pod template of a workload was repaired, with the workload's present state.
     pub(crate) fn begin(&mut self, release: &ReleaseId, object: &ObjectId, written: &Value, now: Timestamp) {
         if !is_rolled_out(written) {
             let rollout = Rollout {
@@ -54,8 +53,8 @@ impl Rollouts {
         }
     }
 
-    /// Another workload of the release than `object` that may not be rolled out
-    /// yet, and was seen to move not long ago.
+    /// A workload of the release other than `object` that may not be rolled out yet and had recent
+    /// progress.
     pub(crate) fn of_another(
         &self,
         release: &ReleaseId,
@@ -67,8 +66,8 @@ impl Rollouts {
         waits.then(|| rollout.clone())
     }
 
-    /// A workload is seen like this, perhaps as it was a moment ago. Gives
-    /// whether its release goes on by that.
+    /// Takes in a workload, perhaps in a slightly older state. Returns whether repairs of its
+    /// release continue by that.
     pub(crate) fn see(
         &mut self,
         release: &ReleaseId,
@@ -93,7 +92,7 @@ impl Rollouts {
         false
     }
 
-    /// The release goes on.
+    /// Repairs of the release continue.
     pub(crate) fn end(&mut self, release: &ReleaseId) {
         self.0.remove(release);
     }
@@ -110,9 +109,8 @@ pub(crate) fn touches_template(object: &ObjectId, path: &Path) -> bool {
         && matches!(names.as_slice(), [Segment::Field(spec), Segment::Field(template)] if spec == "spec" && template == "template")
 }
 
-/// Whether a workload has as many pods of its template as it is to have and none of
-/// an older one, or nobody works on that: it is left to people, or Kubernetes has
-/// given up.
+/// Whether a workload has all its pods, and none of an older template, or no controller works on
+/// that: it is left to people, or Kubernetes has given up.
 fn is_rolled_out(object: &Value) -> bool {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     let Some(observed) = number("/status/observedGeneration") else { return true };
@@ -138,7 +136,7 @@ fn is_rolled_out(object: &Value) -> bool {
     (updated >= wanted.saturating_sub(kept) && are_old_gone) || has_failed(object)
 }
 
-/// Whether a Deployment's roll-out has made no progress for as long as it may.
+/// Whether a Deployment's roll-out has exceeded its progress deadline.
 fn has_failed(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().any(|condition| {
@@ -147,7 +145,7 @@ fn has_failed(object: &Value) -> bool {
     })
 }
 
-/// What of a workload's status moves while it rolls out.
+/// The numbers of a workload's status that change during a roll-out.
 fn numbers(object: &Value) -> Vec<Option<i64>> {
     let status = object.get("status").and_then(Value::as_object);
     status.into_iter().flatten().map(|(_, value)| value.as_i64()).collect()

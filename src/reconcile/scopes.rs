@@ -1,7 +1,7 @@
-//! Which objects are watched, and what of that has been listed.
+//! The watched objects, and the watches that have been listed.
 //!
-//! Entry point: [`Scopes`]. Invariant: what a watch has not listed whole yet it
-//! says nothing of: what is absent from it may come. Must not open a watch.
+//! Entry point: [`Scopes`]. Invariant: an object that is absent from an incomplete listing is not
+//! known to be missing. Must not open a watch.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,7 +18,7 @@ pub(crate) struct Scope {
     pub(crate) namespace: Option<String>,
 }
 
-/// The namespace of a watch of all.
+/// The namespace of a watch of all namespaces.
 static EVERYWHERE: Option<String> = None;
 
 /// Scopes by group, kind and namespace: several where a kind is watched in several versions.
@@ -30,23 +30,23 @@ pub(crate) struct Scopes {
     open: BTreeMap<Scope, Watched>,
     /// The same, by what they hold.
     kinds: Kinds,
-    /// Those of the start that have not listed yet; none before there are any.
+    /// The watches of the start that have not been listed yet; `None` before there are any.
     unlisted: Option<BTreeSet<Scope>>,
 }
 
 /// One watch.
 #[derive(Debug, Default)]
 struct Watched {
-    /// It has listed all there is.
+    /// Its listing is complete.
     whole: bool,
-    /// The guard has no right to it; what the API server says.
+    /// The message of the API server, if the guard has no right to it.
     forbidden: Option<String>,
     /// The objects of the listing under way.
     listing: Option<HashSet<ObjectId>>,
 }
 
 impl Scope {
-    /// Whether an object is one of these.
+    /// Whether the scope includes an object.
     pub(crate) fn holds(&self, object: &ObjectId) -> bool {
         object.group == self.group
             && object.kind == self.kind
@@ -55,7 +55,7 @@ impl Scope {
 }
 
 impl Scopes {
-    /// These are to be watched. Gives what to open and what to close.
+    /// Sets the scopes to watch. Returns the watches to open and to close.
     pub(crate) fn want(&mut self, wanted: &BTreeSet<Scope>) -> (Vec<Scope>, Vec<Scope>) {
         let closed: Vec<_> = self.open.keys().filter(|it| !wanted.contains(*it)).cloned().collect();
         let opened: Vec<_> = wanted.iter().filter(|it| !self.open.contains_key(*it)).cloned().collect();
@@ -79,7 +79,7 @@ impl Scopes {
         self.open.contains_key(scope)
     }
 
-    /// Whether whatever happens to an object is seen: no listing is to come.
+    /// Whether a watch shows all changes of an object: its listing is complete.
     pub(crate) fn shows(&self, object: &ObjectId) -> bool {
         self.holding(object).any(|(_, watched)| watched.whole)
     }
@@ -91,14 +91,14 @@ impl Scopes {
         }
     }
 
-    /// An object of the listing under way.
+    /// Adds an object to the running listing.
     pub(crate) fn list(&mut self, scope: &Scope, object: &ObjectId) {
         if let Some(listing) = self.open.get_mut(scope).and_then(|watched| watched.listing.as_mut()) {
             listing.insert(object.clone());
         }
     }
 
-    /// The listing is whole; gives what was in it. None where it began before this watch was opened.
+    /// Ends a listing and returns its objects. `None` if it began before this watch was opened.
     pub(crate) fn end_listing(&mut self, scope: &Scope) -> Option<HashSet<ObjectId>> {
         let watched = self.open.get_mut(scope)?;
         let listed = watched.listing.take()?;
@@ -107,19 +107,19 @@ impl Scopes {
         Some(listed)
     }
 
-    /// Nobody waits for the first listing of a watch any more.
+    /// Stops waiting for the first listing of a watch.
     pub(crate) fn mark_listed(&mut self, scope: &Scope) {
         if let Some(unlisted) = &mut self.unlisted {
             unlisted.remove(scope);
         }
     }
 
-    /// A watch stands; says whether the guard had no right to it before.
+    /// Records that a watch is established; returns whether the guard had no right to it before.
     pub(crate) fn permit(&mut self, scope: &Scope) -> bool {
         self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.take().is_some())
     }
 
-    /// The guard has no right to a watch; says whether that is new.
+    /// Records that the guard has no right to a watch; returns whether that is new.
     pub(crate) fn forbid(&mut self, scope: &Scope, why: String) -> bool {
         self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.replace(why).is_none())
     }
@@ -129,8 +129,8 @@ impl Scopes {
         self.holding(object).any(|(_, watched)| watched.forbidden.is_some())
     }
 
-    /// What a release declares of kinds that the guard has no right to watch, in
-    /// the order of kinds; less what is `known` otherwise.
+    /// The declared objects of a release of kinds that the guard has no right to watch, in the
+    /// order of kinds; without those that are `known` otherwise.
     pub(crate) fn unwatched(&self, release: &Release, known: &HashSet<&ObjectId>) -> Vec<Unwatched> {
         let mut counts: BTreeMap<&Scope, (usize, &String)> = BTreeMap::new();
         let declared = release.objects.iter().filter(|(_, it)| it.latest.is_some());

@@ -1,7 +1,7 @@
-//! The releases whose repairs people have suspended, and when that ends.
+//! The releases whose repairs people have suspended, and the ends of these suspensions.
 //!
-//! Entry point: [`Suspensions`]. Invariant: a suspension that is over has no effect, also before
-//! anybody takes it; nothing is polled. Must not read a clock.
+//! Entry point: [`Suspensions`]. Invariant: a suspension has no effect after its end, even before
+//! it is removed; nothing is polled. Must not read a clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub(crate) struct Suspensions {
 }
 
 impl Suspensions {
-    /// These are suspended.
+    /// Begins with these suspensions.
     pub(crate) fn new(suspended: Suspended) -> Self {
         let mut suspensions = Self::default();
         for (release, suspension) in suspended {
@@ -28,7 +28,7 @@ impl Suspensions {
         suspensions
     }
 
-    /// A release is suspended like this from now on, or no more.
+    /// Suspends a release, or ends its suspension.
     pub(crate) fn set(&mut self, release: ReleaseId, suspension: Option<Suspension>) {
         if let Some(end) = self.of.remove(&release).and_then(|before| before.until) {
             self.ends.remove(&(end, release.clone()));
@@ -50,7 +50,7 @@ impl Suspensions {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// Takes out the releases whose suspension is over by `now`.
+    /// Removes and returns the releases whose suspension has ended by `now`.
     pub(crate) fn take_ended(&mut self, now: Timestamp) -> Vec<ReleaseId> {
         let mut ended = Vec::new();
         while self.next_end().is_some_and(|end| end <= now) {

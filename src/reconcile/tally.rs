@@ -1,8 +1,8 @@
-//! How much drifts that could be repaired, and since when the oldest drift lasts.
+//! Counts the repairable drift, and knows the beginning of the oldest drift.
 //!
-//! Entry point: [`Tally`]. Invariant: only the releases of which something has changed are counted
-//! anew, so that an event costs its releases and not all that drifts. Pure state. Must not decide
-//! what counts.
+//! Entry point: [`Tally`]. Invariant: only changed releases are counted again, so that the cost of
+//! an event depends on its releases and not on all drift. Pure state. Must not decide which drifts
+//! count.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,14 +23,14 @@ pub(crate) struct Tally {
 /// The counts of one release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// How many objects that could be repaired.
+    /// The number of drifting objects that could be repaired.
     pub(crate) drifting: usize,
-    /// Since when the oldest drift lasts, of all there are.
+    /// The beginning of its oldest drift of any kind.
     pub(crate) oldest: Option<Timestamp>,
 }
 
 impl Tally {
-    /// A release's share is this by now.
+    /// Sets the counts of a release.
     pub(crate) fn set(&mut self, release: &ReleaseId, share: Share) {
         let before = match share == Share::default() {
             true => self.shares.remove(release),
@@ -46,7 +46,7 @@ impl Tally {
         self.drifting.replace(&release.namespace, before.drifting, share.drifting);
     }
 
-    /// Since when the oldest drift lasts.
+    /// The beginning of the oldest drift.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         self.oldest.first().map(|(at, _)| *at)
     }

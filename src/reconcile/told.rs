@@ -1,4 +1,4 @@
-//! What the loop tells people, counts and keeps.
+//! The reports of the loop for logs, metrics and the ledger.
 //!
 //! Entry point: [`Told`]. Invariant: of values only redacted findings. Must not
 //! word a sentence for a log: the caller that logs it does.
@@ -20,37 +20,37 @@ pub(crate) enum Told {
     Object { release: Arc<Release>, object: Arc<ObjectId>, drift: Box<Drift>, fate: Fate },
     /// A drift of this kind was found.
     Found(DriftKind),
-    /// So long after it arose.
+    /// A drift was detected this long after it arose.
     DetectedAfter(SignedDuration),
-    /// Somebody else put it right.
+    /// Another writer repaired it.
     Present(DriftKind),
-    /// The API server does not let some of it change in place.
+    /// The API server does not allow some of its fields to change in place.
     Untaken(DriftKind),
-    /// So much drifts that repairs of this reach stop; `namespace` is that of the
-    /// release whose repair was to be next.
+    /// Repairs in this extent stop because of too much drift; `namespace` is that of the release
+    /// whose repair was next.
     Braked { reach: Reach, namespace: String, drifting: Drifting },
-    /// Repairs of this reach go on, by an order for this release.
+    /// Repairs in this extent continue, after an order for this release.
     Eased { reach: Reach, release: ReleaseId },
     /// Repairs of this release are on hold.
     Held { release: Arc<Release>, until: Timestamp },
-    /// Since when the oldest drift lasts.
+    /// The beginning of the oldest drift.
     Oldest(Option<Timestamp>),
 }
 
 /// What happened to an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fate {
-    /// It was put right, after so many attempts.
+    /// It was repaired, after this number of attempts.
     Repaired { attempts: u32 },
-    /// It was put right but for fields that cannot be changed in place.
+    /// It was repaired except for fields that cannot be changed in place.
     Partly { attempts: u32 },
-    /// An attempt failed; the drift says why.
+    /// An attempt failed; the drift has the reason.
     Failed,
-    /// It stays as it is; the drift says why.
+    /// It stays unchanged; the drift has the reason.
     Reported,
     /// Only a dry run could tell whether it is drift.
     InDoubt,
-    /// Somebody changes it back each time.
+    /// Another writer changes it back each time.
     Contested,
     /// It was re-created, and is gone again, because its release dropped it.
     TakenBack,

@@ -1,12 +1,12 @@
-//! How many files and connections the process may have open.
+//! The number of files and connections that the process may have open.
 //!
 //! Entry point: [`raise_limit`].
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit of open descriptors to the hard one: what shells and
-/// systemd give by default is less than the connections that a port may have. A
-/// system that does not allow it goes on with what there is.
+/// Raises the soft limit of open descriptors to the hard one: the default of shells and systemd is lower than
+/// the number of connections that a port may have. If the system does not allow it, the limit stays
+/// unchanged.
 pub fn raise_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

@@ -1,9 +1,8 @@
-//! How long a connection may keep the server waiting for a request.
+//! Limits how long a connection may keep the server waiting for a request.
 //!
-//! Entry points: [`Impatient`], the stream, and [`Turn`], by which the service
-//! tells it when a request is being served. hyper has one timeout for the wait
-//! between requests and for a request's head; here they differ by far, so the
-//! stream itself tells them apart.
+//! Entry points: [`Impatient`], the stream, and [`Turn`], with which the service tells the stream that a
+//! request is being served. hyper has one timeout for the wait between requests and for a request's head.
+//! Here these two differ widely, so the stream tells them apart.
 
 use std::io;
 use std::pin::Pin;
@@ -24,11 +23,10 @@ pub(super) struct Turn(Arc<AtomicU64>);
 #[derive(Debug)]
 pub(super) struct Serving(Turn);
 
-/// A stream whose reads fail with `TimedOut` when a request's head takes longer
-/// than [`Limits::head`], or does not begin within [`Limits::idle`]. While a
-/// request is served it waits as long as it takes; its body has a deadline of its
-/// own. Its writes fail so when what waits to go out does not within
-/// [`Limits::answer`], however much of it does.
+/// A stream whose reads fail with `TimedOut` when a request's head takes longer than [`Limits::head`], or
+/// does not begin within [`Limits::idle`]. There is no such limit while a request is being served; its body
+/// has a separate deadline. Writes fail in the same way when the output is not sent completely within
+/// [`Limits::answer`].
 #[derive(Debug)]
 pub(super) struct Impatient<S> {
     stream: S,
@@ -43,7 +41,7 @@ pub(super) struct Impatient<S> {
     outgoing: Option<Pin<Box<Sleep>>>,
 }
 
-/// What is awaited.
+/// The awaited part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
     /// A request's first byte; no timer runs for it yet.
@@ -81,7 +79,7 @@ impl<S> Impatient<S> {
         Self { stream, turn, limits, seen: 0, waiting, timer: None, outgoing: None }
     }
 
-    /// What became of a write that is `done`, or fails once it waits for too long.
+    /// The result of a write that is `done`; an error once it has waited too long.
     fn written<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
             return done;

@@ -1,11 +1,10 @@
-//! Which connections may be open: a number of them, shared between peers.
+//! Limits the number of open connections, and shares it between peers.
 //!
-//! Entry point: [`Seats::take`]. Invariant: a newcomer is turned away only if
-//! its own peer holds enough, or nobody who holds as much is idle. The last
-//! eighth of the seats is kept for peers that hold less than half of all, so
-//! that no peer can take the last one; when all are taken, an idle connection
-//! gives way: one that was never answered well before one that was, of the peer
-//! with the most, the oldest. A connection with a request in flight never does.
+//! Entry point: [`Seats::take`]. Invariant: a new connection is refused only if its own peer has enough, or
+//! no peer with as many has an idle one. The last eighth of the seats is kept for peers that hold less than
+//! half of all, so that no peer can take the last one. When all are taken, an idle connection is closed:
+//! preferably one without a successful answer, of the peer with the most connections, the oldest. A
+//! connection with a request in flight is never closed.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -43,7 +42,7 @@ pub(super) struct Seat {
 struct Taken {
     next: u64,
     occupants: HashMap<u64, Arc<Occupant>>,
-    /// How many each peer has.
+    /// The number of seats of each peer.
     peers: HashMap<IpAddr, usize>,
 }
 
@@ -54,7 +53,7 @@ struct Occupant {
     /// Since when it is idle, in milliseconds from the start; stale while a
     /// request is served.
     since: AtomicU64,
-    /// Whether a request of its was answered well.
+    /// Whether one of its requests had a successful answer.
     is_proven: AtomicBool,
     leave: Notify,
 }
@@ -64,8 +63,8 @@ impl Seats {
         Arc::new(Self { limit, start: Instant::now(), taken: Mutex::default() })
     }
 
-    /// A seat for a connection of `peer` whose requests take `turn`s, if need be
-    /// of an idle connection, which is told to leave.
+    /// A seat for a connection of `peer`, with its requests in `turn`; if needed, that of an idle connection,
+    /// which is told to leave.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr, turn: &Turn) -> Option<Seat> {
         let mut taken = self.taken.lock();
         let mine = taken.count(peer);

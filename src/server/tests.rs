@@ -90,7 +90,7 @@ async fn a_connection_that_is_idle_for_too_long_is_closed() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_ends_its_connection_alone() {
+async fn malformed_http_closes_only_its_own_connection() {
     let running = Running::start(UNHURRIED, hello).await;
     let mut wrong = running.connect().await;
     wrong.send("this is no HTTP\r\n\r\n").await;
@@ -99,7 +99,7 @@ async fn what_is_no_http_ends_its_connection_alone() {
 }
 
 #[tokio::test]
-async fn a_connection_beyond_the_limit_takes_the_place_of_an_idle_one() {
+async fn connection_beyond_the_limit_displaces_an_idle_connection() {
     let running = Running::start(Limits { connections: 1, ..UNHURRIED }, hello).await;
     let mut first = running.connect().await;
     assert_eq!(first.get("/").await.status, 200);

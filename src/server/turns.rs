@@ -1,7 +1,7 @@
-//! Turns for what takes long: so many at one time, and of each who asks no more than a part of them.
+//! Turns for slow operations: a limited number at one time, and a smaller limit for each asker.
 //!
-//! Entry point: [`Turns::take`]. Invariant: who has all the turns that one may have waits for one of these to end, and
-//! takes none for which others wait. Must not know what a turn is for.
+//! Entry point: [`Turns::take`]. Invariant: an asker at its own limit waits until one of its turns ends, and
+//! takes none that others wait for. Must not know what a turn is for.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// So many turns at one time, and so many for each who asks.
+/// A limited number of turns, with a limit for each asker.
 #[derive(Debug)]
 pub struct Turns<K> {
     all: Arc<Semaphore>,
@@ -33,7 +33,7 @@ impl<K: Eq + Hash> Turns<K> {
         Self { all: Arc::new(Semaphore::new(all)), each, askers: Mutex::default() }
     }
 
-    /// A turn for `asker`; none if none comes until `until`.
+    /// A turn for `asker`; `None` if none is free by `until`.
     pub async fn take(&self, asker: K, until: Instant) -> Option<Turn> {
         let own = {
             let mut askers = self.askers.lock();
@@ -46,7 +46,7 @@ impl<K: Eq + Hash> Turns<K> {
         Some(Turn { _own: own, _one: one })
     }
 
-    /// Whether somebody has all the turns that one may have, and so waits for these alone.
+    /// Whether the asker is at its own limit, and so waits only for its own turns.
     pub fn is_spent<Q: Eq + Hash + ?Sized>(&self, asker: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_all_turns_of_one_waits_for_these_and_not_for_others() {
+    async fn caller_at_own_limit_waits_without_blocking_other_callers() {
         let turns = Turns::new(3, 2);
         let until = || Instant::now() + Duration::from_secs(1);
         let first = turns.take("alice", until()).await.unwrap();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_kept_of_who_neither_has_a_turn_nor_waits() {
+    async fn caller_without_turn_or_wait_is_forgotten() {
         let turns = Turns::new(1, 1);
         for asker in 0..10 {
             turns.take(asker, Instant::now()).await.unwrap();

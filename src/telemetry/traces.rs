@@ -1,9 +1,9 @@
 //! Spans for an OpenTelemetry collector: one for each review, one for each repair.
 //!
-//! Entry points: [`init`] and [`finish`], once per process; [`Arrival`] and [`Repair`]. Invariant: a span holds names,
-//! numbers and the guard's own words, never a value of an object and no token. Nobody waits for the collector: spans
-//! wait in a queue that is bounded, and go if it takes none. Where no collector is named, nothing is made. Must not
-//! decide anything.
+//! Entry points: [`init`] and [`finish`], once per process; [`Arrival`] and [`Repair`]. Invariant: a span
+//! holds names, numbers and the guard's own words, never a value of an object and no token. No caller waits
+//! for the collector: spans wait in a bounded queue, and are dropped when the collector does not accept them.
+//! Without a collector no spans are made. Must not decide anything.
 
 mod sender;
 
@@ -28,7 +28,7 @@ use self::sender::Sender;
 use crate::config::CollectorUrl;
 use crate::model::{ObjectId, ReleaseId};
 
-/// What the spans are made by.
+/// The name of the tracer.
 const NAME: &str = "kubemoor";
 
 /// Kinds whose names OpenTelemetry has conventions for.
@@ -55,7 +55,7 @@ pub enum TracesError {
         /// What is wrong.
         source: reqwest::Error,
     },
-    /// The exporter takes no such settings, of which some come from the environment (`OTEL_`).
+    /// The exporter does not accept these settings, some of which come from the environment (`OTEL_`).
     #[error("traces cannot be sent to {collector}; correct the OTEL_ variables of the environment: {source}")]
     Exporter {
         /// The collector.
@@ -68,7 +68,7 @@ pub enum TracesError {
 /// A request of the API server, from its arrival on.
 pub struct Arrival {
     began: SystemTime,
-    /// The API server's own span, where it traces as well.
+    /// The API server's own span, if it traces too.
     parent: Context,
     attributes: Vec<KeyValue>,
 }
@@ -77,15 +77,15 @@ pub struct Arrival {
 pub struct Repair<'a> {
     /// Of what.
     pub object: &'a ObjectId,
-    /// Whose manifest declares it.
+    /// The release that declares it.
     pub release: &'a ReleaseId,
     /// The revision of that.
     pub revision: u64,
-    /// What was wrong: a word of the guard's own.
+    /// The kind of drift, in a word of the guard's own.
     pub drift: &'static str,
     /// When the guard saw it.
     pub since: Timestamp,
-    /// What became of it: a word of the guard's own.
+    /// The outcome, in a word of the guard's own.
     pub outcome: &'static str,
     /// Whether it failed.
     pub is_failure: bool,
@@ -111,7 +111,7 @@ pub fn init(collector: &CollectorUrl) -> Result<(), TracesError> {
         .build()
         .map_err(|source| TracesError::Exporter { collector: collector.clone(), source })?;
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-    // What the environment says (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) counts more.
+    // The environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) takes precedence.
     let given = Resource::builder().build();
     let resource = Resource::builder_empty().with_service_name(NAME).with_attribute(version);
     let named = given.iter().filter(|(key, value)| {
@@ -126,7 +126,7 @@ pub fn init(collector: &CollectorUrl) -> Result<(), TracesError> {
     Ok(())
 }
 
-/// Sends what is left. Takes a few seconds at most.
+/// Sends the remaining spans. Takes a few seconds at most.
 pub async fn finish() {
     let Some(traces) = TRACES.get() else { return };
     // Fails where the collector takes nothing, which is logged by then.
@@ -134,7 +134,7 @@ pub async fn finish() {
 }
 
 impl Arrival {
-    /// The arrival of a request with these headers; none where no spans are made.
+    /// The arrival of a request with these headers; `None` without a collector.
     pub fn now(headers: &HeaderMap) -> Option<Self> {
         TRACES.get()?;
         let parent =

@@ -1,10 +1,8 @@
 //! A certificate authority in a directory, and the certificate that it signs.
 //!
-//! Entry point: [`provide`]. Invariant: the authority's key stays the same for
-//! as long as its files are there, so that a `caBundle` once handed out goes on
-//! to verify what is signed later; a new authority certificate is signed with
-//! the old key. Processes that share the directory make one authority between
-//! them.
+//! Entry point: [`provide`]. Invariant: the authority's key stays the same while its files exist, so that a
+//! distributed `caBundle` also verifies later certificates. A new authority certificate is signed with the
+//! old key. Processes that share the directory create one authority together.
 
 use std::path::Path;
 
@@ -33,21 +31,21 @@ const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24)
 /// renewal fails.
 const CERTIFICATE_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
 
-/// What the directory's files are good for.
+/// The state of the directory's files.
 enum Standing {
     /// To be served.
     Good(Material),
     /// To be served, but something is past two thirds of its life.
     Due(Material),
-    /// Nothing; something is missing, broken or for other names.
+    /// Not usable: a file is missing, broken or for other names.
     None,
 }
 
 /// The certificate for `names` that `directory` keeps, made or renewed first
 /// where that is due.
 pub(super) fn provide(directory: &Path, names: &[String], now: Timestamp) -> Result<Material, TlsError> {
-    // Nothing is due nearly always, and then nothing is written or locked: the
-    // directory may be one that this process may only read.
+    // Nearly always nothing is due. Then nothing is written or locked: the directory may be read-only for
+    // this process.
     if let Standing::Good(material) = look(directory, names, now)? {
         return Ok(material);
     }
@@ -65,8 +63,8 @@ pub(super) fn provide(directory: &Path, names: &[String], now: Timestamp) -> Res
     })
 }
 
-/// What the files in `directory` are good for. Only an authority that cannot be
-/// read is an error: nothing may replace it unasked.
+/// The state of the files in `directory`. Only an unreadable authority is an error: nothing may replace it
+/// without the user.
 fn look(directory: &Path, names: &[String], now: Timestamp) -> Result<Standing, TlsError> {
     let authority_path = directory.join(AUTHORITY);
     let (certificate_path, key_path) = (directory.join(CERTIFICATE), directory.join(KEY));

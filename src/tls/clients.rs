@@ -1,7 +1,7 @@
-//! Whose certificate a client must show: `--client-ca`.
+//! The authority for client certificates: `--client-ca`.
 //!
-//! Entry point: [`ClientAuthority::load`]. Invariant: with one, no request is
-//! read from a connection without a certificate that it has signed.
+//! Entry point: [`ClientAuthority::load`]. Invariant: with an authority, no request is read from a connection
+//! without a certificate that it signed.
 
 use std::fmt;
 use std::path::Path;
@@ -19,8 +19,8 @@ use super::{TlsError, files, pair};
 pub struct ClientAuthority(pub(super) Arc<dyn ClientCertVerifier>);
 
 impl ClientAuthority {
-    /// The authority whose certificates, in PEM, stand in the file `path`: more
-    /// than one while one follows another. Reads the file.
+    /// The authority from the file `path` in PEM; more than one certificate during a rotation. Reads the
+    /// file.
     ///
     /// # Errors
     /// There is no such file, or it holds no authority.

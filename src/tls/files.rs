@@ -64,7 +64,7 @@ pub(crate) fn write(path: &Path, text: &str, access: Access) -> Result<(), TlsEr
     };
     let beside = path.with_extension("new");
     let write = || {
-        // What a process that died has left must not lend its mode.
+        // A file that a dead process left behind must not keep its mode.
         match fs::remove_file(&beside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -60,7 +60,8 @@ fn not_issued(source: rcgen::Error) -> TlsError {
     TlsError::Issue { names: "the certificate authority".to_owned(), source }
 }
 
-/// Whether two thirds of a life are over, or it has not begun: a clock that was ahead has been set back.
+/// Whether two thirds of a life are over, or it has not begun: then a clock that was ahead has been
+/// corrected.
 pub(super) fn is_due(from: Timestamp, until: Timestamp, now: Timestamp) -> bool {
     let life = until.duration_since(from);
     now < from || now.duration_since(from) >= life / 3 * 2

@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{Material, TlsError};
 
-/// What a TLS handshake needs, and the time for which it is valid.
+/// The certificate and key for a TLS handshake, and the time for which they are valid.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) key: Arc<CertifiedKey>,
@@ -53,7 +53,7 @@ pub(super) fn certificates(path: &Path, pem: &str) -> Result<Vec<CertificateDer<
     }
 }
 
-/// Reads `certificate`, which stands in the file `path`, and asks it.
+/// Parses `certificate`, from the file `path`, and passes it to `ask`.
 pub(super) fn with_parsed<T>(
     path: &Path,
     certificate: &CertificateDer<'_>,

@@ -1,4 +1,7 @@
-//! Gives every TLS handshake the certificate of the moment.
+//! Gives every TLS handshake the current certificate.
+//!
+//! Entry point: `Resolver`. Invariant: there is always one certificate, whatever name a client asks for. Must
+//! not read files.
 
 use std::sync::Arc;
 

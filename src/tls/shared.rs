@@ -1,10 +1,10 @@
-//! The certificate that replicas share, as a Secret keeps it, and the step that is due for it.
+//! The certificate that replicas share, in the form of its Secret, and the next step of its rotation.
 //!
-//! Entry points: [`SharedCertificate::parse`], [`SharedCertificate::due`], [`SharedCertificate::after`]. Invariant: as
-//! long as one replica renews it, and all look at it as often as [`Pace`] says, every certificate that a replica serves
-//! is signed by an authority of every `caBundle` that is registered meanwhile. A new authority is announced first, so
-//! that it is registered beside the old one; then it signs; the old one goes when no replica serves a certificate of it
-//! any more. Must not read a clock, a file or a cluster.
+//! Entry points: [`SharedCertificate::parse`], [`SharedCertificate::due`], [`SharedCertificate::after`].
+//! Invariant: one replica renews it, and all look at it as often as [`Pace`] says. Then every certificate
+//! that a replica serves is signed by an authority in every `caBundle` that is registered meanwhile. A new
+//! authority is first announced, so that it is registered beside the old one; then it signs. The old one is
+//! removed when no replica serves a certificate of it any more. Must not read a clock, a file or a cluster.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::issue::{self, is_due, is_for};
 use super::pair::{self, Pair};
 use super::{AUTHORITY, Material, TlsError};
 
-/// An authority lives so many times as long as a certificate.
+/// The lifetime of an authority, as a multiple of a certificate's.
 const AUTHORITY_LIVES: i32 = 4;
 
 /// The end of each certificate in a PEM text.
@@ -27,7 +27,7 @@ const END: &str = "-----END CERTIFICATE-----";
 /// A certificate, its authority, and the authority that comes or goes. Not `Debug`: it holds private keys.
 #[derive(Clone)]
 pub struct SharedCertificate {
-    /// What is to be trusted: one authority, or two while one follows another.
+    /// The trusted authorities: one, or two during a rotation.
     authorities: Vec<String>,
     authority_key: String,
     certificate: String,
@@ -35,7 +35,7 @@ pub struct SharedCertificate {
     facts: Facts,
 }
 
-/// What the content means.
+/// The meaning of the content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Facts {
     /// The place of the authority that signs next.
@@ -47,12 +47,12 @@ struct Facts {
     validity: (Timestamp, Timestamp),
 }
 
-/// What is to be done.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Nothing: it is served as it is.
     Nothing,
-    /// Make all of it anew: the authority has expired.
+    /// Make all of it again: the authority has expired.
     Everything,
     /// Sign a new certificate by the same authority.
     Certificate,
@@ -64,22 +64,22 @@ pub enum Due {
     Removal,
 }
 
-/// A certificate that is to be signed: for which names, when, and for how long.
+/// A certificate to sign: its names, start and lifetime.
 struct Leaf<'a> {
     names: &'a [String],
     now: Timestamp,
     pace: &'a Pace,
 }
 
-/// How long certificates live, and each step takes.
+/// The lifetime of certificates, and the duration of each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     life: SignedDuration,
-    /// How long a new authority is announced at least before it signs.
+    /// The minimum time between the announcement of a new authority and its first signature.
     spread: Duration,
-    /// How long the authority before is trusted once it signs no more.
+    /// How long the previous authority stays trusted after its last signature.
     grace: Duration,
-    /// How often each replica looks.
+    /// The pause between each replica's looks.
     pub look: Duration,
 }
 
@@ -107,7 +107,7 @@ impl SharedCertificate {
         Self::signed(vec![authority], 0, key, &Leaf { names, now, pace })
     }
 
-    /// What a Secret holds; `None` if it cannot be served and renewed as it is.
+    /// Parses the content of a Secret; `None` if it cannot be served and renewed.
     pub fn parse(data: &BTreeMap<String, String>) -> Option<Self> {
         let text = |name: &str| data.get(name).cloned();
         let authorities = text(AUTHORITY)?
@@ -141,7 +141,7 @@ impl SharedCertificate {
         self.authorities.get(self.facts.signer).map_or("", String::as_str)
     }
 
-    /// Whether both hold the same.
+    /// Whether both have the same content.
     pub fn is(&self, other: &Self) -> bool {
         self.data() == other.data()
     }
@@ -227,7 +227,7 @@ impl SharedCertificate {
     }
 }
 
-/// What the content means; `None` if its parts do not belong together.
+/// The meaning of the content; `None` if its parts do not belong together.
 fn facts(authorities: &[String], authority_key: &str, certificate: &str, key: &str) -> Option<Facts> {
     if authorities.is_empty() || authorities.len() > 2 {
         return None;

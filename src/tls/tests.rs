@@ -86,7 +86,7 @@ fn an_authority_and_a_certificate_for_all_names_are_made() {
 }
 
 #[test]
-fn what_was_made_is_used_again() {
+fn existing_certificate_files_are_reused_after_restart() {
     let root = tempfile::tempdir().unwrap();
     load(made(root.path(), &["a"]), now()).unwrap();
     let files = ["ca.crt", "ca.key", "tls.crt", "tls.key"];
@@ -97,7 +97,7 @@ fn what_was_made_is_used_again() {
 }
 
 #[test]
-fn a_certificate_is_renewed_after_two_thirds_of_its_life_under_the_same_authority() {
+fn certificate_is_renewed_by_same_authority_after_two_thirds_lifetime() {
     let root = tempfile::tempdir().unwrap();
     let certificates = load(made(root.path(), &["a"]), now()).unwrap();
     let bundle = certificates.ca_bundle();
@@ -111,7 +111,7 @@ fn a_certificate_is_renewed_after_two_thirds_of_its_life_under_the_same_authorit
 }
 
 #[test]
-fn what_was_made_by_a_clock_that_was_ahead_is_made_anew_once_it_is_right() {
+fn certificate_from_the_future_is_recreated_after_clock_is_corrected() {
     let root = tempfile::tempdir().unwrap();
     let certificates = load(made(root.path(), &["a"]), after_days(400)).unwrap();
     assert!(!accepts(&file(root.path(), "ca.crt"), &file(root.path(), "tls.crt"), "a", now()));
@@ -139,7 +139,7 @@ fn a_certificate_is_renewed_when_its_names_change() {
 }
 
 #[test]
-fn a_renewed_authority_verifies_old_certificates_and_is_verified_by_old_bundles() {
+fn renewed_authority_is_compatible_with_old_certificates_and_old_bundles() {
     let root = tempfile::tempdir().unwrap();
     let certificates = load(made(root.path(), &["a"]), now()).unwrap();
     let mut bundle = certificates.ca_bundle();
@@ -156,7 +156,7 @@ fn a_renewed_authority_verifies_old_certificates_and_is_verified_by_old_bundles(
 }
 
 #[test]
-fn what_is_broken_beside_a_whole_authority_is_made_again() {
+fn broken_certificate_is_recreated_under_the_intact_authority() {
     let other = tempfile::tempdir().unwrap();
     load(made(other.path(), &["a"]), now()).unwrap();
     let breakages: [(&str, Option<String>); 6] = [
@@ -264,7 +264,7 @@ fn a_given_certificate_comes_with_the_authority_beside_it() {
 }
 
 #[test]
-fn a_given_certificate_that_is_replaced_is_taken_over_once_it_is_whole() {
+fn replaced_certificate_is_loaded_once_certificate_and_key_match() {
     let root = tempfile::tempdir().unwrap();
     give(root.path(), "a");
     let certificates = load(given(root.path()), now()).unwrap();
@@ -283,7 +283,7 @@ fn a_given_certificate_that_is_replaced_is_taken_over_once_it_is_whole() {
 }
 
 #[test]
-fn what_is_wrong_with_given_files_is_one_clear_sentence() {
+fn unusable_certificate_files_yield_a_one_line_error() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().display().to_string();
     let check = |expected: &str| {

@@ -1,10 +1,10 @@
-//! Whose certificates prove who a user is: those of the authorities that the API server itself takes users from.
+//! Identifies users by certificates from the authorities that the API server itself accepts for users.
 //!
-//! Entry points: [`UserAuthority::adopt`], [`UserAuthority::identify`]. Invariant: a certificate that was shown names
-//! nobody until [`UserAuthority::identify`] has verified it, for each request anew: authorities and certificates end
-//! while connections go on. The handshake asks for one without demanding any, and proves only that the client holds
-//! its key, as in the API server: who shows the certificate of another world is a client without one. Must not decide
-//! what a user may do.
+//! Entry points: [`UserAuthority::adopt`], [`UserAuthority::identify`]. Invariant: a presented certificate
+//! identifies no user until [`UserAuthority::identify`] has verified it. That happens for every request,
+//! because authorities and certificates can expire during a connection. As in the API server, the handshake
+//! requests a certificate without requiring one, and proves only that the client holds its key. A client with
+//! a certificate of another authority counts as one without. Must not decide what a user may do.
 
 use std::fmt;
 use std::path::Path;
@@ -25,10 +25,10 @@ use x509_parser::x509::AttributeTypeAndValue;
 use super::{TlsError, pair};
 use crate::model::Actor;
 
-/// The group of everybody whom the API server knows.
+/// The group of all users that the API server authenticates.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// The authorities of users' certificates; none until one is adopted. Clones share them.
+/// The authorities of users' certificates; `None` until one is adopted. Clones share them.
 #[derive(Clone, Default)]
 pub struct UserAuthority(Arc<ArcSwapOption<Known>>);
 
@@ -44,10 +44,11 @@ pub(super) struct Asking {
 }
 
 impl UserAuthority {
-    /// Only certificates of the authorities in `pem` count from now on; without it none. Says whether that is news.
+    /// Accepts only certificates of the authorities in `pem` from now on; none without `pem`. Returns whether
+    /// that changed anything.
     ///
     /// # Errors
-    /// There is no authority in it; those of before go on counting.
+    /// There is no authority in it; the previous ones stay in use.
     pub fn adopt(&self, pem: Option<&str>) -> Result<bool, TlsError> {
         if self.0.load().as_ref().map(|known| known.pem.as_str()) == pem {
             return Ok(false);
@@ -57,8 +58,8 @@ impl UserAuthority {
         Ok(true)
     }
 
-    /// Whom the first certificate of `chain` names, as the API server would know them: the common name is the user, the
-    /// organizations are the groups. `None` for a certificate that does not count `now`.
+    /// The user of the first certificate of `chain`, by the API server's rules: the common name is the user,
+    /// the organizations are the groups. `None` for a certificate that is not valid `now`.
     pub fn identify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Option<Actor> {
         let (own, intermediates) = chain.split_first()?;
         let known = self.0.load_full()?;
@@ -77,14 +78,14 @@ fn verifier(pem: &str) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let path = Path::new("client-ca-file");
     let failed = |reason: String| TlsError::ParseCertificate { path: path.to_owned(), reason };
     let mut roots = RootCertStore::empty();
-    // One that cannot be read vouches for nobody.
+    // A certificate that cannot be read vouches for no one.
     roots.add_parsable_certificates(pair::certificates(path, pem)?);
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
     verifier.map_err(|error| failed(error.to_string()))
 }
 
-/// Whom a certificate names; nobody where a name is spelled in a way that could be read otherwise elsewhere.
+/// The user of a certificate; `None` where a name could be read differently by other programs.
 fn subject(certificate: &CertificateDer<'_>) -> Option<Actor> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let text = |name: &AttributeTypeAndValue<'_>| name.as_str().ok().map(str::to_owned);
@@ -115,7 +116,7 @@ impl ClientCertVerifier for Asking {
         &[]
     }
 
-    /// Whose it is decides [`UserAuthority::identify`].
+    /// [`UserAuthority::identify`] decides whose it is.
     fn verify_client_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,10 +1,12 @@
-//! Additions below sealed paths: what an object holds there beyond what its release declares.
+//! Finds additions below sealed paths: content of an object there that its release does not
+//! declare.
 //!
-//! Entry points: `of_edit` for what an edit adds, [`drift`] for what a live object holds,
-//! [`undo`] sets one back and [`take_away`] takes them away. Invariant: what an `Apply` manager, the API server, one of its
-//! controllers or an admission webhook put there is no addition. `managedFields` tell: what a
-//! webhook adds belongs to nobody. Names of managers are what clients gave themselves, so they only
-//! ever let something be.
+//! Entry points: `of_edit` for the additions of an edit, [`drift`] for those of a live object,
+//! [`undo`] reverts one and [`take_away`] removes them. Invariant: content of an `Apply` manager,
+//! the API server, one of its controllers or an admission webhook is not an addition.
+//! `managedFields` show it: additions of a webhook have no owner. Clients choose the names of
+//! managers, so a name can only make the guard leave a field alone. Must not decide whether an
+//! addition is allowed.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +27,8 @@ mod removal;
 
 pub use self::removal::take_away;
 
-/// Labels and annotations that controllers and the server set: whole names, and what names begin with
-/// up to a `/`.
+/// Labels and annotations that controllers and the API server set: whole names, and prefixes up to
+/// a `/`.
 const CONTROLLERS_OWN: &[&str] = &[
     "autoscaling.alpha.kubernetes.io/",
     "batch.kubernetes.io/",
@@ -44,16 +46,16 @@ const CONTROLLERS_OWN: &[&str] = &[
     "volume.kubernetes.io/",
 ];
 
-/// By what Helm, and the guard, know whose an object is.
+/// The label and annotations by which Helm and the guard know an object's release.
 const HELMS: [&str; 3] = [MANAGED_BY.0, RELEASE_NAME, RELEASE_NAMESPACE];
 
-/// What of the metadata is looked at.
+/// The parts of the metadata that are checked.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
-/// What was not there.
+/// The value of an absent field.
 static ABSENT: Value = Value::Null;
 
-/// What an edit from `old` (none for a new object) to `new` adds below sealed paths.
+/// The additions of an edit from `old` (`None` for a new object) to `new` below sealed paths.
 pub(super) fn of_edit<'v>(
     object: &ObjectId,
     fields: &Fields,
@@ -65,7 +67,7 @@ pub(super) fn of_edit<'v>(
     if !found.is_empty() {
         let owners = Owners::of(new);
         let holdings = Holdings::of(&owners);
-        // What nobody owns, a webhook or the server has added in this request.
+        // A field without an owner was added by a webhook or the API server in this request.
         let is_complete = holdings.is_complete() && new.get("apiVersion").is_some_and(|it| owners.are_of(it));
         let is_nobodys = |by: &[Holding<'_>]| by.is_empty() && is_complete;
         found.retain(|it| {
@@ -76,10 +78,10 @@ pub(super) fn of_edit<'v>(
     found
 }
 
-/// Drops what the API server, or a webhook, adds by itself whenever the manifest is applied, as
-/// `canonical` tells. To a new object it may add another value each time; what was there before it
-/// only keeps. While an operation is `pending`, what it makes of Helm's write is Helm's, whoever owned
-/// it before.
+/// Drops additions that the API server or a webhook makes whenever the manifest is applied, as
+/// `canonical` shows. In a new object, such an addition may have another value each time; an
+/// earlier value of an existing object is only kept. While an operation is `pending`, additions to
+/// Helm's write count as Helm's, regardless of their former owner.
 pub(super) fn drop_servers(
     found: &mut Vec<Addition<'_>>,
     canonical: &Value,
@@ -99,8 +101,8 @@ pub(super) fn drop_servers(
     });
 }
 
-/// What a live object holds below sealed paths, as far as its `managedFields` tell who put it
-/// there: without any, what is a list element or an entry of a map.
+/// The additions of a live object below sealed paths, as far as its `managedFields` show who made
+/// them; without `managedFields`, all list elements and map entries that are not declared.
 pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> Vec<FieldChange> {
     let found = candidates(object, fields, seal, None, live);
     if found.is_empty() {
@@ -130,7 +132,7 @@ pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> V
     changes
 }
 
-/// Makes what is at `path` what it is in `old`.
+/// Sets the value at `path` to that in `old`.
 pub fn undo(path: &Path, old: &Value, object: &mut Value) {
     let before = path.get(old).first().map(|value| (*value).clone());
     set(&path.0, before, old, object);
@@ -154,7 +156,7 @@ fn candidates<'v>(
     found
 }
 
-/// Whether the place is one that a release has a say in.
+/// Whether a release can decide about this path.
 fn is_judged(path: &Path) -> bool {
     let names: Vec<&str> = path
         .0
@@ -179,14 +181,14 @@ fn is_applied(by: &[Holding<'_>]) -> bool {
     by.iter().any(|it| it.manager.operation == Operation::Apply)
 }
 
-/// Whether somebody put it there by an update who is none of Kubernetes' own programs. Of what Helm
-/// left behind, fields count for nothing: the server completes what Helm sends, in Helm's name.
+/// Whether a manager other than Kubernetes' own programs made it by an update. Fields that Helm
+/// left behind do not count: the API server completes Helm's objects in Helm's name.
 fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
     let mut by = holdings.at(&addition.path);
     if is_applied(&by) {
         return false;
     }
-    // An element belongs to those who own the element itself.
+    // An element belongs to the owners of the element itself.
     if addition.is_member || !is_owned_throughout(holdings, &addition.path, addition.new) {
         by.retain(|it| !it.is_in_parts);
     }
@@ -195,7 +197,7 @@ fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
     !by.is_empty() && !is_controllers() && (addition.is_member || !is_helms())
 }
 
-/// Whether each part of a value is somebody's.
+/// Whether each part of a value has an owner.
 fn is_owned_throughout(holdings: &Holdings<'_>, path: &Path, value: &Value) -> bool {
     let by = holdings.at(path);
     let is_below = |map: &Map<String, Value>| {
@@ -208,7 +210,7 @@ fn is_owned_throughout(holdings: &Holdings<'_>, path: &Path, value: &Value) -> b
     }
 }
 
-/// What somebody has changed in an addition that is nobody's as a whole.
+/// The changed parts of an addition that has no owner as a whole.
 fn changed_parts(holdings: &Holdings<'_>, addition: &Addition<'_>) -> Vec<Path> {
     let by = holdings.at(&addition.path);
     if by.iter().any(|it| !it.is_in_parts) || is_applied(&by) {
@@ -232,7 +234,7 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
             } else if let Some(value) = map.get_mut(name) {
                 let had = old.get(name);
                 set(below, before, had.unwrap_or(&ABSENT), value);
-                // What was made only to hold it goes along.
+                // A parent that was created only for it is removed too.
                 if !old.is_null() && had.is_none() && equality::is_void(value) {
                     map.remove(name);
                 }

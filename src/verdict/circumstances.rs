@@ -1,4 +1,4 @@
-//! What is known of one object at the moment, beside its releases.
+//! The present knowledge about one object, besides its releases.
 //!
 //! Entry point: [`Circumstances`]. Invariant: plain values, which the judge was given. Must not decide what they
 //! let differ: that is [`super::exceptions`].
@@ -19,28 +19,27 @@ pub struct DeclaredObject<'a> {
     pub object: &'a ObjectId,
     /// The release.
     pub release: &'a ReleaseId,
-    /// What the manifest says of it.
+    /// The manifest's declaration of it.
     pub declared: &'a Arc<Declared>,
 }
 
-/// What is known of one object at the moment, beside its releases.
+/// The present knowledge about one object, besides its releases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Circumstances {
     /// The allowances for it.
     pub allowances: Vec<Arc<Allowance>>,
-    /// How far autoscalers may scale it, each by itself.
+    /// The ranges of the autoscalers that scale it.
     pub autoscalers: Vec<Autoscaler>,
-    /// An autoscaler went that scaled it since its release was last written,
-    /// with the releases that declared it: nobody meant its replicas to change
-    /// with that, so a live object that nothing else scales keeps them.
+    /// An autoscaler that scaled it has disappeared since its release last changed, with the
+    /// releases that declared it: its removal was not meant to change the replicas, so a live
+    /// object that nothing else scales keeps them.
     pub departed: Option<Vec<ReleaseId>>,
     /// Values of it that a dry run has settled.
     pub settled: Option<Arc<Settled>>,
 }
 
 impl Circumstances {
-    /// Whether a dry run has settled that what became of a field of the object is what its
-    /// release declares.
+    /// Whether a dry run has settled that the new value of a field is the declared one.
     pub fn have_settled(&self, of: DeclaredObject<'_>, change: &FieldChange) -> bool {
         let DeclaredObject { object, release, declared } = of;
         self.settled.as_ref().zip(declared.digest.as_ref()).is_some_and(|(settled, digest)| {

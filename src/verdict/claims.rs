@@ -1,4 +1,4 @@
-//! Which of the releases that declare an object speak for it.
+//! Selects the releases that may decide about an object, among those that declare it.
 //!
 //! Entry points: [`counting`], [`has_say`]. Invariant: a user who may write Secrets
 //! in one namespace gains no say over objects in another: there, only the live
@@ -26,7 +26,7 @@ pub fn counts(release: &Release, object: &ObjectId, owner: &Owner) -> bool {
     is_local(release, object) || matches!(owner, Owner::Release(owner) if release.id == *owner)
 }
 
-/// Whether the object lies in the release's own namespace.
+/// Whether the object is in the release's own namespace.
 pub fn is_local(release: &Release, object: &ObjectId) -> bool {
     object.namespace.as_deref() == Some(release.id.namespace.as_str())
 }

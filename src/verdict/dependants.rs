@@ -1,9 +1,8 @@
-//! Deletions that take declared objects along: of namespaces, and of
-//! CustomResourceDefinitions.
+//! Deletions that also delete declared objects: of namespaces and of CustomResourceDefinitions.
 //!
-//! Entry points: [`of`] finds the declared objects, [`judge`] judges the
-//! deletion. Invariant: judged up front, so that nothing hangs half deleted;
-//! once the object is being deleted, all that follows passes.
+//! Entry points: [`of`] finds the declared objects, [`judge`] judges the deletion. Invariant:
+//! judged at the beginning, so that no deletion stops halfway; once the object is being deleted,
+//! all later steps are allowed. Must not delete anything.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::helm::state::{self, Deletion};
 use crate::model::{ObjectId, Operation};
 use crate::policy::Policy;
 
-/// What a deletion takes along.
+/// The objects that are deleted together with another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Everything in this namespace.
@@ -42,7 +41,7 @@ pub struct Dependant {
     pub object: ObjectId,
 }
 
-/// What deleting `object` takes along; none for other kinds.
+/// The objects that are deleted with `object`; `None` for other kinds.
 pub fn taken(object: &ObjectId) -> Option<Taken> {
     match (object.group.as_str(), object.kind.as_str()) {
         ("", "Namespace") => Some(Taken::Namespace(object.name.clone())),
@@ -54,10 +53,9 @@ pub fn taken(object: &ObjectId) -> Option<Taken> {
     }
 }
 
-/// The declared objects that go along, one of each release: in the release's
-/// own namespace, where its word alone counts. An object elsewhere counts only
-/// if it is live and says itself that it belongs to the release, which this
-/// function cannot know.
+/// The declared objects that are deleted too, one of each release: in the release's own namespace,
+/// where the record alone counts. An object elsewhere counts only if it is live and its annotations
+/// name the release, which this function cannot know.
 pub fn of(taken: &Taken, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
     let along = |object: &ObjectId| match taken {
         Taken::Namespace(namespace) => object.namespace.as_ref() == Some(namespace),
@@ -85,8 +83,8 @@ pub fn of(taken: &Taken, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Ve
     found
 }
 
-/// Judges the deletion of a namespace or definition that takes `dependants`
-/// along. Helm may delete what its own release declares, whatever it takes.
+/// Judges the deletion of a namespace or definition that also deletes `dependants`. Helm may delete
+/// an object of its own release, whatever is deleted with it.
 pub fn judge(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],

@@ -1,8 +1,8 @@
-//! Where the values of a field first differ.
+//! Finds the first difference between the values of a field.
 //!
-//! Entry point: [`Values::of`]. Invariant: a long or nested value is told by the
-//! first place below the field at which it is not the other, so that two sides
-//! never read the same. Of what [`Shown`] masks no place is told.
+//! Entry point: [`Values::of`]. Invariant: a long or nested value is shown by the first place below
+//! the field at which it differs, so that both sides never look the same. Values that [`Shown`]
+//! masks have no such place. Must not judge.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use super::shown::{self, Shown};
 use crate::declaration::path::{Path, Segment};
 use crate::model::ObjectId;
 
-/// A value whose JSON has no more characters is told whole.
+/// A value is shown whole if its JSON has at most this number of characters.
 const SHORT: usize = 60;
 
 /// The characters of a line before the place at which it differs.
@@ -22,7 +22,7 @@ const BEFORE: usize = 20;
 /// The characters of a line that are shown.
 const LINE: usize = 80;
 
-/// How deep is looked.
+/// The depth of the search.
 const DEEPEST: usize = 64;
 
 /// The values of a field, as a person may see them.
@@ -83,7 +83,7 @@ impl Values {
 
 impl Difference {
     fn of(object: &ObjectId, path: &Path, [declared, old]: [Option<&Value>; 2], new: &Value) -> Option<Self> {
-        // Of an edit counts what it changes; of a live object, how it is not as declared.
+        // For an edit, the change counts; for a live object, the difference from the declaration.
         let other = old.or(declared)?;
         if is_short(other) && is_short(new) {
             return None;
@@ -121,12 +121,12 @@ impl Difference {
         let line = place.as_ref().filter(|place| place.is_of_lines).map(|place| place.line + 1);
         let found =
             Self { plain, path: pointer, line, declared: shown(declared), old: shown(old), new: shown(new) };
-        // Nothing is won by a place that is the whole field.
+        // A place that is the whole field would add nothing.
         (!steps.is_empty() || place.is_some()).then_some(found)
     }
 }
 
-/// Whether a value can be told whole.
+/// Whether a value can be shown whole.
 fn is_short(value: &Value) -> bool {
     match value {
         Value::String(text) => text.len() <= SHORT && !text.contains('\n'),
@@ -135,8 +135,8 @@ fn is_short(value: &Value) -> bool {
     }
 }
 
-/// The way to the first place at which `a` and `b` differ, which is in neither
-/// way as `declared`, as far as there is such a place. None if they are equal.
+/// The path to the first place at which `a` and `b` differ, preferably one at which `b` also
+/// differs from `declared`. `None` if they are equal.
 fn first<'v>(a: &'v Value, b: &'v Value, declared: Option<&'v Value>) -> Option<Vec<Step<'v>>> {
     let is_wrong = |steps: &[Step<'_>]| {
         declared.is_none_or(|declared| step_down(declared, steps) != step_down(b, steps))
@@ -153,8 +153,8 @@ fn first<'v>(a: &'v Value, b: &'v Value, declared: Option<&'v Value>) -> Option<
     nearest
 }
 
-/// Shows every place at which two values differ, until `found` says that it is
-/// the one. Whether it did.
+/// Passes each place at which two values differ to `found`, until it accepts one. Returns whether
+/// it did.
 fn search<'v>(
     (a, b): (&'v Value, &'v Value),
     steps: &mut Vec<Step<'v>>,
@@ -219,7 +219,7 @@ impl Place {
         Some(Self { line, column, is_of_lines })
     }
 
-    /// The part of a text about the place; none where it has no such line.
+    /// The part of a text around the place; `None` where it has no such line.
     fn excerpt(&self, text: &str) -> Option<String> {
         let line = text.split('\n').nth(self.line)?;
         let skipped = if self.column + BEFORE <= LINE { 0 } else { self.column - BEFORE };

@@ -1,10 +1,9 @@
-//! The verdict on a live object: how it stands to what its release declares.
+//! The verdict on a live object: how it compares with its release's declaration.
 //!
-//! Entry point: [`compare`]. Invariant: the same comparison and the same
-//! exceptions as for edits, without an editor: what [`super::judge`] would let
-//! anybody write is no drift, and what it would refuse is, sealed fields
-//! included. What the manifest opts out and what is being
-//! deleted is none either. Must not say what is done about it.
+//! Entry point: [`compare`]. Invariant: uses the same comparison and the same exceptions as for
+//! edits, without an editor: a change that [`super::judge`] would allow to every user is no drift,
+//! and a change that it would deny is, sealed fields included. Objects that the manifest opts out
+//! or that are being deleted do not drift. Must not decide about repairs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,22 +27,22 @@ use crate::helm::state::Standing;
 use crate::model::ObjectId;
 use crate::policy::Policy;
 
-/// A declared object, and all that decides about it.
+/// A declared object, and everything that its verdict depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a, 'r> {
     /// The object.
     pub object: &'a ObjectId,
-    /// What its release says of it.
+    /// Its release's declaration of it.
     pub standing: &'a Standing<'r>,
     /// The policy of that release.
     pub policy: &'a Policy,
-    /// What else is known of the object.
+    /// Other knowledge about the object.
     pub circumstances: &'a Circumstances,
     /// The time.
     pub now: Timestamp,
 }
 
-/// How a live object stands to its declaration.
+/// The result of the comparison of a live object with its declaration.
 #[derive(Clone, Debug)]
 pub enum Live<'r> {
     /// The manifest opts it out.
@@ -53,50 +52,46 @@ pub enum Live<'r> {
     /// It is absent, and a Helm operation that is under way, or that failed before it
     /// created the object, accounts for that.
     Awaited,
-    /// It is absent, as an open allowance permits.
+    /// It is absent, and an open allowance permits that.
     Allowed,
     /// It is absent.
     Missing,
-    /// Every declared field is as declared, or may be as it is; with what it
-    /// agrees with, unless nothing is declared.
+    /// Every declared field matches, or may differ; with its agreement, unless nothing is declared.
     AsDeclared(Option<Agreed<'r>>),
-    /// It is as the manifest declares it that a Helm operation under way comes
-    /// from, and not yet as the one that it goes to.
+    /// It matches the manifest from before a running Helm operation, and not yet the new one.
     AsBefore,
-    /// Some fields are not, or may not be, as declared.
+    /// Some fields differ, or possibly differ.
     Drifted(Drift<'r>),
 }
 
-/// What a live object agrees with.
+/// The declaration that a live object agrees with.
 #[derive(Clone, Debug)]
 pub struct Agreed<'r> {
     /// The declaration.
     pub declared: &'r Arc<Declared>,
-    /// The declared paths at which the object is not, or may not be, as declared,
-    /// and may be as it is.
+    /// The declared paths at which the object differs, or possibly differs, and is allowed to.
     pub spared: Vec<Path>,
-    /// Whether an allowance covers something of that.
+    /// Whether an allowance covers some of these paths.
     pub allowed: bool,
     /// Whether it holds additions below sealed paths that an allowance permits.
     pub has_additions: bool,
 }
 
-/// What of a live object is not as declared.
+/// The differences of a live object from its declaration.
 #[derive(Clone, Debug)]
 pub struct Drift<'r> {
-    /// The declaration that it is held to: of several the one that it is
-    /// nearest to.
+    /// The declaration that it is compared with: among several, the nearest one.
     pub declared: &'r Arc<Declared>,
-    /// The declared paths at which it is not, or may not be, as declared. In
-    /// each, `new` is the live value; `old` is none.
+    /// The declared paths at which it differs, or possibly differs. In each, `new` is the live
+    /// value; `old` is `None`.
     pub changes: Vec<FieldChange>,
 }
 
-/// Holds `live`, the object in the version of the manifest (`None`: it is
-/// absent), against its declarations; agreeing with one is enough.
+/// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its
+/// declarations; agreeing with one is enough.
 ///
-/// What is in doubt is settled by `evidence`, which is about the first of the
-/// declarations; without any it stays among the changes.
+/// Doubts are settled by `evidence`, which is about the first of the declarations; without evidence
+/// they stay among the changes.
 pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Evidence<'_>) -> Live<'r> {
     let standing = subject.standing;
     let before = before(subject);
@@ -138,13 +133,12 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
     changes.iter().map(finding).collect()
 }
 
-/// The declared paths at which a live object is not, or may not be, as declared.
+/// The declared paths at which a live object differs, or possibly differs.
 ///
-/// A field that Helm set and nobody took away is not there where the server
-/// drops it: that is a doubt. So is, once the release is deployed (`settled`), a
-/// field that nobody but Helm has written and that has another value: a mutating
-/// webhook may have rewritten it, but never who may do what. `managedFields` tell of it;
-/// without any it is a difference.
+/// A field that Helm set and no other manager removed may be absent because the API server drops
+/// it: that is a doubt. Once the release is deployed (`settled`), a field with another value that
+/// only Helm has written is a doubt too, except for permissions: a mutating webhook may have
+/// rewritten it. `managedFields` show this; without them it is a difference.
 pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
     let settled = settled && !fields.grant_rights();
@@ -166,7 +160,7 @@ pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChang
     changes
 }
 
-/// Whether a field is there with another value than the declared one.
+/// Whether a field exists with another value than the declared one.
 fn may_be_rewritten(change: &FieldChange) -> bool {
     change.agreement > Agreement::Doubt
         && change.declared.is_some()
@@ -174,7 +168,7 @@ fn may_be_rewritten(change: &FieldChange) -> bool {
 }
 
 impl<'a> Subject<'a, '_> {
-    /// What may differ of the object as one of its manifests declares it.
+    /// The exceptions of the object as one of its manifests declares it.
     pub fn exceptions(&self, declared: &'a Arc<Declared>) -> Exceptions<'a> {
         let of = DeclaredObject { object: self.object, release: &self.standing.release.id, declared };
         Exceptions::new(of, self.policy, self.circumstances, None, self.now)
@@ -182,30 +176,28 @@ impl<'a> Subject<'a, '_> {
 }
 
 impl Drift<'_> {
-    /// Whether nothing is known to differ, and something may.
+    /// Whether all changes are only doubts.
     pub fn is_doubt(&self) -> bool {
         self.changes.iter().all(|change| change.agreement == Agreement::Doubt)
     }
 
-    /// Whether only the arbiter can tell of something.
+    /// Whether some change is a doubt, which only the arbiter can settle.
     pub fn has_doubt(&self) -> bool {
         self.changes.iter().any(|change| change.agreement == Agreement::Doubt)
     }
 
-    /// Whether it hangs on `managedFields` whether something is in doubt.
+    /// Whether `managedFields` decide if a change is only a doubt.
     pub fn hangs_on_managers(&self) -> bool {
         self.changes.iter().any(|it| it.agreement == Agreement::Missing || may_be_rewritten(it))
     }
 
-    /// How far an object is from a declaration: what is only in doubt weighs
-    /// least.
+    /// The distance of an object from a declaration: doubts weigh least.
     fn weight(&self) -> (bool, usize) {
         (!self.is_doubt(), self.changes.len())
     }
 }
 
-/// What an operation under way comes from, where that is not among what an edit
-/// may agree with.
+/// The declaration from before a running operation, if an edit may not agree with it.
 fn before<'r>(subject: &Subject<'_, 'r>) -> Option<&'r Arc<Declared>> {
     let Standing { release, alternatives, pending, .. } = subject.standing;
     let baseline = release.objects.get(subject.object)?.baseline.as_ref()?;
@@ -227,13 +219,13 @@ fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
     }
 }
 
-/// Where an object is not, or may not be, as declared.
+/// The places at which an object differs, or possibly differs.
 struct Compared {
-    /// What it must not differ in.
+    /// The changes that are not allowed.
     changes: Vec<FieldChange>,
-    /// What it may differ in.
+    /// The paths at which it may differ.
     spared: Vec<Path>,
-    /// Whether an allowance says so.
+    /// Whether an allowance covers some of them.
     allowed: bool,
     /// Whether it holds additions that it may hold.
     has_additions: bool,
@@ -253,7 +245,7 @@ fn changes(
     };
     let (mut changes, mut spared, mut allowed) = (Vec::new(), Vec::new(), false);
     let Standing { release, pending, .. } = subject.standing;
-    // What the API server does not take cannot be what it made of the manifest.
+    // A state that the API server refuses cannot be its form of the manifest.
     let may_be_rewritten =
         release.state.status == Status::Deployed && !pending && !matches!(evidence, Evidence::Unavailable);
     for mut change in of_fields(fields, live, may_be_rewritten) {
@@ -289,14 +281,14 @@ fn changes(
         allowed |= excused == Some(Reason::Allowed);
         match excused {
             None => changes.push(change),
-            // What rules leave alone is left alone for good; an allowance ends.
+            // A rule ignores a field permanently; an allowance ends.
             Some(reason) => has_additions |= reason == Reason::Allowed,
         }
     }
     Compared { changes, spared, allowed, has_additions }
 }
 
-/// Says of list elements that are missing which one stands in their place.
+/// Adds to missing list elements the element that replaced them.
 fn show_moved(changes: &mut [FieldChange], declared: &Declared, live: &Value) {
     let is_missing = |change: &FieldChange| {
         matches!(change.path.0.last(), Some(Segment::Key(_)))

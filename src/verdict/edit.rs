@@ -1,6 +1,7 @@
-//! What is judged, and what comes of it.
+//! An edit under judgement, and its verdict.
 //!
-//! Invariant: plain values, without the wire format that brought them.
+//! Entry points: [`Edit`], [`Verdict`]. Invariant: plain values, without the wire format that
+//! brought them. Must not judge.
 
 use std::sync::Arc;
 
@@ -18,9 +19,9 @@ use crate::policy::resolver::PolicyResolver;
 /// One edit of one object.
 #[derive(Clone, Debug)]
 pub struct Edit<'a> {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// Who does it.
+    /// The user who makes the edit.
     pub actor: &'a Actor,
     /// The object.
     pub object: &'a ObjectId,
@@ -29,25 +30,25 @@ pub struct Edit<'a> {
     pub old: Option<&'a Value>,
     /// The object after, likewise.
     pub new: Option<&'a Value>,
-    /// The version in which the objects are sent; none where that says nothing
-    /// of them, as for `scale`.
+    /// The version in which the objects are sent; `None` where it says nothing about them, as for
+    /// `scale`.
     pub version: Option<&'a str>,
-    /// Whether this comes by the `scale` subresource.
+    /// Whether the edit uses the `scale` subresource.
     pub scale: bool,
-    /// Which release the object says it belongs to.
+    /// The release that the object's annotations name.
     pub owner: Owner,
     /// Whether nothing will be stored.
     pub dry_run: bool,
-    /// The field manager that the request names; anyone may name any.
+    /// The field manager that the request names; clients can choose any name.
     pub field_manager: &'a str,
-    /// What else is known of the object.
+    /// Other knowledge about the object.
     pub circumstances: &'a Circumstances,
 }
 
-/// Which release an object says it belongs to, by Helm's annotations.
+/// The release that an object's Helm annotations name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The object's metadata is not at hand, as for `scale`.
+    /// The object's metadata is not available, as for `scale`.
     Unknown,
     /// None.
     Nobody,
@@ -55,7 +56,7 @@ pub enum Owner {
     Release(ReleaseId),
 }
 
-/// What an edit is judged by, beside the releases.
+/// The rules for the judgement of an edit, besides the releases.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     /// The policies in force.
@@ -64,16 +65,16 @@ pub struct Rules<'a> {
     pub own_account: Option<&'a str>,
 }
 
-/// What the arbiter said of the object under judgement.
+/// The arbiter's answer about the object under judgement.
 #[derive(Clone, Copy, Debug)]
 pub enum Evidence<'a> {
     /// It was not asked.
     None,
-    /// The object as the API server would hold the declared manifest.
+    /// The object as the API server would store the declared manifest.
     Canonical(&'a Value),
     /// It was asked and could not tell.
     Unavailable,
-    /// There is no arbiter: no cluster, or no right to any write.
+    /// There is no arbiter: no cluster, or no permission to write anything.
     Nowhere,
 }
 
@@ -211,14 +212,14 @@ impl Finding {
         Self { path, declared, old, new, difference, doubt: false, added: false }
     }
 
-    /// A field that has its declared value, and is named for another reason.
+    /// A field with its declared value that is named for another reason.
     pub fn untouched(path: Path) -> Self {
         Self::of(path, Values::default())
     }
 }
 
 impl Owner {
-    /// What the annotations of `object` say.
+    /// The release that the annotations of `object` name.
     pub fn of(object: &Value) -> Self {
         ReleaseId::named_by(object).map_or(Self::Nobody, Self::Release)
     }
@@ -235,27 +236,27 @@ impl Verdict {
         Self { outcome: Outcome::Allow, reason, grounds: None, arguable: false }
     }
 
-    /// An edit that drifts and passes all the same, which is recorded where
-    /// drift is.
+    /// The verdict on an edit that drifts and is allowed all the same; it is recorded where drift
+    /// is.
     pub fn excused(policy: &Policy, reason: Reason, grounds: Grounds) -> Self {
         let verdict = Self::by_mode(policy, reason, Some(grounds));
         Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
     }
 
-    /// An edit that could not be judged by no fault of its author: it passes, and
-    /// is recorded where drift is.
+    /// The verdict on an edit that could not be judged through no fault of its author: it is
+    /// allowed, and recorded where drift is.
     pub fn unjudged(policy: &Policy, reason: Reason) -> Self {
         let verdict = Self::by_mode(policy, reason, None);
         Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
     }
 
-    /// Whether the edit passes whatever other releases say of it.
+    /// Whether the edit is allowed regardless of other releases.
     pub fn passes(&self) -> bool {
         self.grounds.is_none() || matches!(self.reason, Reason::Exempt | Reason::Allowed)
     }
 
-    /// What the policy's mode makes of an edit that drifts and that is judged
-    /// as a whole: of such a one nothing would remain to be let through.
+    /// The verdict of the policy's mode on an edit that drifts and is judged as a whole: a revert
+    /// would leave nothing of it.
     pub fn by_mode(policy: &Policy, reason: Reason, grounds: Option<Grounds>) -> Self {
         use crate::model::EditsMode;
         let outcome = match policy.edits {
@@ -280,7 +281,7 @@ impl Outcome {
         }
     }
 
-    /// Whether an edit does not pass as the editor wants it.
+    /// Whether an edit is not stored as the user wants it.
     pub fn is_refusal(self) -> bool {
         self >= Self::Revert
     }

@@ -1,12 +1,11 @@
-//! What may differ from the declaration: what an ignore rule, an open
-//! allowance or an autoscaler covers.
+//! Exceptions from the declaration: fields that an ignore rule, an open allowance or an autoscaler
+//! covers.
 //!
 //! Entry points: [`Exceptions::of_field`], [`Exceptions::of_deletion`], [`exempting`];
-//! [`Exceptions::mask`] is the same for repairs, [`Exceptions::next_change`]
-//! says until when. Invariant: the same answer for an edit and for a live
-//! object, but that an edit has an actor, whom an allowance or an autoscaler has
-//! to be for. Selects by what the manifest says and never by the live object,
-//! which the editor controls.
+//! [`Exceptions::mask`] is the same for repairs, [`Exceptions::next_change`] gives the time until
+//! which they hold. Invariant: edits and live objects get the same answer, except that an allowance
+//! or an autoscaler must also match the user of an edit. Must not select by the live object, which
+//! the editor controls: only the manifest counts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,28 +29,28 @@ use crate::policy::standing::Standing;
 use crate::policy::subject::Subject;
 use crate::policy::{ObjectRules, Policy};
 
-/// Patterns of grants above which they are not asked one by one.
+/// The number of grant patterns above which they are looked up by a trie.
 const MANY: usize = 64;
 
-/// One of the things by which fields may differ.
+/// The source of an exception.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'e> {
-    /// What policies ignore.
+    /// The fields that policies ignore.
     Ignored(&'e Mask),
     /// A standing allowance that is open.
     Standing(&'e Standing),
-    /// An allowance that is open, and what it covers of this object.
+    /// An open allowance, and the fields of this object that it covers.
     Allowance(&'e Allowance, &'e Mask),
-    /// An autoscaler, which moves the replicas at this path.
+    /// An autoscaler, which sets the replicas at this path.
     Autoscaler(&'e Autoscaler, &'e Path),
 }
 
-/// What may differ of one object as one manifest declares it.
+/// The exceptions of one object as one manifest declares it.
 pub struct Exceptions<'a> {
     rules: Arc<ObjectRules>,
-    /// Allowances that hold now, each with what it covers of this object.
+    /// The open allowances, each with the fields of this object that it covers.
     grants: Vec<(&'a Allowance, Cow<'a, Mask>)>,
-    /// Which of them may cover a field; only of many.
+    /// An index of the fields that they may cover; only if there are many.
     reach: Option<PatternTrie>,
     autoscalers: Vec<&'a Autoscaler>,
     departed: bool,
@@ -61,7 +60,7 @@ pub struct Exceptions<'a> {
 }
 
 impl<'a> Exceptions<'a> {
-    /// The exceptions of an object; with an actor those for this one alone.
+    /// The exceptions of an object; with an actor, only those for this actor.
     pub fn new(
         of: DeclaredObject<'a>,
         policy: &Policy,
@@ -71,7 +70,8 @@ impl<'a> Exceptions<'a> {
     ) -> Self {
         let DeclaredObject { object, release, declared } = of;
         let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
-        // Records of other namespaces have no say here, but that of the object's own release.
+        // Records of other namespaces do not count here, except for that of the object's own
+        // release.
         let has_say = |by: &ReleaseId| by == release || object.namespace.as_ref() == Some(&by.namespace);
         let scales = |declared_by: &[ReleaseId]| match policy.autoscalers {
             Autoscalers::Any => true,
@@ -94,7 +94,7 @@ impl<'a> Exceptions<'a> {
         }
     }
 
-    /// Why a field may be other than declared; none if it may not.
+    /// The reason why a field may differ; `None` if it may not.
     pub fn of_field(&self, change: &FieldChange) -> Option<Reason> {
         let FieldChange { path, declared, old, new, .. } = change;
         self.of(path, declared.as_ref(), old.as_ref(), new.as_ref())
@@ -105,12 +105,12 @@ impl<'a> Exceptions<'a> {
         self.of(path, None, old, new)
     }
 
-    /// Where additions are drift as well.
+    /// The places where additions are drift too.
     pub fn sealed(&self) -> &Seal {
         &self.rules.sealed
     }
 
-    /// Why the object may be deleted, or missing; none if it may not.
+    /// The reason why the object may be deleted or missing; `None` if it may not.
     pub fn of_deletion(&self) -> Option<Reason> {
         let granted = |standing: &Arc<Standing>| standing.grant.deletes && self.holds(standing);
         (self.rules.standing.iter().any(granted)
@@ -135,7 +135,7 @@ impl<'a> Exceptions<'a> {
         standing.chain(granted.map(|(allowance, _)| named(allowance))).collect()
     }
 
-    /// All that there is, whether anything differs by it or not.
+    /// All exceptions, whether anything differs by them or not.
     pub fn sources(&self) -> Vec<Source<'_>> {
         let ignored = (!self.rules.ignored.is_empty()).then_some(Source::Ignored(&self.rules.ignored));
         let standing = self.open().map(Source::Standing);
@@ -147,7 +147,7 @@ impl<'a> Exceptions<'a> {
         ignored.into_iter().chain(standing).chain(allowances).chain(scaled).collect()
     }
 
-    /// What of `live` is as it may be, so that a repair leaves it as it is.
+    /// The fields of `live` that are allowed to differ, which a repair leaves unchanged.
     pub fn mask(&self, live: &Value) -> Mask {
         let mut mask = Mask(self.masks().flat_map(|mask| &mask.0).cloned().collect());
         if let Some(path) = self.replicas
@@ -158,30 +158,30 @@ impl<'a> Exceptions<'a> {
         mask
     }
 
-    /// Whether it hangs on the values at `path` whether it may differ, and not on the path alone.
+    /// Whether the values at `path`, and not the path alone, decide if it may differ.
     pub fn hang_on_values(&self, path: &Path) -> bool {
         !self.masks().any(|mask| mask.covers(path)) && self.masks().any(|mask| mask.reaches_below(path))
     }
 
-    /// Whether it hangs on the places of list elements in the manifest whether `path` may differ.
+    /// Whether the places of list elements in the manifest decide if `path` may differ.
     pub fn hang_on_places(&self, path: &Path) -> bool {
         let meets = |mask: &Mask| mask.0.iter().any(|pattern| pattern.meets_by_place(path));
         !self.masks().any(|mask| mask.covers(path)) && self.masks().any(meets)
     }
 
-    /// Whether somebody's groups decide what may differ.
+    /// Whether a user's groups decide what may differ.
     pub fn hang_on_groups(&self) -> bool {
         let names_group = |subject: &Subject| matches!(subject, Subject::Group(_));
         self.rules.standing.iter().any(|standing| standing.subjects.iter().any(names_group))
     }
 
-    /// Whether an autoscaler that is there scales the object.
+    /// Whether a present autoscaler scales the object.
     pub fn is_autoscaled(&self) -> bool {
         !self.autoscalers.is_empty()
     }
 
-    /// When these answers may change by themselves: a window opens or closes, an
-    /// allowance ends. None if they never do.
+    /// The time at which these answers change without an event: a window opens or closes, or an
+    /// allowance ends. `None` if they never do.
     pub fn next_change(&self) -> Option<Timestamp> {
         let standing = self.rules.standing.iter().filter_map(|standing| standing.next_change(self.now));
         standing.chain(self.grants.iter().map(|(allowance, _)| allowance.until)).min()
@@ -201,7 +201,7 @@ impl<'a> Exceptions<'a> {
         if self.is_scaled(path, new) {
             return Some(Reason::Autoscaled);
         }
-        // What one rule leaves, another may cover.
+        // One rule may cover a part that another leaves open.
         let standing = standing.into_iter().filter(|standing| self.holds(standing));
         let granted: Vec<&Mask> = match &self.reach {
             None => self.grants.iter().map(|(_, mask)| &**mask).collect(),
@@ -214,13 +214,13 @@ impl<'a> Exceptions<'a> {
         covers([&ignored].into_iter().chain(masks), path, declared, old, new).then_some(Reason::Allowed)
     }
 
-    /// All that may differ now, for the actor.
+    /// All fields that may differ now, for the actor.
     fn masks(&self) -> impl Iterator<Item = &Mask> {
         let standing = self.open().map(|standing| &standing.grant.mask);
         [&self.rules.ignored].into_iter().chain(standing).chain(self.grants.iter().map(|(_, mask)| &**mask))
     }
 
-    /// The standing allowances that are open, and for the actor.
+    /// The open standing allowances for the actor.
     fn open(&self) -> impl Iterator<Item = &Standing> {
         self.rules.standing.iter().filter(|standing| self.holds(standing)).map(Arc::as_ref)
     }
@@ -229,10 +229,10 @@ impl<'a> Exceptions<'a> {
         standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
     }
 
-    /// Whether these replicas are an autoscaler's: of an edit those that it
-    /// sets itself, within its range. What a person sets is judged, whatever
-    /// autoscalers there are. Of a live object also those that it has yet to
-    /// bring into a range that was just changed, or left behind when it went.
+    /// Whether these replicas come from an autoscaler. In an edit, those that it sets itself,
+    /// within its range; replicas that a person sets are judged, whatever autoscalers there are. In
+    /// a live object, also those that it has still to bring into a new range, or left behind when
+    /// it was removed.
     fn is_scaled(&self, path: &Path, new: Option<&Value>) -> bool {
         if self.replicas != Some(path) {
             return false;
@@ -247,7 +247,7 @@ impl<'a> Exceptions<'a> {
     }
 }
 
-/// Which of a policy's `exempt` this actor is, as people name it; none where the policy exempts somebody else.
+/// The entry of a policy's `exempt` that matches this actor, as text; `None` if no entry does.
 pub fn exempting(policy: &Policy, actor: &Actor) -> Option<String> {
     let subject = policy.exempt.iter().find(|subject| subject.is(actor))?;
     Some(format!("exempt: {subject}"))
@@ -259,7 +259,7 @@ fn named(Allowance { name, reason, .. }: &Allowance) -> String {
     format!("DriftAllowance {name}{reason}")
 }
 
-/// Which of many grants may cover a field.
+/// An index of many grants by the fields that they may cover.
 fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<PatternTrie> {
     let patterns =
         || grants.iter().enumerate().flat_map(|(index, (_, mask))| mask.0.iter().map(move |it| (index, it)));
@@ -270,10 +270,10 @@ fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<PatternTrie> {
     })
 }
 
-/// Whether `masks` cover all by which the value at `path` is not as declared,
-/// or is not as it was. A value of which they name only a part, as of a list
-/// that is one value, is held to the declaration without that part; that a list
-/// element is there at all is covered only with the whole element.
+/// Whether `masks` cover all differences of the value at `path` from the declaration, or from the
+/// old value. If they cover only a part of a value, such as of a list that is one value, the rest
+/// is compared with the declaration; the existence of a list element is covered only with the whole
+/// element.
 fn covers<'m>(
     masks: impl Iterator<Item = &'m Mask>,
     path: &Path,

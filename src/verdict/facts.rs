@@ -1,8 +1,8 @@
-//! What an edit does to an object of a release, before any rule is asked.
+//! The effects of an edit on an object of a release, before any rule is applied.
 //!
-//! Entry point: [`Facts`]. Invariant: nothing here hangs on a policy, an exception or a mode, but
-//! for additions, which are looked for only where a policy seals: so other policies can judge the same
-//! facts later. Plain values; those of Secrets are among them.
+//! Entry point: [`Facts`]. Invariant: independent of policies, exceptions and modes, so that other
+//! policies can judge the same facts later; only additions are searched just where a policy seals.
+//! Plain values, which may include those of Secrets. Must not be logged.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::declaration::fields::FieldChange;
 use crate::helm::release::Declared;
 use crate::model::ReleaseId;
 
-/// What an edit does, to whatever object.
+/// The effects of an edit of any object.
 #[derive(Clone, Debug)]
 pub enum Facts {
     /// To an object that a release declares.
@@ -24,46 +24,46 @@ pub enum Facts {
     Record(RecordFacts),
 }
 
-/// What one edit does, as the releases see it that were heard about it.
+/// The effects of one edit, as seen by the releases that were consulted.
 #[derive(Clone, Debug)]
 pub struct EditFacts {
-    /// The releases that were heard, in their order.
+    /// The releases that were consulted, in order.
     pub claims: Vec<ClaimFacts>,
-    /// How many more speak for the object: none was heard after one that lets the edit pass.
+    /// The number of further claims: no release is consulted after one that allows the edit.
     pub unheard: usize,
-    /// What else was known of the object.
+    /// Other knowledge about the object.
     pub circumstances: Circumstances,
 }
 
-/// What one edit does, as one release sees it.
+/// The effects of one edit, as one release sees it.
 #[derive(Clone, Debug)]
 pub struct ClaimFacts {
     /// The release.
     pub release: ReleaseId,
     /// Its revision.
     pub revision: u64,
-    /// An operation of Helm is under way.
+    /// A Helm operation is running.
     pub pending: bool,
     /// The edit is a deletion that the state of the record authorises.
     pub authorised: bool,
-    /// What doubts were settled by.
+    /// The evidence that settled doubts.
     pub evidence: EvidenceKind,
-    /// The manifests that the edit was held against, each with what it changes.
+    /// The manifests that the edit was compared with, each with its changes.
     pub alternatives: Vec<AlternativeFacts>,
-    /// How many more there are: none is looked at after one that lets the edit pass.
+    /// The number of further manifests: none is checked after one that allows the edit.
     pub unweighed: usize,
 }
 
-/// What one edit changes, held against one manifest.
+/// The changes of one edit, compared with one manifest.
 #[derive(Clone, Debug)]
 pub struct AlternativeFacts {
     /// What the manifest declares of the object.
     pub declared: Arc<Declared>,
-    /// By what the object would differ from it.
+    /// The differences of the object from it.
     pub changes: Vec<ChangeFacts>,
-    /// Why the edit passes if nothing differs.
+    /// The reason why the edit is allowed if nothing differs.
     pub reason: Reason,
-    /// The paths below which additions were looked for, as one text; none where they were not.
+    /// The paths below which additions were searched, as one text; `None` where they were not.
     pub seal: Option<String>,
 }
 
@@ -72,11 +72,11 @@ pub struct AlternativeFacts {
 pub struct ChangeFacts {
     /// What changes.
     pub change: FieldChange,
-    /// What kind of difference it is.
+    /// The kind of the difference.
     pub kind: ChangeKind,
 }
 
-/// What kind of difference a change is.
+/// The kind of a difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
@@ -91,18 +91,18 @@ pub enum ChangeKind {
     Added,
 }
 
-/// What doubts were settled by.
+/// The evidence that settled doubts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EvidenceKind {
-    /// Nobody was asked.
+    /// The arbiter was not asked.
     #[default]
     None,
     /// The API server's own form of the manifest.
     Canonical,
-    /// Who was asked could not tell.
+    /// The arbiter was asked and could not tell.
     Unavailable,
-    /// There was nobody to ask.
+    /// There was no arbiter to ask.
     Nowhere,
 }
 

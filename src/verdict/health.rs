@@ -1,11 +1,11 @@
-//! How a release stands as a whole: its state, the counts of its objects, and the
-//! sentences about it.
+//! The health of a release as a whole: its state, the counts of its objects, and the sentences
+//! about it.
 //!
-//! Entry points: [`Health::of`] derives all of it from one value, [`Facts`];
-//! [`told::Told::of`] reads it back from the status of a GuardedRelease. The guard's
-//! statuses and metrics, `get releases`, `diff` and `explain` show what comes from here
-//! and count nothing themselves. Invariant: state, counts and sentences never contradict
-//! each other; the counts add up to what the release declares.
+//! Entry points: [`Health::of`] derives all of it from one value, [`Facts`]; [`told::Told::of`]
+//! reads it back from the status of a GuardedRelease. The guard's statuses and metrics,
+//! `get releases`, `diff` and `explain` show these results and count nothing themselves. Invariant:
+//! state, counts and sentences never contradict each other; the counts add up to the number of
+//! declared objects. Must not read a cluster.
 
 mod counts;
 mod reason;
@@ -26,29 +26,29 @@ use crate::helm::state::is_locked;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::suspension::Suspension;
 
-/// All that is known of a release.
+/// The facts about a release.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// The release.
     pub release: ReleaseId,
-    /// What its records say.
+    /// The facts of its records.
     pub record: RecordFacts,
-    /// What is done about its drift.
+    /// The treatment of its drift.
     pub control: Control,
     /// How many objects it declares.
     pub declared: usize,
     /// Those of them that do not plainly match, in the order of objects.
     pub objects: Vec<ObjectFacts>,
-    /// Those that nobody may look at, by kind.
+    /// Those that the guard may not read, by kind.
     pub unwatched: Vec<Unwatched>,
 }
 
-/// What the records of a release say.
+/// The facts of a release's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordFacts {
-    /// The revision that the release is held to.
+    /// The revision that the objects are compared with.
     pub revision: u64,
-    /// The revision that was deployed last, where that is another one.
+    /// The last deployed revision, if it is another one.
     pub deployed: Option<u64>,
     /// The state of the record.
     pub state: RecordState,
@@ -71,7 +71,7 @@ pub enum RecordState {
     Gone,
 }
 
-/// What is done about drift.
+/// The treatment of drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
     /// The drift mode of the release's policy.
@@ -89,17 +89,17 @@ pub struct Control {
 pub struct ObjectFacts {
     /// The object.
     pub object: ObjectId,
-    /// How it stands.
+    /// Its state.
     pub state: ObjectState,
-    /// Why it stays so.
+    /// The reason why it stays so.
     pub kept: Option<String>,
     /// The field manager that keeps changing it back; empty where it has no name.
     pub contested_by: Option<String>,
-    /// Its declared values were never seen in the live object, so nobody writes them.
+    /// Its declared values were never seen in the live object, so the guard does not write them.
     pub unconfirmed: bool,
 }
 
-/// How an object stands that does not plainly match its declaration.
+/// The state of an object that does not plainly match its declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectState {
     /// It is missing.
@@ -127,18 +127,18 @@ pub enum ObjectState {
     Unread,
 }
 
-/// Declared objects of a kind that nobody may look at.
+/// Declared objects of a kind that the guard may not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwatched {
     /// The kind.
     pub kind: String,
     /// How many objects of it are declared.
     pub objects: usize,
-    /// What the API server says.
+    /// The message of the API server.
     pub why: String,
 }
 
-/// How a release stands.
+/// The health of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     /// Whether all of it matches.
@@ -147,7 +147,7 @@ pub struct Health {
     pub stalled: bool,
     /// The state in one word.
     pub reason: Reason,
-    /// Its objects, by how they stand.
+    /// The counts of its objects by state.
     pub counts: Counts,
     /// The state in a sentence or two.
     pub message: String,
@@ -165,7 +165,7 @@ pub enum Ready {
 }
 
 impl Health {
-    /// How the release of these facts stands.
+    /// Derives the health from facts.
     pub fn of(facts: &Facts) -> Self {
         let counts = Counts::of(facts);
         let reason = Reason::of(facts, &counts);
@@ -175,7 +175,7 @@ impl Health {
 }
 
 impl RecordFacts {
-    /// What the records of `release` say at `now`.
+    /// The facts of the records of `release` at `now`.
     pub fn of(release: &Release, operation_timeout: Duration, now: Timestamp) -> Self {
         let status = release.state.status;
         let state = if release.invalid.is_some() {
@@ -197,14 +197,15 @@ impl RecordFacts {
 }
 
 impl Facts {
-    /// What nobody may look at and why, as a clause; none if that is nothing.
+    /// The objects that the guard may not read and the reason, as a clause; `None` if there are
+    /// none.
     pub fn unwatched_clause(&self) -> Option<String> {
         words::unwatched(self)
     }
 }
 
 impl Control {
-    /// Drift is treated as the policy says, and nothing stands against it.
+    /// The treatment by a drift mode, with repairs neither suspended nor stopped.
     pub fn of(drift: DriftMode) -> Self {
         Self { drift, open: false, suspended: None, braked: false }
     }
@@ -235,7 +236,7 @@ impl ObjectState {
 }
 
 impl ObjectFacts {
-    /// An object of which no more is known.
+    /// An object with nothing but its state.
     pub fn new(object: ObjectId, state: ObjectState) -> Self {
         Self { object, state, kept: None, contested_by: None, unconfirmed: false }
     }

@@ -1,9 +1,9 @@
-//! The built-in identities: what Kubernetes' own controllers may do, each for
-//! exactly what it does.
+//! The built-in identities: Kubernetes' own controllers, each with exactly the changes that are its
+//! work.
 //!
-//! Entry points: [`deletes`], [`writes`]. Invariant: a table; an identity that
-//! is not in it is a person. Controllers without accounts of their own all run
-//! as `system:kube-controller-manager`, which may do what any of them may.
+//! Entry points: [`deletes`], [`writes`]. Invariant: a table; every identity that is not in it
+//! counts as a person. Controllers without accounts of their own all run as
+//! `system:kube-controller-manager`, which may do the work of any of them. Must not read a policy.
 
 use crate::declaration::path::{Path, Segment};
 use crate::model::{Actor, Autoscaler, ObjectId};
@@ -60,7 +60,7 @@ const ACCOUNTS: &[&str] = &[
     "validatingadmissionpolicy-status-controller",
 ];
 
-/// What an identity does.
+/// The work of one identity.
 struct Row {
     /// The service account in kube-system.
     account: &'static str,
@@ -100,7 +100,7 @@ pub fn deletes(actor: &Actor, object: &ObjectId) -> bool {
     rows(actor, object).any(|row| matches!(row.verb, Verb::Delete))
 }
 
-/// Whether an autoscaler's replicas are this actor's to set.
+/// Whether this actor may set the replicas for an autoscaler.
 pub fn autoscales(actor: &Actor, autoscaler: &Autoscaler) -> bool {
     let (namespace, account) = KEDA;
     let scales = |row: &Row| matches!(row.verb, Verb::Scale) && is(actor, row);
@@ -115,8 +115,8 @@ pub fn writes(actor: &Actor, object: &ObjectId, path: &Path) -> bool {
     })
 }
 
-/// Whether this actor is a part of Kubernetes itself, which sets more of objects than a release
-/// declares.
+/// Whether this actor is a part of Kubernetes itself, which sets more fields of objects than a
+/// release declares.
 pub fn is_built_in(actor: &Actor) -> bool {
     let is_controller = || {
         let account = actor.user.strip_prefix("system:serviceaccount:kube-system:");

@@ -1,10 +1,9 @@
 //! The verdict on an edit of a declared object.
 //!
-//! Entry points: `judge`, `judge_with_facts`; `decide` is the same decision on facts that were
-//! kept. Invariant: past the exceptions, an edit of a
-//! declared path is never allowed under `Deny` unless it restores the declared
-//! value, and one that touches neither a declared path nor a sealed field is
-//! never refused.
+//! Entry points: `judge`, `judge_with_facts`; `decide` makes the same decision on recorded facts.
+//! Invariant: apart from the exceptions, `Deny` never allows an edit of a declared path unless it
+//! restores the declared value, and never denies an edit that touches neither a declared path nor a
+//! sealed field. Must not do I/O.
 
 mod decide;
 mod observe;
@@ -32,18 +31,18 @@ use crate::policy::Policy;
 ///
 /// 1. declared by no release: allow;
 /// 2. the object is being deleted already: allow;
-/// 3. a built-in identity does exactly its work: allow;
+/// 3. the edit is exactly the work of a built-in identity: allow;
 /// 4. the manifest opts the object out: allow;
 /// 5. the declared and sealed fields that change, without those that a policy
 ///    ignores, that an autoscaler moves or that become what the manifest
 ///    declares; none left: allow;
 /// 6. a deletion that Helm's own operation makes: allow;
-/// 7. what an allowance covers, or somebody does whom the policy exempts:
-///    allow, and record it where drift is recorded;
-/// 8. what the policy's mode says.
+/// 7. an allowance covers the changes, or the policy exempts the user: allow, and record it where
+///    drift is recorded;
+/// 8. otherwise the policy's mode decides.
 ///
-/// Of several releases that speak for the object, any may let it pass. Heard are
-/// those that declare it in the version in which it is sent.
+/// If several releases claim the object, any of them may allow the edit. Only releases that declare
+/// it in the version of the request are consulted.
 pub fn judge(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
@@ -54,8 +53,8 @@ pub fn judge(
     judge_with_facts(edit, claims, rules, evidence, now).0
 }
 
-/// The same, with what the edit does: by that other policies can judge it later. None where it passes
-/// whatever the policies say.
+/// The same, with the facts of the edit, by which other policies can judge it later. No facts where
+/// every policy would allow it.
 pub fn judge_with_facts(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
@@ -103,7 +102,7 @@ pub fn judge_with_facts(
     };
     let mut decision = hear(None);
     if !decision.verdict.passes() && !matches!(evidence, Evidence::None | Evidence::Nowhere) {
-        // The arbiter was asked about this release's manifest and says nothing of
+        // The arbiter was asked about this release's manifest, so its answer does not apply to
         // another's.
         decision = hear(Some(decision.index));
     }
@@ -117,7 +116,7 @@ pub fn judge_with_facts(
     (verdict, Some(EditFacts { claims, unheard, circumstances }))
 }
 
-/// What one release says of the object, and what holds for that release.
+/// One release's declaration of the object, with the policy of that release.
 struct Hearing<'r> {
     standing: Standing<'r>,
     policy: Arc<Policy>,
@@ -144,7 +143,7 @@ impl Hearing<'_> {
         claim.heard(edit, alternatives)
     }
 
-    /// What the edit changes; of a deletion, and of what the manifest opts out, nothing is compared.
+    /// The changes of the edit; deletions and opted-out objects are not compared.
     fn facts(
         &self,
         edit: &Edit<'_>,
@@ -164,7 +163,7 @@ impl Hearing<'_> {
         }
     }
 
-    /// What may differ of the object as one of the manifests declares it.
+    /// The exceptions of the object as one of the manifests declares it.
     fn exceptions<'a>(
         &'a self,
         edit: &'a Edit<'_>,

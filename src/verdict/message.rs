@@ -1,12 +1,12 @@
-//! A verdict in words: whose the object is, what the change would overwrite, and
-//! what to do.
+//! A verdict in words: the release of the object, the fields that the change would overwrite, and
+//! the remedies.
 //!
 //! Entry points: [`Context::of_edit`] and [`Context::of_revert`] for declared objects,
-//! [`of_record`] for records, [`of_dependants`] for what takes others along. What is
-//! made is a [`Message`], which reads as a denial, as warnings or as a line of a log.
-//! Invariant: a message holds only values that [`super::shown`] lets through, and every message about
-//! an object ends with the command that explains it. No control characters but the
-//! ends of a denial's lines.
+//! [`of_record`] for records, [`of_dependants`] for deletions that also delete other objects. Each
+//! returns a [`Message`], which can be written as a denial, as warnings or as a log line.
+//! Invariant: a message holds only values that [`super::shown`] allows, and every message about an
+//! object ends with the command that explains it. A message must not contain control characters
+//! except for the line ends of a denial.
 
 mod field;
 mod lines;
@@ -44,39 +44,39 @@ pub const WARNING: usize = 256;
 /// A verdict in words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
-    /// Whose the object is, as a clause.
+    /// The release of the object, as a clause.
     claim: String,
-    /// The same in few words.
+    /// The same in a few words.
     short: String,
     /// What the change does, as a clause.
     what: String,
-    /// That it is not allowed, and by which policy, as a clause.
+    /// The denial with its policy, as a clause.
     denied: String,
-    /// What it is about, one by one.
+    /// The listed fields or objects.
     listed: Listed,
-    /// What else there is to say, and what to do, a sentence each.
+    /// Further facts and the remedies, a sentence each.
     ways: Vec<Way>,
-    /// How the release is changed for good, where that is one of them.
+    /// The way to change the release permanently, if it is one of the remedies.
     upgrade: Option<Box<Upgrade>>,
 }
 
-/// What a message about a declared object is made from.
+/// The sources of a message about a declared object.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The object.
     pub object: &'a ObjectId,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// The policy that decides; none where it is not known.
+    /// The policy that decides; `None` where it is not known.
     pub policy: Option<&'a Policy>,
-    /// The object as the release declares it; none where it is not known.
+    /// The object as the release declares it; `None` where it is not known.
     pub declared: Option<&'a Arc<Declared>>,
-    /// The release that declares it; none where it is not known.
+    /// The release that declares it; `None` where it is not known.
     pub release: Option<&'a Release>,
 }
 
 impl Context<'_> {
-    /// What is wrong with an edit of a declared object, and what to do.
+    /// The message about an edit of a declared object, with the remedies.
     pub fn of_edit(&self, verdict: &Verdict) -> Message {
         let Some(grounds) = &verdict.grounds else {
             return Message { claim: verdict.reason.as_str().to_owned(), ..Message::default() };
@@ -103,7 +103,7 @@ impl Context<'_> {
         }
     }
 
-    /// Says which fields of an edit were reverted: whose the object is, then each field.
+    /// The message about reverted fields of an edit: the release of the object, then each field.
     pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> Message {
         let Some(grounds) = &verdict.grounds else { return Message::default() };
         let upgrade = self.upgrade(&grounds.release);
@@ -117,7 +117,7 @@ impl Context<'_> {
         }
     }
 
-    /// How the release is changed for good.
+    /// The way to change the release permanently.
     fn upgrade(&self, release: &ReleaseId) -> Upgrade {
         let writer = self.release.map(|release| release.latest.writer).unwrap_or_default();
         let owner = self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), writer));
@@ -177,8 +177,8 @@ impl Message {
         self.ways.insert(0, sentence.into());
     }
 
-    /// Adds what is wrong with a manifest's own annotations, which somebody who is
-    /// refused may have relied on.
+    /// Adds the errors of a manifest's own annotations, on which the user of a denied edit may have
+    /// relied.
     pub fn add_flaws(&mut self, flaws: &[Flaw]) {
         if !flaws.is_empty() {
             let told: Vec<_> = flaws.iter().map(ToString::to_string).collect();
@@ -186,7 +186,7 @@ impl Message {
         }
     }
 
-    /// The message for somebody who is refused: several lines.
+    /// The message for a denied edit: several lines.
     pub fn denial(&self) -> String {
         let mut text = String::with_capacity(ROOM);
         let mut line = OneLine(&mut text);
@@ -209,8 +209,8 @@ impl Message {
         text
     }
 
-    /// The message for somebody whose edit passes: one line for each field, then
-    /// what to do, each as short as the API server wants a warning.
+    /// The warnings for an allowed edit: one line for each field, then the remedies, each short
+    /// enough for the API server.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = match self.listed.first().as_slice() {
             [] if self.what.is_empty() => vec![format!("{}.", self.claim)],
@@ -236,7 +236,7 @@ impl Message {
     }
 }
 
-/// What is wrong with an edit of a record, and what to do.
+/// The message about an edit of a record, with the remedies.
 pub fn of_record(object: &ObjectId, falsified: Falsified) -> Message {
     let what = match falsified {
         Falsified::Manifest => "it would change the manifest of an existing revision",
@@ -269,7 +269,7 @@ pub fn of_record(object: &ObjectId, falsified: Falsified) -> Message {
     }
 }
 
-/// What is wrong with a deletion that takes declared objects along.
+/// The message about a deletion that also deletes declared objects.
 pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> Message {
     let named = |it: &Dependant| {
         let ReleaseId { namespace, name } = &it.release.id;
@@ -321,7 +321,7 @@ fn of_unread(object: &ObjectId, is_record: bool) -> Message {
 /// One field of a live object in words.
 pub fn live_field(finding: &Finding) -> String {
     let Finding { path, declared, new, added, .. } = finding;
-    // Of an element that was given other keys these are shown.
+    // For an element with changed keys, the new keys are shown.
     let is_moved =
         |new: &Shown| matches!(path.0.last(), Some(Segment::Key(_))) && new.as_str().starts_with('{');
     one_line(match (declared, new) {
@@ -331,8 +331,7 @@ pub fn live_field(finding: &Finding) -> String {
     })
 }
 
-/// An object as a sentence names it: with its namespace where that is not its
-/// release's.
+/// The name of an object in a sentence, with its namespace if it differs from its release's.
 fn named(object: &ObjectId, release: &ReleaseId) -> String {
     match &object.namespace {
         Some(namespace) if *namespace != release.namespace => {
@@ -342,7 +341,7 @@ fn named(object: &ObjectId, release: &ReleaseId) -> String {
     }
 }
 
-/// A release as a sentence about its object names it.
+/// The name of a release in a sentence about its object.
 fn of_release(object: &ObjectId, release: &ReleaseId) -> String {
     match object.namespace.as_ref() == Some(&release.namespace) {
         true => format!("{:?}", release.name),

@@ -1,16 +1,15 @@
 //! The one decision on edits.
 //!
-//! Entry points: [`judge::judge`] for edits of declared objects,
-//! [`records::judge`] for edits of Helm's records, [`dependants::judge`] for
-//! deletions of namespaces and definitions; [`replay::Replay`] judges recorded edits by other policies; [`revert::plan`] sets back what of
-//! an edit drifts, [`ownership`] says whose the declared fields are, [`health::Health`] how a
-//! release stands as a whole. Webhook, loop and command line
-//! call the same functions.
+//! Entry points: [`judge::judge`] for edits of declared objects, [`records::judge`] for edits of
+//! Helm's records, [`dependants::judge`] for deletions of namespaces and definitions;
+//! [`replay::Replay`] judges recorded edits by other policies; [`revert::plan`] reverts the
+//! drifting fields of an edit, [`ownership`] finds the owners of declared fields,
+//! [`health::Health`] gives the health of a release as a whole. Webhook, loop and command line call
+//! the same functions.
 //!
-//! Invariant: values in, values out; no I/O, no clock, no logging; total on any
-//! JSON. No verdict holds a Secret's value: [`shown::Shown`] is what a person
-//! may see, and nothing else of a value leaves this module. Must not know who
-//! asks: a request, the loop or a command.
+//! Invariant: values in, values out; no I/O, no clock, no logging; total on any JSON. No verdict
+//! holds a Secret's value: [`shown::Shown`] is the part of a value that a person may see, and no
+//! other part leaves this module. Must not depend on the caller: a request, the loop or a command.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod additions;

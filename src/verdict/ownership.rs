@@ -1,18 +1,17 @@
-//! Who owns which declared field of a live object, by its `managedFields`.
+//! The owners of declared fields of a live object, by its `managedFields`.
 //!
-//! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager
-//! in them, [`conflicts`] says what the next upgrade will meet, [`taken()`] what somebody
-//! else holds of what matches, [`returned`] and [`undone`] give back to Helm what others
-//! took; [`moved`] finds list elements that somebody gave other keys; [`abandons`] tells what an
-//! apply would take away.
+//! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager in them,
+//! [`conflicts`] predicts the conflicts of the next upgrade, [`taken()`] finds matching fields that
+//! another manager holds, [`returned`] and [`undone`] return fields to Helm; [`moved`] finds list
+//! elements whose keys were changed; [`abandons`] tells whether an apply would remove fields.
 //!
 //! Helm 4 applies server-side, without force: where another manager owns a
 //! field and the manifest has another value for it, the upgrade fails. An equal
 //! value is owned by both, so it costs nothing until a chart changes it.
 //!
-//! Invariant: `managedFields` are what clients sent. An entry that cannot be
-//! read is skipped with a reason and written back as it is; walks follow
-//! declared paths, never the depth of what was sent.
+//! Invariant: `managedFields` come from clients. An entry that cannot be read is skipped with a
+//! reason and written back unchanged; walks follow declared paths, never the depth of the input.
+//! Must not write to a cluster.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -71,20 +70,18 @@ pub struct Conflict {
     pub moved_to: Option<Path>,
 }
 
-/// A path that an edit changed and that was set back.
+/// A path that an edit changed and that was reverted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Back {
     /// The path.
     pub path: Path,
-    /// The declared paths at and below it; none where the manifest declares
-    /// nothing there.
+    /// The declared paths at and below it; empty where the manifest declares nothing there.
     pub declared: Vec<Path>,
 }
 
-/// Helm's own manager: the one that wrote Helm's label and annotations on most
-/// of these objects of one release, in the way in which the release's record
-/// says that Helm writes. Helm's manager is named for the program that runs it.
-/// `None` if nobody did.
+/// Helm's own manager: the one that wrote Helm's label and annotations on most of these objects of
+/// one release, by the method in the release's record. Helm's manager has the name of the program
+/// that runs it. `None` if there is none.
 pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMethod) -> Option<Manager> {
     let operation = match method {
         ApplyMethod::ServerSide => Operation::Apply,
@@ -103,17 +100,17 @@ pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMet
             *votes.entry(&entry.manager).or_default() += owned;
         }
     }
-    // Somebody may have applied a manifest of Helm's by hand.
+    // A user may have applied a manifest of Helm by hand.
     let by_hand = |manager: &Manager| manager.name.starts_with("kubectl");
     let most =
         votes.into_iter().max_by_key(|(manager, votes)| (*votes, !by_hand(manager), Reverse(*manager)));
     most.map(|(manager, _)| manager.clone())
 }
 
-/// The declared fields on which the next upgrade of a release that Helm writes
-/// by `method` will meet a conflict, or will as soon as it changes them: those
-/// that somebody beside `helm` owns; everybody where nobody is Helm. None for
-/// client-side releases, and none for Flux, which forces.
+/// The declared fields on which the next upgrade of a release that Helm writes by `method` will
+/// conflict, at once or when it changes them: those with an owner other than `helm`; without a
+/// `helm`, those with any owner. Empty for client-side releases, and for Flux, which forces its
+/// applies.
 pub fn conflicts(
     fields: &Fields,
     live: &Value,
@@ -137,7 +134,7 @@ pub fn conflicts(
         let prefixes: Vec<u64> = prefixes(&path).collect();
         let drifts = prefixes.iter().any(|prefix| drift.contains(prefix));
         let differs = drifts || lookup.get(&path).iter().any(|live| is_applied_anew(&declared, live));
-        // A null where nothing stands, or a map or list, changes nothing.
+        // A null changes nothing where the field is absent, or is a map or list.
         let says_nothing = declared.is_null() && !differs;
         if says_nothing || sent_as_text || is_key(&path) {
             continue;
@@ -157,9 +154,9 @@ pub fn conflicts(
     found
 }
 
-/// The `managedFields` of `live` with which the declared `paths` belong to
-/// `helm` and to no manager that updates. Appliers keep what they own: theirs
-/// is a claim of its own. `None` if nothing has to change.
+/// The `managedFields` of `live` in which the declared `paths` belong to `helm` and to no manager
+/// that updates. Managers that apply keep their fields, because these are claims of their own.
+/// `None` if nothing has to change.
 ///
 /// Meant for fields with their declared values; where the value is another one,
 /// Helm's next apply sets it.
@@ -173,33 +170,32 @@ pub fn returned(live: &Value, helm: &Manager, paths: &[Path]) -> Option<Value> {
     (live.pointer("/metadata/managedFields") != Some(&value)).then_some(value)
 }
 
-/// The patch that writes `managed_fields` to the object `live`, and nothing if
-/// the object has changed meanwhile: the API server answers 409 then.
+/// The patch that writes `managed_fields` to the object `live`, and fails if the object has changed
+/// meanwhile: the API server then answers 409.
 pub fn patch(live: &Value, managed_fields: Value) -> Patch {
     let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     Patch(vec![replace("managedFields", managed_fields), replace("resourceVersion", version)])
 }
 
-/// An edit of which some paths are set back.
+/// An edit of which some paths are reverted.
 #[derive(Clone, Copy)]
 pub struct PartUndone<'a> {
     /// The object before.
     pub old: &'a Value,
     /// The object as the editor wants it.
     pub new: &'a Value,
-    /// The object without what is set back.
+    /// The object after the revert.
     pub result: &'a Value,
     /// The manager that the request names; empty if it names none.
     pub editor: &'a str,
 }
 
-/// The `managedFields` that an edit has to leave when the paths `back` are set back.
+/// The `managedFields` that an edit must have after the revert of the paths `back`.
 ///
-/// What the edit changed there is as it was before; what the manifest declares
-/// is Helm's, and no updating manager's. An old object without `managedFields`
-/// (Kubernetes 1.20 sends it so) tells nothing: then the manager that the request
-/// names loses the paths even if it applies. `None` if nothing has
-/// to change, or nothing is known.
+/// Other reverted fields have their owners from before the edit; declared ones belong to Helm, and
+/// to no manager that updates. An old object without `managedFields` (Kubernetes 1.20 sends it like
+/// that) gives no information: then the manager that the request names loses the paths even if it
+/// applies. `None` if nothing has to change, or nothing is known.
 pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Option<Value> {
     let PartUndone { old, new, result, editor } = edit;
     let (before, mut owners) = (Owners::of(old), Owners::of(new));
@@ -222,7 +218,7 @@ pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Optio
         for path in declared.iter().filter(|path| !lookup.get(path).is_empty()) {
             owners.give(helm.as_ref(), path);
         }
-        // What the edit made only to hold it is gone as well.
+        // Parents that the edit created only for it are removed too.
         let mut above = path.clone();
         while above.0.pop().is_some() && above.0.len() > 1 && lookup.get(&above).is_empty() {
             owners.read_mut().for_each(|entry| entry.owned.remove(&above));
@@ -237,15 +233,16 @@ pub(super) fn replace(name: &str, value: Value) -> PatchOperation {
     PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
 }
 
-/// Whether the API server takes a declared value for another one than the live one when it looks for
-/// conflicts: it compares what was sent as it is spelled, with no default filled in.
+/// Whether the API server considers a declared value different from the live one in its search for
+/// conflicts: it compares the value as it was sent, without defaults.
 fn is_applied_anew(declared: &Value, live: &Value) -> bool {
     let same = |one: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
         one.len() == other.len()
             && one.iter().all(|(name, one)| other.get(name).is_some_and(|other| !is_applied_anew(one, other)))
     };
     match (declared, live) {
-        // Of a null or an empty value where a map or a list stands only the schema tells what it asks for.
+        // If a null or an empty value is declared for a map or a list, only the schema tells its
+        // meaning.
         (Value::Null, Value::Object(_) | Value::Array(_)) => false,
         (Value::Object(declared), Value::Object(_)) if declared.is_empty() => false,
         (Value::Object(declared), Value::Object(live)) => !same(declared, live),
@@ -258,8 +255,8 @@ fn is_applied_anew(declared: &Value, live: &Value) -> bool {
     }
 }
 
-/// Whether a path is one of the keys that tell a list element apart: with
-/// another value it would be of another element.
+/// Whether a path is one of the keys that identify a list element: with another value it would
+/// identify another element.
 fn is_key(path: &Path) -> bool {
     match path.0.as_slice() {
         [.., Segment::Key(keys), Segment::Field(name)] => keys.iter().any(|(key, _)| key == name),
@@ -271,7 +268,7 @@ fn field(names: &[&str]) -> Path {
     Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
 }
 
-/// What tells a path and those above it, the first one first.
+/// The numbers that identify a path and its parents, the topmost first.
 fn prefixes(path: &Path) -> impl Iterator<Item = u64> {
     path.0.iter().scan(Prefix::default(), |prefix, segment| {
         *prefix = prefix.then(segment);
@@ -279,7 +276,7 @@ fn prefixes(path: &Path) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Who owns which path, by what tells it: each entry is gone through once.
+/// The owners of paths, by the numbers of the paths: each entry is visited once.
 struct Holders {
     /// The places of entries, and whether they own the path as one value.
     by_path: HashMap<u64, Vec<(usize, bool)>>,

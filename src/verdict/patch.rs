@@ -1,15 +1,15 @@
-//! Findings as the JSON Patch that would set them right, for people to read.
+//! Findings as the JSON Patch that would repair them, for people to read.
 //!
-//! Entry point: [`patch`]. Invariant: only what [`super::shown`] lets through is
-//! said, so a masked or shortened value stands as text where a value would. What
-//! comes out is for notes and never for an API server.
+//! Entry point: [`patch`]. Invariant: contains only values that [`super::shown`] allows, so a
+//! masked or shortened value appears as text. The result is for notes. Must not be sent to an API
+//! server.
 
 use std::fmt::Write as _;
 
 use super::edit::Finding;
 
-/// The operations that would make what was found as declared, on one line of at
-/// most `limit` characters.
+/// The operations that would restore the declared values, on one line of at most `limit`
+/// characters.
 pub fn patch(findings: &[Finding], limit: usize) -> String {
     let mut text = String::from("[");
     for finding in findings {

@@ -1,8 +1,8 @@
-//! What an edit did, as the ledger keeps it: enough for other policies to judge it.
+//! The facts of an edit as the ledger stores them: enough for other policies to judge it.
 //!
-//! Entry points: [`text`] for what is kept, [`RecordedFacts`] for what is read. Invariant: no kept text has more
-//! than [`MOST`] bytes, whatever an editor or a manifest holds, and none holds a Secret's value: of what is long
-//! or secret it says only that it is there.
+//! Entry points: [`text`] writes the facts, [`RecordedFacts`] reads them. Invariant: no stored text
+//! has more than [`MOST`] bytes, whatever an editor or a manifest contains. Must not store a
+//! Secret's value: of long or secret values, only the presence is stored.
 
 mod rebuild;
 
@@ -23,10 +23,10 @@ use crate::model::{MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, Releas
 use crate::policy::allowance::Allowance;
 use crate::policy::resolver::{Labels, PolicyResolver};
 
-/// The most bytes of what is kept of one edit.
+/// The most bytes that are stored of one edit.
 pub const MOST: usize = 4 << 10;
 
-/// Room for what is kept of most edits, in bytes.
+/// Room for the text of most edits, in bytes.
 const ROOM: usize = 2 << 10;
 
 /// The most bytes of the JSON of a value that is kept.
@@ -44,7 +44,7 @@ const TEXT: usize = 256;
 /// The label by which the API server names every namespace.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// What one edit did.
+/// The facts of one edit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecordedFacts {
@@ -52,18 +52,18 @@ pub enum RecordedFacts {
     Edit(RecordedEdit),
     /// To a record of Helm.
     Record(RecordedRecordEdit),
-    /// More than is kept.
+    /// More than can be stored.
     Cut,
 }
 
-/// What one edit did to an object that a release declares.
+/// The facts of an edit of an object that a release declares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedEdit {
     pub(super) claims: Vec<RecordedClaim>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) unheard: usize,
-    /// It came by the `scale` subresource.
+    /// It used the `scale` subresource.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) scale: bool,
     /// The field manager that the request named.
@@ -79,12 +79,12 @@ pub struct RecordedEdit {
     pub(super) cluster: Labels,
 }
 
-/// What one edit did to a record of Helm.
+/// The facts of an edit of a Helm record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedRecordEdit {
     revision: u64,
-    /// The releases for which it speaks.
+    /// The releases that the record may describe.
     pub(super) releases: Vec<RecordedRelease>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     falsified: Option<Falsified>,
@@ -103,7 +103,7 @@ pub(super) struct RecordedRelease {
     labels: Labels,
 }
 
-/// What one edit did, as one release saw it.
+/// The facts of one edit, as one release saw it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RecordedClaim {
@@ -120,7 +120,7 @@ pub(super) struct RecordedClaim {
     pub(super) unweighed: usize,
 }
 
-/// What one edit changed, held against one manifest.
+/// The changes of one edit, compared with one manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RecordedAlternative {
@@ -131,7 +131,7 @@ pub(super) struct RecordedAlternative {
     pub(super) seal: Option<String>,
 }
 
-/// What a manifest says of an object, as far as rules choose objects by it.
+/// The parts of a manifest's object by which rules select objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RecordedDeclaration {
@@ -143,12 +143,12 @@ pub(super) struct RecordedDeclaration {
     /// Some of them are not kept.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) cut: bool,
-    /// What the manifest itself allows, and until when.
+    /// The exceptions of the manifest itself, and their end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     allow: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<String>,
-    /// Where the kind keeps its replicas, of what is scaled by an autoscaler.
+    /// The path of the replicas of an object that an autoscaler scales.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     scale: Option<String>,
 }
@@ -167,7 +167,7 @@ pub(super) struct RecordedChange {
     old: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     new: Option<Value>,
-    /// Values are there that are not kept: null stands for them.
+    /// Some values are not stored: null stands for them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) cut: bool,
 }
@@ -205,7 +205,7 @@ pub struct Recording<'a> {
     pub now: Timestamp,
 }
 
-/// What is kept of an edit.
+/// The stored text of an edit.
 pub fn text(facts: &Facts, recording: Recording<'_>) -> String {
     let recorded = match facts {
         Facts::Edit(facts) => recording.edit(facts).map(RecordedFacts::Edit),
@@ -222,7 +222,7 @@ pub fn text(facts: &Facts, recording: Recording<'_>) -> String {
 }
 
 impl Recording<'_> {
-    /// None where there is more than is kept.
+    /// `None` if there is more than can be stored.
     fn edit(&self, facts: &EditFacts) -> Option<RecordedEdit> {
         let EditFacts { claims, unheard, circumstances } = facts;
         let Circumstances { allowances, autoscalers, .. } = circumstances;
@@ -310,7 +310,8 @@ impl Recording<'_> {
         RecordedAlternative { declared: recorded, changes, seal: seal.clone() }
     }
 
-    /// Adds the labels or annotations that a manifest has, without Helm's own. Says whether these are all.
+    /// Adds the labels or annotations of a manifest, without Helm's own. Returns whether these are
+    /// all.
     fn add_texts(
         &self,
         fields: &Fields,
@@ -347,7 +348,7 @@ impl Recording<'_> {
     }
 }
 
-/// What every object of a release has: Helm's label and annotations.
+/// Helm's label and annotations, which every object of a release has.
 fn helms(release: &ReleaseId) -> [(&'static str, &'static str, &str); 3] {
     [
         ("labels", MANAGED_BY.0, MANAGED_BY.1),
@@ -356,7 +357,7 @@ fn helms(release: &ReleaseId) -> [(&'static str, &'static str, &str); 3] {
     ]
 }
 
-/// A value that is there, also if it is null.
+/// A value that is present, even if it is null.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

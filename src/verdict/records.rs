@@ -1,13 +1,13 @@
 //! The one rule that guards Helm's records.
 //!
-//! Entry points: [`judge`], [`judge_unread`]; [`facts`] and [`decide`] are the two halves of it. Refused is changing the manifest of an existing
-//! record, deleting the last deployed record outside of an uninstallation, and
-//! making a record's name, labels and payload disagree. All else passes:
-//! pruning, restores, deleting a stuck pending record, re-encryption; unless a
-//! policy names the operators who alone may write records.
+//! Entry points: [`judge`], [`judge_unread`]; [`facts`] and [`decide`] are the two halves of it.
+//! Denied are changes of the manifest of an existing revision, the deletion of the last deployed
+//! record outside of an uninstallation, and contradictions between a record's name, labels and
+//! payload. Everything else is allowed: pruning, restores, the deletion of a stuck pending record,
+//! re-encryption; unless a policy names the operators who alone may write records.
 //!
-//! Invariant: this prevents accidents; who may write Secrets in a namespace can
-//! still act as Helm there. No payload leaves this module.
+//! Invariant: this prevents accidents; users who may write Secrets in a namespace can still act as
+//! Helm there. Must not pass a payload to other modules.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use crate::policy::subject::Subject;
 
 /// One edit of one record.
 pub struct RecordEdit<'a> {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// Who does it.
+    /// The user who makes the edit.
     pub actor: &'a Actor,
     /// The Secret or ConfigMap.
     pub object: &'a ObjectId,
@@ -48,7 +48,7 @@ pub struct Stored {
     pub version: Option<String>,
     /// The label `status`.
     pub status: Option<String>,
-    /// What the payload holds.
+    /// The record in the payload.
     pub payload: Result<Record, RecordError>,
 }
 
@@ -62,31 +62,31 @@ pub enum Falsified {
     LastDeployed,
     /// Name, labels and payload would disagree.
     Disagreement,
-    /// A policy names who may write the release's records, and not this actor.
+    /// A policy names the users who may write the release's records, and this actor is not one of
+    /// them.
     Stranger,
 }
 
-/// What one edit does to a record, before any rule is asked.
+/// The effects of an edit on a record, before any rule is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordFacts {
     /// Its revision.
     pub revision: u64,
-    /// The releases for which it speaks, before and after.
+    /// The releases that it describes, before and after.
     pub releases: Vec<ReleaseId>,
     /// What would be falsified, for every writer.
     pub falsified: Option<Falsified>,
 }
 
-/// The release and revision that a record's name tells.
+/// The release and revision in a record's name.
 pub fn names(object: &ObjectId) -> Option<(ReleaseId, u64)> {
     let (name, revision) = parse_record_name(&object.name)?;
     Some((ReleaseId { namespace: object.namespace.clone()?, name }, revision))
 }
 
-/// Judges one edit of a record; `release` is the release for which the records
-/// there speak now. What holds for any release for which the record speaks,
-/// before or after, holds for the edit. Also says what would be falsified, and whether that hangs
-/// on the request alone.
+/// Judges one edit of a record; `release` is the release that these records describe now. The
+/// policies of all releases that the record describes, before or after, apply to the edit. Also
+/// returns the falsified part, and whether the verdict depends on the request alone.
 pub fn judge(
     edit: &RecordEdit<'_>,
     release: Option<&Release>,
@@ -98,7 +98,7 @@ pub fn judge(
     }
 }
 
-/// What an edit does to a record.
+/// The effects of an edit on a record.
 ///
 /// # Errors
 /// Why the edit passes whatever the policies say.
@@ -121,7 +121,7 @@ pub fn facts(
     Ok(RecordFacts { revision, releases: spoken_for(edit, &id, release, rules), falsified })
 }
 
-/// What becomes of an edit that does this, by the policies of its releases.
+/// The verdict on an edit with these effects, by the policies of its releases.
 pub fn decide(
     actor: &Actor,
     facts: &RecordFacts,
@@ -169,8 +169,8 @@ pub fn judge_unread(
     }
 }
 
-/// The releases for which the record at `stored` speaks, before and after the
-/// edit: the one of its own name and namespace, if it is trusted for no other.
+/// The releases that the record at `stored` describes, before and after the edit: the one of its
+/// own name and namespace, if it is not trusted for another.
 fn spoken_for(
     edit: &RecordEdit<'_>,
     stored: &ReleaseId,
@@ -190,8 +190,8 @@ fn spoken_for(
     releases
 }
 
-/// Whether the deletion would leave the release without its last deployed record. What is known of the release may lag
-/// behind an operation of Helm's; the record itself comes from the API server.
+/// Whether the deletion would leave the release without its last deployed record. The known state
+/// of the release may lag behind a Helm operation; the record itself comes from the API server.
 fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>) -> Option<Falsified> {
     let release = release?;
     if matches!(release.state.status, Status::Uninstalling | Status::Uninstalled) {
@@ -221,7 +221,7 @@ fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Fal
     {
         return Some(Falsified::Disagreement);
     }
-    // What disagreed before need not be mended to be touched.
+    // An edit of a record that disagreed before does not have to correct it.
     let agreed = edit.old.is_none_or(|old| agrees(old, id, revision));
     (agreed && !agrees(new, id, revision)).then_some(Falsified::Disagreement)
 }
@@ -231,7 +231,7 @@ fn agrees(stored: &Stored, id: &ReleaseId, revision: u64) -> bool {
     stored.owner.as_deref() == Some("helm")
         && stored.name.as_deref() == Some(id.name.as_str())
         && stored.version.as_deref() == Some(revision.to_string().as_str())
-        // Words that only a later Helm knows are as good as each other.
+        // Unknown words of a later Helm count as equal.
         && stored.status.as_deref().and_then(|word| word.parse().ok()) == Some(record.status)
         && record.name == id.name
         && record.revision == revision

@@ -1,7 +1,8 @@
 //! Recorded edits, judged by other policies.
 //!
-//! Entry point: [`Replay::verdict`]. Invariant: the rules are those of [`super::judge`] and [`super::records`], and
-//! nothing is guessed: where a verdict hangs on what was not kept, there is none.
+//! Entry point: [`Replay::verdict`]. Invariant: the rules are those of [`super::judge`] and
+//! [`super::records`]. Must not guess: if a verdict depends on data that was not stored, there is
+//! no verdict.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::policy::subject::Subject;
 /// The most declarations, and the most policies of releases, that are remembered.
 const REMEMBERED: usize = 10_000;
 
-/// The policies that recorded edits are judged by.
+/// The policies by which recorded edits are judged.
 pub struct Replay {
     defaults: Policy,
     accepted: Vec<Arc<Compiled>>,
@@ -40,64 +41,64 @@ pub struct Replay {
 pub struct PastEdit<'a> {
     /// When it was made.
     pub time: Timestamp,
-    /// What was done.
+    /// The operation.
     pub operation: Operation,
-    /// To what.
+    /// The object.
     pub object: &'a ObjectId,
-    /// By whom.
+    /// The user.
     pub actor: &'a Actor,
     /// Whether all groups of the user are known.
     pub has_all_groups: bool,
-    /// What it did.
+    /// Its facts.
     pub facts: &'a RecordedFacts,
 }
 
-/// What becomes of a recorded edit.
+/// The new verdict on a recorded edit.
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// The verdict.
     pub verdict: Verdict,
-    /// The policy that decided; none of an edit that no release governs.
+    /// The policy that decided; `None` for an edit that no release governs.
     pub policy: Option<Arc<Policy>>,
-    /// What the object of the edit is, where rules chose it.
+    /// The declaration of the object, if rules selected by it.
     pub declared: Option<Arc<Declared>>,
-    /// What of a record would be falsified, or by whom.
+    /// The reason why a record would be falsified.
     pub falsified: Option<Falsified>,
-    /// Whether an operation of Helm was under way in the release, and at which revision.
+    /// The release and revision of a Helm operation that was running.
     pub operation: Option<(ReleaseId, u64)>,
 }
 
 /// Why a recorded edit cannot be judged by other policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unreplayable {
-    /// More was to keep than is kept.
+    /// The facts were too long to be stored.
     Cut,
-    /// What was kept is not understood.
+    /// The stored facts cannot be read.
     Unknown,
-    /// A rule looks into a value that was not kept.
+    /// A rule depends on a value that was not stored.
     Value,
-    /// A rule names list elements by their places.
+    /// A rule names list elements by their positions.
     Place,
-    /// A rule looks at labels or annotations that were not kept.
+    /// A rule depends on labels or annotations that were not stored.
     Metadata,
-    /// A rule names a group, and not all groups of the user were kept.
+    /// A rule names a group, and not all groups of the user were stored.
     Groups,
-    /// A policy seals what nobody looked at then.
+    /// A policy seals a path below which additions were not searched then.
     Seal,
     /// Only a dry run could tell whether a value is as declared, and none was made.
     Unsettled,
-    /// Another release or manifest would have had to be heard.
+    /// Another release or manifest would have had to be consulted.
     Unheard,
 }
 
 impl Replay {
-    /// With these policies; `defaults` hold where none of them says otherwise.
+    /// Creates a replay by these policies; `defaults` apply where none of them sets a value.
     pub fn new(defaults: Policy, accepted: Vec<Arc<Compiled>>) -> Self {
         let (clusters, resolved, declared) = (HashMap::new(), HashMap::new(), HashMap::new());
         Self { defaults, accepted, clusters, resolved, declared }
     }
 
-    /// What would become of a recorded edit.
+    /// The verdict on a recorded edit.
     ///
     /// # Errors
     /// Why that cannot be told.
@@ -204,7 +205,7 @@ impl Replay {
         Ok(Hearing { release, claim, policy, alternatives, circumstances, is_unsealed })
     }
 
-    /// What holds for a release in a cluster of these labels.
+    /// The policy of a release in a cluster with these labels.
     fn policy(&mut self, cluster: &Labels, (release, labels): &(ReleaseId, Labels)) -> Arc<Policy> {
         let key = (cluster.clone(), release.clone(), labels.clone());
         if let Some(policy) = self.resolved.get(&key) {
@@ -235,14 +236,14 @@ impl Replay {
     }
 }
 
-/// One release that was heard, and what holds for it by the other policies.
+/// One release that was consulted, with its policy among the other policies.
 struct Hearing<'c> {
     release: ReleaseId,
     claim: &'c RecordedClaim,
     policy: Arc<Policy>,
     alternatives: Vec<AlternativeFacts>,
     circumstances: &'c Circumstances,
-    /// Additions count of which nothing was kept.
+    /// Additions count, but none were stored.
     is_unsealed: bool,
 }
 
@@ -261,7 +262,7 @@ impl Hearing<'_> {
     }
 }
 
-/// Whether the verdict would have been the same had more been kept.
+/// Checks that more stored data could not have changed the verdict.
 fn check(
     decision: &Decision,
     hearing: &Hearing<'_>,

@@ -1,11 +1,10 @@
-//! Setting back what of an edit drifts, so that the rest of it may pass.
+//! Reverts the drifting fields of an edit, so that the rest of it can be allowed.
 //!
-//! Entry point: [`plan`]. Invariant: the object that results differs from the
-//! one that the editor sent only at the drifting paths, and in who owns these.
-//! Planned again for its own result, it has nothing to do. A plan is the
-//! editor's own edit made smaller: every declared field in it holds what the
-//! editor sent or what was there before, so that a record that somebody forged
-//! puts no value of its own into the edit of another.
+//! Entry point: [`plan`]. Invariant: the resulting object differs from the one in the request only
+//! at the drifting paths, and in their owners. A second plan for the result is empty. A plan only
+//! makes the edit smaller: every declared field holds the value of the request or the old one.
+//! Must not add a value of a record, so that a forged record cannot insert a value into the edit of
+//! another user.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -33,10 +32,10 @@ use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::settled::Settled;
 
-/// The findings up to which an edit is set back; one with more is refused.
+/// The most findings of an edit that is reverted; an edit with more is denied.
 const MAX_FINDINGS: usize = 256;
 
-/// Where kubectl notes what it applied.
+/// The annotation in which kubectl stores the last applied manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An edit of a declared object, whole.
@@ -50,57 +49,57 @@ pub struct Whole<'a> {
     pub new: &'a Value,
     /// The field manager that the request names; empty if it names none.
     pub field_manager: &'a str,
-    /// What dry runs have settled of the object.
+    /// Values of the object that dry runs have settled.
     pub settled: Option<&'a Settled>,
 }
 
-/// How an edit is set back.
+/// The revert of an edit.
 #[derive(Clone, PartialEq)]
 pub struct Plan {
-    /// What turns the editor's object into the one that may pass (RFC 6902).
-    /// May hold the values of a Secret.
+    /// The patch that turns the object of the request into the allowed one (RFC 6902). May hold the
+    /// values of a Secret.
     pub patch: Patch,
-    /// What it sets back, in the order of the findings.
+    /// The reverted fields, in the order of the findings.
     pub set_back: Vec<SetBack>,
 }
 
-/// One field that is set back.
+/// One reverted field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetBack {
     /// The field.
     pub path: Path,
     /// What the editor wanted; none where they removed it.
     pub wanted: Option<Shown>,
-    /// What it is now; none where it is absent.
+    /// The resulting value; `None` if the field is absent.
     pub now: Option<Shown>,
 }
 
-/// Why an edit cannot be set back, so that it has to be refused.
+/// The reason why an edit cannot be reverted, so that it has to be denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Irreversible {
-    /// To let it pass would be to say that something was done.
+    /// Nothing else would be left, and an allowed edit would look as if it had an effect.
     #[error("nothing else is in this edit")]
     NothingRemains,
     /// Too many fields drift at once.
     #[error("more than {MAX_FINDINGS} fields of this edit would have to be set back")]
     TooMuch,
-    /// The object nests deeper than what can be changed.
+    /// The object is nested too deeply to be changed.
     #[error("the object is nested too deep")]
     TooDeep,
-    /// A field was not as declared before either, so that there is nothing to go back to.
+    /// A field differed before the edit too, so there is no declared value to return to.
     #[error(
         "a field of it differed from the release before the edit as well; set it to the release's value instead"
     )]
     Drifted,
-    /// What drifts is declared by neither record of the release any more.
+    /// No record of the release declares the drifting fields any more.
     #[error("the release has changed meanwhile")]
     Outdated,
 }
 
-/// How to set back what `findings`, the verdict's by `release`, say of `edit`.
+/// Plans the revert of the `findings` of the verdict by `release` on `edit`.
 ///
-/// Every field becomes what it was before the edit. What `policy` ignores is left
-/// alone. The fields so set back are Helm's again.
+/// Every field gets its value from before the edit. Fields that `policy` ignores are left alone.
+/// The reverted fields belong to Helm again.
 ///
 /// # Errors
 /// When nothing else would remain of the edit, or it cannot be set back.
@@ -139,24 +138,24 @@ pub fn plan(
     Ok(Plan { patch, set_back })
 }
 
-/// An edit of which all that drifts is undone.
+/// An edit with its drifting fields reverted.
 struct Undoing<'a> {
     edit: Whole<'a>,
     /// What the manifest declares.
     fields: &'a Fields,
     ignored: &'a Mask,
     findings: &'a [Finding],
-    /// What the edit changes of what is declared.
+    /// The declared fields that the edit changes.
     changes: &'a [FieldChange],
 }
 
 impl Undoing<'_> {
-    /// The object without what drifts, and the paths that are Helm's again. `settled` are the paths at which the
-    /// object before was spelled otherwise than declared.
+    /// The object without its drift, and the paths that belong to Helm again. At the paths in
+    /// `settled`, the old object was spelled differently from the declaration.
     fn undo(&self, settled: &[Path]) -> (Value, Vec<Back>) {
         let Self { edit, fields, ignored, findings, changes } = *self;
         let leaves = fields.leaves();
-        // With whole elements first: what is ignored comes back with them.
+        // Whole elements come first: ignored fields return with them.
         let (elements, moved) = self.put_elements_back();
         let has_elements = findings.iter().any(|finding| is_element(&finding.path));
         let shuffled = match has_elements {
@@ -183,7 +182,7 @@ impl Undoing<'_> {
             }
         }
         fields.restore(parts.iter().copied(), edit.old, &mut result);
-        // What is spelled otherwise than the manifest has it comes back as it was.
+        // A field that was spelled differently from the manifest returns in its old spelling.
         let settled = settled.iter().filter(|path| parts.contains(path));
         Mask(settled.filter_map(|path| Pattern::parse(&path.to_string()).ok()).collect())
             .carry(edit.old, &mut result);
@@ -191,7 +190,7 @@ impl Undoing<'_> {
         (result, back)
     }
 
-    /// The object with its list elements as they were, and those that had been given other keys.
+    /// The object with its former list elements, and the elements whose keys had been changed.
     fn put_elements_back(&self) -> (Value, Vec<Move>) {
         let Self { edit, fields, findings, .. } = self;
         let mut elements = edit.new.clone();
@@ -203,8 +202,8 @@ impl Undoing<'_> {
     }
 }
 
-/// Of the manifests that the release may be judged by, the one that these
-/// findings come from, with what the edit changes of it.
+/// Among the release's manifests that may count, the one that these findings come from, with the
+/// changes of the edit.
 fn judged<'r>(
     edit: Whole<'_>,
     release: &'r Release,
@@ -231,8 +230,8 @@ fn judged<'r>(
     candidates.filter_map(of).min_by_key(|(_, changes)| changes.len())
 }
 
-/// Where the object before was not spelled as declared: what of that a dry run has
-/// settled, and what differs.
+/// The places where the old object was not spelled as declared: those that a dry run has settled,
+/// and those that differ.
 fn before(edit: Whole<'_>, release: &Release, declared: &Declared) -> (Vec<Path>, Vec<FieldChange>) {
     let declaration = declared.digest.as_ref().map(|digest| Declaration {
         release: &release.id,
@@ -250,8 +249,8 @@ fn before(edit: Whole<'_>, release: &Release, declared: &Declared) -> (Vec<Path>
     (settled.into_iter().map(|it| it.path).collect(), drift)
 }
 
-/// Whether one of these was not as declared in the object before, and so would
-/// become what nobody has seen in it.
+/// Whether one of these fields differed in the old object too, so that a revert could not restore a
+/// value that was seen in it.
 fn has_drifted<'c>(
     drift: &[FieldChange],
     ignored: &Mask,
@@ -261,7 +260,7 @@ fn has_drifted<'c>(
     restored.any(|change| drift.iter().any(|it| change.path.0.starts_with(&it.path.0)))
 }
 
-/// The elements to which this edit gave other keys.
+/// The elements whose keys this edit changed.
 fn moved(edit: Whole<'_>, fields: &Fields, findings: &[Finding], ignored: &Mask) -> Vec<Move> {
     if !findings.iter().any(|finding| is_element(&finding.path)) {
         return Vec::new();
@@ -275,8 +274,8 @@ fn moved(edit: Whole<'_>, fields: &Fields, findings: &[Finding], ignored: &Mask)
     fields.moved(edit.new).into_iter().filter(|it| is_set_back(it, &mut before)).collect()
 }
 
-/// The lists that are out of order only since elements of them are back: where one of these was doubled or had other
-/// keys, nothing could be said of its place before.
+/// The lists that are out of order only because elements of them were restored: the former position
+/// of a doubled or moved element is unknown.
 fn shuffled(
     old: &Value,
     new: &Value,
@@ -290,7 +289,7 @@ fn shuffled(
     found.into_iter().map(|it| it.path).collect()
 }
 
-/// Whether a path is that of a list element that is told apart by keys.
+/// Whether a path ends in a list element that keys identify.
 fn is_element(path: &Path) -> bool {
     matches!(path.0.last(), Some(Segment::Key(_)))
 }
@@ -301,7 +300,7 @@ fn is_order(change: &FieldChange, leaves: &[(Path, Value)]) -> bool {
         && leaves.iter().all(|(leaf, _)| *leaf != change.path)
 }
 
-/// Sets a sealed field back. New owners go, and the others stay.
+/// Reverts a sealed field. New owners are removed, and the others stay.
 fn unseal(path: &[Segment], old: &Value, new: &mut Value) {
     let Some((segment, below)) = path.split_first() else { return };
     let (Some(name), Some(map)) = (name(segment), new.as_object_mut()) else { return };
@@ -364,7 +363,7 @@ fn is_same(old: &Value, new: &Value) -> bool {
     rest(old, new) && rest(new, old) && metadata(old) == metadata(new)
 }
 
-/// What of `object` may be seen at `path`.
+/// The visible form of the value at `path` of `object`.
 fn shown(id: &ObjectId, path: &Path, object: &Value) -> Option<Shown> {
     let value = path.get(object).into_iter().next()?;
     Some(Shown::of(id, path, value))

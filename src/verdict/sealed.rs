@@ -1,10 +1,9 @@
-//! The sealed fields: what undoes a release without touching a declared path.
+//! The sealed fields: fields that undo a release without touching a declared path.
 //!
-//! Entry points: `changes` of an edit, [`drift`] of a live object, [`undo`].
-//! Invariant: of an edit only what it changes is reported; of a live object
-//! what was set after it was created, by somebody else than Helm and
-//! Kubernetes' own controllers. A sealed field that the manifest declares is
-//! judged as a declared one instead.
+//! Entry points: `changes` of an edit, [`drift`] of a live object, [`undo`]. Invariant: for an
+//! edit, only its changes are reported; for a live object, fields that were set after its creation
+//! by a manager other than Helm and Kubernetes' own controllers. A sealed field that the manifest
+//! declares is judged as a declared one instead. Must not apply a rule.
 
 use std::collections::HashSet;
 
@@ -23,7 +22,7 @@ const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 
 const POLICY: [&str; 3] = ["metadata", "annotations", RESOURCE_POLICY];
 
-/// A sealed field that an update changes away from what the manifest leaves.
+/// A sealed field that an update changes, although the manifest does not set it.
 pub(super) struct Change<'v> {
     pub(super) path: Path,
     pub(super) old: Option<&'v Value>,
@@ -59,15 +58,15 @@ pub(super) fn changes<'v>(
     changes
 }
 
-/// Whether a sealed field of a live object is set, by whomever.
+/// Whether a sealed field of a live object is set, by any manager.
 pub fn is_set(object: &ObjectId, live: &Value) -> bool {
     switches(object).iter().any(|path| read(live, path) == Some(&Value::Bool(true)))
         || read(live, &POLICY).is_some()
         || owner_uids(live).next().is_some()
 }
 
-/// The sealed fields of a live object that are not as the manifest leaves them,
-/// as far as its `managedFields` tell: without any, all that are set.
+/// The sealed fields of a live object that differ from the manifest, as far as its `managedFields`
+/// tell; without these, all that are set.
 pub fn drift(object: &ObjectId, fields: &Fields, live: &Value) -> Vec<FieldChange> {
     if !is_set(object, live) {
         return Vec::new();
@@ -86,7 +85,7 @@ pub fn drift(object: &ObjectId, fields: &Fields, live: &Value) -> Vec<FieldChang
         .collect()
 }
 
-/// Whether a finding of [`drift`] is one, rather than one of a declared field.
+/// Whether a finding of [`drift`] is about a sealed field, rather than a declared one.
 pub fn is_sealed(object: &ObjectId, path: &Path) -> bool {
     paths(object).any(|sealed| sealed == *path)
 }
@@ -97,8 +96,8 @@ pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
     switches.chain([pointer(&OWNERS), pointer(&POLICY)])
 }
 
-/// Whether only a person can undo it: the API server lets nobody, or whatever
-/// has set it may have to, which knows more of the object than its release does.
+/// Whether only a person can undo it: the API server does not allow it, or the writer of the field,
+/// which knows more about the object than its release, may have to do it.
 pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
     let Some(Segment::Field(last)) = change.path.0.last() else { return true };
     match last.as_str() {
@@ -113,7 +112,7 @@ pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
     }
 }
 
-/// Takes a sealed field away.
+/// Removes a sealed field.
 pub fn undo(path: &Path, object: &mut Value) {
     let mut at = object;
     for segment in path.0.iter().take(path.0.len().saturating_sub(1)) {
@@ -126,9 +125,8 @@ pub fn undo(path: &Path, object: &mut Value) {
     }
 }
 
-/// Whether somebody has set what is at `path` after the object was created.
-/// Admission plugins that set it at its creation leave it without an owner, or
-/// with the one who created it.
+/// Whether the value at `path` was set after the creation of the object. Admission plugins that set
+/// it at the creation leave it without an owner, or with the creator as owner.
 fn is_set_later(owners: &Owners, path: &Path, live: &Value) -> bool {
     let helms = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
     let helms = helms.map(|names| pointer(&names));
@@ -164,7 +162,7 @@ fn switches(object: &ObjectId) -> &'static [&'static [&'static str]] {
     }
 }
 
-/// Whether the manifest sets what is at `path`. A null sets nothing.
+/// Whether the manifest sets the value at `path`. A null sets nothing.
 fn declares(fields: &Fields, path: &[&str]) -> bool {
     (1..=path.len()).any(|length| {
         let Some((above, below)) = path.split_at_checked(length) else { return false };
@@ -190,8 +188,8 @@ fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item = &'u str>)
     uids.all(|uid| declared.contains(uid))
 }
 
-/// The uids of owners that a leaf declares: the list as one value, or one of
-/// its elements, told apart by their uids.
+/// The uids of owners that a leaf declares: the list as one value, or one of its elements, which
+/// their uids identify.
 fn declared_uids(below: &[Segment], value: &Value) -> Vec<String> {
     let uids: Vec<&str> = match below {
         [] => value.as_array().into_iter().flatten().filter_map(uid).collect(),

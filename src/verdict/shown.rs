@@ -1,10 +1,9 @@
-//! A value as a person may see it.
+//! The part of a value that a person may see.
 //!
-//! Entry points: [`Shown::of`]; [`Shown::sealed`] for what is kept. Invariant:
-//! a [`Shown`] is text for messages, logs and records. It cannot be turned back
-//! into a value, so that no mask can ever be written to an object. Of a Secret's
-//! value, and of a webhook's address that holds a caller's token, it holds a
-//! digest alone, which leaves it only under a key.
+//! Entry points: [`Shown::of`]; [`Shown::sealed`] for storage. Invariant: a [`Shown`] is text for
+//! messages, logs and records. It cannot be turned back into a value, so that a mask is never
+//! written to an object. For a Secret's value, and for a webhook's address with a caller's token,
+//! it holds only a digest, which leaves it only under a key. Must not reveal a secret.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -22,7 +21,7 @@ use crate::model::ObjectId;
 /// The characters of a value that are shown.
 const LIMIT: usize = 120;
 
-/// The characters of a value that stand in JSON, for machines.
+/// The most characters of a value in JSON, for machines.
 const FULL: usize = 2000;
 
 /// The fewest letters of a caller's token.
@@ -31,7 +30,7 @@ const TOKEN: usize = 32;
 /// Room for the JSON of most values, in bytes.
 const ROOM: usize = 256;
 
-/// What stands for a Secret's value.
+/// The text in place of a Secret's value.
 const MASK: &str = "(redacted)";
 
 /// The bytes of a sealed value's hash that are kept: enough to tell values
@@ -60,7 +59,7 @@ enum Content {
 pub struct SealingKey([u8; 32]);
 
 impl Shown {
-    /// What may be seen of `value`, which is at `path` of `object`.
+    /// The visible part of `value`, which is at `path` of `object`.
     pub fn of(object: &ObjectId, path: &Path, value: &Value) -> Self {
         if is_secret(object, path) || holds_token(object, value) {
             return Self(Content::Masked(digest(object, path, value)));
@@ -92,7 +91,7 @@ impl Shown {
         matches!(self.0, Content::Masked(_))
     }
 
-    /// What is shown.
+    /// The shown text.
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Content::Text(text) => text,
@@ -116,8 +115,8 @@ impl SealingKey {
         Self(bytes)
     }
 
-    /// What stands for a digest of something secret, in hexadecimal: two are equal under one key exactly when the
-    /// digests are. None if HMAC takes no such key, which it does.
+    /// A keyed hash of a secret's digest, in hexadecimal: two of them are equal under one key
+    /// exactly when the digests are. `None` if HMAC rejects the key, which does not happen.
     pub fn seal(&self, digest: &[u8; 32]) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         mac.update(digest);
@@ -172,14 +171,13 @@ impl Serialize for Shown {
     }
 }
 
-/// `value` as it is, where anybody may see all of it and its JSON has at most so many bytes.
+/// `value` unchanged, if all of it may be seen and its JSON has at most `bytes` bytes.
 pub(super) fn whole(object: &ObjectId, path: &Path, value: &Value, bytes: usize) -> Option<Value> {
     let is_masked = is_secret(object, path) || holds_token(object, value);
     (!is_masked && is_within(value, bytes)).then(|| value.clone())
 }
 
-/// The place is part of it: two Secrets with the same password must not show
-/// that they have.
+/// The digest includes the path: it must not show that two Secrets have the same password.
 fn digest(object: &ObjectId, path: &Path, value: &Value) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in [
@@ -229,7 +227,7 @@ fn is_helms(path: &Path) -> bool {
     matches!(path.0.get(2), Some(Segment::Field(name)) if name.starts_with("meta.helm.sh/") || name.starts_with("helm.sh/"))
 }
 
-/// The value's JSON, of which no more is written than can be shown.
+/// The value's JSON, written only as far as it can be shown.
 fn brief(value: &Value, depth: usize) -> String {
     match value {
         Value::Array(items) if depth >= 3 || items.len() > LIMIT => format!("[… {} items]", items.len()),
@@ -252,7 +250,7 @@ fn brief(value: &Value, depth: usize) -> String {
     }
 }
 
-/// Whether [`brief`] leaves something of a value out.
+/// Whether [`brief`] omits a part of a value.
 fn is_deep(value: &Value, depth: usize) -> bool {
     match value {
         Value::Array(items) => {

@@ -1,6 +1,6 @@
 //! How the releases of a cluster stand, followed by a watch for as long as somebody looks.
 //!
-//! Entry points: [`Board::follow`], then [`Board::rows`]. Invariant: nothing is kept but what the visitor may
+//! Entry points: [`ReleaseStates::follow`], then [`ReleaseStates::rows`]. Invariant: nothing is kept but what the visitor may
 //! read; what a page costs does not depend on how many releases there are, beyond going through them;
 //! a failure takes nothing away and is told.
 
@@ -52,7 +52,7 @@ pub(super) struct Scope {
 }
 
 /// How the releases stand.
-pub(super) struct Board {
+pub(super) struct ReleaseStates {
     pub(super) namespace: Option<String>,
     known: Arc<RwLock<Known>>,
     changes: watch::Receiver<u64>,
@@ -119,7 +119,7 @@ impl Form for Wire {
     }
 }
 
-impl Board {
+impl ReleaseStates {
     /// Follows the releases with the credentials of `connection`, until it is dropped.
     pub(super) fn follow(connection: Connection, scope: Scope) -> Self {
         let known = Arc::new(RwLock::new(Known::default()));
@@ -195,7 +195,7 @@ impl Board {
     }
 }
 
-impl Drop for Board {
+impl Drop for ReleaseStates {
     fn drop(&mut self) {
         self.task.abort();
     }

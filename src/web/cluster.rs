@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::board::{self, Board};
+use super::board::{self, ReleaseStates};
 use super::ledger_reader::LedgerReader;
 use crate::client::access::{self, Right};
 use crate::client::connection::{self, Access, Connection};
@@ -70,7 +70,7 @@ pub(super) struct Cluster {
     user: OnceCell<Option<String>>,
     ledger: OnceCell<LedgerReader>,
     kinds: tokio::sync::Mutex<Option<(Instant, Arc<Kinds>)>>,
-    boards: Mutex<HashMap<Option<String>, Arc<Board>>>,
+    boards: Mutex<HashMap<Option<String>, Arc<ReleaseStates>>>,
 }
 
 /// What a visitor may order for the releases of a namespace.
@@ -163,7 +163,7 @@ impl Cluster {
     }
 
     /// How the releases stand: of all namespaces, or of one where the visitor may not list them all.
-    pub(super) async fn board(&self, namespace: Option<&str>) -> Result<Arc<Board>, Failure> {
+    pub(super) async fn board(&self, namespace: Option<&str>) -> Result<Arc<ReleaseStates>, Failure> {
         let connection = self.connection().await?;
         let all = self.follow(connection, None);
         all.ready().await;
@@ -184,11 +184,11 @@ impl Cluster {
     }
 
     /// The boards that are followed.
-    pub(super) fn boards(&self) -> Vec<Arc<Board>> {
+    pub(super) fn boards(&self) -> Vec<Arc<ReleaseStates>> {
         self.boards.lock().values().cloned().collect()
     }
 
-    fn follow(&self, connection: &Connection, namespace: Option<&str>) -> Arc<Board> {
+    fn follow(&self, connection: &Connection, namespace: Option<&str>) -> Arc<ReleaseStates> {
         let mut boards = self.boards.lock();
         let key = namespace.map(str::to_owned);
         if let Some(board) = boards.get(&key) {
@@ -199,7 +199,7 @@ impl Cluster {
         }
         let Settings { driver, labels, .. } = &self.settings;
         let scope = board::Scope { namespace: key.clone(), driver: *driver, labels: labels.clone() };
-        let board = Arc::new(Board::follow(connection.clone(), scope));
+        let board = Arc::new(ReleaseStates::follow(connection.clone(), scope));
         boards.insert(key, Arc::clone(&board));
         board
     }

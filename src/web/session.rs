@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sealed_session_opens_with_its_own_key_unchanged_and_in_time() {
+    fn sealed_session_opens_only_with_own_key_unchanged_and_unexpired() {
         let now: Timestamp = "2026-11-23T12:00:00Z".parse().unwrap();
         let sealer = |byte| Sealer::new(&SigningKey::new([byte; 32])).unwrap();
         let session = Session::begin("a.b.c".to_owned().into(), now).unwrap();

@@ -1,14 +1,14 @@
-//! What people tell the guard by their edits of a GuardedRelease.
+//! The commands that users give the guard by edits of a GuardedRelease.
 //!
-//! Entry point: [`acts`]. Invariant: an edit that changes nothing the guard obeys is
-//! no act. Must not judge.
+//! Entry point: [`acts`]. Invariant: only a change of a field that the guard obeys is an act.
+//! Must not judge.
 
 use serde_json::Value;
 
 use crate::ledger::row::Act;
 
-/// What the edit of a GuardedRelease from `old` to `new` tells the guard to do, each with what is said
-/// of it. For a creation `old` is null, for a deletion `new` is.
+/// The commands in an edit of a GuardedRelease from `old` to `new`, each with its description.
+/// `old` is null for a creation, `new` for a deletion.
 pub(super) fn acts(old: &Value, new: &Value) -> Vec<(Act, String)> {
     let at = |object: &Value| object.pointer("/spec/reconcileAt").cloned().unwrap_or_default();
     let steered = match (suspension(old), suspension(new)) {
@@ -21,7 +21,8 @@ pub(super) fn acts(old: &Value, new: &Value) -> Vec<(Act, String)> {
     steered.into_iter().chain(ordered).collect()
 }
 
-/// Until when a GuardedRelease is suspended and why, as far as that is said; none if it is not.
+/// The end and the reason of a suspension, as far as they are given; `None` if repairs are not
+/// suspended.
 fn suspension(object: &Value) -> Option<String> {
     let spec = object.get("spec")?;
     let text = |field: &str| spec.get(field).and_then(Value::as_str);
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_of_a_guarded_release_are_told_by_what_they_change() {
+    fn guarded_release_changes_are_classified_by_the_changed_fields() {
         let check = |old: Value, new: Value, expected: &[Act]| {
             let acts = acts(&json!({"spec": old}), &json!({"spec": new}));
             assert_eq!(acts.into_iter().map(|(act, _)| act).collect::<Vec<_>>(), expected, "{old} {new}");

@@ -1,7 +1,7 @@
 //! Long work apart from the threads that answer requests.
 //!
-//! Entry point: [`aside`]. Invariant: a thread that is needed for answers never computes for long. Must not decide what
-//! is long.
+//! Entry point: [`aside`]. Invariant: a thread that answers requests never computes for long.
+//! Must not decide which work is long.
 
 use std::future::{Future, poll_fn};
 

@@ -1,9 +1,9 @@
-//! One review, made ready to be judged: what it is about, and the objects, as
-//! far as the declarations in force look at them.
+//! One review, prepared for judgement: its subject, and the objects, as far as the declarations in
+//! force need them.
 //!
-//! Entry points: [`Subject::of`] from a review's head, [`Case::of`] from a whole review, [`Case::judge`]. Invariant:
-//! judging is repeated when the index changes, so a case keeps the review's text and never an index's answer. Must not
-//! do I/O.
+//! Entry points: [`Subject::of`] from a review's head, [`Case::of`] from a whole review,
+//! [`Case::judge`]. Invariant: judgement is repeated when the index changes, so a case keeps the
+//! review's text and never an answer of the index. Must not do I/O.
 
 mod claims;
 mod objects;
@@ -36,36 +36,36 @@ use crate::verdict::facts::Facts;
 use crate::verdict::judge::judge_with_facts;
 use crate::verdict::message::{self, Context, Message};
 
-/// What a review is about.
+/// The subject of a review.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
-    /// The object; for a subresource, its parent. Without a name for the items
-    /// of a `deletecollection`, until the old object is read.
+    /// The object; for a subresource, its parent. It has no name for the items of a
+    /// `deletecollection` until the old object is read.
     pub object: ObjectId,
-    /// Which question is asked of it.
+    /// The question about the object.
     pub aspect: Aspect,
 }
 
-/// Which question is asked of the object.
+/// The question about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Aspect {
     /// Whether it may be edited.
     Object,
-    /// Whether it may be scaled; where the kind keeps the replicas.
+    /// Whether it may be scaled; with the path of the replicas.
     Scale(Path),
     /// Whether a record of Helm's stays true.
     Record,
-    /// Whether what it takes along may go.
+    /// Whether the objects that are deleted with it may be deleted.
     Dependants(Taken),
 }
 
 /// One review.
 pub struct Case<'a> {
-    /// What it is about.
+    /// The subject.
     pub subject: Subject,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// Who does it.
+    /// The user who makes the request.
     pub actor: Actor,
     /// Whether nothing will be stored.
     pub dry_run: bool,
@@ -74,55 +74,53 @@ pub struct Case<'a> {
     field_manager: Cow<'a, str>,
     old: Option<Excerpt<'a>>,
     new: Option<Excerpt<'a>>,
-    /// What the edit asks to be allowed, and may be.
+    /// The allowance that the edit requests and may have.
     pub(super) granted: Option<Arc<Allowance>>,
-    /// What is known of the owner of an object whose metadata is not sent.
+    /// The owner of an object whose metadata is not sent, as far as it is known.
     pub owner: Owner,
     /// The records that the objects hold, where the subject is one.
     held: Option<Held>,
 }
 
-/// What a case is judged by at one moment.
+/// The inputs of a judgement at one moment.
 #[derive(Clone, Copy)]
 pub struct Basis<'a> {
     /// The releases.
     pub index: &'a parking_lot::RwLock<Index>,
-    /// What else is known of the object.
+    /// Other knowledge about the object.
     pub circumstances: &'a Circumstances,
     /// The policies.
     pub rules: &'a Rules<'a>,
-    /// What the arbiter says.
+    /// The arbiter's answer.
     pub evidence: Evidence<'a>,
     /// The time.
     pub now: Timestamp,
 }
 
-/// A verdict in words, and the releases whose records it rests on.
+/// A verdict with its message, and the releases on whose records it depends.
 pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
     /// The verdict in words.
     pub message: Message,
-    /// Whose records must be looked at before a refusal leaves, the first of
-    /// them first.
+    /// The releases whose records must be read before a denial is sent, in order.
     pub rests_on: Vec<ReleaseId>,
-    /// Whose records may be looked at as well: a release that decides nothing yet.
+    /// Another release whose records may be read: it decides nothing yet.
     pub named: Option<ReleaseId>,
-    /// The claims that count, that of the object's owner in front.
+    /// The claims that count, the owner's first.
     pub claims: Vec<Arc<Release>>,
-    /// What the edit does, by that other policies can judge it.
+    /// The facts of the edit, by which other policies can judge it.
     pub facts: Option<Facts>,
-    /// The uid of the object as it is; empty before it exists.
+    /// The uid of the present object; empty before it exists.
     pub uid: String,
-    /// What dry runs have settled of the object.
+    /// Values of the object that dry runs have settled.
     pub settled: Option<Arc<Settled>>,
-    /// Why what the edit requests by annotations is refused; none where it is not.
+    /// The reason why the request by annotations is denied; `None` if it is not.
     pub request_refused: Option<String>,
 }
 
 impl Subject {
-    /// What a review's head says that it is about. None if it is about nothing
-    /// that is ever judged.
+    /// The subject in a review's head. `None` if such a subject is never judged.
     pub fn of(head: &Head<'_>, index: &Index, driver: RecordDriver) -> Option<Self> {
         let operation = head.operation?;
         let object = |group: &str, kind: &str| ObjectId {
@@ -154,8 +152,8 @@ impl Subject {
         Some(Self { object, aspect })
     }
 
-    /// Whether anything about this subject can be refused in a review of
-    /// `version`: all other traffic passes without a look at the objects.
+    /// Whether a review of `version` about this subject can be denied: all other requests pass
+    /// without a look at the objects.
     pub fn concerns(&self, version: &str, index: &Index) -> bool {
         let claims = || index.claims(&self.object);
         match self.aspect {
@@ -168,24 +166,23 @@ impl Subject {
         }
     }
 
-    /// The version that a review with this head is of, where that plays a part: a
-    /// Scale is the same for all versions of a kind, and so is what a deletion
-    /// takes along.
+    /// The version of a review with this head, where it matters: a Scale is the same for all
+    /// versions of a kind, and so is the effect of a deletion on other objects.
     pub(super) fn version_of<'h>(&self, head: &'h Head<'_>) -> Option<&'h str> {
         (self.aspect == Aspect::Object).then_some(&*head.kind.version)
     }
 
-    /// What is said of an edit that is too large or too deep to be judged.
+    /// The message about an edit that is too large or too deeply nested to be judged.
     pub fn beyond_judgement(&self) -> Message {
         message::of_beyond_judgement(&self.object, self.aspect == Aspect::Record)
     }
 
-    /// What is said of an edit for which there was no room.
+    /// The message about an edit for which there was no room.
     pub fn no_room(&self) -> Message {
         message::of_no_room(&self.object, self.aspect == Aspect::Record)
     }
 
-    /// Which webhook asks this.
+    /// The webhook that asks this.
     pub fn webhook(&self) -> Webhook {
         match self.aspect {
             Aspect::Object => Webhook::Edits,
@@ -197,7 +194,7 @@ impl Subject {
 }
 
 impl<'a> Case<'a> {
-    /// Takes a whole review apart.
+    /// Creates a case from a whole review.
     pub fn of(subject: Subject, request: Request<'a>, driver: RecordDriver) -> Self {
         let mut case = Self {
             subject,
@@ -223,7 +220,7 @@ impl<'a> Case<'a> {
         case
     }
 
-    /// Takes the records that [`Held::read`] found in this review.
+    /// Stores the records that [`Held::read`] found in this review.
     pub fn hold(&mut self, held: Held) {
         self.held = Some(held);
     }
@@ -238,8 +235,7 @@ impl<'a> Case<'a> {
         &self.field_manager
     }
 
-    /// Judges the review by what the index holds now. What an editor can put
-    /// into an object is never an error.
+    /// Judges the review by the present index. No content of an object leads to an error.
     pub fn judge(&self, basis: Basis<'_>) -> Judgement {
         if self.subject.aspect == Aspect::Record {
             return self.judge_record(basis.index, basis.rules);
@@ -247,7 +243,7 @@ impl<'a> Case<'a> {
         self.judge_by(self.claims(basis.index), basis)
     }
 
-    /// The same by these claims.
+    /// Judges the review by these claims.
     pub(super) fn judge_by(&self, claims: Vec<Arc<Release>>, basis: Basis<'_>) -> Judgement {
         let Basis { index, circumstances, rules, evidence, now } = basis;
         let dependants = match &self.subject.aspect {
@@ -298,7 +294,7 @@ impl<'a> Case<'a> {
         Judgement { uid, named, facts, settled, ..Judgement::of(verdict, message, rests_on, claims) }
     }
 
-    /// The verdict on a deletion that takes others along, in words.
+    /// The message about a deletion that also deletes other objects.
     fn of_dependants(
         &self,
         verdict: Verdict,
@@ -315,8 +311,8 @@ impl<'a> Case<'a> {
         Judgement::of(verdict, message, rests_on, claims)
     }
 
-    /// The verdict on an edit of a declared object in words, with what is wrong
-    /// with the annotations by which the manifest would allow it.
+    /// The message about an edit of a declared object, with the flaws of the annotations by which
+    /// the manifest would allow it.
     fn message(&self, verdict: &Verdict, claims: &[Arc<Release>], rules: &Rules<'_>) -> Message {
         self.in_context(verdict, claims, rules.resolver, |context| {
             let mut message = context.of_edit(verdict);
@@ -327,7 +323,7 @@ impl<'a> Case<'a> {
         })
     }
 
-    /// Gives what a verdict's words are made from to `say`.
+    /// Calls `say` with the sources of a verdict's message.
     pub(super) fn in_context(
         &self,
         verdict: &Verdict,

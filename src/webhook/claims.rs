@@ -1,7 +1,8 @@
-//! Which releases have a say in an edit of which nothing can be read, and by whose policy it is judged.
+//! Selects the releases that count for an edit that cannot be read, and the policy by which it is
+//! judged.
 //!
-//! Entry points: [`certain`], [`governing`]. Invariant: a claim that does not
-//! count is not looked at, and decides nothing. Does no I/O.
+//! Entry points: [`certain`], [`governing`]. Invariant: a claim that does not count is not checked,
+//! and decides nothing. Must not do I/O.
 
 use std::sync::Arc;
 
@@ -13,20 +14,20 @@ use crate::policy::resolver::PolicyResolver;
 use crate::verdict::claims::{has_say, is_local};
 use crate::verdict::edit::Owner;
 
-/// The claims that count whatever the object says: of an edit of which no more than
-/// the front is known.
+/// The claims that count whatever the object contains: for an edit of which only the front is
+/// known.
 pub(super) fn certain(object: &ObjectId, version: Option<&str>, index: &Index) -> Vec<Arc<Release>> {
     let counts = |claim: &&Arc<Release>| is_local(claim, object) && has_say(claim, object, version);
     index.claims(object).into_iter().filter(counts).cloned().collect()
 }
 
-/// By which owner these claims count.
+/// The owner by which these claims count.
 pub(super) fn owner_of(claims: &[Arc<Release>], object: &ObjectId) -> Owner {
     let foreign = claims.iter().find(|claim| !is_local(claim, object));
     foreign.map_or(Owner::Nobody, |claim| Owner::Release(claim.id.clone()))
 }
 
-/// Whether a policy seals something of the object: then what nobody declares counts as well.
+/// Whether a policy seals a part of the object: then undeclared fields count too.
 pub(super) fn is_sealed(resolver: &PolicyResolver, object: &ObjectId, claims: &[Arc<Release>]) -> bool {
     claims.iter().any(|claim| {
         let policy = resolver.of(&claim.id);
@@ -36,8 +37,7 @@ pub(super) fn is_sealed(resolver: &PolicyResolver, object: &ObjectId, claims: &[
     })
 }
 
-/// What holds for an object with these claims that count. Without any it is what
-/// holds for its namespace.
+/// The policy of an object with these claims; without any claim, the policy of its namespace.
 pub(super) fn governing(
     resolver: &PolicyResolver,
     object: &ObjectId,

@@ -1,33 +1,32 @@
-//! Who is answered: the API server alone.
+//! The access check: only the API server is answered.
 //!
-//! Entry point: [`Door::stage`], before anything of a request but its path is
-//! looked at. Invariant: an unknown caller learns nothing, costs a comparison
-//! and is counted; neither a path nor a token is ever logged.
+//! Entry point: [`Door::stage`], which looks at nothing but the path of a request. Invariant: an
+//! unknown caller learns nothing, costs a comparison and is counted. Must not log a path or a
+//! token.
 
 use super::registration::{MUTATE, VALIDATE};
 use crate::callers::Callers;
 use crate::metrics::AdmissionMetrics;
 
-/// What the API server asks of an edit.
+/// The question of the API server about an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Whether anything is to be set back first.
+    /// Whether some fields have to be reverted first.
     Mutate,
-    /// Whether it passes.
+    /// Whether it is allowed.
     Validate,
 }
 
-/// By what the API server is known.
+/// The proof by which the guard recognises the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// By the token in the path.
     Token,
-    /// By the certificate that its connection was made with: the path holds no
-    /// token.
+    /// By the client certificate of its connection: the path holds no token.
     Certificate,
 }
 
-/// Tells the API server from everybody else. Cheap to clone.
+/// Distinguishes the API server from all other callers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Door {
     proof: Proof,
@@ -36,13 +35,12 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door that opens by `proof`; refused callers are counted in `metrics`.
+    /// A door that requires `proof`; rejected callers are counted in `metrics`.
     pub fn new(proof: Proof, callers: Callers, metrics: AdmissionMetrics) -> Self {
         Self { proof, callers, metrics }
     }
 
-    /// The stage that a request for `path` asks for; `None` for a caller who gets no
-    /// answer.
+    /// The stage that a request for `path` asks for; `None` for a caller without access.
     pub fn stage(&self, path: &str) -> Option<Stage> {
         let asked = [(VALIDATE, Stage::Validate), (MUTATE, Stage::Mutate)]
             .into_iter()
@@ -59,7 +57,7 @@ impl Door {
         asked.map(|(_, stage)| stage)
     }
 
-    /// The secret that callers are known by.
+    /// The secret by which callers are recognised.
     pub fn callers(&self) -> &Callers {
         &self.callers
     }

@@ -1,7 +1,7 @@
 //! The records that a review's objects hold.
 //!
-//! Entry point: [`Held::read`]. Invariant: decoding is bounded in memory and
-//! happens once for a review, however often it is judged. No payload is shown.
+//! Entry point: [`Held::read`]. Invariant: decoding is bounded in memory and happens once for a
+//! review, however often it is judged. Must not show a payload.
 
 use serde_json::Value;
 
@@ -20,8 +20,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Decodes the records in the review that `body` holds. Takes time, and no
-    /// memory that the body does not take.
+    /// Decodes the records in the review in `body`. This takes time, and no memory beyond that of
+    /// the body.
     pub fn read(body: &[u8]) -> Self {
         match Request::parse(body) {
             Ok(request) => Self::of(request.old_object.as_ref(), request.object.as_ref()),
@@ -30,7 +30,7 @@ impl Held {
     }
 
     pub(super) fn of(old: Option<&Excerpt<'_>>, new: Option<&Excerpt<'_>>) -> Self {
-        // What cannot be read holds no record.
+        // An object that cannot be read holds no record.
         let stored = |text: Option<&Excerpt<'_>>| {
             text.map(|text| {
                 review::object(text.get()).map_or_else(|_| Stored::nothing(), |value| stored(&value))

@@ -1,12 +1,11 @@
 //! Takes a review's bytes out of an HTTP request.
 //!
-//! Entry point: [`Intake::receive`]. Invariant: memory for bodies is bounded and
-//! taken as bytes arrive, so that who sends nothing holds nothing; it is given
-//! back with the last copy of the bytes. No body is too large or too late, and no
-//! moment too busy, for an answer: what does not fit is given as its front, from
-//! which the request can still be named and judged. Otherwise an editor could pass
-//! by sending too much. Of what the bytes mean, reads nothing but whose room they
-//! take.
+//! Entry point: [`Intake::receive`]. Invariant: memory for bodies is bounded and reserved as bytes
+//! arrive, so that a client that sends nothing uses nothing; it is released with the last copy of
+//! the bytes. Every body gets an answer, even if it is too large, too late or arrives in a busy
+//! moment: if it does not fit, its front is passed on, by which the request can still be identified
+//! and judged. Otherwise an editor could bypass the guard by sending too much. Must not interpret
+//! the bytes, except for the namespace whose room they use.
 
 mod room;
 
@@ -25,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 use self::room::{Lack, Room, Share, Tenant};
 use super::review;
 
-/// How a review is declared.
+/// The content type of a review.
 const REVIEW: &str = "application/json";
 
 /// The API server's own default for a webhook without `timeoutSeconds`.
@@ -34,7 +33,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest `timeoutSeconds` of a webhook.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long before the API server gives up an answer must be on its way.
+/// The time by which an answer must precede the API server's timeout.
 const MARGIN: Duration = Duration::from_millis(200);
 
 /// How much of a body is read and kept. All in bytes.
@@ -42,15 +41,14 @@ const MARGIN: Duration = Duration::from_millis(200);
 pub struct BodyLimits {
     /// A longer body is kept only up to `front`.
     pub whole: usize,
-    /// What is kept of a body that is not kept whole: enough for the fields
-    /// that the API server writes before the objects.
+    /// The bytes that are kept of a body that is not kept whole: enough for the fields that the API
+    /// server writes before the objects.
     pub front: usize,
-    /// What is read of a body before it is answered unread.
+    /// The bytes that are read of a body before it is answered unread.
     pub read: usize,
     /// Bodies up to this size are always kept whole.
     pub small: usize,
-    /// What all larger bodies together may take at one time; one alone may take
-    /// half of it.
+    /// The most bytes of all larger bodies at one time; one alone may use half of it.
     pub together: usize,
 }
 
@@ -62,7 +60,7 @@ pub struct Intake {
     hasher: RandomState,
 }
 
-/// A review as it came in.
+/// A received review.
 #[derive(Debug)]
 pub struct Submission {
     /// The review's text, or its front.
@@ -71,52 +69,52 @@ pub struct Submission {
     pub deadline: Instant,
 }
 
-/// A body, as much of it as was kept.
+/// The kept part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// All of it.
     Whole(Bytes),
     /// The front of a body that is larger than [`BodyLimits::whole`].
     TooLarge(Bytes),
-    /// The front of a body for which there was no room in time, because its own
-    /// namespace had its part of it.
+    /// The front of a body for which there was no room in time, because its own namespace had used
+    /// its share.
     Crowded(Bytes),
-    /// The front of a body for which others left no room in time.
+    /// The front of a body for which there was no room in time, because of others.
     Busy(Bytes),
-    /// The front of a body that did not arrive in time. What is left of it cannot
-    /// be told from a next request.
+    /// The front of a body that did not arrive in time. The rest of it cannot be distinguished from
+    /// a next request.
     Late(Bytes),
 }
 
-/// A body as it comes in.
+/// A body that is arriving.
 struct Arriving {
     limits: BodyLimits,
     /// The most that its head announces.
     expected: usize,
-    /// The whole of it so far, where it came in one piece.
+    /// All bytes so far, if they came in one piece.
     first: Option<Bytes>,
     kept: Vec<u8>,
     read: usize,
-    /// The room of what is kept, where it is large.
+    /// The reserved room, if the body is large.
     share: Option<Share>,
-    /// Why no more is kept than the front.
+    /// The reason why only the front is kept.
     cut: Option<Cut>,
 }
 
-/// Why a body is not kept whole.
+/// The reason why a body is not kept whole.
 #[derive(Clone, Copy)]
 enum Cut {
     TooLarge,
     Lack(Lack),
 }
 
-/// Bytes that give their room back when the last copy of them is dropped.
+/// Bytes that release their room when their last copy is dropped.
 struct Roomy {
     bytes: Vec<u8>,
     _share: Share,
 }
 
-/// Why a request holds no review.
+/// The reason why a request holds no review.
 #[derive(Debug, Error)]
 pub enum IntakeError {
     /// The method is not POST.
@@ -161,14 +159,14 @@ impl IntakeError {
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
         };
         let mut response = review::plain(status, &self.to_string());
-        // What is left of the body cannot be told from a next request.
+        // The rest of the body cannot be distinguished from a next request.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         response
     }
 }
 
 impl Intake {
-    /// Takes bodies within `limits`.
+    /// Creates an intake with these limits.
     pub fn new(limits: BodyLimits) -> Self {
         Self { limits, room: Room::new(limits.together), hasher: RandomState::new() }
     }
@@ -233,9 +231,8 @@ impl Arriving {
         Self { limits, expected, first: None, kept: Vec::new(), read: 0, share: None, cut }
     }
 
-    /// Takes the next piece; says whether more is wanted. A larger body gets its
-    /// room from `share`, which is told how it begins, and waits for it until
-    /// `until`.
+    /// Takes the next piece; returns whether more is needed. A larger body gets its room from
+    /// `share`, which receives its beginning, and waits for room until `until`.
     async fn take(&mut self, data: Bytes, share: impl Fn(&[u8]) -> Share, until: Instant) -> bool {
         self.read = self.read.saturating_add(data.len());
         if self.read > self.limits.whole {
@@ -257,8 +254,8 @@ impl Arriving {
     async fn keep(&mut self, data: &[u8], share: &impl Fn(&[u8]) -> Share, until: Instant) {
         let needed = self.kept.len().saturating_add(data.len());
         if self.cut.is_none() && needed > self.kept.capacity() {
-            // No more than twice of what has come, so that nobody holds much by
-            // announcing it.
+            // At most twice the received bytes, so that a client cannot reserve much by announcing
+            // it.
             let twice = self.kept.capacity().saturating_mul(2).max(self.limits.small);
             let size = self.expected.min(self.limits.whole).min(twice).max(needed);
             if size > self.limits.small {
@@ -282,7 +279,7 @@ impl Arriving {
         self.kept.extend(data.iter().take(left));
     }
 
-    /// Keeps no more than the front from now on, and gives the room back.
+    /// Keeps only the front from now on, and releases the room.
     fn cut(&mut self, cut: Cut) {
         if self.cut.is_none() {
             self.cut = Some(cut);
@@ -292,7 +289,7 @@ impl Arriving {
         }
     }
 
-    /// The front of what has come.
+    /// The front of the received bytes.
     fn front(mut self) -> Bytes {
         self.cut(Cut::TooLarge);
         let front = self.first.unwrap_or_else(|| Bytes::from(self.kept));
@@ -338,7 +335,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), IntakeError> {
     }
 }
 
-/// The time that the API server gives, from `timeout=3s` in the query.
+/// The API server's timeout, from `timeout=3s` in the query.
 fn timeout(query: Option<&str>) -> Duration {
     query
         .unwrap_or_default()

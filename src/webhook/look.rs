@@ -1,12 +1,11 @@
-//! The fresh look before a refusal.
+//! Reads the records again before a denial.
 //!
-//! Entry point: `Looker::judge`. Invariant: a verdict that refuses was judged
-//! by records that the API server gave after the request arrived; where a
-//! refusal hangs on spelling, or meets an operation that is under way, the
-//! arbiter was asked. Only an API server that does not answer makes an error of
-//! a refusal, and the webhook's `failurePolicy` decides: what it says, and what
-//! anybody's data does, leaves the refusal as it is. `Record` and `Warn` never
-//! fail a request.
+//! Entry point: `Looker::judge`. Invariant: a denial is based on records that the API server
+//! returned after the request arrived; if it depends on the spelling of a value, or meets a running
+//! operation, the arbiter was asked. Only an API server that does not answer turns a denial into an
+//! error, and the webhook's `failurePolicy` decides: an answer of the API server, or data of a
+//! user, leaves the denial as it is. `Record` and `Warn` never fail a request. Must not hold a
+//! rule.
 
 mod outage;
 mod owner;
@@ -33,50 +32,48 @@ use crate::policy::settled::SettledValues;
 use crate::verdict::circumstances::Circumstances;
 use crate::verdict::edit::{Evidence, Outcome, Rules};
 
-/// How many times a verdict is judged anew because a look changed what it
-/// rests on.
+/// How often a verdict is judged again because a read changed its basis.
 const ROUNDS: usize = 8;
 
-/// How many releases are looked at for one review. All of them could be forged
-/// only by somebody who writes records in the object's own namespace.
+/// The most releases that are read for one review. Only a user who writes records in the object's
+/// own namespace could forge all of them.
 pub(super) const LOOKS: usize = 8;
 
-/// How long a look may take when the deadline leaves more.
+/// The longest read, even if the deadline leaves more time.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How long a look may take at a release that the new object names and that
-/// decides nothing yet.
+/// The longest read of a release that the new object names and that decides nothing yet.
 const NAMED: Duration = Duration::from_millis(500);
 
-/// Where releases are known from.
+/// The source of releases.
 pub enum ReleaseSource {
     /// A cluster, whose records the index follows.
     Cluster(Box<Live>),
-    /// Files that were read at the start: there is nothing to look at afresh.
+    /// Files that were read at the start: there is nothing to read again.
     Fixed(RwLock<Index>),
 }
 
-/// A cluster as the webhook looks at it.
+/// A cluster as the webhook sees it.
 pub struct Live {
     /// The releases.
     pub releases: Arc<Releases>,
-    /// The arbiter; none where every write is forgone, dry runs included.
+    /// The arbiter; `None` where the guard makes no writes, not even dry runs.
     pub arbiter: Option<Arc<Arbiter>>,
     /// Single objects.
     pub objects: Objects,
     /// The kinds that the cluster serves.
     pub kinds: Arc<Kinds>,
-    /// What is allowed for a time.
+    /// The temporary allowances.
     pub allowances: Arc<Allowances>,
-    /// What is scaled by autoscalers.
+    /// The autoscalers.
     pub autoscalers: Arc<Autoscalers>,
-    /// What dry runs have settled.
+    /// Values that dry runs have settled.
     pub settled: Arc<SettledValues>,
-    /// For asking who may what.
+    /// The client for questions about permissions.
     pub client: kube::Client,
 }
 
-/// Looks on behalf of one review.
+/// Reads records for one review.
 pub(super) struct Looker<'a> {
     pub(super) source: &'a ReleaseSource,
     pub(super) rules: &'a Rules<'a>,
@@ -84,7 +81,7 @@ pub(super) struct Looker<'a> {
 }
 
 impl ReleaseSource {
-    /// What is known of releases now.
+    /// The present index of releases.
     pub fn index(&self) -> &RwLock<Index> {
         match self {
             Self::Cluster(live) => live.releases.index(),
@@ -92,7 +89,7 @@ impl ReleaseSource {
         }
     }
 
-    /// What is known of an object beside its releases.
+    /// The knowledge about an object besides its releases.
     fn circumstances(&self, object: &ObjectId) -> Circumstances {
         let Self::Cluster(live) = self else { return Circumstances::default() };
         let index = live.releases.index().read();
@@ -120,12 +117,11 @@ impl<'a> Looker<'a> {
 }
 
 impl Looker<'_> {
-    /// Judges `case`, with as many looks as a verdict other than a plain allow
-    /// takes.
+    /// Judges `case`, with as many reads as a verdict other than a plain allow needs.
     pub(super) async fn judge<'c>(&self, case: Case<'c>) -> Result<(Judgement, Case<'c>), Unreached> {
         let judgement = self.judged(&case, Evidence::None);
         match self.source {
-            // Kept apart from the future of every request, which is moved around.
+            // Boxed, so that the future of every request stays small.
             ReleaseSource::Cluster(live)
                 if judgement.verdict.outcome != Outcome::Allow || owner::is_wanted(&case, &judgement) =>
             {
@@ -136,7 +132,7 @@ impl Looker<'_> {
         }
     }
 
-    /// The same without anybody to ask.
+    /// The same without a cluster to ask.
     fn settled_by_itself<'c>(&self, judgement: Judgement, mut case: Case<'c>) -> (Judgement, Case<'c>) {
         if owner::is_wanted(&case, &judgement) {
             case.owner = self.assumed_owner(&case, &judgement);
@@ -146,7 +142,7 @@ impl Looker<'_> {
         (self.judged(&case, Evidence::Nowhere), case)
     }
 
-    /// Judges anew until a look changes nothing, then by the arbiter.
+    /// Judges again until a read changes nothing, then with the arbiter's answer.
     async fn settled<'c>(
         &self,
         live: &Live,
@@ -194,7 +190,7 @@ impl Looker<'_> {
         Ok((judgement, case))
     }
 
-    /// Judges `case` by what is known now, without a look.
+    /// Judges `case` by the present knowledge, without a read.
     pub(super) fn judged(&self, case: &Case<'_>, evidence: Evidence<'_>) -> Judgement {
         let mut circumstances = self.source.circumstances(&case.subject.object);
         circumstances.allowances.extend(case.granted.clone());
@@ -202,8 +198,8 @@ impl Looker<'_> {
         case.judge(Basis { index, circumstances, rules: self.rules, evidence, now: Timestamp::now() })
     }
 
-    /// Looks at whatever the judgement rests on and was not looked at yet. Says
-    /// whether there was anything.
+    /// Reads the records on which the judgement depends, if not yet done. Returns whether there
+    /// were any.
     async fn look(
         &self,
         live: &Live,
@@ -228,7 +224,7 @@ impl Looker<'_> {
         Ok(looked.len() > before)
     }
 
-    /// The arbiter's answer; none where there is no arbiter.
+    /// The arbiter's answer; no evidence if there is no arbiter.
     async fn arbitrate(
         &self,
         live: &Live,
@@ -269,15 +265,14 @@ fn unless_refused<'c>(
     if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok((judgement, case)) }
 }
 
-/// Whether nothing but the spelling of values is held against the edit.
+/// Whether the denial depends only on the spelling of values.
 fn hangs_on_spelling(judgement: &Judgement) -> bool {
     let grounds = judgement.verdict.grounds.as_ref();
     judgement.verdict.outcome.is_refusal()
         && grounds.is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt))
 }
 
-/// What is said where it could not be checked whether a value is only spelled
-/// differently.
+/// The sentence for a value that could not be checked for another spelling.
 fn unchecked(error: &ArbiterError) -> String {
     format!("The guard could not check whether the new value means the same as the release's: {error}.")
 }

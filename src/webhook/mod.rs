@@ -7,9 +7,8 @@
 //! what the user who orders a repair may write, `registration` keeps the webhook
 //! configurations.
 //!
-//! Invariant: what no release declares passes without a call to the cluster, and
-//! nothing that an editor can put into an object makes an error. Must not hold a
-//! rule: those are `verdict`'s.
+//! Invariant: an edit of an undeclared object is allowed without a call to the cluster, and no
+//! content of an object leads to an error. Must not hold a rule: the rules are in `verdict`.
 
 mod acts;
 mod aside;

@@ -1,10 +1,9 @@
-//! `/mutate`: sets back what of an edit drifts, where a policy says `Revert`.
+//! `/mutate`: reverts the drifting fields of an edit, if a policy's mode is `Revert`.
 //!
-//! Entry point: [`answer`]. Invariant: says something only of edits that are
-//! to be set back. All else passes here without a word, and is judged at
-//! `/validate`, which the API server asks afterwards about the object that
-//! results: what is set back is no drift there, and what could not be set back
-//! is refused.
+//! Entry point: [`answer`]. Invariant: changes only edits that have to be reverted. All others are
+//! allowed here silently, and judged at `/validate`, which the API server calls afterwards with the
+//! resulting object: reverted fields do not drift there, and edits that could not be reverted are
+//! denied. Must not judge anything else.
 
 use super::case::{Aspect, Case, Judgement};
 use super::review::{self, Answer};
@@ -15,14 +14,14 @@ use crate::policy::resolver::PolicyResolver;
 use crate::verdict::edit::{Outcome, Verdict};
 use crate::verdict::revert::{self, Irreversible, Plan, Whole};
 
-/// Whether an edit may be set back here: of a declared object. In another version
-/// than a release declares it the release has no say.
+/// Whether an edit may be reverted here: an edit of a declared object. In another version than the
+/// declared one, the release does not count.
 pub(super) fn concerns(case: &Case<'_>, judgement: &Judgement) -> bool {
     judgement.verdict.outcome == Outcome::Revert && case.subject.aspect == Aspect::Object
 }
 
-/// The answer to an edit that is to be set back; `values` probably set its fields. Turns the judgement into a
-/// refusal where it cannot be.
+/// The answer to an edit that has to be reverted; `values` are the chart values that probably set
+/// its fields. Turns the judgement into a denial if the edit cannot be reverted.
 pub(super) fn answer(
     case: &Case<'_>,
     judgement: &mut Judgement,
@@ -66,7 +65,7 @@ fn plan(case: &Case<'_>, judgement: &Judgement, resolver: &PolicyResolver) -> Re
     revert::plan(edit, release, &resolver.of(&release.id), &grounds.fields)
 }
 
-/// The release that the verdict hangs on.
+/// The release on which the verdict depends.
 fn releasing(judgement: &Judgement) -> Option<&Release> {
     let grounds = judgement.verdict.grounds.as_ref()?;
     judgement.claims.iter().map(|claim| &**claim).find(|claim| claim.id == grounds.release)

@@ -1,10 +1,10 @@
 //! Orders: `spec.reconcileAt` of a GuardedRelease, set by users who may patch it. Its creation and deletion are sent
 //! too: a suspension may begin or end with them.
 //!
-//! Entry points: `is_order`, then `answer`. Invariant: an order always passes.
-//! The guard writes values that it has never seen in the live objects only if the API
-//! server says that the user who orders it may write these objects; a ticket says so,
-//! which the leader, perhaps another replica, can check. A dry run makes none.
+//! Entry points: `is_order`, then `answer`. Invariant: an order is always allowed. The guard writes
+//! values that it has never seen in the live objects only if the API server confirms that the user
+//! who orders it may write these objects; a ticket records that, which the leader, perhaps another
+//! replica, can check. A dry run makes no ticket. Must not repair anything.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::order::{CONFIRMED_BY, Grant, Order, Ticket, Verb, hex};
 use crate::verdict::message::{Unwritten, of_order};
 
-/// Objects that one order is asked about; the rest waits for another.
+/// The most objects that are checked for one order; the rest needs another order.
 const OBJECTS: usize = 200;
 
 /// Questions about single objects that one order may cost, and how many at once.
@@ -36,23 +36,23 @@ const AT_ONCE: usize = 10;
 /// Objects that the answer names one by one.
 const NAMED: usize = 10;
 
-/// Objects whose update says nothing of the right to what it makes of them: the API
-/// server asks for more, which depends on the values.
+/// The API group whose objects need more than the permission to update: the API server requires
+/// further permissions, which depend on the values.
 const ESCALATING: &str = "rbac.authorization.k8s.io";
 
-/// Tells what of a release no repair may be made of without somebody's word, and
-/// what a repair does to it.
+/// Returns the objects of a release that are not repaired without a person's confirmation, and the
+/// action of a repair on each.
 pub type Unconfirmed = dyn Fn(&ReleaseId) -> Vec<(Verb, ObjectId)> + Send + Sync;
 
-/// What the loop knows, and what a ticket is signed with.
+/// The knowledge of the loop, and the key for tickets.
 pub struct Orders {
-    /// What the loop leaves as it is until somebody gives their word.
+    /// The objects that the loop leaves unchanged until a person confirms the repair.
     pub unconfirmed: Box<Unconfirmed>,
     /// Holds the guard's key.
     pub callers: Callers,
 }
 
-/// Whether that may be an order.
+/// Whether a review may be an order.
 pub(super) fn is_order(head: &Head<'_>) -> bool {
     head.resource.resource == "guardedreleases"
         && head.resource.group == "kubemoor.dev"
@@ -117,15 +117,15 @@ pub(super) async fn answer(
     answer.patch(annotating(new, text))
 }
 
-/// What the API server says of one order.
+/// The API server's answers about one order.
 struct Asked {
     objects: Vec<Grant>,
-    /// What stays as it is, and why.
+    /// The objects that stay unchanged, and why.
     refused: Vec<String>,
 }
 
-/// Asks the API server who may write what is not confirmed: first about all objects
-/// of a kind in a namespace, then about each.
+/// Asks the API server whether the user may write the unconfirmed objects: first about all objects
+/// of a kind in a namespace, then about each one.
 async fn asked(
     release: &Arc<Release>,
     user: &Actor,
@@ -191,7 +191,7 @@ struct Orderer<'a> {
 }
 
 impl Orderer<'_> {
-    /// Whether they may do that; no where the API server does not say so in time.
+    /// Whether the user may do that; false if the API server does not confirm it in time.
     async fn may(&self, verb: Verb, target: &Target, name: Option<&str>) -> bool {
         let right = Right {
             verb: if verb == Verb::Create { "create" } else { "update" },
@@ -205,7 +205,7 @@ impl Orderer<'_> {
     }
 }
 
-/// The patch that puts the ticket of this order in the place of any other.
+/// The patch that replaces any other ticket by that of this order.
 fn annotating(object: &Value, ticket: Option<String>) -> Patch {
     let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
     let has = annotations.is_some_and(|annotations| annotations.contains_key(CONFIRMED_BY));

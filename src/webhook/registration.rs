@@ -1,17 +1,15 @@
-//! The webhook configurations: which requests the API server sends to Kubemoor.
+//! The webhook configurations: they select the requests that the API server sends to Kubemoor.
 //!
-//! Entry points: [`configuration`] and [`mutating`] build them, [`keep::keep`]
-//! writes one, [`keep::withdraw`] removes one; [`rotation::Rotation`] keeps the
-//! token of the address. Invariant: the rules name exactly the
-//! resources that releases declare, their `scale`, the records, and the
-//! deletions that would take declared objects along; no other traffic leaves
-//! the API server. What this module must not do: judge a request.
+//! Entry points: [`configuration`] and [`mutating`] build them, [`keep::keep`] writes one,
+//! [`keep::withdraw`] removes one; [`rotation::Rotation`] keeps the token of the address.
+//! Invariant: the rules name exactly the resources that releases declare, their `scale`, the
+//! records, and the deletions that would also delete declared objects; no other request leaves the
+//! API server. Must not judge a request.
 //!
-//! A namespaceSelector works on labels, and `kubernetes.io/metadata.name`
-//! stands on every namespace only since Kubernetes 1.21. Before, `NotIn`
-//! matches a namespace without it, so that Kubemoor's own namespace and
-//! kube-system can still arrive: the handler must leave Kubemoor's own alone
-//! by itself and may not rely on the selector.
+//! A namespaceSelector works on labels, and every namespace has `kubernetes.io/metadata.name` only
+//! since Kubernetes 1.21. Before, `NotIn` matches a namespace without it, so that requests of
+//! Kubemoor's own namespace and kube-system can still arrive: the handler must exempt Kubemoor's
+//! own namespace itself and may not rely on the selector.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,26 +43,26 @@ pub const NAME: &str = "kubemoor";
 /// The path at which edits are judged, before the caller's token.
 pub const VALIDATE: &str = "/validate";
 
-/// The path at which edits are set back, and orders answered, before the caller's token.
+/// The path at which edits are reverted, and orders answered, before the caller's token.
 pub const MUTATE: &str = "/mutate";
 
 /// Webhooks by group and version, for edits of declared objects.
 pub const EDITS: &str = "edits.kubemoor.dev";
-/// The same under `--select-all` for kinds that are written all day: by label alone.
+/// The same under `--select-all` for kinds that are written constantly: by label alone.
 const LABELLED: &str = "labelled.edits.kubemoor.dev";
 /// Webhooks by group and version for the `status` subresource of declared objects,
 /// by which labels and annotations of some kinds can be changed.
 pub const STATUS: &str = "status.kubemoor.dev";
 /// The webhook for the `scale` subresource of declared objects.
 pub const SCALE: &str = "scale.kubemoor.dev";
-/// The webhook for deletions that take declared objects along.
+/// The webhook for deletions that also delete declared objects.
 pub const DELETES: &str = "deletes.kubemoor.dev";
 /// The webhook for Helm's records.
 pub const RECORDS: &str = "records.kubemoor.dev";
 
-/// Webhooks by group and version that set edits of declared objects back.
+/// Webhooks by group and version that revert edits of declared objects.
 pub const REVERTS: &str = "reverts.kubemoor.dev";
-/// The same under `--select-all` for kinds that are written all day.
+/// The same under `--select-all` for kinds that are written constantly.
 const LABELLED_REVERTS: &str = "labelled.reverts.kubemoor.dev";
 
 /// Where the kubelets renew the leases of their nodes.
@@ -92,26 +90,26 @@ pub struct Resource {
     pub scale: bool,
 }
 
-/// How the API server calls, and whom.
+/// The calls of the API server: their target and their scope.
 #[derive(Clone, Debug)]
 pub struct Surface<'a> {
     /// Where it reaches the webhook.
     pub endpoint: &'a Endpoint,
-    /// By what its address shows who calls.
+    /// The proof of the caller in the address.
     pub address: Address<'a>,
-    /// The CA of the webhook's certificate, PEM. `None` leaves it to somebody
-    /// else, such as cert-manager's injector.
+    /// The CA of the webhook's certificate, PEM. `None` leaves it to another tool, such as
+    /// cert-manager's injector.
     pub ca_bundle: Option<&'a [u8]>,
     /// The namespace that Kubemoor runs in.
     pub own_namespace: Option<&'a str>,
     /// The form of Helm's records.
     pub record_driver: RecordDriver,
-    /// Whether objects without Helm's label are sent as well.
+    /// Whether objects without Helm's label are sent too.
     pub select_all: bool,
-    /// Whether some policy sets edits back.
+    /// Whether a policy reverts edits.
     pub reverts: bool,
-    /// Whether the API server knows `matchConditions`. Without them all that
-    /// controllers write into a status would be sent.
+    /// Whether the API server knows `matchConditions`. Without them, all status updates of
+    /// controllers would be sent.
     pub conditions: bool,
 }
 
@@ -138,8 +136,8 @@ pub fn configuration(
         let rules = scaled.iter().map(|(group_version, plurals)| rule(&["UPDATE"], group_version, plurals));
         webhooks.push(webhook(SCALE.to_owned(), rules.collect(), None, Some(namespaces.clone()), surface));
     }
-    // Without kube-system among the exceptions: a namespace is selected by its
-    // own labels here. Kubemoor's own may always be deleted: it is the way out.
+    // kube-system is not exempt here: a namespace is selected by its own labels. Kubemoor's own
+    // namespace may always be deleted: it is the way out.
     let own = surface.own_namespace.map(|name| not_in([name]));
     let (crds, secrets) = (("apiextensions.k8s.io", "v1"), ("", "v1"));
     let deletes = vec![
@@ -158,8 +156,7 @@ pub fn configuration(
     ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(webhooks) }
 }
 
-/// The configuration that has orders answered, and edits of these resources set
-/// back where some policy says so.
+/// The configuration for orders, and for edits of these resources where a policy reverts them.
 pub fn mutating(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> MutatingWebhookConfiguration {
     let orders = vec![rule(
         &["CREATE", "UPDATE", "DELETE"],
@@ -168,7 +165,7 @@ pub fn mutating(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Mutati
     )];
     let mut webhooks = vec![ValidatingWebhook {
         client_config: client_config(surface, MUTATE),
-        // A release may lie in any namespace.
+        // A release may be in any namespace.
         ..webhook(ORDERS.to_owned(), orders, None, None, surface)
     }];
     let reverted = surface.reverts.then(|| selected(resources, surface, [REVERTS, LABELLED_REVERTS]));
@@ -228,7 +225,7 @@ fn statuses(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<Valida
     webhooks.collect()
 }
 
-/// Whether Helm's label or an annotation of its own becomes another one, in CEL.
+/// The CEL condition that Helm's label or one of its annotations changes.
 fn helms_metadata_changes() -> String {
     let value = |of: &str, map: &str, key: &str| {
         let map = format!("{of}.metadata.{map}");
@@ -244,8 +241,8 @@ fn helms_metadata_changes() -> String {
 
 type Selected<'a> = (&'a str, Option<LabelSelector>, BTreeMap<GroupVersion<'a>, BTreeSet<String>>);
 
-/// The resources whose edits are sent, by how their objects are selected and under
-/// which of two suffixes.
+/// The resources whose edits are sent, by the selector of their objects and the suffix of the
+/// webhook's name.
 fn selected<'a>(
     resources: &'a BTreeSet<Resource>,
     surface: &Surface<'_>,

@@ -1,8 +1,9 @@
-//! Refused updates about which the API server asks a second time.
+//! Finds denied updates that the API server sends a second time.
 //!
-//! Entry point: [`Repeats::note`]. An API server tries a refused update again, with the object from its database, where it
-//! had the object from its cache: whoever sent one request is refused twice within milliseconds. Invariant: what is not
-//! the same user's same update of the same object counts anew; bounded.
+//! Entry point: [`Repeats::note`]. An API server tries a denied update again with the object from
+//! its database if it first had the object from its cache: one request is then denied twice within
+//! milliseconds. Invariant: only the same update of the same object by the same user is a repeat;
+//! bounded. Must not judge.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -16,20 +17,20 @@ use crate::model::{Actor, ObjectId, Operation};
 use crate::verdict::edit::{Finding, Outcome, Verdict};
 use crate::verdict::shown::{SealingKey, Shown};
 
-/// How long after the first time the second one comes, at most.
+/// The longest time between the first and the second review.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// The most refusals that are remembered.
+/// The most denials that are remembered.
 const MOST: usize = 1024;
 
-/// Which time it is that the API server asks.
+/// Whether the API server asks for the first or the second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Time {
     First,
     Again,
 }
 
-/// The refusals of the last moment.
+/// The recent denials.
 #[derive(Default)]
 pub(super) struct Repeats {
     hasher: RandomState,
@@ -37,8 +38,8 @@ pub(super) struct Repeats {
 }
 
 impl Repeats {
-    /// Notes a verdict on what somebody does to an object, and says whether the API server has asked about it before. A
-    /// third time is another request.
+    /// Records a verdict on a user's edit of an object, and returns whether the API server has
+    /// asked about it before. A third time is another request.
     pub(super) fn note(
         &self,
         (object, operation, actor): (&ObjectId, Operation, &Actor),
@@ -71,7 +72,7 @@ impl Repeats {
     }
 }
 
-/// A field, and what it was and is to be. Of a Secret a digest.
+/// Hashes a field with its old and new value; for a Secret, their digests.
 fn hash(finding: &Finding, hasher: &mut impl Hasher) {
     // Hashing cannot fail.
     let _ = write!(Written(hasher), "{}", finding.path);

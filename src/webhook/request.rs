@@ -1,4 +1,4 @@
-//! Allowances that an edit asks for by annotations.
+//! Allowances that an edit requests by annotations.
 //!
 //! Entry points: [`answer`], then [`settle`] once the edit is judged. Invariant: an annotation allows nothing by itself; it is a request,
 //! granted to users who may create DriftAllowances there, and only those count.
@@ -28,28 +28,28 @@ use crate::verdict::message;
 /// How the annotations of an edit are treated.
 #[derive(Debug)]
 pub(super) enum Asked {
-    /// They ask for nothing.
+    /// They request nothing.
     Nothing,
     /// They were removed, which ends no allowance.
     Withdrawn,
-    /// They ask for what is not given, for this reason.
+    /// The request is denied, for this reason.
     Refused(String),
-    /// They ask for what may be given.
+    /// The request may be granted.
     Granted(Granted),
-    /// They ask for what could not be looked into.
+    /// The request could not be checked.
     Unknown(Unreached),
 }
 
-/// An allowance that may be made.
+/// An allowance that may be created.
 #[derive(Debug)]
 pub(super) struct Granted {
-    /// What it will be.
+    /// The future allowance.
     pub(super) allowance: Arc<Allowance>,
     resource: Box<DriftAllowance>,
 }
 
-/// What the annotations of a case ask for, and whether whoever made the edit
-/// may have it. Without a cluster nobody may.
+/// The request in the annotations of a case, and whether the user may have it. Without a cluster,
+/// no request is granted.
 pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Asked {
     let (old, new) = case.texts();
     let Some(new) = new.filter(|_| case.subject.aspect == Aspect::Object) else { return Asked::Nothing };
@@ -57,8 +57,8 @@ pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Asked {
     if before == after {
         return Asked::Nothing;
     }
-    // What an error means hangs on the mode. The calls are kept apart from the
-    // future of every request, which is moved around.
+    // The mode decides about the effect of an error. The calls are boxed, so that the future of
+    // every request stays small.
     Box::pin(looked_into(case, looker, before, after)).await.unwrap_or_else(Asked::Unknown)
 }
 
@@ -75,7 +75,7 @@ async fn looked_into(
     if is_charts_own(&before, &after, object, &case.claims(index)) {
         return Ok(Asked::Nothing);
     }
-    // Helm may be a moment ahead of what is known of its records.
+    // Helm may be a moment ahead of its known records.
     if let Some(live) = live {
         for claim in case.claims(index).iter().take(LOOKS) {
             let fresh = live.releases.fresh(&claim.id, looker.left()).await;
@@ -116,7 +116,8 @@ async fn looked_into(
     })
 }
 
-/// Why somebody may not have an allowance; none where they have the right to create one.
+/// The reason why a user may not have an allowance; `None` if they have the permission to create
+/// one.
 async fn without_right(
     actor: &Actor,
     live: &Live,
@@ -146,8 +147,8 @@ async fn without_right(
     }
 }
 
-/// Makes what is asked for where the edit passes; refuses the edit where it may
-/// not be made and the mode is strict. Gives what the editor is to be told.
+/// Creates the requested allowance if the edit is allowed; denies the edit if the allowance may not
+/// be created and the mode is strict. Returns the warnings for the user.
 ///
 /// # Errors
 /// What is asked for could not be looked into, and the edit would be refused.
@@ -204,7 +205,7 @@ pub(super) async fn settle(
 }
 
 impl Asked {
-    /// This, unless it could not be looked into.
+    /// This result, unless the request could not be checked.
     pub(super) fn known(self) -> Result<Self, Unreached> {
         match self {
             Self::Unknown(error) => Err(error),
@@ -214,7 +215,7 @@ impl Asked {
 }
 
 impl Granted {
-    /// What the editor is told.
+    /// The warnings for the user.
     fn told(&self, object: &ObjectId, is_dry_run: bool) -> Vec<String> {
         let Allowance { name, namespace, until, .. } = &*self.allowance;
         let what = (self.resource.spec.paths.as_slice(), *until);
@@ -230,14 +231,14 @@ impl AllowAnnotations {
         Self { allow, until, reason }
     }
 
-    /// What they ask for, and until when.
+    /// The request, and its end.
     fn read(&self, allow: &str) -> Result<(Request, Timestamp), Vec<Flaw>> {
         let request = Request::read(allow, self.until.as_deref(), self.reason.as_deref())?;
         let until = request.until_from(Timestamp::now()).map_err(|flaw| vec![flaw])?;
         Ok((request, until))
     }
 
-    /// Whether each of these that is not as before is as declared.
+    /// Whether each changed text matches the declared one.
     fn follows(&self, before: &Self, declared: &Self) -> bool {
         let follows =
             |text: fn(&Self) -> &Option<String>| text(self) == text(before) || text(self) == text(declared);
@@ -245,8 +246,8 @@ impl AllowAnnotations {
     }
 }
 
-/// Whether all that changes of the annotations becomes what a manifest of the
-/// object says: what a person has added besides stays there when Helm writes.
+/// Whether all changed annotations get the values of a manifest of the object: annotations that a
+/// person has added stay when Helm writes.
 fn is_charts_own(
     before: &AllowAnnotations,
     after: &AllowAnnotations,

@@ -29,7 +29,7 @@ use crate::model::{Actor, Operation};
 /// It is the fixed bound of the parser.
 pub const MAX_DEPTH: usize = 127;
 
-/// What a review is about, without its objects.
+/// The subject of a review, without its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
     /// The request's identity, which its answer must echo.
@@ -41,13 +41,13 @@ pub struct Head<'a> {
     pub resource: Resource<'a>,
     /// The subresource, such as `scale` or `status`.
     pub subresource: Option<Cow<'a, str>>,
-    /// The object's namespace; `None` for cluster-scoped objects. Namespaces
-    /// are such: the API server names them here as well, this type does not.
+    /// The object's namespace; `None` for cluster-scoped objects. Namespaces are cluster-scoped
+    /// too: the API server repeats their name here, this type does not.
     pub namespace: Option<Cow<'a, str>>,
     /// The object's name. `None` in the items of a `deletecollection`, whose
     /// name only `oldObject` has.
     pub name: Option<Cow<'a, str>>,
-    /// What is done; `None` for `CONNECT`, which changes no object.
+    /// The operation; `None` for `CONNECT`, which changes no object.
     pub operation: Option<Operation>,
 }
 
@@ -82,9 +82,9 @@ pub struct Resource<'a> {
 /// A whole review, its objects still as text.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// What the review is about.
+    /// The subject of the review.
     pub head: Head<'a>,
-    /// Who asks.
+    /// The user who makes the request.
     pub actor: Actor,
     /// The object as it would be; `None` on DELETE.
     pub object: Option<Excerpt<'a>>,
@@ -97,7 +97,7 @@ pub struct Request<'a> {
     pub field_manager: Option<Cow<'a, str>>,
 }
 
-/// Why a body is no review.
+/// The reason why a body is not a review.
 #[derive(Debug, Error)]
 pub enum ReviewError {
     /// The body is not JSON, or a field has another type than the API gives it.
@@ -120,12 +120,12 @@ pub enum ReviewError {
     /// The review has no request, or its request lacks a field.
     #[error("the review lacks {0}")]
     Missing(&'static str),
-    /// A field of the review stands twice.
+    /// A field of the review occurs twice.
     #[error("the review has {0} twice")]
     Duplicate(&'static str),
 }
 
-/// Why an object in a review cannot be judged by its content.
+/// The reason why the content of an object in a review cannot be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ObjectError {
     /// The object nests deeper than [`MAX_DEPTH`].
@@ -152,8 +152,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Who asks, from the front of a review that is not read whole; nobody where the
-/// front does not tell.
+/// The user, from the front of a review that is not read whole; an empty user if the front does not
+/// name one.
 pub fn author(front: &[u8]) -> Actor {
     Fields::read(front, Until::Author).map(|mut fields| fields.author()).unwrap_or_default()
 }
@@ -184,8 +184,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Reads one object of a review. Of a key that stands twice the last counts,
-/// as in the API server.
+/// Reads one object of a review. If a key occurs twice, the last one counts, as in the API server.
 ///
 /// # Errors
 /// The object's content is beyond what can be judged.

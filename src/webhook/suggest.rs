@@ -1,7 +1,7 @@
 //! The chart values that probably set the fields of an edit, for a message.
 //!
-//! Entry point: `values`. Invariant: a verdict never waits for it longer than `BUDGET`, and hangs on nothing of it; of a
-//! Secret's values none is named with what it is to be. Must not judge.
+//! Entry point: `values`. Invariant: a verdict never waits for this longer than `BUDGET`, and does
+//! not depend on it; for a Secret, no new value is named. Must not judge.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::model::Operation;
 use crate::verdict::edit::{Finding, Outcome};
 use crate::verdict::shown::Shown;
 
-/// How long may be spent on it.
+/// The most time to spend on it.
 const BUDGET: Duration = Duration::from_millis(300);
 
 /// The most fields that are looked for.
@@ -24,7 +24,8 @@ const FIELDS: usize = 8;
 /// What stands where a text was cut.
 const CUT: char = '…';
 
-/// Of each field that the verdict hangs on the value that probably sets it. Nothing where the record is not at hand.
+/// The chart value that probably sets each field of the verdict. Empty if the record is not
+/// available.
 pub(super) async fn values(
     looker: &Looker<'_>,
     case: &Case<'_>,

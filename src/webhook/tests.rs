@@ -36,7 +36,7 @@ async fn start() -> Running {
 }
 
 #[tokio::test]
-async fn a_body_that_takes_too_long_is_answered_and_its_connection_closed() {
+async fn slow_body_gets_http_408_and_its_connection_is_closed() {
     let running = start().await;
     let mut slow = running.connect().await;
     slow.post_head(10, "?timeout=1s").await;
@@ -75,7 +75,7 @@ async fn a_review_of_40_mib_is_answered_by_its_front() {
 }
 
 #[tokio::test]
-async fn a_malformed_review_is_http_400_and_its_connection_goes_on() {
+async fn malformed_review_gets_http_400_and_its_connection_stays_open() {
     let running = start().await;
     let mut client = running.connect().await;
     let cases = [

@@ -1,9 +1,8 @@
-//! `/validate/TOKEN` and `/mutate/TOKEN`: judges what the API server sends.
+//! `/validate/TOKEN` and `/mutate/TOKEN`: judges the reviews of the API server.
 //!
-//! Entry point: [`Validator::answer`]. Invariant: what no release declares
-//! passes with a look at the review's head alone and without a call; no refusal
-//! leaves before the records were looked at afresh. Knows HTTP and the order of
-//! looks; the rules are [`crate::verdict`]'s.
+//! Entry point: [`Validator::answer`]. Invariant: an edit of an undeclared object is allowed by the
+//! review's head alone and without a call; no denial is sent before the records were read again.
+//! Knows HTTP and the order of reads. Must not hold a rule: the rules are in [`crate::verdict`].
 
 mod keep;
 mod respond;
@@ -47,19 +46,19 @@ use crate::server::turns::Turns;
 use crate::verdict::edit::{Evidence, Reason, Rules, Verdict};
 use crate::verdict::records;
 
-/// A review above this size is judged when it is its turn, in bytes.
+/// A review above this size, in bytes, has to wait for its turn.
 const LARGE: usize = 256 << 10;
 
 /// The same for what the manifests declare of its object.
 const HEAVY: usize = 1 << 20;
 
-/// Why there is no verdict.
+/// The reason why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 enum Unjudged {
     /// The body is no review.
     #[error(transparent)]
     Malformed(ReviewError),
-    /// What a refusal rests on could not be looked at: `failurePolicy` decides.
+    /// The basis of a denial could not be read: `failurePolicy` decides.
     #[error(transparent)]
     Unreached(#[from] Unreached),
 }
@@ -73,11 +72,11 @@ struct Whole<'b> {
     deadline: Instant,
 }
 
-/// What the webhook is set up with.
+/// The setup of the webhook.
 pub struct Setup {
-    /// Who is answered.
+    /// The access check.
     pub door: Door,
-    /// Where releases are known from.
+    /// The source of releases.
     pub source: ReleaseSource,
     /// The policies in force.
     pub resolver: Arc<PolicyResolver>,
@@ -87,13 +86,13 @@ pub struct Setup {
     pub own_account: Option<String>,
     /// The namespace that Kubemoor runs in, whose objects only the loop guards.
     pub own_namespace: Option<String>,
-    /// What orders of repairs are answered with; none where nothing is repaired.
+    /// The source of answers to repair orders; `None` if nothing is repaired.
     pub orders: Option<Orders>,
     /// Where verdicts are counted.
     pub metrics: AdmissionMetrics,
-    /// Where verdicts are kept.
+    /// The ledger that stores verdicts.
     pub ledger: Ledger,
-    /// Who is told of denials.
+    /// The receivers of denials.
     pub notifiers: Notifiers,
 }
 
@@ -113,7 +112,7 @@ pub struct Validator {
 impl Validator {
     /// A validator for this setup.
     pub fn new(intake: Intake, setup: Setup) -> Self {
-        // As many as there are processors, and of one namespace half of them.
+        // As many turns as there are processors, and half of them for one namespace.
         let count = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
         let turns = || Arc::new(Turns::new(count, count / 2));
         let (decoding, judging) = (turns(), turns());
@@ -121,7 +120,8 @@ impl Validator {
         Self { intake, setup: Arc::new(setup), decoding, judging, spared, repeats, rights }
     }
 
-    /// Answers one request of the API server, which comes from `peer`; everybody else gets nothing.
+    /// Answers one request of the API server, which comes from `peer`; other callers get an empty
+    /// response.
     pub async fn answer<B>(&self, peer: IpAddr, request: Request<B>) -> Response<review::Body>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -185,13 +185,13 @@ impl Validator {
         response
     }
 
-    /// Answers what is no review.
+    /// Answers a request that is not a review.
     fn malformed(&self, error: &ReviewError) -> Response<review::Body> {
         self.setup.metrics.malformed();
         review::malformed(error)
     }
 
-    /// Answers an order, which passes whatever it asks for.
+    /// Answers an order, which is always allowed.
     async fn order(&self, body: &Received, head: Head<'_>, deadline: Instant) -> Response<review::Body> {
         let (arrived, uid) = (Instant::now(), head.uid.clone());
         let answer = match (body, &self.setup.orders, &self.setup.source) {
@@ -214,7 +214,7 @@ impl Validator {
         answer.respond(&uid)
     }
 
-    /// What the review is about, or why it passes unread.
+    /// The subject of the review, or the reason why it is allowed unread.
     fn subject(&self, head: &Head<'_>, stage: Stage) -> Result<Subject, Reason> {
         let index = self.setup.source.index().read();
         let subject = Subject::of(head, &index, self.setup.record_driver)
@@ -228,7 +228,7 @@ impl Validator {
         Ok(subject)
     }
 
-    /// What holds for a subject of which nothing more is known than the head.
+    /// The policy for a subject of which only the head is known.
     fn policy(&self, subject: &Subject, head: &Head<'_>) -> Arc<Policy> {
         self.policy_in(subject, subject.version_of(head))
     }
@@ -241,7 +241,7 @@ impl Validator {
         }
     }
 
-    /// Judges a review of which no more than the front is known.
+    /// Judges a review of which only the front is known.
     fn judged_unread(
         &self,
         body: &Received,
@@ -250,7 +250,7 @@ impl Validator {
         stage: Stage,
     ) -> (Response<review::Body>, Verdict) {
         let (verdict, message) = self.judge_unread(subject, head, body);
-        // What cannot be set back is judged at the next stage.
+        // An edit that cannot be reverted is judged at the next stage.
         if stage == Stage::Mutate {
             return (Answer::allow().respond(&head.uid), Verdict::allow(verdict.reason));
         }
@@ -258,14 +258,15 @@ impl Validator {
         (put(&verdict, &message).respond(&head.uid), verdict)
     }
 
-    /// Judges a review; a large one when it is its turn, apart from the threads that answer.
+    /// Judges a review; a large one waits for its turn, and is judged apart from the threads that
+    /// answer.
     async fn judged(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
         if !self.is_large(whole.bytes, &whole.subject) {
             return self.judged_now(whole).await;
         }
         let Whole { bytes, head, subject, stage, deadline } = &whole;
         let namespace = subject.object.namespace.clone().unwrap_or_default();
-        // What is left is for judging it.
+        // The remaining time is for its judgement.
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
         let Some(_turn) = self.judging.take(namespace.clone(), until).await else {
             if *stage == Stage::Mutate {
@@ -353,7 +354,7 @@ impl Validator {
         Ok((response, judgement.verdict))
     }
 
-    /// What the edit asks for by annotations. Kubemoor itself asks for nothing.
+    /// The request of the edit by annotations. Kubemoor itself requests nothing.
     async fn asked(&self, case: &Case<'_>, looker: &Looker<'_>) -> Asked {
         match self.setup.own_account.as_deref() {
             Some(own) if own == case.actor.user => Asked::Nothing,
@@ -361,13 +362,13 @@ impl Validator {
         }
     }
 
-    /// Decodes records apart from the threads that answer, few at a time; none if that takes longer than until
-    /// `deadline`.
+    /// Decodes records apart from the threads that answer, a few at a time; `None` if that takes
+    /// longer than until `deadline`.
     async fn held(&self, case: &Case<'_>, body: Bytes, deadline: Instant) -> Option<Held> {
         let turn =
             self.decoding.take(case.subject.object.namespace.clone().unwrap_or_default(), deadline).await?;
         let decoding = tokio::task::spawn_blocking(move || {
-            // Until it is done, also when nobody waits for it any more.
+            // Held until decoding ends, even if its result is no longer needed.
             let _turn = turn;
             Held::read(&body)
         });

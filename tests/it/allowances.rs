@@ -166,7 +166,7 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_past_the_guard_counts_for_nothing_and_what_the_chart_says_is_no_request() {
+async fn annotations_set_by_chart_or_past_webhook_create_no_exception() {
     let (scene, mut guard) = guarded("Deny").await;
     let (settings, hour) = (scene.config_map("settings"), from_now(3600));
     scene.wait_until_guarded(&settings).await;
@@ -243,7 +243,7 @@ fn assert_bad_commands_fail(scene: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
+async fn exception_is_created_listed_and_revoked_by_command_or_expires() {
     let (scene, _guard) = guarded("Deny").await;
     let (settings, alice) = (scene.config_map("settings"), &scene.alice);
     scene.wait_until_guarded(&settings).await;
@@ -304,7 +304,7 @@ async fn an_allowance_is_made_listed_and_ended_by_command_and_ends_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_edits_pass_a_bad_request_is_said_to_count_for_nothing() {
+async fn warn_mode_reports_that_invalid_exception_request_has_no_effect() {
     let (scene, _guard) = guarded("Warn").await;
     let settings = scene.config_map("settings");
     let hour = from_now(3600);

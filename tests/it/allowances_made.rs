@@ -16,7 +16,7 @@ fn allowance(name: &str, object: &str, until: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
+async fn full_exception_limit_in_one_namespace_does_not_affect_others() {
     let crowded = Scene::policed().install("crowded", charts::SETTINGS).await;
     let quiet = Scene::policed().install("quiet", charts::SETTINGS).await;
     let allowances = crowded.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
@@ -63,7 +63,7 @@ async fn whoever_fills_his_namespace_takes_room_from_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_allowance_names_who_asked_for_it_by_command_or_nobody() {
+async fn exception_made_by_command_names_its_requester_where_known() {
     let shop = Scene::policed().install("asking", charts::SETTINGS).await;
     let allowances = shop.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
     let path = ["allow", "configmap/settings", "--path", "/data/level", "--for", "1h"];

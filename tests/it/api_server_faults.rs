@@ -51,7 +51,7 @@ async fn edited(guard: &Guard, namespace: &str, release: &str, level: &str) -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_went_while_the_api_server_was_away_is_back_within_seconds() {
+async fn object_lost_during_api_server_outage_is_recreated_within_seconds() {
     let mut scene = Scene::own().install("restarts", charts::TWO).await;
     let mut guard = scene.start_guard(&FLAGS).await;
     scene.wait_for_confirmed(2).await;
@@ -85,7 +85,7 @@ async fn what_went_while_the_api_server_was_away_is_back_within_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_turned_requests_away_for_long_is_asked_again_at_once() {
+async fn missing_object_is_recreated_soon_after_long_api_server_throttling() {
     let scene = Scene::own().install("busy", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &FLAGS).await;

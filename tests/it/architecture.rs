@@ -222,7 +222,7 @@ fn every_module_says_what_it_is_for() {
 }
 
 #[test]
-fn every_room_says_where_to_enter_what_holds_and_what_it_must_not_do() {
+fn every_module_header_names_entry_point_invariant_and_prohibitions() {
     let mut silent = Vec::new();
     for source in sources("src").iter().filter(|source| source.module().len() == 1 && !source.is_test()) {
         if TOP.contains(&source.module()[0].as_str()) && source.module()[0] != "cli" {

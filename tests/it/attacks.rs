@@ -75,7 +75,7 @@ async fn a_forged_release_is_never_given_the_guards_rights() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_of_another_namespace_has_no_say_over_an_object() {
+async fn forged_release_has_no_effect_on_objects_of_another_namespace() {
     let control_plane = ControlPlane::get();
     let shop = install("attack-victim").await;
     let free = charts::labelled("free", json!({"a": "0"}));
@@ -117,7 +117,7 @@ async fn a_release_of_another_namespace_has_no_say_over_an_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forged_pending_record_lets_through_only_what_agrees_with_it() {
+async fn forged_pending_record_permits_only_changes_that_match_it() {
     let shop = install("attack-pending").await;
     let manifest = config_map("settings", &shop.namespace, "{image: forged}");
     write(&shop.secrets().await, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
@@ -159,7 +159,7 @@ async fn a_pending_record_that_nobody_touches_authorises_no_deletion() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_does_not_exist_is_refused_as_a_deletion_by_detour() {
+async fn owner_reference_to_nonexistent_object_is_refused() {
     let shop = install("attack-owner").await;
     let owner = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "name": "nowhere", "uid": "11111111-2222-3333-4444-555555555555",
@@ -170,7 +170,7 @@ async fn an_owner_that_does_not_exist_is_refused_as_a_deletion_by_detour() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_review_beyond_all_bounds_is_refused_for_a_declared_object_and_passes_for_any_other() {
+async fn oversized_or_nested_review_is_refused_only_for_declared_object() {
     let shop = install("attack-size").await;
     let padding = "x".repeat(40 << 20);
     let levels = 100_000;
@@ -207,7 +207,7 @@ async fn a_review_beyond_all_bounds_is_refused_for_a_declared_object_and_passes_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_grows_to_gigabytes_costs_one_warning_and_nothing_else() {
+async fn decompression_bomb_in_record_causes_only_one_warning() {
     let shop = Scene::on(ControlPlane::start()).install("bombed", charts::IMAGE_AND_COLOR).await;
     let guard = shop.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;
     let other = shop.install_beside("beside").await;

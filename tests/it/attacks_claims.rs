@@ -106,7 +106,7 @@ async fn scale_of_an_object_in_another_namespace_follows_its_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_named_release_that_keeps_moving_does_not_let_an_edit_pass() {
+async fn edit_naming_a_constantly_rewritten_release_is_refused() {
     let shop = Scene::shared().install("attack-named", charts::IMAGE_AND_COLOR).await;
     shop.wait_until_guarded(&shop.config_map("settings")).await;
     let thief = Thief::new(&shop.control_plane, "attack-mover").await;
@@ -146,7 +146,7 @@ async fn a_named_release_that_keeps_moving_does_not_let_an_edit_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_in_doubt_is_refused_where_the_arbiter_is_forbidden() {
+async fn uncertain_edit_is_refused_if_guard_may_not_dry_run() {
     let control_plane = ControlPlane::get();
     let group = "no-arbiter.example";
     define_widgets(control_plane, group).await;
@@ -243,7 +243,7 @@ async fn dropping_helms_label_through_the_status_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn helms_label_of_a_service_cannot_be_dropped_by_its_status() {
+async fn status_update_cannot_remove_managed_by_label_of_service() {
     let scene = HelmScene::shared("attack-by-status").await;
     scene.install("shop", &shop(), with(json!({}))).await;
     let alice = Caller::new(ControlPlane::get(), Identity::Alice).await;

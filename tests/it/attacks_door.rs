@@ -264,7 +264,7 @@ async fn a_replica_that_does_not_lead_answers_the_registered_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_that_knows_the_api_servers_certificate_hears_nobody_else() {
+async fn guard_with_client_ca_accepts_only_api_servers_certificate() {
     let (theirs, others) = (ClientCertificate::new(), ClientCertificate::new());
     let shop =
         Scene::on(ControlPlane::start_showing(&theirs)).install("certificate", charts::IMAGE_AND_COLOR).await;

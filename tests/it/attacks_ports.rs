@@ -202,7 +202,7 @@ async fn half_sent_bodies_of_one_peer_leave_room_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_fills_its_own_part_is_judged_but_for_records() {
+async fn edits_are_refused_but_records_pass_in_overloaded_namespace() {
     let guard = guard().await;
     let mut held = Vec::new();
     for _ in 0..4 {
@@ -224,7 +224,7 @@ async fn a_namespace_that_fills_its_own_part_is_judged_but_for_records() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_waits_for_the_decoding_of_others_passes_and_is_recorded() {
+async fn record_passes_as_late_if_other_records_occupy_decoder() {
     let guard = guard().await;
     let grown = serde_json::to_string(&holding("shop", "bomb", 2, "deployed", bomb(60_000_000))).unwrap();
     let (kind, resource, name) = ("Secret", "secrets", record_name("bomb", 2));
@@ -244,7 +244,7 @@ async fn a_record_that_waits_for_the_decoding_of_others_passes_and_is_recorded()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_stops_on_the_way_passes_and_is_recorded() {
+async fn review_with_incomplete_body_passes_and_is_recorded() {
     let guard = guard().await;
     for (review, name) in
         [(record(200_000), record_name("api", 2)), (large("b", 300_000), "settings".to_owned())]
@@ -297,7 +297,7 @@ async fn the_admin_port_answers_nobody_in_the_clear() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_half_open_connections_cost_little_and_end_in_time() {
+async fn thousands_of_half_open_connections_use_little_memory_and_expire() {
     let guard = guard().await;
     let before = guard.resident_memory();
     let ports = [guard.webhook_url("/validate"), guard.admin_url("/livez")];

@@ -241,7 +241,7 @@ async fn define_two_versions(control_plane: &ControlPlane, group: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scale_of_a_kind_declared_in_two_versions_is_judged_for_both() {
+async fn scaling_is_refused_in_both_declared_versions_of_a_kind() {
     let control_plane = ControlPlane::get();
     let group = "two-versions.example";
     define_two_versions(control_plane, group).await;

@@ -22,7 +22,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 type Forgery = (&'static str, fn(&str) -> Secret);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_malformed_review_is_answered_by_http_400_and_what_is_wrong() {
+async fn malformed_review_gets_http_400_with_the_reason() {
     let mut guard = Guard::launch(&[&format!("--store=dir:{}", folder("store").display())]);
     guard.ready().await;
     let review = |api_version: &str, request: Value| {
@@ -57,7 +57,7 @@ async fn a_malformed_review_is_answered_by_http_400_and_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_cannot_be_believed_costs_one_warning_and_its_release_keeps_its_last_good_one() {
+async fn invalid_record_causes_one_warning_and_keeps_last_valid_revision() {
     let cases: [Forgery; 6] = [
         ("not base64", |namespace| holding(namespace, "shop", 2, "deployed", b"!!".to_vec())),
         ("does not decompress", |namespace| {
@@ -118,7 +118,7 @@ async fn a_record_that_cannot_be_believed_costs_one_warning_and_its_release_keep
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manifest_document_that_is_no_object_is_named_and_the_rest_is_guarded() {
+async fn invalid_manifest_document_is_logged_and_other_objects_are_guarded() {
     let guard = Guard::shared().await;
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("bad-document").await;
@@ -143,7 +143,7 @@ async fn a_manifest_document_that_is_no_object_is_named_and_the_rest_is_guarded(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_away_is_waited_for_and_the_last_state_serves() {
+async fn guard_waits_for_api_server_and_uses_last_known_state() {
     let mut shop = Scene::on(ControlPlane::start()).install("outage", charts::IMAGE_AND_COLOR).await;
     // Leaves the rights behind that the next one needs.
     drop(shop.start_guard(&["--edits", "Deny"]).await);
@@ -215,7 +215,7 @@ async fn notifier_that_cannot_be_built_ends_the_process() {
 }
 
 #[test]
-fn what_keeps_serve_from_starting_is_one_sentence_and_exit_2() {
+fn startup_failure_is_reported_in_one_sentence_with_exit_2() {
     let folder = folder("serve");
     let store = format!("--store=dir:{}", folder.display());
     let broken = folder.join("broken.kubeconfig");

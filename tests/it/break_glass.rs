@@ -26,7 +26,7 @@ fn undo(shop: &Scene, user: &str, group: &str) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_is_undone_by_whom_a_policy_exempts_and_by_nobody_else() {
+async fn only_user_exempted_by_policy_can_undo_a_rollout() {
     let (shop, web) = broken("exempt").await;
     let refused = undo(&shop, "carol", "break-glass").unwrap_err();
     assert!(refused.contains("denied the request") && refused.contains(IMAGE_KEYED), "{refused}");
@@ -62,7 +62,7 @@ async fn a_rollout_is_undone_by_whom_a_policy_exempts_and_by_nobody_else() {
 const IMAGE_KEYED: &str = "containers/[name=app]/image";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_is_undone_under_an_allowance_for_everything_and_stays_so_until_its_end() {
+async fn rollout_undone_under_wildcard_exception_stays_until_exception_ends() {
     let (shop, web) = broken("hour").await;
     let refused = undo(&shop, "dave", "developers").unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");

@@ -80,7 +80,7 @@ async fn keep(admin: &Caller, secret: &str, names: Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_replicas_with_cert_manager_start_before_and_after_an_upgrade() {
+async fn three_replicas_with_cert_manager_start_after_install_and_upgrade() {
     let control_plane = ControlPlane::start_routing();
     let admin = Caller::new(&control_plane, Identity::Admin).await;
     define(&admin).await;

@@ -23,7 +23,7 @@ async fn shop(control_plane: &ControlPlane) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_replicas_of_the_chart_refuse_edits_and_one_takes_over() {
+async fn replicas_refuse_edits_and_one_takes_over_after_leader_dies() {
     let control_plane = ControlPlane::start_routing();
     let chart = Installed::new(&control_plane).await;
     // The modes come from a file of policies, and the rights with them.
@@ -283,7 +283,7 @@ async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_that_is_down_under_fail_can_be_started_and_upgraded() {
+async fn stopped_guard_can_start_and_upgrade_under_failure_policy_fail() {
     let control_plane = ControlPlane::start_routing();
     let chart = Installed::new(&control_plane).await;
     let values = json!({"edits": "Deny", "drift": "Repair"});

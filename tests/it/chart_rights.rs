@@ -255,7 +255,7 @@ async fn people_get_the_roles_that_the_values_add_them_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn emergency_role_suffices_for_the_emergency_switch_and_for_nothing_else_of_it() {
+async fn emergency_role_permits_only_the_emergency_switch() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     chart.install(json!({})).await.unwrap();

@@ -43,7 +43,7 @@ fn denials(guard: &Guard, value: &str) -> Vec<Timestamp> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn guard_judges_leads_and_repairs_while_its_clock_jumps_by_hours() {
+async fn guard_keeps_judging_and_repairing_while_clock_jumps_by_hours() {
     let scene = Scene::own().install("clocks", charts::TWO).await;
     let clock = Clock::new();
     let guard = Guard::start_by(&clock, &scene.control_plane, &FLAGS).await;

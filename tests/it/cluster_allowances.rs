@@ -35,7 +35,7 @@ fn allowance(name: &str, until: Timestamp, labels: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_is_told_when_it_comes_and_old_ones_are_cleared_away() {
+async fn exception_end_is_reported_and_guards_old_exceptions_are_deleted() {
     // The definitions come late, and nobody else may have them already.
     let control_plane = ControlPlane::start();
     let admin = Caller::new(&control_plane, Identity::Admin).await;

@@ -25,7 +25,7 @@ fn digest(watched: &Watched, object: &ObjectId, namespace: &str) -> Option<Diges
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_says_how_it_would_hold_an_object_and_stores_nothing() {
+async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
     let control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("arbiter").await;
     let helm = Helm::start(&control_plane, Identity::Deployer);
@@ -79,7 +79,7 @@ async fn the_api_server_says_how_it_would_hold_an_object_and_stores_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_dry_run_and_a_short_time_are_told_apart() {
+async fn refused_dry_run_and_timeout_are_distinct_errors() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("refused").await;
     let helm = Helm::start(control_plane, Identity::Deployer);

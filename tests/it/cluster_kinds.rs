@@ -87,7 +87,7 @@ async fn every_kind_has_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_kinds_are_learned_when_they_appear_and_when_they_change() {
+async fn custom_kinds_are_learned_when_definitions_appear_or_change() {
     // One of its own: definitions are for the whole cluster.
     let control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("kinds").await;

@@ -114,7 +114,7 @@ async fn failures_are_told_apart_with_the_servers_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_is_being_deleted_is_told_from_a_missing_right() {
+async fn write_to_terminating_namespace_is_distinct_from_missing_permission() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("terminating").await;
     let objects = objects(control_plane, Identity::Admin).await;

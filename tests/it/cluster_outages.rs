@@ -40,7 +40,7 @@ async fn the_last_state_serves_while_the_api_server_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_away_at_the_start_is_waited_for() {
+async fn release_index_waits_if_api_server_is_down_at_start() {
     let mut control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("late").await;
     let helm = Helm::start(&control_plane, Identity::Deployer);
@@ -77,7 +77,7 @@ async fn a_look_at_a_silent_api_server_ends_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_etcd_takes_the_index_back_and_is_followed_from_there() {
+async fn release_index_follows_etcd_after_restore_from_snapshot() {
     let mut control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("restore").await;
     let helm = Helm::start(&control_plane, Identity::Deployer);

@@ -21,7 +21,7 @@ async fn tamper(secrets: &Api<Secret>, name: &str, status: &str, release: &str) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_does_not_count_harms_its_own_release_alone() {
+async fn invalid_record_affects_only_its_own_release() {
     let control_plane = unguarded();
     let namespace = control_plane.namespace("forged").await;
     let helm = Helm::start(control_plane, Identity::Deployer);

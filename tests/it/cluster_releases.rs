@@ -276,7 +276,7 @@ async fn looks_at_one_release_are_shared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_helm_cannot_have_are_no_question_for_the_api_server() {
+async fn lookup_of_invalid_or_unknown_release_reports_no_change() {
     let control_plane = unguarded();
     let namespace = control_plane.namespace("names").await;
     let watched = Watched::of(control_plane, &namespace).await;

@@ -30,7 +30,7 @@ fn diff(namespace: &str, flags: &[&str]) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_lives_is_held_against_what_is_declared() {
+async fn diff_compares_live_objects_with_declared_objects() {
     let namespace = install("diff", TEMPLATES).await;
     let alice = Caller::new(unguarded(), Identity::Alice).await;
 
@@ -175,7 +175,7 @@ async fn replicas_are_an_autoscalers_but_for_none_where_it_rests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_policies_let_be_is_no_drift_where_they_select_the_cluster_and_the_autoscaler() {
+async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies() {
     let namespace = install("diff-policies", TEMPLATES).await;
     let admin = Caller::new(unguarded(), Identity::Admin).await;
     unguarded().define_policies();
@@ -222,7 +222,7 @@ async fn what_policies_let_be_is_no_drift_where_they_select_the_cluster_and_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
+async fn diff_failure_is_reported_in_one_sentence_with_exit_2() {
     let namespace = install("diff-bad", TEMPLATES).await;
     let control_plane = unguarded();
     let as_alice = |arguments: &[&str]| moor(control_plane, Identity::Alice, arguments);
@@ -308,7 +308,7 @@ fn on_a_terminal(arguments: &[&str]) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bar_shows_on_a_terminal_how_far_it_is_and_nowhere_else() {
+async fn progress_bar_appears_only_on_a_terminal() {
     let namespace = install("diff-bar", TEMPLATES).await;
     install("diff-bar", TEMPLATES).await;
     for (arguments, counts) in [(vec!["-A"], "releases"), (vec!["shop", "-n", &namespace], "objects")] {

@@ -15,7 +15,7 @@ fn explain(namespace: &str, arguments: &[&str]) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_is_explained_by_its_release_record_fields_and_owners() {
+async fn explain_shows_release_revision_fields_and_field_managers() {
     let namespace = install("explain", TEMPLATES).await;
     let alice = Caller::new(unguarded(), Identity::Alice).await;
     let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web?fieldManager=alice-by-hand");
@@ -72,7 +72,7 @@ async fn an_object_is_explained_by_its_release_record_fields_and_owners() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_explained_is_one_sentence_and_exit_2() {
+async fn explain_failure_is_reported_in_one_sentence_with_exit_2() {
     let namespace = install("explain-bad", TEMPLATES).await;
     explain(&namespace, &["gadget/web"]).assert_failed(&["gadget", "serves no kind"]);
     explain(&namespace, &["web"]).assert_failed(&["KIND/NAME"]);

@@ -74,7 +74,7 @@ fn no_command_that_talks_to_a_cluster_is_forgotten() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_2() {
+fn unreachable_cluster_is_reported_in_one_sentence_with_exit_2() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -112,7 +112,7 @@ fn a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_2() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_or_may_be_several_is_one_sentence_and_exit_2() {
+async fn missing_or_ambiguous_name_is_reported_with_exit_2() {
     let namespace = install("faults", TEMPLATES).await;
     unguarded().define_policies();
     for (arguments, says) in [
@@ -148,7 +148,7 @@ async fn what_is_not_there_or_may_be_several_is_one_sentence_and_exit_2() {
 }
 
 #[test]
-fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
+fn malformed_argument_is_reported_with_expected_form_and_exit_2() {
     for (arguments, says) in [
         (&["audit", "--since", "yesterday"][..], &["24h or 90m", "2026-11-21T08:00:00Z"][..]),
         (&["audit", "--since=-5h"], &["24h or 90m"]),
@@ -206,7 +206,7 @@ fn a_malformed_argument_is_named_with_its_form_and_exit_2() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_done_is_told_to_people_and_to_programs() {
+async fn changing_commands_report_their_result_in_json_output() {
     let namespace = install("told", TEMPLATES).await;
     unguarded().define_policies();
     let told = |arguments: &[&str]| {

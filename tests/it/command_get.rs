@@ -55,7 +55,7 @@ fn not_guarded(answer: &Value) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_without_a_record_is_listed_as_not_guarded_with_the_reason() {
+async fn release_without_record_is_listed_as_not_guarded_with_reason() {
     let namespace = install("unrecorded", TEMPLATES).await;
     let other = unguarded().namespace("unrecorded-other").await;
     let tracking =
@@ -222,7 +222,7 @@ async fn every_page_of_objects_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_may_not_be_listed_is_named_once_and_the_rest_is_shown() {
+async fn kind_without_list_permission_is_named_once_beside_other_results() {
     let namespace = install("unrecorded-rights", TEMPLATES).await;
     let others = install("unrecorded-others", TEMPLATES).await;
     create(&namespace, &[labelled("Deployment", "sql", json!({}), helms(&namespace, "sql"))]).await;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::support::run;
 
 #[test]
-fn as_a_plugin_of_kubectl_it_speaks_of_itself_as_one() {
+fn program_names_itself_kubectl_moor_when_run_as_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = folder.path().join("kubectl-moor");
     symlink(env!("CARGO_BIN_EXE_kubemoor"), &plugin).unwrap();

@@ -181,7 +181,7 @@ fn works(ran: &Ran) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no_fewer() {
+async fn each_command_needs_exactly_the_rights_its_reference_names() {
     let trove = Trove::get().await;
     for row in rows() {
         let command = &row.command;
@@ -246,7 +246,7 @@ async fn each_command_works_with_the_rights_that_the_reference_names_and_with_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
+async fn user_without_rights_cannot_detect_existing_objects() {
     let trove = Trove::get().await;
     let here = trove.scene.namespace.as_str();
     // Another one than those that commands with rights make and revoke at the same time.
@@ -321,7 +321,7 @@ async fn who_has_no_rights_learns_nothing_not_even_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_table_of_rights_has_every_command_that_talks_to_a_cluster() {
+async fn rights_table_lists_every_command_that_talks_to_cluster() {
     let told: Vec<_> = rows().into_iter().map(|row| row.command).collect();
     for command in crate::command_faults::CLIENTS {
         assert!(told.iter().any(|told| told.starts_with(command)), "{command} is not in {told:?}");

@@ -7,7 +7,7 @@ use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, moor};
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reading_commands_say_first_what_keeps_the_guard_from_its_work() {
+async fn reading_commands_report_guard_problems_first() {
     let scene = Scene::own().install("standing", charts::TWO).await;
     let flags = ["--service=kubemoor-system/kubemoor", "--register", "--edits=Deny"];
     let guard = scene.start_guard(&flags).await;

@@ -54,7 +54,7 @@ async fn wait_until_failing(alice: &Caller, settings: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_keeps_a_cluster_alive_goes_on_while_the_guard_is_down_under_fail() {
+async fn vital_cluster_writes_pass_while_guard_is_down_under_fail() {
     let control_plane = ControlPlane::start_routing();
     let chart = Installed::new(&control_plane).await;
     chart.install(values()).await.unwrap();
@@ -118,7 +118,7 @@ async fn what_keeps_a_cluster_alive_goes_on_while_the_guard_is_down_under_fail()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cluster_that_was_restarted_as_a_whole_under_fail_is_guarded_again() {
+async fn cluster_restarted_under_failure_policy_fail_is_guarded_again() {
     let mut control_plane = ControlPlane::start_routing();
     let settings = {
         let chart = Installed::new(&control_plane).await;

@@ -221,17 +221,17 @@ async fn no_declared_field_of_a_stateful_set_can_be_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_declared_field_of_a_service_or_an_ingress_can_be_changed() {
+async fn no_declared_field_of_service_or_ingress_can_be_changed() {
     check(&format!("{SERVICE}---{INGRESS}"), &Catalog::with_core(), &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_declared_field_of_a_config_map_or_a_secret_can_be_changed() {
+async fn no_declared_field_of_configmap_or_secret_can_be_changed() {
     check(CONFIGURATION, &Catalog::with_core(), &["Secret /type"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_declared_field_of_a_role_or_a_cluster_role_can_be_changed() {
+async fn no_declared_field_of_role_or_clusterrole_can_be_changed() {
     check(ROLES, &Catalog::with_core(), &[]).await;
 }
 

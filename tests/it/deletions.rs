@@ -90,7 +90,7 @@ async fn a_deletion_of_a_namespace_with_declared_objects_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deletion_of_a_definition_with_declared_objects_is_refused_until_they_are_uninstalled() {
+async fn definition_deletion_is_refused_while_releases_declare_its_objects() {
     define_widgets(ControlPlane::get(), "deletions.example").await;
     let shop = Scene::shared().install("definition", WIDGET).await;
     shop.wait_until_guarded(&shop.at("apis/deletions.example/v1", "widgets/wheel")).await;
@@ -128,7 +128,7 @@ async fn a_namespace_without_a_release_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_is_being_deleted_takes_its_declared_objects_along() {
+async fn namespace_deletion_removes_its_declared_objects() {
     let shop = install("along").await;
     let path = namespace(&shop.namespace);
     // The way that is left open for controllers; from here on the namespace controller runs for real.
@@ -151,7 +151,7 @@ async fn dependants_of_uninstalled_objects_are_collected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_garbage_collector_deletes_a_declared_object_whose_owner_is_gone() {
+async fn garbage_collector_deletes_declared_object_after_its_owner_is_gone() {
     let shop = Scene::shared().install("owned", SETTINGS).await;
     shop.wait_until_guarded(&shop.config_map("settings")).await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});

@@ -32,7 +32,7 @@ const HELMS: [&str; 8] = [
 ];
 
 #[test]
-fn every_flag_is_one_of_the_program_and_every_flag_of_serve_is_documented() {
+fn documented_flags_exist_and_serve_flags_are_documented() {
     let cli = Cli::command();
     let mut known = BTreeSet::from(["--help".to_owned(), "--version".to_owned()]);
     let mut open: Vec<_> = cli.get_subcommands().collect();
@@ -105,7 +105,7 @@ fn the_metrics_and_their_labels_are_those_of_the_program() {
 }
 
 #[test]
-fn the_verdicts_of_the_ledger_are_those_that_audit_filters_by() {
+fn documented_ledger_verdicts_match_the_audit_filter() {
     let rows = Document::named("docs/ledger.md").table("## What is in it");
     let words: BTreeSet<_> = rows.iter().flat_map(|row| names(&row[2])).collect();
     // What else the cells name.
@@ -196,7 +196,7 @@ fn fixed_part(statement: &str) -> String {
 }
 
 #[test]
-fn every_field_of_the_log_is_documented_and_every_documented_one_exists() {
+fn log_fields_in_code_and_documentation_are_identical() {
     let mut logged: BTreeSet<String> = ["timestamp", "level", "message", "target"].map(str::to_owned).into();
     for (_, text) in sources(&root().join("src")) {
         for mark in ["info!(", "warn!(", "error!("] {
@@ -235,7 +235,7 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn each_attacker_of_the_security_model_is_tried_by_existing_tests() {
+fn security_model_names_existing_tests_for_each_attacker() {
     let rows = Document::named("docs/security.md").table("## Who can do what");
     let mut tests = 0;
     for row in &rows {

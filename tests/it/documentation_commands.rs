@@ -64,7 +64,7 @@ fn every_command_is_one_that_the_program_takes() {
 }
 
 #[test]
-fn a_command_that_the_program_does_not_take_would_be_found() {
+fn documentation_check_detects_commands_that_the_program_rejects() {
     let taken = |line: &str| {
         let calls = calls(line);
         assert!(!calls.is_empty(), "{line} is no call");

@@ -182,7 +182,7 @@ const KINDS: &str = "namespaces,customresourcedefinitions,clusterroles,clusterro
                      validatingwebhookconfigurations,mutatingwebhookconfigurations";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn helm_installation_of_the_page_works_to_the_first_denial_and_back() {
+async fn install_page_commands_work_from_installation_to_uninstallation() {
     let control_plane = ControlPlane::start_routing();
     let mut reader = Reader::new(&control_plane, "docs/install.md").await;
     for heading in WITH_HELM {
@@ -222,7 +222,7 @@ async fn installation_without_helm_of_the_page_works_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_of_the_first_week_work_from_the_first_look_to_repairs() {
+async fn first_week_page_commands_work_in_their_order() {
     let control_plane = ControlPlane::start_routing();
     let values = json!({"rights": {"enforce": true}});
     let mut reader = Reader::of_shop(&control_plane, "docs/first-week.md", values).await;
@@ -233,7 +233,7 @@ async fn commands_of_the_first_week_work_from_the_first_look_to_repairs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_for_bad_days_work_and_leave_the_guard_at_work() {
+async fn troubleshooting_commands_work_and_leave_the_guard_running() {
     let control_plane = ControlPlane::start_routing();
     let values = json!({"edits": "Deny", "drift": "Repair"});
     let mut reader = Reader::of_shop(&control_plane, "docs/production.md", values).await;
@@ -274,7 +274,7 @@ async fn commands_of_the_other_pages_work_on_a_guarded_cluster() {
 }
 
 #[test]
-fn a_command_that_does_not_print_what_the_page_says_would_be_found() {
+fn page_check_detects_command_output_that_differs_from_documentation() {
     let ran = |code, error: &str| Ran { code, out: String::new(), error: error.to_owned() };
     as_told(&ran(1, "Error from server: no\n"), Some("Error from server: no\n")).unwrap();
     as_told(&ran(0, ""), None).unwrap();

@@ -50,7 +50,7 @@ fn every_reason_why_a_policy_is_refused_is_explained() {
 }
 
 #[test]
-fn every_policy_of_the_library_is_listed_and_has_a_test() {
+fn every_library_policy_is_documented_and_has_a_test() {
     let yaml = |folder: &str| -> BTreeSet<String> {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -117,17 +117,17 @@ async fn check_repairs(server_side: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_changed_of_a_server_side_release_is_put_right_and_helm_goes_on() {
+async fn server_side_release_is_repaired_and_next_upgrade_passes() {
     check_repairs(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_changed_of_a_client_side_release_is_put_right_and_helm_goes_on() {
+async fn client_side_release_is_repaired_and_next_upgrade_passes() {
     check_repairs(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_field_that_another_manager_holds_is_helms_again_before_helm_meets_it() {
+async fn field_ownership_returns_to_helm_before_the_next_upgrade() {
     let scene = scene("owned", CONFIG_MAP, true).await;
     let settings = scene.config_map("settings");
     let object = scene.get(&settings).await;
@@ -147,7 +147,7 @@ async fn a_field_that_another_manager_holds_is_helms_again_before_helm_meets_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_changed_in_place_is_reported_and_the_rest_put_right() {
+async fn immutable_field_is_reported_and_other_fields_are_repaired() {
     let scene = scene("fixed", DEPLOYMENT, true).await;
     let web = scene.deployment("web");
     let mut object = scene.get(&web).await;
@@ -176,7 +176,7 @@ async fn what_cannot_be_changed_in_place_is_reported_and_the_rest_put_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_an_autoscaler_s_and_helm_s_where_it_rests() {
+async fn replicas_stay_with_autoscaler_unless_scaled_to_zero() {
     let scene = scene("ranged", DEPLOYMENT, true).await;
     let web = scene.deployment("web");
     let scaler = json!({
@@ -210,7 +210,7 @@ async fn replicas_are_an_autoscaler_s_and_helm_s_where_it_rests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_who_changes_it_back_each_time_is_named_and_never_fought_hot() {
+async fn manager_that_reverts_repairs_is_named_and_repairs_slow_down() {
     let scene = scene("rival", CONFIG_MAP, true).await;
     let settings = scene.config_map("settings");
     let rival = async |until: usize| {
@@ -239,7 +239,7 @@ async fn somebody_who_changes_it_back_each_time_is_named_and_never_fought_hot() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_whose_deletion_does_not_end_is_left_alone_and_comes_back_afterwards() {
+async fn object_stuck_in_deletion_is_recreated_after_it_is_gone() {
     let scene = scene("stuck", CONFIG_MAP, true).await;
     let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
@@ -254,7 +254,7 @@ async fn an_object_whose_deletion_does_not_end_is_left_alone_and_comes_back_afte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn upgrades_and_edits_at_the_same_time_end_as_the_last_revision_says() {
+async fn concurrent_upgrades_and_edits_end_at_last_revision() {
     let templates = format!(
         "{CONFIG_MAP}---{DEPLOYMENT}---\n{{{{- if .Values.extra }}}}{}{{{{- end }}}}",
         "

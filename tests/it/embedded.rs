@@ -70,7 +70,7 @@ async fn a_store_of_exported_records_judges_without_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_reads_an_exported_record_and_says_what_it_cannot_read() {
+async fn check_judges_exported_record_and_reports_unreadable_input() {
     let (store, shop, live) = exported().await;
     let (record, question) = (store.join("record.yaml"), store.join("review.json"));
     fs::write(&record, secret_as_yaml(&shop)).unwrap();

@@ -47,7 +47,7 @@ async fn wait_for_timeouts(configurations: &Api<ValidatingWebhookConfiguration>,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_starts_anew() {
+async fn open_emergency_permits_everything_until_closed_across_guard_restarts() {
     let scene = Scene::on(ControlPlane::start()).install("emergency", CONFIG).await;
     let mut guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;
     let settings = scene.config_map("settings");
@@ -170,7 +170,7 @@ async fn off_opens_everything_until_somebody_arms_again_also_for_a_guard_that_st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_switch_is_told_so() {
+async fn emergency_switch_without_permission_is_refused_with_the_reason() {
     let control_plane = ControlPlane::get();
     for switch in ["open", "close", "status"] {
         let carol = moor(control_plane, Identity::Admin, &["emergency", switch, "--as", "carol"]);

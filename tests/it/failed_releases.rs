@@ -50,7 +50,7 @@ fn manager_of(object: &Value, field: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn order_gets_release_out_of_conflict_that_upgrade_and_rollback_meet() {
+async fn reconcile_order_resolves_conflict_that_blocks_upgrade_and_rollback() {
     let scene = Scene::own().install("conflict", TEMPLATES).await;
     let _guard = reporting(&scene.control_plane).await;
     scene.wait_for_confirmed(2).await;
@@ -117,7 +117,7 @@ async fn order_returns_fields_with_declared_values_on_which_upgrade_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn order_of_failed_release_writes_no_value_that_was_never_seen() {
+async fn reconcile_writes_no_unseen_value_of_failed_release() {
     let scene = Scene::own().install("unseen", TEMPLATES).await;
     let settings = scene.config_map("settings");
     // Before any guard runs: it never sees what the first revision declares of it.
@@ -138,7 +138,7 @@ async fn order_of_failed_release_writes_no_value_that_was_never_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn first_install_that_failed_is_called_that_by_status_diff_explain_and_order() {
+async fn failed_first_install_is_reported_by_status_and_commands() {
     let scene = Scene::own().prepare("first", &format!("{TEMPLATES}{BROKEN}")).await;
     let _guard = reporting(&scene.control_plane).await;
     scene.install(json!({})).await.expect_err("the installation succeeds");

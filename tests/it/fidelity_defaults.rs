@@ -32,7 +32,7 @@ fn published(document: &[u8], wanted: &Gvk) -> Option<KindSchema> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_makes_of_a_manifest_agrees_with_it() {
+async fn object_with_server_defaults_matches_its_manifest() {
     let control_plane = ControlPlane::get();
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let namespace = control_plane.namespace("defaults").await;

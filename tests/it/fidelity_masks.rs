@@ -54,7 +54,7 @@ async fn an_allowance_never_covers_helms_label_and_annotations() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_that_names_helms_label_says_that_it_has_no_effect() {
+async fn policy_that_ignores_helms_label_reports_no_effect() {
     let shop = Scene::policed().install("masked", SETTINGS).await;
     let path = "/metadata/labels/app.kubernetes.io~1managed-by";
     shop.policy("named", json!({"ignore": [{"paths": [path, "/data/level"]}]})).await;

@@ -119,11 +119,11 @@ async fn check_nulls(server_side: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_explicit_null_of_a_server_side_release_is_held_to() {
+async fn explicit_null_is_guarded_in_server_side_release() {
     check_nulls(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_explicit_null_of_a_client_side_release_is_held_to() {
+async fn explicit_null_is_guarded_in_client_side_release() {
     check_nulls(false).await;
 }

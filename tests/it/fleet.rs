@@ -72,7 +72,7 @@ fn kubeconfig(clusters: &[(&str, &ControlPlane)]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn guards_with_one_ledger_keep_how_releases_stand_and_all_contexts_say_the_same() {
+async fn shared_ledger_and_cluster_contexts_report_same_release_states() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let database = ledger.rsplit_once('/').unwrap().1.to_owned();

@@ -40,7 +40,7 @@ async fn rows(guard: &Guard) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_flood_of_denied_edits_takes_little_memory_and_holds_nobody_up() {
+async fn flood_of_denied_edits_uses_little_memory_and_delays_nobody() {
     let ledger = format!("sqlite:{}", folder("ledger").join("ledger.db").display());
     let flags = ["--edits=Deny", &format!("--ledger={ledger}"), &format!("--ledger-rows={ROWS}")];
     let mut guard = Guard::start_embedded(&flags).await;

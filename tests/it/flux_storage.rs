@@ -130,7 +130,7 @@ fn settings(namespace: &str, level: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn helm_passes_and_edits_by_hand_are_refused_where_records_are_kept_elsewhere() {
+async fn release_with_records_elsewhere_is_guarded_and_helm_passes() {
     let flux = Flux::guarded("flux-story").await;
     flux.get(&flux.record(1)).await;
     let answer = flux.edit().await;
@@ -180,7 +180,7 @@ async fn a_deleted_object_comes_back_and_the_next_upgrade_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_count_from_when_a_policy_trusts_their_namespace_until_none_does() {
+async fn records_count_only_while_a_policy_trusts_their_namespace() {
     let flux = Flux::new("flux-pair").await;
     flux.install(json!({})).await.unwrap();
     let unbelieved = flux.wait_for_reason(&flux.storage, RELEASE, "RecordInvalid").await;
@@ -230,7 +230,7 @@ async fn the_commands_find_a_release_by_its_own_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trusted_namespace_speaks_for_no_third_one_and_no_other_for_its_releases() {
+async fn records_count_only_for_releases_their_namespace_is_trusted_with() {
     let flux = Flux::guarded("flux-attack").await;
     let third = Flux::guarded("flux-victim").await;
     let bob = Caller::new(POLICED.control_plane(), Identity::Bob).await;
@@ -265,7 +265,7 @@ async fn a_trusted_namespace_speaks_for_no_third_one_and_no_other_for_its_releas
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy_names() {
+async fn records_elsewhere_are_protected_by_policy_of_their_release() {
     let flux = Flux::guarded("flux-records").await;
     let refused = |answer: Answer, why: &str| {
         let said = answer.to_string();
@@ -303,7 +303,7 @@ async fn records_elsewhere_stay_true_and_are_written_by_whom_the_releases_policy
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_history_of_a_release_hinders_repairs_and_never_helm() {
+async fn second_history_of_a_release_blocks_repairs_but_not_helm() {
     let flux = Flux::guarded("flux-twice").await;
     flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
     let bob = Caller::new(POLICED.control_plane(), Identity::Bob).await;
@@ -320,7 +320,7 @@ async fn a_second_history_of_a_release_hinders_repairs_and_never_helm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_that_starts_again_forgets_nothing_of_a_release_whose_records_lie_elsewhere() {
+async fn restarted_guard_keeps_state_of_release_with_records_elsewhere() {
     let flux = Flux::of(Scene::own(), "flux-again").await;
     let mut guard = flux.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;
     flux.trust().await;

@@ -110,7 +110,7 @@ async fn a_fresh_release_has_no_conflicts_ahead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_edited_conflicts_with_every_upgrade() {
+async fn edited_field_conflicts_with_every_upgrade() {
     let shop = install(json!({})).await;
     kubectl(&shop, &["set", "image", "deployment/web", "app=registry.example/mine:1"]);
     kubectl(&shop, &["scale", "deployment/web", "--replicas=5"]);
@@ -140,7 +140,7 @@ async fn what_was_edited_conflicts_with_every_upgrade() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_edited_and_put_back_conflicts_once_it_changes_and_no_more_once_it_is_returned() {
+async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
     let shop = install(json!({})).await;
     for image in ["registry.example/mine:1", "registry.example/shop:one"] {
         kubectl(&shop, &["set", "image", "deployment/web", &format!("app={image}")]);
@@ -214,7 +214,7 @@ async fn a_client_side_release_meets_no_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_told_is_one_sentence_and_an_error() {
+async fn forecast_failure_is_reported_in_one_sentence_with_exit_2() {
     let shop = install(json!({})).await;
     let (code, text) = run(&shop, "none", "table");
     assert_eq!(code, 2);

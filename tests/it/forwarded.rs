@@ -85,7 +85,7 @@ fn has_rows(ran: &Ran) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn audit_reaches_the_guard_through_the_api_server_with_just_the_rights_it_names() {
+async fn audit_by_port_forward_needs_only_the_rights_it_names() {
     let control_plane = ControlPlane::start_routing();
     let mut house = House::new(&control_plane).await;
     let carol = house.user("carol", "auditors");
@@ -171,7 +171,7 @@ async fn audit_reaches_the_guard_through_the_api_server_with_just_the_rights_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificate_shows_the_ledger_to_its_user_alone_and_only_while_it_counts() {
+async fn valid_client_certificate_shows_ledger_only_within_its_users_rights() {
     let control_plane = ControlPlane::start_routing();
     let house = House::new(&control_plane).await;
     house.bind(HOME, ("ClusterRole", "kubemoor-auditor"), "auditors").await;

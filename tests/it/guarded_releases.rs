@@ -17,7 +17,7 @@ pub(crate) async fn wait_until_present(scene: &Scene, there: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_come_and_go_with_their_releases_also_while_no_guard_runs() {
+async fn guarded_releases_follow_helm_releases_across_guard_restarts() {
     let early = Scene::on(ControlPlane::start()).install("early", charts::SETTINGS).await;
     let mut guard = early.start_guard(&[]).await;
     guard.wait_for_log("there is no definition of GuardedRelease").await;
@@ -47,7 +47,7 @@ async fn they_come_and_go_with_their_releases_also_while_no_guard_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_steers_a_release_and_is_told_where_there_is_none() {
+async fn suspend_resume_and_reconcile_work_and_report_missing_release() {
     let scene = Scene::own().install("steered", charts::SETTINGS).await;
     let _guard = scene.start_guard(&[]).await;
     wait_until_present(&scene, true).await;

@@ -195,7 +195,7 @@ impl Told {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_says_what_the_loop_knows_and_is_written_only_when_that_changes() {
+async fn status_is_written_only_when_known_state_changes() {
     let mut told = Told::new().await;
     told.state.publish(told.report(Reason::InSync));
     let status = told.wait_for_condition("True", "InSync").await;

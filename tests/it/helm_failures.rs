@@ -44,7 +44,7 @@ async fn helm_fails_an_upgrade_and_tries_again() {
 }
 
 #[tokio::test]
-async fn helm_fails_at_a_field_that_cannot_change_and_tries_again() {
+async fn upgrade_succeeds_after_one_failed_at_immutable_field() {
     let scene = HelmScene::shared("immutable").await;
     let chart = shop();
     scene.install("shop", &chart, json!({})).await;

@@ -181,7 +181,7 @@ async fn helm_brings_a_kind_and_objects_of_it() {
 }
 
 #[tokio::test]
-async fn helm_takes_along_the_objects_of_a_kind_that_it_removes() {
+async fn helm_uninstall_of_definition_deletes_objects_of_its_kind() {
     let scene = HelmScene::shared("definition").await;
     let group = format!("{}.example.org", scene.namespace);
     let crd = format!("crd/widgets.{group}");

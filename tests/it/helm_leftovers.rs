@@ -46,7 +46,7 @@ async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
 }
 
 #[tokio::test]
-async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_own_has_dropped_it() {
+async fn object_joins_another_release_only_after_its_owner_drops_it() {
     let (giver, taker) = (HelmScene::shared("gives-away").await, HelmScene::shared("takes-away").await);
     let target = format!("clusterrole/{}-moved", giver.namespace);
     let moved = |annotations: &str, verb: &str| {
@@ -82,7 +82,7 @@ async fn helm_moves_an_object_to_a_release_of_another_namespace_only_once_its_ow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn release_that_argo_cd_took_over_is_guarded_until_its_record_is_deleted() {
+async fn release_adopted_by_argo_cd_stays_guarded_until_record_deletion() {
     let shop = Scene::shared().install("argo", charts::SETTINGS).await;
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;

@@ -46,7 +46,7 @@ async fn kill_during(scene: &HelmScene<'_>, operation: &str, options: Value, rev
 }
 
 #[tokio::test]
-async fn helm_upgrades_after_the_record_of_a_killed_upgrade_was_deleted_by_hand() {
+async fn helm_upgrades_after_record_of_killed_upgrade_is_deleted() {
     let scene = HelmScene::shared("killed-upgrade").await;
     scene.install("shop", &shop(), json!({})).await;
     scene.assert_shop_guarded("shop").await;
@@ -87,7 +87,7 @@ async fn helm_rolls_a_killed_upgrade_back() {
 }
 
 #[tokio::test]
-async fn helm_installs_after_the_record_of_a_killed_install_was_deleted_by_hand() {
+async fn helm_installs_after_record_of_killed_install_is_deleted() {
     let scene = HelmScene::shared("killed-install").await;
     kill_during(&scene, "install", with(json!({"image": OLD})), 1).await;
     assert_eq!(scene.history("shop").await, ["1 pending-install"]);
@@ -115,7 +115,7 @@ async fn helm_uninstalls_what_a_killed_install_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn helm_ahead_of_the_guards_watch_passes_and_an_edit_by_hand_does_not() {
+async fn helm_passes_and_manual_edit_is_refused_while_watch_lags() {
     let control_plane = ControlPlane::start();
     let watch = LaggingWatch::start(&control_plane, Identity::Guard).await;
     let _guard = Guard::start_through(&control_plane, watch.kubeconfig(), &FLAGS).await;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::root;
 
 #[test]
-fn image_holds_the_program_and_authorities_alone_and_runs_as_nobody() {
+fn image_contains_only_program_and_certificates_and_runs_unprivileged() {
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("image.tar");
     pack(&archive, folder.path(), "022");
@@ -46,7 +46,7 @@ fn image_holds_the_program_and_authorities_alone_and_runs_as_nobody() {
 }
 
 #[test]
-fn packing_twice_gives_the_same_bytes_whatever_the_folder_and_the_mask() {
+fn image_is_reproducible_in_any_folder_with_any_umask() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let archives = [(one.path(), "022"), (other.path(), "077")].map(|(folder, mask)| {
         let archive = folder.join("image.tar");

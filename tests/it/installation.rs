@@ -43,7 +43,7 @@ fn installation(control_plane: &ControlPlane, flags: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_installation_is_accepted_and_its_pod_admitted_with_each_profile() {
+async fn installation_creates_pods_and_keeps_added_rights_when_reapplied() {
     let flags = ["--namespace", "guard-elsewhere", "--edits", "Deny", "--drift", "Repair"];
     // Of its own: the rights of the shared one belong to the guard that runs there.
     let control_plane = ControlPlane::start();

@@ -150,7 +150,7 @@ fn rules_refuse_a_manifest_that_krew_would_refuse() {
 }
 
 #[test]
-fn packing_twice_is_equal_and_a_bad_address_or_platform_is_refused() {
+fn krew_packing_is_reproducible_and_refuses_invalid_address_or_platform() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let built = [one.path(), other.path()].map(|folder| {
         assert!(build(folder, URI, &["linux/amd64"]).status.success());

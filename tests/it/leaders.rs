@@ -151,14 +151,14 @@ async fn another_guard_takes_over_when_the_leader_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_while_nobody_leads_is_repaired_by_the_next_leader() {
+async fn object_lost_without_a_leader_is_repaired_by_next_leader() {
     let mut guards = Leaders::new().await;
     guards.leader.kill();
     assert_eq!(guards.break_and_wait().await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_guard_takes_over_at_once_when_the_leader_is_told_to_stop() {
+async fn another_guard_takes_over_immediately_when_leader_terminates() {
     let mut guards = Leaders::new().await;
     let ending = std::thread::spawn(move || {
         let status = guards.leader.terminate();
@@ -176,7 +176,7 @@ async fn another_guard_takes_over_at_once_when_the_leader_is_told_to_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_was_stopped_and_goes_on_does_not_act() {
+async fn paused_leader_does_not_act_after_losing_its_lease() {
     let guards = Leaders::new().await;
     guards.leader.pause();
     wait_until_leading(&guards.follower, HAND_OVER + SLACK).await;
@@ -198,7 +198,7 @@ const LOOK: &str = "GET /configmaps/settings";
 const RENEWAL: &str = "PUT /leases/kubemoor";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_was_on_its_way_when_the_lease_was_lost_comes_too_late() {
+async fn in_flight_change_is_rejected_after_lease_is_lost() {
     let guards = Leaders::new().await;
     guards.proxy.stall(&[WRITE, RENEWAL]);
     guards.edit("mine").await;
@@ -218,7 +218,7 @@ async fn a_change_that_was_on_its_way_when_the_lease_was_lost_comes_too_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_re_creation_that_was_on_its_way_when_the_lease_was_lost_changes_nothing() {
+async fn in_flight_recreation_changes_nothing_after_lease_is_lost() {
     let guards = Leaders::new().await;
     guards.proxy.stall(&[WRITE, RENEWAL]);
     guards.scene.admin.delete(&guards.path).await.done().unwrap();
@@ -234,7 +234,7 @@ async fn a_re_creation_that_was_on_its_way_when_the_lease_was_lost_changes_nothi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_lost_the_lease_while_it_looked_does_not_write() {
+async fn leader_that_loses_lease_during_read_does_not_write() {
     let guards = Leaders::new().await;
     guards.proxy.stall(&[LOOK, RENEWAL]);
     guards.edit("mine").await;
@@ -253,7 +253,7 @@ async fn a_leader_that_lost_the_lease_while_it_looked_does_not_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_leader_alone_writes_the_statuses_of_policies_and_every_guard_judges_by_them() {
+async fn only_leader_writes_policy_statuses_and_every_guard_obeys_policies() {
     let mut guards = Leaders::of(Scene::own()).await;
     let policies = POLICY.trim_end_matches("/all");
     let policy = json!({

@@ -200,7 +200,7 @@ async fn every_writer_of_a_ledger_seals_with_its_one_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_every_replica_sees_is_kept_once() {
+async fn event_seen_by_every_replica_is_stored_once() {
     for url in both().await {
         for _ in 0..2 {
             let written = Written::start(&url, "east", FOREVER);
@@ -214,7 +214,7 @@ async fn what_every_replica_sees_is_kept_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_replicas_see_at_different_moments_is_kept_once() {
+async fn event_seen_by_replicas_at_different_times_is_stored_once() {
     for url in both().await {
         let node = ObjectId { namespace: None, ..object("Node", "", "n1") };
         let allowance = allowance(&node);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{Guard, Identity, RELEASE, SOON, Scene, charts, eventually, folder, moor, run};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_suspends_resumes_and_reconciles_a_release_is_in_the_ledger() {
+async fn ledger_names_user_who_suspends_resumes_or_reconciles_a_release() {
     let scene = Scene::policed().install("acts", charts::TWO).await;
     scene.wait_until_guarded(&scene.config_map("settings")).await;
     scene.wait_for_confirmed(3).await;
@@ -55,7 +55,7 @@ async fn who_suspends_resumes_and_reconciles_a_release_is_in_the_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspension_that_goes_or_comes_with_its_object_is_in_the_ledger() {
+async fn ledger_records_suspension_changed_by_creating_or_deleting_guarded_release() {
     let scene = Scene::policed().install("object-acts", charts::TWO).await;
     scene.wait_until_guarded(&scene.config_map("settings")).await;
     scene.wait_for_confirmed(3).await;
@@ -94,7 +94,7 @@ async fn suspension_that_goes_or_comes_with_its_object_is_in_the_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exception_that_is_changed_ends_and_begins_again_in_the_ledger() {
+async fn changed_exception_closes_and_reopens_in_ledger() {
     let scene = Scene::policed().install("exception-acts", charts::SETTINGS).await;
     scene.wait_until_guarded(&scene.config_map("settings")).await;
     let allow = ["allow", "configmap/settings", "--path", "/data/level", "--for", "1h", "--reason", "INC-9"];
@@ -120,7 +120,7 @@ async fn exception_that_is_changed_ends_and_begins_again_in_the_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policies_that_are_made_changed_and_deleted_are_in_the_ledger() {
+async fn ledger_records_creation_change_and_deletion_of_policies() {
     let scene = Scene::policed().install("policy-acts", charts::TWO).await;
     let name = format!("acts-{}", scene.namespace);
     let spec = |edits: &str| {

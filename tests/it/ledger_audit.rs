@@ -30,7 +30,7 @@ async fn ask(guard: &Guard, token: Option<&str>, query: &str) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
+async fn audit_finds_denied_change_in_database_and_through_guard() {
     let shop = Scene::shared().install("audit", charts::SETTINGS).await;
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
@@ -114,7 +114,7 @@ async fn who_tried_what_is_told_by_the_database_and_by_the_guard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guard_tells_nobody_who_may_not_list_guarded_releases_there() {
+async fn reading_the_ledger_requires_permission_to_list_guarded_releases() {
     let shop = Scene::shared().install("audit-rights", charts::SETTINGS).await;
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
@@ -185,7 +185,7 @@ async fn the_guard_tells_nobody_who_may_not_list_guarded_releases_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_audit_cannot_do_is_one_sentence_and_exit_2() {
+async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
     let folder = folder("audit");
     let path = |name: &str| folder.join(name).display().to_string();
     std::fs::write(path("text.db"), "this is no database, however long the text may be ".repeat(50)).unwrap();
@@ -282,7 +282,7 @@ async fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_are_those_of_the_context_s_namespace_and_none_is_left_off_in_silence() {
+async fn audit_shows_rows_of_contexts_namespace_and_reports_omitted_ones() {
     let shop = Scene::shared().install("audit-namespace", charts::SETTINGS).await;
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;

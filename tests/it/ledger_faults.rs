@@ -61,7 +61,7 @@ impl Denied {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_away_for_a_minute_loses_no_row_and_holds_nobody_up() {
+async fn minute_long_database_outage_loses_no_row_and_delays_nobody() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let mut guard = guard(&ledger).await;
@@ -76,7 +76,7 @@ async fn a_database_that_is_away_for_a_minute_loses_no_row_and_holds_nobody_up()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_restarted_again_and_again_loses_no_row() {
+async fn repeated_database_restarts_lose_no_row() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let mut guard = guard(&ledger).await;
@@ -92,7 +92,7 @@ async fn a_database_that_is_restarted_again_and_again_loses_no_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_answers_again_is_up_again_though_nothing_is_denied() {
+async fn ledger_reports_up_after_database_recovery_without_new_denials() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let guard = guard(&ledger).await;
@@ -107,7 +107,7 @@ async fn a_database_that_answers_again_is_up_again_though_nothing_is_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_falls_silent_loses_no_row_and_holds_nobody_up() {
+async fn silent_database_loses_no_row_and_delays_nobody() {
     let server = Postgres::start().await;
     let wire = Wire::to(server.port()).await;
     let direct = server.database();
@@ -125,7 +125,7 @@ async fn a_database_that_falls_silent_loses_no_row_and_holds_nobody_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_loses_no_row_and_is_written_again_when_there_is_room() {
+async fn full_disk_loses_no_row_and_ledger_recovers_with_space() {
     let ledger = format!("sqlite:{}", folder("ledger").join("ledger.db").display());
     let flags = ["--edits=Deny", &format!("--ledger={ledger}")];
     let mut guard = Guard::start_embedded_within(1 << 20, &flags).await;

@@ -8,7 +8,7 @@ use kubemoor::model::{NamedObject, Operation};
 use crate::ledger::{FOREVER, Written, begin, both, details, row};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_come_back_newest_first_by_every_filter_and_page_by_page() {
+async fn rows_are_filtered_paged_and_sorted_newest_first() {
     for url in both().await {
         let written = Written::start(&url, "east", FOREVER);
         written.ledger.record(row(1, "shop", "web", "alice", "Deny"));

@@ -178,7 +178,7 @@ async fn silent_cluster_is_stale_and_later_forgotten_with_its_releases() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_of_before_are_brought_up_to_date_and_keep_their_rows() {
+async fn older_tables_are_migrated_and_keep_their_rows() {
     let server = Postgres::start().await;
     let text = server.database();
     let (database, url): (_, LedgerUrl) = (text.rsplit_once('/').unwrap().1, text.parse().unwrap());

@@ -56,7 +56,7 @@ fn quoted(values: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_goes_away_and_comes_back_loses_no_row() {
+async fn database_outage_loses_no_row_and_ledger_recovers() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let mut guard = guard(&ledger).await;
@@ -90,7 +90,7 @@ async fn a_database_that_goes_away_and_comes_back_loses_no_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ledger_that_cannot_be_made_does_not_stop_the_guard() {
+async fn guard_works_if_ledger_cannot_be_created() {
     let mut guard = guard("sqlite:/proc/nowhere/ledger.db").await;
     refused(&guard, "b").await;
     eventually("the row is on standard output", SOON, || async { spilled(&guard) == quoted(&["b"]) }).await;
@@ -98,7 +98,7 @@ async fn a_ledger_that_cannot_be_made_does_not_stop_the_guard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_queued_is_written_before_the_end() {
+async fn queued_rows_are_written_before_shutdown() {
     let ledger = format!("sqlite:{}", folder("ledger").join("ledger.db").display());
     let mut guard = guard(&ledger).await;
     let values: Vec<_> = (0..50).map(|number| format!("v{number}")).collect();

@@ -91,7 +91,7 @@ async fn check_outputs(shop: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
+async fn guard_output_contains_no_value_of_a_secret() {
     assert_eq!(planted(STANDARD.encode(EDITED).as_bytes()).len(), 1, "the search finds nothing");
     let shop = Scene::shared().install("secrets", SECRET).await;
     let secret = shop.core("secrets/db");
@@ -146,7 +146,7 @@ async fn no_output_of_the_guard_holds_a_value_of_a_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_word_about_a_drift_holds_a_value_of_a_secret() {
+async fn drift_reports_contain_no_value_of_a_secret() {
     let scene = Scene::own().install("drifting-secrets", SECRET).await;
     let (namespace, here) = (scene.namespace.as_str(), &scene.control_plane);
     let receiver = Receiver::start();

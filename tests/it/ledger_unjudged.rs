@@ -45,7 +45,7 @@ fn review(name: &str, padding: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_that_is_too_large_to_be_read_is_kept_with_who_sent_it() {
+async fn oversized_edit_is_recorded_with_its_user() {
     for verdict in ["Deny", "Warn"] {
         let guard = guard(verdict).await;
         let reply = guard.judge(review("settings", TOO_LARGE)).await;

@@ -43,7 +43,7 @@ async fn count(scene: &Scene, namespace: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_deletes_what_is_his_stops_his_own_repairs_and_nobody_elses() {
+async fn mass_deletion_stops_repairs_only_in_its_own_namespace() {
     let mut scene = Scene::own().install("his", &many(30)).await;
     let (his, others) = (scene.namespace.clone(), tenant(&scene, charts::TWO).await);
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -87,7 +87,7 @@ async fn who_deletes_what_is_his_stops_his_own_repairs_and_nobody_elses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_spans_several_namespaces_stops_all_repairs() {
+async fn mass_drift_in_several_namespaces_stops_all_repairs() {
     let mut scene = Scene::own().install("spanned", &many(25)).await;
     let first = scene.namespace.clone();
     let (second, third) = (tenant(&scene, &many(25)).await, tenant(&scene, charts::TWO).await);

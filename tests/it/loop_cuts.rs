@@ -56,7 +56,7 @@ async fn a_re_creation_whose_answer_never_comes_is_made_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hears_neither_the_answer_nor_the_watch_looks_before_another_write() {
+async fn guard_without_answer_or_watch_reads_before_writing_again() {
     let (scene, proxy, guard) = cut_off("deaf").await;
     let settings = scene.config_map("settings");
     proxy.stall(&[SETTINGS]);
@@ -75,7 +75,7 @@ async fn who_hears_neither_the_answer_nor_the_watch_looks_before_another_write()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_re_creation_without_an_answer_is_taken_back_as_well() {
+async fn unanswered_recreation_is_undone_if_release_dropped_the_object() {
     let (scene, proxy, guard) = cut_off("orphan").await;
     let extra = scene.config_map("extra");
     const REQUEST: &str = "PATCH /configmaps/extra";
@@ -97,7 +97,7 @@ async fn a_re_creation_without_an_answer_is_taken_back_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_breaks_within_an_event_goes_on_where_it_was() {
+async fn broken_watch_resumes_without_listing_again() {
     let (scene, proxy, guard) = cut_off("severed").await;
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     for round in 0..3 {

@@ -17,7 +17,7 @@ async fn break_and_wait(scene: &Scene, group: &str, release: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
+async fn release_is_followed_if_its_kind_is_defined_later() {
     let group = "after.example.com";
     let scene = Scene::own().install("after", "").await;
     let admin = &scene.admin;
@@ -40,7 +40,7 @@ async fn a_release_is_followed_whose_kind_is_defined_after_it_was_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_is_followed_whose_kind_is_defined_just_after_the_guard_started() {
+async fn release_is_followed_if_kind_is_defined_soon_after_start() {
     let (group, never) = ("soon.example.com", "never.example.com");
     let scene = Scene::own().install("soon", "").await;
     let admin = &scene.admin;

@@ -17,7 +17,7 @@ async fn wait_for_one_repair(guard: &Guard) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_once_when_it_is_back() {
+async fn drift_before_minute_long_api_server_outage_is_repaired_once() {
     let mut scene = Scene::own().install("away", charts::TWO).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
@@ -44,7 +44,7 @@ async fn what_drifted_before_the_api_server_was_gone_for_a_minute_is_repaired_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_asks_for_patience_gets_it_and_nothing_is_lost() {
+async fn throttled_guard_backs_off_and_repairs_once_afterwards() {
     let scene = Scene::own().install("throttled", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
@@ -62,7 +62,7 @@ async fn an_api_server_that_asks_for_patience_gets_it_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happened_behind_an_expired_watch_is_found_by_listing_anew() {
+async fn changes_missed_by_expired_watch_are_found_by_listing() {
     let scene = Scene::own().install("expired", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &["--drift", "Repair"]).await;
@@ -97,7 +97,7 @@ async fn hand_edit_after_an_upgrade_behind_an_expired_watch_is_reverted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_that_goes_takes_its_objects_along_and_the_status_says_so() {
+async fn objects_deleted_with_their_definition_are_reported_until_it_returns() {
     let control_plane = ControlPlane::start();
     control_plane.define_policies();
     let group = "going.example.com";
@@ -156,7 +156,7 @@ async fn nothing_comes_back_into_a_namespace_that_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() {
+async fn repair_rejected_by_api_server_is_reported_with_its_reason() {
     let scene = Scene::own().install("refused", charts::TWO).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
@@ -199,7 +199,7 @@ async fn a_manifest_that_the_api_server_takes_no_more_is_said_with_its_reason() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_is_restored_holds_its_release_until_a_person_says_otherwise() {
+async fn repairs_wait_for_reconcile_order_after_record_restore() {
     let scene = Scene::own().install("restored", charts::TWO).await;
     let _guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;

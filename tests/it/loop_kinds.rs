@@ -88,7 +88,7 @@ async fn repaired(prefix: &str, group: &'static str, version: &str) -> (Definiti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_is_served_no_more_is_followed_in_another_one() {
+async fn kind_is_followed_in_another_version_when_one_is_removed() {
     let control_plane = ControlPlane::start();
     let definition = Definition::new(&control_plane, "ending.example.com").await;
     definition.set_versions(&[definition.version("v1", true), definition.version("v1beta1", true)]).await;
@@ -116,7 +116,7 @@ async fn a_version_that_is_served_no_more_is_followed_in_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_is_served_in_no_version_is_said_and_taken_up_again() {
+async fn unserved_kind_is_reported_and_followed_again_when_served() {
     let (definition, scene, guard) = repaired("unserved", "paused.example.com", "v1").await;
     scene.wait_for_reason("InSync").await;
     let widget = definition.widget(&scene, "v1");
@@ -160,7 +160,7 @@ async fn a_definition_that_is_made_anew_is_read_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_re_created_of_a_kind_whose_definition_is_being_deleted() {
+async fn object_is_not_recreated_while_its_definition_is_being_deleted() {
     let (definition, scene, guard) = repaired("ending", "deleted.example.com", "v1").await;
     let path =
         format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.{}", definition.group);
@@ -178,7 +178,7 @@ async fn nothing_is_re_created_of_a_kind_whose_definition_is_being_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_once_it_may_be() {
+async fn repair_refused_by_stricter_schema_is_retried_until_allowed() {
     let (definition, scene, guard) = repaired("strict", "strict.example.com", "v1").await;
     let widget = definition.widget(&scene, "v1");
     guard.pause();
@@ -202,7 +202,7 @@ async fn what_a_stricter_schema_refuses_is_said_tried_ever_less_often_and_done_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_went_missing_and_a_stricter_schema_refuses_comes_back_once_it_may() {
+async fn object_refused_by_stricter_schema_is_recreated_once_allowed() {
     let (definition, scene, guard) = repaired("stricter", "stricter.example.com", "v1").await;
     let widget = definition.widget(&scene, "v1");
     guard.pause();

@@ -13,7 +13,7 @@ use crate::support::{
 const NEVER_SEEN: &str = "the guard never saw it alive";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_went_missing_while_no_guard_ran_comes_back_unless_its_manifest_changed() {
+async fn object_deleted_during_downtime_is_recreated_if_manifest_is_unchanged() {
     let scene = Scene::own().install("memory", charts::TWO).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
@@ -73,7 +73,7 @@ async fn release_installed_anew_while_no_guard_ran_is_seen_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_definition_what_went_missing_while_no_guard_ran_is_only_reported() {
+async fn object_deleted_during_downtime_is_only_reported_without_kubemoor_crds() {
     let scene = Scene::on(ControlPlane::start()).install("forgotten", charts::TWO).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     guard.kill();
@@ -85,7 +85,7 @@ async fn without_the_definition_what_went_missing_while_no_guard_ran_is_only_rep
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_only_reported_is_repaired_once_when_a_person_says_so() {
+async fn reported_drift_is_repaired_once_after_reconcile_order() {
     let scene = Scene::own().install("reported", charts::TWO).await;
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
     let mut guard = scene.start_guard(&["--drift", "Report"]).await;
@@ -117,7 +117,7 @@ async fn what_is_only_reported_is_repaired_once_when_a_person_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_suspended_release_is_left_alone_until_it_is_resumed_also_by_the_next_guard() {
+async fn suspended_release_is_not_repaired_until_resumed_across_restarts() {
     let scene = Scene::own().install("suspended", charts::TWO).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
@@ -217,7 +217,7 @@ async fn a_release_says_which_of_its_objects_another_release_owns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_contested_before_a_restart_is_not_fought_hot_after_it() {
+async fn contested_object_is_repaired_slowly_after_guard_restart() {
     let scene = Scene::own().install("rival", charts::TWO).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
@@ -245,7 +245,7 @@ async fn what_was_contested_before_a_restart_is_not_fought_hot_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn repairs_stop_while_much_drifts_at_once_and_go_on_when_a_person_says_so() {
+async fn mass_drift_stops_repairs_until_reconcile_is_requested() {
     let many = "
 {{- range $i := until 30 }}
 ---
@@ -278,7 +278,7 @@ data: {a: b}
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_role_is_repaired_where_a_policy_and_the_rights_say_so() {
+async fn clusterrole_is_repaired_only_if_policy_and_rights_permit() {
     let role = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -306,7 +306,7 @@ rules:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_that_writes_nothing_reports_what_a_policy_would_have_repaired() {
+async fn read_only_guard_reports_drift_that_policy_would_repair() {
     let scene = Scene::own().install("reading", charts::TWO).await;
     scene.policy_for_all(json!({"drift": "Repair"})).await;
     let guard = scene.start_guard(&["--read-only"]).await;
@@ -324,7 +324,7 @@ async fn a_guard_that_writes_nothing_reports_what_a_policy_would_have_repaired()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_autoscaler_left_while_no_guard_ran_stays_until_a_person_says_otherwise() {
+async fn autoscaled_replicas_stay_after_guard_restart_until_reconcile_order() {
     let deployment = |name: &str| {
         format!(
             "---

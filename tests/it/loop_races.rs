@@ -55,17 +55,17 @@ async fn an_upgrade_in_between_wins(server_side: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_between_the_look_and_the_write_wins_in_a_server_side_release() {
+async fn upgrade_during_a_repair_wins_in_server_side_release() {
     an_upgrade_in_between_wins(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_between_the_look_and_the_write_wins_in_a_client_side_release() {
+async fn upgrade_during_a_repair_wins_in_client_side_release() {
     an_upgrade_in_between_wins(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_upgrade_drops_between_the_look_and_the_write_is_taken_back() {
+async fn object_dropped_by_upgrade_during_recreation_is_removed_again() {
     const WRITE: &str = "PATCH /configmaps/extra";
     let scene = Scene::own().install("dropped", charts::TWO).await;
     let (proxy, guard) = slowed(&scene).await;
@@ -82,7 +82,7 @@ async fn what_an_upgrade_drops_between_the_look_and_the_write_is_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_helm_uninstalls_between_the_look_and_the_write_is_taken_back() {
+async fn object_uninstalled_during_recreation_is_removed_again() {
     const WRITE: &str = "PATCH /configmaps/extra";
     let scene = Scene::own().install("leaving", charts::TWO).await;
     let (proxy, _guard) = slowed(&scene).await;
@@ -98,7 +98,7 @@ async fn what_helm_uninstalls_between_the_look_and_the_write_is_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_autoscaler_writes_between_the_look_and_the_write_stays() {
+async fn autoscaler_change_during_a_repair_stays() {
     const WRITE: &str = "PATCH /deployments/web";
     let scene = Scene::own().install("scaled", charts::DEPLOYMENT).await;
     let web = scene.deployment("web");

@@ -89,7 +89,7 @@ async fn installed(prefix: &str) -> Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workload_waits_for_the_roll_out_of_another_and_goes_on_soon_after() {
+async fn workload_repair_waits_for_rollout_of_another_workload() {
     let scene = installed("rolling").await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(3).await;

@@ -43,7 +43,7 @@ async fn states(scene: &Scene, names: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn templates_are_put_right_one_after_the_other_though_no_pod_ever_gets_ready() {
+async fn pod_templates_are_repaired_in_turn_without_ready_pods() {
     // No node is there to run a pod.
     let names = ["one", "two"];
     let scene = Scene::own().install("rolling", &names.map(|name| deployment(name, 2)).concat()).await;
@@ -75,7 +75,7 @@ async fn templates_are_put_right_one_after_the_other_though_no_pod_ever_gets_rea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_no_pods_keeps_no_template_waiting() {
+async fn workload_without_pods_delays_no_other_template_repair() {
     let names = ["one", "two"];
     let scene = Scene::own().install("idle", &names.map(|name| deployment(name, 0)).concat()).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;

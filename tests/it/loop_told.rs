@@ -79,7 +79,7 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repair_is_told_with_what_was_changed_and_who_did_it() {
+async fn repair_is_reported_with_changed_fields_and_field_manager() {
     let scene = Scene::own().install("told", TEMPLATES).await;
     let (inbox, notifiers) = Inbox::open(2).await;
     let guard = scene.start_guard(&["--drift", "Repair", &notifiers]).await;
@@ -117,7 +117,7 @@ async fn a_repair_is_told_with_what_was_changed_and_who_did_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_repaired_is_told_with_the_reason() {
+async fn unrepaired_drift_is_reported_with_the_reason() {
     let scene = Scene::own().install("kept", TEMPLATES).await;
     let (inbox, notifiers) = Inbox::open(0).await;
     let _guard = scene.start_guard(&["--drift", "Report", &notifiers]).await;

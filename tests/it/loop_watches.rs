@@ -13,7 +13,7 @@ automountServiceAccountToken: false
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() {
+async fn unreadable_kind_is_reported_once_and_blocks_no_repair() {
     const GROUP: &str = "closed.example.com";
     let control_plane = ControlPlane::start();
     control_plane.define_policies();
@@ -57,7 +57,7 @@ async fn a_kind_that_the_guard_may_not_read_is_named_once_and_hinders_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
+async fn kind_is_watched_only_while_a_release_declares_it() {
     let scene = Scene::own().install("followed", SETTINGS).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(1).await;
@@ -81,7 +81,7 @@ async fn a_kind_is_watched_from_when_a_release_declares_it_until_none_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_configuration_which_no_webhook_sees_is_seen_by_the_loop() {
+async fn loop_detects_change_of_webhook_configuration_unseen_by_webhooks() {
     let rule = r#"
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration

@@ -112,11 +112,11 @@ async fn come_back(server_side: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn moved_elements_of_a_server_side_release_come_back_and_the_next_upgrade_passes() {
+async fn moved_elements_return_in_server_side_release_and_upgrade_passes() {
     come_back(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn moved_elements_of_a_client_side_release_come_back_and_the_next_upgrade_passes() {
+async fn moved_elements_return_in_client_side_release_and_upgrade_passes() {
     come_back(false).await;
 }

@@ -36,7 +36,7 @@ fn is(event: &'static str) -> impl Fn(&Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn denials_exceptions_and_an_emergency_reach_each_receiver_in_its_form() {
+async fn denials_exceptions_and_emergency_reach_each_receiver_in_its_format() {
     let [chat, card, page, any] = [Kind::Slack, Kind::Teams, Kind::PagerDuty, Kind::Json];
     let (chat, card) = (Service::open(chat, &[]).await, Service::open(card, &[]).await);
     let (page, any) = (Service::open(page, &[]).await, Service::open(any, &[]).await);
@@ -109,7 +109,7 @@ async fn denials_exceptions_and_an_emergency_reach_each_receiver_in_its_form() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drift_fires_and_resolves_an_alert_and_faults_of_receivers_are_outlived() {
+async fn drift_alert_fires_and_resolves_despite_receiver_faults() {
     // What Alertmanager tells others.
     let told = Service::open(Kind::Json, &[]).await;
     let alertmanager = Alertmanager::start(&told.url).await;

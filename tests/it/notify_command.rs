@@ -52,7 +52,7 @@ async fn each_format_passes_what_its_service_documents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receiver_that_refuses_is_shown_with_its_answer_and_is_exit_1() {
+async fn refusing_receiver_is_shown_with_its_answer_and_exit_1() {
     for (fault, code) in [(Fault::Code(404), 404), (Fault::Code(500), 500), (Fault::Busy(30), 429)] {
         let service = Service::open(Kind::Slack, &[fault]).await;
         let ran = try_receiver(&receiver(Kind::Slack, &service), &["-o", "json"]);
@@ -64,7 +64,7 @@ async fn a_receiver_that_refuses_is_shown_with_its_answer_and_is_exit_1() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_tried_is_one_sentence_and_exit_2() {
+async fn unusable_receiver_is_reported_in_one_sentence_with_exit_2() {
     let service = Service::open(Kind::Slack, &[Fault::Silent]).await;
     let silent = try_receiver(&receiver(Kind::Slack, &service), &[]);
     silent.assert_failed(&["cannot be reached", "no answer in time"]);

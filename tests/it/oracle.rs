@@ -126,7 +126,7 @@ async fn forecasts_are_exactly_the_conflicts_of_the_next_upgrade() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recorded_edits_replayed_under_deny_are_refused_exactly_if_deny_refuses_them() {
+async fn replay_under_deny_refuses_exactly_edits_that_deny_refuses() {
     let (charts, seed) = (number("REPLAYS", REPLAYS), number("SEED", SEED));
     let mut scene = Scene::start(&["--register", "--edits", "Warn"]).await;
     // Dry runs settle doubts under each mode.

@@ -62,7 +62,7 @@ fn asked_in_vain(control_plane: &ControlPlane) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_is_in_force_from_when_it_is_accepted_until_it_is_deleted() {
+async fn policy_is_in_force_from_acceptance_until_deletion() {
     let mut shop = Scene::on(ControlPlane::start()).install("policed", charts::IMAGE_AND_COLOR).await;
     let guard = shop.start_guard(&["--register", "--edits", "Warn"]).await;
     // For the arbiter, which a refusal may need.

@@ -25,7 +25,7 @@ fn copied(folder: &Path, edit: impl Fn(String) -> String) {
 }
 
 #[test]
-fn the_exit_code_tells_a_pass_from_a_failure_from_an_error() {
+fn policy_test_exit_code_distinguishes_pass_failure_and_error() {
     let check = |edit: &dyn Fn(String) -> String, code: i32, said: &str| {
         let folder = tempfile::tempdir().unwrap();
         copied(folder.path(), edit);
@@ -87,7 +87,7 @@ fn check_judges_by_a_directory_of_policies() {
 }
 
 #[test]
-fn lint_says_each_finding_with_file_and_rule_and_exits_with_1() {
+fn lint_reports_file_and_rule_of_findings_and_exits_1() {
     let folder = tempfile::tempdir().unwrap();
     let lint = |format: &str| kubemoor(&["policy", "lint", folder.path().to_str().unwrap(), "-o", format]);
     assert_eq!(lint("table").status.code(), Some(2), "there is no policy");

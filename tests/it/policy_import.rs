@@ -37,7 +37,7 @@ pub(crate) async fn ignoring_helm_release(admin: &Caller, namespace: &str) -> Va
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn helm_releases_of_a_cluster_and_of_files_become_the_same_policy() {
+async fn flux_import_of_cluster_and_files_yields_same_policy() {
     let admin = Caller::new(unguarded(), Identity::Admin).await;
     let namespace = unguarded().namespace("import-flux").await;
     let mut helm_release = ignoring_helm_release(&admin, &namespace).await;

@@ -128,7 +128,7 @@ async fn a_restore_brings_back_what_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_updater_sets_the_image_of_a_workload_that_asks_for_it() {
+async fn image_updater_may_set_image_of_workload_that_opts_in() {
     let image = "/spec/template/spec/containers/0/image";
     check(Case {
         file: "image-updaters.yaml",
@@ -204,7 +204,7 @@ stringData: {password: first}
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scaler_that_is_no_autoscaler_scales_a_workload_that_asks_for_it() {
+async fn third_party_scaler_may_scale_workload_that_opts_in() {
     check(Case {
         file: "scaled-by-others.yaml",
         templates: DEPLOYMENT,

@@ -31,7 +31,7 @@ fn replay(spec: &Value, arguments: &[&str]) -> (i32, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denied_change_passes_a_replay_by_a_policy_that_ignores_it() {
+async fn denied_change_passes_replay_with_policy_that_ignores_it() {
     let shop = Scene::shared().install("replay", charts::SETTINGS).await;
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
@@ -79,7 +79,7 @@ async fn a_denied_change_passes_a_replay_by_a_policy_that_ignores_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_rule_lets_pass_is_kept_once_an_hour_and_can_be_judged_by_a_stricter_policy() {
+async fn permitted_change_is_stored_once_an_hour_for_stricter_replay() {
     let directory = policies(&json!({"ignore": [{"paths": ["/data/image"]}]}));
     let flags = ["--edits=Deny".to_owned(), format!("--policies={}", directory.display())];
     let guard = Guard::start_embedded(&flags.each_ref().map(String::as_str)).await;

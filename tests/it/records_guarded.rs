@@ -68,7 +68,7 @@ async fn changing_the_manifest_of_an_existing_record_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn making_name_labels_and_payload_of_a_record_disagree_is_refused() {
+async fn edit_that_makes_record_inconsistent_is_refused() {
     let shop = shop("record-disagrees").await;
     let check = async |what: &str, change: Change| {
         let message = refusal(rewrite(&shop, change).await).unwrap_or_else(|error| panic!("{what}: {error}"));

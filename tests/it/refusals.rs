@@ -17,7 +17,7 @@ data: {level: info}
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_edit_is_a_row_for_each_time_that_the_api_server_asks() {
+async fn refused_edit_leaves_one_row_per_admission_review() {
     let shop = Scene::policed().install("refusals", MANY).await;
     let at = |name: &str| shop.at("api/v1", &format!("configmaps/{name}"));
     for name in ["patched", "put", "deleted", "kubectl"] {

@@ -58,7 +58,7 @@ fn writes(control_plane: &ControlPlane) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_configuration_is_kept_with_the_guard_s_rights_and_withdrawn_for_good() {
+async fn webhook_configuration_is_maintained_and_withdrawn_with_guards_rights() {
     let control_plane = ControlPlane::start();
     control_plane.apply_deploy(&["namespace.yaml", "rbac.yaml"]).await;
     let guard = control_plane.client(Identity::Guard).await;

@@ -43,7 +43,7 @@ async fn statuses_follow_the_emergency_switch_within_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_stopped_guard_said_is_stale() {
+async fn status_of_a_stopped_guard_is_stale() {
     let scene = Scene::own().install("stopped", charts::TWO).await;
     let flags = ["--service=kubemoor-system/kubemoor", "--drift=Repair"];
     let mut guard = scene.start_guard(&flags).await;
@@ -80,7 +80,7 @@ async fn what_a_stopped_guard_said_is_stale() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn allowed_deletions_and_changes_are_counted_in_a_release_that_is_in_sync() {
+async fn in_sync_release_counts_allowed_deletions_and_changes() {
     let scene = Scene::own().install("allowed", charts::TWO).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
@@ -119,7 +119,7 @@ async fn allowed_deletions_and_changes_are_counted_in_a_release_that_is_in_sync(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_ownership_is_the_same_drift_to_status_diff_and_explain() {
+async fn status_diff_and_explain_report_lost_ownership_as_same_drift() {
     let scene = Scene::own().install("owners", charts::TWO).await;
     let _guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
@@ -147,7 +147,7 @@ async fn lost_ownership_is_the_same_drift_to_status_diff_and_explain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_deny_would_have_refused_is_told_of_a_guard_that_only_records() {
+async fn audit_shows_recorded_edits_that_deny_would_refuse() {
     let scene = Scene::own().install("recorded", charts::TWO).await;
     let guard = scene.start_guard(&["--register", "--edits", "Record"]).await;
     let ledger = format!("--ledger=sqlite:{}", guard.ledger().display());

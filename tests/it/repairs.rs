@@ -79,12 +79,12 @@ async fn check_recreated(server_side: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_object_of_a_server_side_release_comes_back_and_is_helms() {
+async fn missing_object_of_server_side_release_returns_owned_by_helm() {
     check_recreated(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_object_of_a_client_side_release_comes_back_and_is_helms() {
+async fn missing_object_of_client_side_release_returns_owned_by_helm() {
     check_recreated(false).await;
 }
 
@@ -133,7 +133,7 @@ async fn check_others_recreated(shop: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_helm_uninstalls_does_not_come_back() {
+async fn uninstalled_object_is_not_recreated() {
     let stays = Scene::shared().install("stays", SETTINGS).await;
     let shop = Scene::shared().install("uninstall", &format!("{DEPLOYMENT}---{SETTINGS}")).await;
     let paths = [shop.deployment("web"), shop.config_map("settings")];
@@ -149,7 +149,7 @@ async fn what_helm_uninstalls_does_not_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_upgrade_drops_does_not_come_back() {
+async fn object_dropped_by_upgrade_is_not_recreated() {
     let shop = Scene::shared().install("drop", &format!("{SETTINGS}---{EXTRA}")).await;
     let path = shop.config_map("extra");
     shop.wait_until_guarded(&path).await;

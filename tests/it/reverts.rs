@@ -89,7 +89,7 @@ const EDIT: &str = r#"{"spec": {"minReadySeconds": 3, "template": {"spec": {"con
     {"name": "app", "image": "registry.example/mine:1"}]}}}}"#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_patch_is_set_back_and_the_next_upgrade_meets_no_conflict() {
+async fn patch_is_reverted_and_next_upgrade_has_no_conflict() {
     let patch = async |shop: &Scene| said(&shop.kubectl(&["patch", "deployment/web", "--patch", EDIT]));
     check_reverted(patch, json!({})).await;
 }
@@ -101,7 +101,7 @@ async fn the_same_of_a_client_side_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forced_apply_is_set_back_and_the_next_upgrade_meets_no_conflict() {
+async fn forced_apply_is_reverted_and_next_upgrade_has_no_conflict() {
     let apply = async |shop: &Scene| {
         let file = crate::support::folder("apply").join("web.yaml");
         let mut manifest: Value = serde_json::from_str(EDIT).unwrap();
@@ -123,7 +123,7 @@ async fn a_forced_apply_is_set_back_and_the_next_upgrade_meets_no_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replaced_object_is_set_back_and_the_next_upgrade_meets_no_conflict() {
+async fn replaced_object_is_reverted_and_next_upgrade_has_no_conflict() {
     let replace = async |shop: &Scene| {
         let file = crate::support::folder("replace").join("web.json");
         let mut object = shop.get(&shop.deployment("web")).await;
@@ -163,7 +163,7 @@ async fn scaling_creating_and_deleting_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_variable_and_a_removed_container_come_back_and_are_helms() {
+async fn removed_variable_and_container_return_owned_by_helm() {
     let shop = install(json!({})).await;
     let before = shop.get(&shop.deployment("web")).await;
     let containers = json!([{"name": "mine", "image": "registry.example/mine:1"}]);
@@ -188,7 +188,7 @@ async fn a_removed_variable_and_a_removed_container_come_back_and_are_helms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_variable_that_was_renamed_comes_back_in_place_of_the_new_one() {
+async fn renamed_variable_is_replaced_by_the_declared_one() {
     let shop = install(json!({})).await;
     let mut edit = shop.get(&shop.deployment("web")).await;
     edit["spec"]["minReadySeconds"] = json!(3);
@@ -266,7 +266,7 @@ async fn an_edit_is_never_completed_with_forged_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_webhook_that_sets_back_is_there_only_while_a_policy_says_so() {
+async fn revert_webhook_exists_only_while_revert_mode_is_configured() {
     let scene = Scene::on(ControlPlane::start()).install("registered", &templates()).await;
     let at =
         |kind: &str| format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/kubemoor");

@@ -90,7 +90,7 @@ async fn would_deny(shop: &Scene, database: &str) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_commands_print_keeps_to_its_schema() {
+async fn command_output_matches_its_schema() {
     let shop = Scene::policed().install("schemas", TEMPLATES).await;
     let web = shop.deployment("web");
     shop.wait_until_guarded(&web).await;
@@ -157,7 +157,7 @@ async fn what_commands_print_keeps_to_its_schema() {
 }
 
 #[test]
-fn what_commands_print_of_files_keeps_to_its_schema() {
+fn output_of_file_commands_matches_its_schema() {
     let policies = root().join("policies");
     let policies = policies.to_str().unwrap();
     check("policy-test", &run(&["policy", "test", &format!("{policies}/tests"), "-o", "json"], ""));

@@ -129,7 +129,7 @@ async fn reverted_edit_loses_its_additions_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn loop_removes_what_it_saw_come_and_reports_what_was_there() {
+async fn loop_removes_new_sealed_fields_and_only_reports_older_ones() {
     let scene = Scene::own().install("seal", TEMPLATES).await;
     let (web, settings) = (scene.deployment("web"), scene.config_map("settings"));
     // Before there is a policy.
@@ -172,7 +172,7 @@ async fn loop_removes_what_it_saw_come_and_reports_what_was_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn field_that_was_there_before_its_path_was_sealed_stays_over_an_upgrade() {
+async fn field_older_than_its_seal_stays_across_an_upgrade() {
     let scene = Scene::own().install("seal", TEMPLATES).await;
     let web = scene.deployment("web");
     let edit = |spec: Value| json!({"spec": {"template": {"spec": spec}}});

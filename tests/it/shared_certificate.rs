@@ -40,7 +40,7 @@ async fn show_one_certificate(pods: &[Pod], bundle: &str) -> Result<(), String> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_edit_passes_or_fails_while_certificate_and_authority_are_renewed() {
+async fn edits_are_refused_throughout_certificate_and_authority_renewal() {
     let control_plane = ControlPlane::start_routing();
     let chart = Installed::new(&control_plane).await;
     chart.install(json!({"edits": "Deny", "certificates": {"age": "20s"}})).await.unwrap();

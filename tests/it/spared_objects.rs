@@ -49,7 +49,7 @@ async fn scaled_until(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_allowance_lets_change_is_repaired_the_moment_it_ends() {
+async fn change_under_exception_is_repaired_when_exception_ends() {
     let shop = Scene::policed().install("window", WORKLOADS).await;
     let web = shop.deployment("web");
     shop.wait_until_guarded(&web).await;
@@ -88,7 +88,7 @@ async fn jenkins_comes_back_when_its_weekend_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_may_be_deleted_stays_away_until_that_ends() {
+async fn object_deleted_under_exception_is_recreated_when_exception_ends() {
     let shop = Scene::policed().install("delete", WORKLOADS).await;
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
@@ -128,7 +128,7 @@ async fn autoscaled(shop: &Scene) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_so() {
+async fn replicas_of_deleted_autoscaler_stay_until_reconcile_order() {
     let shop = Scene::policed().install("scaled", WORKLOADS).await;
     let web = shop.deployment("web");
     let scale = format!("{web}/scale");
@@ -157,7 +157,7 @@ async fn replicas_are_the_autoscalers_and_stay_when_it_goes_until_a_person_says_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bring_in() {
+async fn guard_leaves_replicas_outside_changed_range_to_autoscaler() {
     let shop = Scene::policed().install("narrowed", WORKLOADS).await;
     let web = shop.deployment("web");
     let scale = format!("{web}/scale");
@@ -197,7 +197,7 @@ async fn replicas_outside_of_a_range_that_was_changed_are_the_autoscalers_to_bri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebodys_own_autoscaler_beside_a_declared_one_widens_nothing_where_a_policy_says_so() {
+async fn policy_stops_undeclared_autoscaler_from_widening_declared_range() {
     const DECLARED: &str = "
 ---
 apiVersion: autoscaling/v1
@@ -230,7 +230,7 @@ spec:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_autoscaler_that_no_chart_declares_scales_nothing_where_a_policy_says_so() {
+async fn undeclared_autoscaler_cannot_scale_if_policy_requires_declared_ones() {
     let shop = Scene::policed().install("unscaled", WORKLOADS).await;
     let web = shop.deployment("web");
     let scale = format!("{web}/scale");
@@ -249,7 +249,7 @@ async fn an_autoscaler_that_no_chart_declares_scales_nothing_where_a_policy_says
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_the_charts_own_annotation_is_broken_is_said_to_all_whom_it_concerns() {
+async fn invalid_chart_annotation_is_reported_by_denial_status_and_log() {
     const BROKEN: &str = "
 apiVersion: v1
 kind: ConfigMap

@@ -29,7 +29,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_review_is_a_span_of_the_api_servers_trace_without_values() {
+async fn review_span_joins_api_servers_trace_and_contains_no_values() {
     let collector = Collector::open().await;
     let mut guard = Guard::start_embedded(&["--edits=Deny", &collector.flag()]).await;
     assert!(!edit(&guard, VALUE).await);
@@ -91,7 +91,7 @@ async fn each_repair_is_a_span() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_not_there_is_said_once_and_holds_nobody_up() {
+async fn missing_collector_is_reported_once_and_delays_nobody() {
     let mut guard = Guard::start_embedded(&["--edits=Deny", "--otlp-endpoint=http://127.0.0.1:1"]).await;
     assert!(!edit(&guard, "b").await);
     guard.wait_for_log("traces cannot be sent to the collector").await;

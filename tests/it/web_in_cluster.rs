@@ -22,7 +22,7 @@ fn assert_holds(text: &str, parts: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn page_of_the_chart_shows_two_users_what_their_tokens_allow() {
+async fn chart_page_shows_each_user_only_permitted_data() {
     let control_plane = ControlPlane::start_routing();
     let chart = Installed::new(&control_plane).await;
     let ui = json!({"enabled": true, "host": PAGE_HOST, "ingress": {"enabled": true}});
@@ -96,7 +96,7 @@ async fn page_of_the_chart_shows_two_users_what_their_tokens_allow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_let_in_without_a_token_that_the_cluster_knows() {
+async fn page_requires_a_token_that_the_cluster_accepts() {
     let control_plane = ControlPlane::get();
     let page = ClusterPage::start(control_plane, &[]).await;
     let member = Member::new(control_plane).await;

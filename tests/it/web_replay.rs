@@ -25,7 +25,7 @@ fn fact(page: &str, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn page_replays_as_the_command_does_and_leads_to_the_rows() {
+async fn replay_page_matches_replay_command_and_links_its_rows() {
     let scene =
         Scene::own().install("replayed", charts::config_map!("settings", "{mode: fast, level: info}")).await;
     let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;

@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test]
-async fn the_first_part_that_ends_says_why_and_the_others_are_waited_for() {
+async fn first_ended_part_reports_why_before_others_are_awaited() {
     let mut parts = Parts::default();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     parts.spawn("the ledger", async { drop(stopped.await) });

@@ -44,7 +44,7 @@ struct PermitSpec {
 /// Group, kind, namespace and name of an object.
 type Named = (String, String, Option<String>, String);
 
-/// What would permit the edits of one release's objects.
+/// The policy rules that would permit the recorded changes to one release's objects.
 pub(super) struct Permit {
     namespace: String,
     release: String,
@@ -77,7 +77,7 @@ pub(super) fn permits(entries: &[Entry]) -> Vec<Permit> {
 }
 
 impl Permit {
-    /// The policies, as they may be applied: no more than one, unless there is too much for one.
+    /// The policies, ready to apply: one, unless the rules do not fit into one.
     pub(super) fn policies(&self) -> Vec<PermitPolicy> {
         let rules: Vec<IgnoreRule> = self.objects.iter().flat_map(rules).collect();
         let policies = rules.chunks(MAX_RULES).enumerate().map(|(before, ignore)| {
@@ -104,7 +104,7 @@ impl Permit {
 /// The rules that ignore these fields of an object.
 fn rules((object, paths): (&Named, &BTreeSet<String>)) -> Vec<IgnoreRule> {
     let (group, kind, namespace, name) = object;
-    // Selectors are regular expressions; dots are not meant as such.
+    // Selectors are regular expressions; a dot in a name must match only itself.
     let literal = |text: &str| Some(text.replace('.', "\\.")).filter(|text| !text.is_empty());
     let target = TargetSpec {
         group: literal(group),

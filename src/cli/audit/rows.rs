@@ -1,4 +1,4 @@
-//! Rows that are added to a ledger while somebody looks.
+//! Rows that are added to a ledger while the user watches.
 //!
 //! Entry point: [`follow`].
 
@@ -12,7 +12,7 @@ use crate::inspect::ledger::{Source, rows};
 use crate::ledger::entry::Entry;
 use crate::ledger::query::Filter;
 
-/// How often it is looked for new rows.
+/// How often the ledger is polled for new rows.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// A row is written a moment after its time, and a database that was away for a

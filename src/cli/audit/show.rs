@@ -1,4 +1,6 @@
-//! Rows as text.
+//! Formats ledger rows as text.
+//!
+//! Entry points: `Show::rows`, `Show::permits`. Invariant: formats only; nothing is read or judged here.
 
 use std::fmt::Write as _;
 
@@ -32,9 +34,9 @@ pub(super) struct Show {
     form: Form<People>,
     widths: [usize; 7],
     has_head: bool,
-    /// Whether rows were shown already.
+    /// Whether rows were already printed.
     begun: bool,
-    /// Whether more rows come: then they are parts, and no list.
+    /// Whether more rows follow: then each row is printed as a separate document instead of a list.
     goes_on: bool,
 }
 
@@ -58,8 +60,8 @@ impl Show {
         }
     }
 
-    /// What passed and Deny would refuse, and the policies that would permit it; in
-    /// YAML and JSON the policies alone.
+    /// The changes that passed and that mode Deny would refuse, with the policies that would permit them; in
+    /// YAML and JSON only the policies.
     pub(super) fn permits(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
         let permits = permits(entries);
         let policies: Vec<_> = permits.iter().flat_map(Permit::policies).collect();
@@ -151,7 +153,7 @@ fn cells(entry: &Entry) -> [String; 8] {
     ]
 }
 
-/// The fields, from what to what, or the sentence.
+/// The fields with their old and new values, or the sentence.
 fn what(entry: &Entry, most: usize) -> String {
     let mut parts = changes(entry, most);
     let more = i64::try_from(entry.fields.len().saturating_sub(most)).unwrap_or(i64::MAX);

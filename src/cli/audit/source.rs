@@ -1,4 +1,6 @@
-//! The flags that choose where rows come from: a database, or a guard.
+//! The flags that select the source of rows: a database, or a guard.
+//!
+//! Entry points: `SourceArgs::check`, `SourceArgs::open`. Must not read rows.
 
 use std::path::PathBuf;
 
@@ -37,7 +39,8 @@ pub(in crate::cli) struct SourceArgs {
 }
 
 impl SourceArgs {
-    /// Whether the flags go together. An address in the environment is for when no database is named.
+    /// Checks that the flags can be combined. A guard's address in the environment applies only when no
+    /// database is named.
     pub(in crate::cli) fn check(&self) -> Result<(), ConflictError> {
         let authority = ("--certificate-authority", self.certificate_authority.is_some());
         ConflictError::check_exclusions([[("--ledger", self.ledger.is_some()), authority]])

@@ -51,7 +51,7 @@ fn rows_without_headers_have_the_columns_of_those_with_them() {
 }
 
 #[test]
-fn what_the_loop_found_is_no_edit() {
+fn drift_found_by_reconcile_loop_shows_live_and_declared_values() {
     let mut found =
         entry("Restored", "web", json!([{"path": "/spec/replicas", "declared": "2", "new": "5"}]));
     found.kind = "repair".to_owned();
@@ -60,7 +60,7 @@ fn what_the_loop_found_is_no_edit() {
 }
 
 #[test]
-fn what_an_editor_wrote_does_not_reach_the_terminal_as_it_is() {
+fn control_characters_in_audited_values_are_escaped_in_table() {
     let fields = json!([{"path": "/data/x", "old": "\u{1b}[31m", "new": "a\nb"}]);
     let text = show(People::Table).rows(&[entry("Deny", "web", fields)]).unwrap();
     assert!(!text.contains('\u{1b}') && text.lines().count() == 2, "{text:?}");
@@ -92,7 +92,7 @@ fn a_spreadsheet_has_a_stable_head_and_no_formula() {
 }
 
 #[test]
-fn flags_of_the_filter_may_be_repeated_and_name_what_is_known() {
+fn audit_filter_flags_repeat_and_reject_unknown_values() {
     use clap::Parser;
     #[derive(Debug, Parser)]
     struct Line {
@@ -143,7 +143,7 @@ fn flags_of_the_filter_may_be_repeated_and_name_what_is_known() {
 }
 
 #[test]
-fn json_is_a_list_or_a_document_for_each_row_that_comes_and_reads_back() {
+fn audit_rows_round_trip_as_json_list_or_streamed_documents() {
     let rows = [entry("Deny", "web", replicas()), entry("Warn", "db", replicas())];
     let text = Show::new(Form::Data(Data::Json), false).rows(&rows).unwrap();
     let list: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -156,7 +156,7 @@ fn json_is_a_list_or_a_document_for_each_row_that_comes_and_reads_back() {
 }
 
 #[test]
-fn what_would_be_refused_comes_with_the_policy_that_permits_it() {
+fn would_be_denied_changes_yield_a_policy_that_permits_them() {
     let image = json!([{"path": "/spec/template/spec/containers/[name=app]/image", "old": "a", "new": "b"}]);
     let rows = [
         entry("Warn", "web.one", replicas()),
@@ -185,7 +185,7 @@ fn what_would_be_refused_comes_with_the_policy_that_permits_it() {
 }
 
 #[test]
-fn what_is_too_much_for_one_policy_becomes_several() {
+fn permits_are_split_into_several_policies_above_the_rule_limit() {
     let field = |number: usize| json!({"path": format!("/data/{number}"), "old": "a", "new": "b"});
     let rows: Vec<_> =
         (0..MAX_RULES).map(|number| entry("Warn", &format!("web-{number}"), replicas())).collect();

@@ -7,7 +7,7 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_certificate_is_made_once_and_renewed_when_it_is_due_or_for_other_names() {
+fn certificate_is_renewed_only_when_due_or_when_names_change() {
     let folder = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
     let check = |wanted: &[&str], at: Timestamp, done: Done| {

@@ -164,7 +164,7 @@ fn the_mode_decides_what_becomes_of_drift() {
 }
 
 #[test]
-fn a_manifest_belongs_to_the_release_that_the_object_names_else_to_that_of_the_file() {
+fn manifest_release_comes_from_object_annotations_or_else_file_name() {
     let owner = |request: &Value| {
         judged(MANIFEST, request, EditsMode::Deny).unwrap().verdict.grounds.unwrap().release.to_string()
     };
@@ -247,7 +247,7 @@ fn a_declared_field_too_deep_to_read_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_an_error_that_names_the_file() {
+fn check_error_names_the_unusable_manifest_or_review_file() {
     let check = |release: &str, request: Value, wanted: &str| {
         let error = judged(release, &request, EditsMode::Deny).unwrap_err();
         let said = format!("{error:#}");

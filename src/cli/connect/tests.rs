@@ -52,7 +52,7 @@ fn parsed(flags: &[&str]) -> ClusterArgs {
 }
 
 #[test]
-fn a_timeout_is_a_duration_or_seconds_and_0_is_none() {
+fn request_timeout_accepts_duration_or_seconds_and_zero_disables_it() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     for (text, expected) in
         [("0", None), ("0s", None), ("10s", seconds(10)), ("90", seconds(90)), ("2m", seconds(120))]
@@ -112,7 +112,7 @@ b/aTfYomhkkrVU75avBLe4/sJfVfbkZI0xtopIgTkHgJ4rpA/9jN/V3j\n\
 ";
 
 #[tokio::test]
-async fn a_client_certificate_of_version_1_is_named_as_the_cause() {
+async fn connect_error_names_an_x509_version_1_client_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("alice.crt"), folder.path().join("alice.key"));
     std::fs::write(&certificate, VERSION_1).unwrap();
@@ -149,7 +149,7 @@ async fn the_namespace_is_the_context_s_unless_one_is_named() {
 }
 
 #[tokio::test]
-async fn what_failed_is_one_sentence_with_a_way_on() {
+async fn connection_error_is_one_sentence_with_a_next_step() {
     let folder = tempfile::tempdir().unwrap();
     let file = kubeconfig(folder.path());
     let unknown = args(file.clone(), Some("third")).connect().await.err().unwrap().to_string();

@@ -1,7 +1,7 @@
 //! `kubemoor diff --contexts`: the comparison in several clusters, one after the other.
 //!
-//! Entry point: [`run`]. Invariant: what is printed names its cluster; a cluster that fails takes none of the others
-//! along.
+//! Entry point: [`run`]. Invariant: all output names its cluster. A cluster that fails does not affect the
+//! others.
 
 use anyhow::bail;
 use serde::Serialize;

@@ -1,7 +1,7 @@
-//! What repairs would change now: `kubemoor reconcile --dry-run`.
+//! The changes that repairs would make now: `kubemoor reconcile --dry-run`.
 //!
-//! Entry points: [`Previews::of`], [`Previews::text`]. Invariant: says what the comparison says; that the
-//! guard may refuse to write is told by its own words.
+//! Entry points: [`Previews::of`], [`Previews::text`]. Invariant: the preview matches the comparison. If the
+//! guard would refuse to write, the preview quotes the guard's reason.
 
 use json_patch::Patch;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::health::Reason;
 use crate::verdict::health::told::Told;
 
-/// What repairs of releases would change.
+/// The changes that repairs of releases would make.
 #[derive(Debug)]
 pub(super) struct Previews(pub(super) Vec<Preview>);
 
@@ -63,7 +63,7 @@ enum Action {
 }
 
 impl Previews {
-    /// What repairs of the releases of a comparison would change.
+    /// Previews the repairs of the releases in a comparison.
     pub(super) fn of(report: Report) -> Self {
         Self(report.releases.into_iter().map(Preview::of).collect())
     }
@@ -112,7 +112,7 @@ impl Preview {
 }
 
 impl Change {
-    /// What would be done with an object; none where there is nothing to do.
+    /// Previews the repair of an object; `None` where there is nothing to do.
     fn of(report: ObjectReport) -> Option<Self> {
         let ObjectReport { object, state, reason, patch, .. } = report;
         let action = match state {
@@ -144,7 +144,7 @@ impl Change {
         }
         text.line();
         for operation in patch.iter().flat_map(|patch| &patch.0) {
-            // What it does was serialized once already, to see that it is not secret.
+            // The operation was already serialized once, to check that it holds no secret.
             let line = serde_json::to_string(operation).unwrap_or_default();
             text.add(GOOD, &format!("    {line}")).line();
         }

@@ -1,4 +1,6 @@
 //! A comparison in words, for people.
+//!
+//! Entry points: `text`, `of_many`, `state`. Must not compare anything.
 
 use anstyle::Style;
 
@@ -10,8 +12,8 @@ use crate::verdict::difference::Difference;
 use crate::verdict::health::told::Told;
 use crate::verdict::health::{Health, Reason};
 
-/// The comparison: every object that is not in sync, with its fields; of many
-/// releases only those that have any, and a line of counts.
+/// The comparison: every object that is not in sync, with its fields. For many releases only those with such
+/// objects are shown, and a line of counts.
 pub(super) fn text(report: &Report) -> Text {
     let mut text = Text::default();
     for release in &report.releases {
@@ -61,7 +63,7 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
     for object in &release.objects {
         add_object(text, object);
     }
-    // What holds up repairs, by the guard's own words.
+    // The reason why the guard holds repairs, in the guard's words.
     let guard = release.guard.as_ref().filter(|it| !release.objects.is_empty() || it.is_stale());
     if let Some(Told { reason: Some(reason), message, .. }) = guard
         && (reason == Reason::Unconfirmed.as_str() || guard.is_some_and(Told::is_stale))
@@ -73,7 +75,7 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
     }
 }
 
-/// Whether a release stands so because of its record, and not of its objects.
+/// Whether the state of a release comes from its record rather than its objects.
 fn is_of_record(reason: Reason) -> bool {
     matches!(reason, Reason::ReleaseFailed | Reason::PendingLocked | Reason::OperationUnderway)
 }

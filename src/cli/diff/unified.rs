@@ -1,7 +1,7 @@
-//! A comparison as a unified diff: from the live objects to what their release declares.
+//! A comparison as a unified diff: from the live objects to their declarations.
 //!
-//! Entry point: [`text`]. Invariant: what is no hunk stands behind a
-//! `#`, so that tools that read diffs pass over it; a Secret's values stand in no hunk.
+//! Entry point: [`text`]. Invariant: every line outside a hunk starts with `#`, so that diff tools skip it. A
+//! Secret's values appear in no hunk.
 
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Text};
 use super::Report;

@@ -1,4 +1,4 @@
-//! What is known of an object, in words.
+//! An explanation in words.
 //!
 //! Entry point: [`text`].
 

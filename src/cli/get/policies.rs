@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_counts_as_accepted_for_the_generation_that_was_judged() {
+    fn accepted_condition_counts_only_for_the_observed_generation() {
         let policy = |judged: i64, status: &str| {
             Row::of(&json!({
                 "metadata": {"name": "production", "generation": 2},

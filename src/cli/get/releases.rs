@@ -1,4 +1,4 @@
-//! `kubemoor get releases`: how releases stand, and which are not guarded.
+//! `kubemoor get releases`: shows the states of releases, and the releases that are not guarded.
 //!
 //! Entry point: [`run`].
 
@@ -131,7 +131,7 @@ mod tests {
     use crate::verdict::health::told::{Pulse, Told};
 
     #[test]
-    fn what_is_not_guarded_stands_beside_what_is() {
+    fn unguarded_releases_are_listed_beside_guarded_releases() {
         let id = |name: &str| ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() };
         let rows = [
             Row::guarded(

@@ -101,7 +101,7 @@ fn every_flag_of_install_reaches_its_place() {
 }
 
 #[test]
-fn cert_manager_flag_prints_its_objects_and_as_many_replicas_as_wanted() {
+fn cert_manager_flag_prints_issuer_certificate_and_requested_replicas() {
     let check = |args: &[&str], replicas: u8| {
         let objects =
             objects(&printed(&[&["install", "--cert-manager", "--namespace=guard"], args].concat()));
@@ -175,7 +175,7 @@ fn rights_to_write_come_only_with_deny_and_repair() {
 }
 
 #[test]
-fn the_guard_can_hand_on_no_rights_and_creates_nothing_that_is_never_put_back() {
+fn guard_roles_cannot_grant_rights_or_create_never_repaired_kinds() {
     let objects = objects(&printed(&["install", "--edits", "Deny", "--drift", "Repair"]));
     let arbiter = grants(find(&objects, "ClusterRole", "kubemoor-arbiter").unwrap());
     let repair = grants(find(&objects, "ClusterRole", "kubemoor-repair").unwrap());
@@ -202,7 +202,7 @@ fn the_guard_can_hand_on_no_rights_and_creates_nothing_that_is_never_put_back() 
 }
 
 #[test]
-fn what_the_static_webhook_sends_the_guard_may_read() {
+fn guard_may_read_every_resource_of_the_static_webhook() {
     let reading = grants(find(&objects(RBAC_YAML), "ClusterRole", "kubemoor").unwrap());
     for resource in chart_resources() {
         let key = (resource.group.clone(), resource.plural.clone());
@@ -291,7 +291,7 @@ fn the_static_webhook_takes_a_url_and_a_ca() {
 }
 
 #[test]
-fn the_static_webhook_holds_the_token_of_a_file_or_its_placeholder() {
+fn static_webhook_path_contains_token_from_file_or_placeholder() {
     let paths = |yaml: &str| {
         let objects = objects(yaml);
         let webhooks = objects.iter().flat_map(|object| object["webhooks"].as_array().unwrap());

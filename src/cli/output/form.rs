@@ -1,7 +1,7 @@
-//! The form in which a command answers: the value of its flag `--output`.
+//! The output format of a command: the value of its flag `--output`.
 //!
-//! Entry points: [`Form`], [`Data`]. Invariant: every command takes the same forms for programs, and a
-//! template that is wrong is refused before a cluster is asked. Must not print.
+//! Entry points: [`Form`], [`Data`]. Invariant: every command accepts the same formats for programs. An
+//! invalid template is refused before a cluster is contacted. Must not print.
 
 use std::ffi::OsStr;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::template::Template;
 
-/// What stands before a template.
+/// The prefix of a template.
 const JSON_PATH: &str = "jsonpath=";
 
 /// The form of an answer; `P` are the forms for people that a command has.
@@ -41,7 +41,7 @@ pub(in crate::cli) enum Data {
     Json,
     /// YAML.
     Yaml,
-    /// What a template picks out of the JSON.
+    /// A template that selects parts of the JSON.
     JsonPath(Template),
 }
 
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_read_and_a_wrong_one_is_refused_with_what_there_is() {
+    fn invalid_output_format_error_lists_the_valid_formats() {
         assert_eq!(Line::try_parse_from(["moor"]).unwrap().output, Form::People(People::Table));
         assert_eq!(read("yaml"), Ok(Form::Data(Data::Yaml)));
         let template = "{.a}".parse().unwrap();

@@ -1,9 +1,9 @@
-//! Templates as `kubectl -o jsonpath=` takes them.
+//! Templates as in `kubectl -o jsonpath=`.
 //!
-//! Entry point: [`Template`]. Text stands as it is; `{.items[*].name}` is the values at a path, separated by
-//! spaces; `{"\n"}` is text; `{range PATH}` repeats what follows, up to `{end}`, for each value. Paths are
-//! evaluated by RFC 9535. Invariant: what is not there is empty, and a value never writes a control
-//! sequence. Must not know what is printed.
+//! Entry point: [`Template`]. Plain text is printed unchanged; `{.items[*].name}` prints the values at a
+//! path, separated by spaces; `{"\n"}` prints text; `{range PATH}` repeats the text up to `{end}` for each
+//! value. Paths are evaluated by RFC 9535. Invariant: a missing value prints nothing, and a value never
+//! writes a control sequence. Must not know what is printed.
 
 use std::fmt::Write as _;
 use std::iter::Peekable;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::harmless::harmless;
 
-/// How deep ranges may stand in ranges.
+/// The maximum nesting of ranges.
 const DEEPEST: usize = 8;
 
 /// A template.
@@ -42,7 +42,7 @@ pub(in crate::cli) enum TemplateError {
     /// A range has no end, or an end no range.
     #[error("each {{range PATH}} needs one {{end}}")]
     Unpaired,
-    /// Ranges stand in ranges in ranges.
+    /// Ranges are nested too deeply.
     #[error("ranges may stand in each other {DEEPEST} deep, no deeper")]
     TooDeep,
 }
@@ -54,7 +54,7 @@ enum Part {
     Range(Query, Vec<Part>),
 }
 
-/// A path, from the document's root or from the value at hand.
+/// A path, from the document's root or from the current value.
 #[derive(Clone, Debug, PartialEq)]
 struct Query {
     is_absolute: bool,
@@ -143,7 +143,7 @@ impl FromStr for Template {
     }
 }
 
-/// What stands up to the closing brace, and what follows it.
+/// Splits the text at the closing brace: the action, and the rest.
 fn action(text: &str) -> Result<(&str, &str), TemplateError> {
     let (mut quote, mut is_escaped) = (None, false);
     for (at, letter) in text.char_indices() {
@@ -231,7 +231,7 @@ fn name(letters: &mut Peekable<Chars<'_>>) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// What stands in brackets, as it is.
+/// The unchanged text in brackets.
 fn bracketed(letters: &mut Peekable<Chars<'_>>) -> Option<String> {
     let (mut text, mut depth, mut quote) = ("[".to_owned(), 1_usize, None);
     while depth > 0 {

@@ -10,7 +10,7 @@ fn plain(text: &Text) -> String {
 }
 
 #[test]
-fn columns_are_as_wide_as_their_widest_cell_and_lines_end_without_blanks() {
+fn columns_fit_their_widest_cell_without_trailing_spaces() {
     let mut table = Table::new(["NAME", "READY", "REASON"]);
     table.row(["a-long-name", "True", ""]);
     table.styled([("b".to_owned(), BAD), ("False".to_owned(), PLAIN), ("Drifted".to_owned(), NOTE)]);
@@ -21,7 +21,7 @@ fn columns_are_as_wide_as_their_widest_cell_and_lines_end_without_blanks() {
 }
 
 #[test]
-fn what_the_cluster_holds_cannot_write_to_the_terminal() {
+fn control_characters_from_the_cluster_are_escaped_in_tables() {
     let mut table = Table::default();
     table.row(["\u{1b}[2Jgone\u{9b}31m\n"]);
     let text = table.text();

@@ -1,8 +1,7 @@
-//! A compact edit, made into the AdmissionReview that the API server would
-//! send.
+//! Expands a short description of a change into the AdmissionReview that the API server would send.
 //!
-//! Entry points: [`Change::review`]; [`find`] names an object. Invariant: the object before is the
-//! manifest's with Helm's metadata, and what the case says of it besides.
+//! Entry points: [`Change::review`]; [`find`] resolves the name of an object. Invariant: the old object is
+//! the manifest's object with Helm's metadata and the live fields of the case.
 
 use anyhow::Context;
 use json_patch::Patch;
@@ -22,7 +21,7 @@ pub(super) struct Change {
     object: Option<String>,
     /// Its namespace, where several objects have this kind and name.
     namespace: Option<String>,
-    /// What lives beside what the manifest declares, as a merge patch.
+    /// The live fields that the manifest does not declare, as a merge patch.
     live: Option<Value>,
     /// The edit as a merge patch.
     merge: Option<Value>,
@@ -33,7 +32,7 @@ pub(super) struct Change {
     /// The object is deleted.
     #[serde(default)]
     delete: bool,
-    /// The object is created anew, with this merged into it.
+    /// The object is re-created, with this merged into it.
     create: Option<Value>,
 }
 
@@ -92,7 +91,7 @@ impl Change {
         Ok(Question { head, actor, object: new, old_object: old }.to_json())
     }
 
-    /// What is done; a case does one thing.
+    /// The operation; a case has exactly one.
     fn operation(&self) -> anyhow::Result<Operation> {
         let updates = [self.merge.is_some(), self.json.is_some(), self.scale.is_some()];
         let updates = updates.into_iter().filter(|given| *given).count();

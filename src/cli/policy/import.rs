@@ -1,7 +1,7 @@
-//! `kubemoor policy import`: rules of other tools as policies.
+//! `kubemoor policy import`: converts the rules of other tools to policies.
 //!
-//! Entry point: [`run`]. Invariant: prints policies and changes nothing; what no policy can say
-//! is named on standard error.
+//! Entry point: [`run`]. Invariant: prints policies and changes nothing. Rules that no policy can express are
+//! named on standard error.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `kubemoor policy lint`: what policies say that has no effect, or another one than it seems.
+//! `kubemoor policy lint`: reports rules in policies that have no effect, or another effect than it seems.
 //!
 //! Entry point: [`run`]. Invariant: reads policies as the guard reads them; changes nothing.
 
@@ -39,7 +39,7 @@ pub(super) struct Args {
 /// The policies that were read, and what was found.
 #[derive(Debug, Default)]
 struct Read {
-    /// Where each policy stands, and its name.
+    /// The path of each policy, and its name.
     all: Vec<(PathBuf, String)>,
     /// Those that are accepted.
     accepted: Vec<DriftPolicy>,
@@ -76,7 +76,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     Ok(if read.rows.is_empty() { Outcome::Clean } else { Outcome::Found })
 }
 
-/// What is found in the policies of a directory.
+/// The findings in the policies of a directory.
 fn of_files(directory: &Path) -> anyhow::Result<Read> {
     let mut paths = Vec::new();
     collect(directory, 0, &mut paths)?;
@@ -104,7 +104,7 @@ fn of_files(directory: &Path) -> anyhow::Result<Read> {
     Ok(read)
 }
 
-/// What is found in the policies of a cluster, also by the releases that it has.
+/// The findings in the policies of a cluster, checked against its releases too.
 async fn of_cluster(cluster: ClusterArgs) -> anyhow::Result<Read> {
     let connection = cluster.connect().await?;
     let found = policy_statuses::list(&connection.client, None).await.map_err(|error| {
@@ -127,7 +127,7 @@ async fn of_cluster(cluster: ClusterArgs) -> anyhow::Result<Read> {
     Ok(read)
 }
 
-/// The releases that are guarded; none where that cannot be known.
+/// The guarded releases; `None` where they cannot be read.
 async fn releases(connection: &Connection) -> Option<Vec<ReleaseId>> {
     let unknown = |why: String| warn(&format!("the globs of policies are not held against releases: {why}"));
     match guarded::list(&connection.client, None).await {
@@ -168,7 +168,7 @@ impl Read {
         self.all.push((place, name));
     }
 
-    /// Notes findings, each with the file that the policy stands in.
+    /// Adds findings, each with the file of its policy.
     fn find(&mut self, findings: Vec<Finding>) {
         for Finding { policy, field, check, message } in findings {
             let place = self.all.iter().find(|(_, name)| *name == policy).map(|(file, _)| file.clone());

@@ -1,7 +1,7 @@
-//! `kubemoor policy replay`: recorded changes, judged by other policies.
+//! `kubemoor policy replay`: judges recorded changes by other policies.
 //!
-//! Entry point: [`run`]. Invariant: the verdicts are those of [`crate::verdict::replay`]; what it cannot
-//! tell is counted and never shown as a verdict.
+//! Entry point: [`run`]. Invariant: the verdicts are those of [`crate::verdict::replay`]. A change that it
+//! cannot judge is counted and never shown as a verdict.
 
 mod show;
 

@@ -1,7 +1,7 @@
-//! A file of cases, and one case judged.
+//! A file of cases, and the judgement of one case.
 //!
-//! Entry points: [`read`], [`Suite::prepare`], [`Case::judge`]. Invariant: a
-//! file that says something which is not understood fails; no case is skipped.
+//! Entry points: [`read`], [`Suite::prepare`], [`Case::judge`]. Invariant: a file with an unknown field or
+//! value fails. No case is skipped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ struct Metadata {
     name: String,
 }
 
-/// What a suite says.
+/// The content of a suite.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Spec {
@@ -100,7 +100,7 @@ struct ReleaseSpec {
     file: Option<PathBuf>,
 }
 
-/// How far an autoscaler may scale a workload.
+/// The scaling range that an autoscaler gives a workload.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct AutoscalerSpec {
@@ -128,13 +128,13 @@ struct AutoscalerSpec {
 pub(super) struct Case {
     /// What the case shows.
     pub(super) name: String,
-    /// Who edits.
+    /// The user who makes the change.
     #[serde(default)]
     user: Option<String>,
     /// The editor's groups.
     #[serde(default)]
     groups: Vec<String>,
-    /// When; now, where nothing is said.
+    /// The time of the change; defaults to now.
     #[serde(default)]
     time: Option<Timestamp>,
     /// A file with an AdmissionReview, from this file's folder.
@@ -151,12 +151,12 @@ pub(super) struct Case {
     /// The fields that drift, where they are part of the case.
     #[serde(default)]
     fields: Option<Vec<String>>,
-    /// What would become of it without any policy or allowance.
+    /// The expected outcome without any policy or allowance.
     #[serde(default)]
     without: Option<String>,
 }
 
-/// What the cases of a suite stand on.
+/// The shared inputs of a suite's cases.
 pub(super) struct Ground {
     folder: PathBuf,
     release: Release,
@@ -175,10 +175,10 @@ impl Default for Defaults {
     }
 }
 
-/// The suites of a file; none where it holds something else.
+/// The suites of a file; `None` where it holds something else.
 ///
 /// # Errors
-/// The file cannot be read, or a suite says something that is not understood.
+/// The file cannot be read, or a suite has an unknown field or value.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Suite>> {
     let text = policy_files::text(path)?;
     if !text.contains("PolicyTest") {
@@ -288,7 +288,7 @@ impl AutoscalerSpec {
     }
 }
 
-/// What an autoscaler without `minReplicas` has.
+/// The default of an autoscaler's `minReplicas`.
 fn one() -> i32 {
     1
 }
@@ -323,7 +323,7 @@ impl Ground {
 }
 
 impl Case {
-    /// What is wrong with the verdict, if anything is.
+    /// The difference between the verdict and the expected one, if there is any.
     ///
     /// # Errors
     /// The case cannot be judged.

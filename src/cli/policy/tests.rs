@@ -61,7 +61,7 @@ fn an_edit_is_judged_in_every_spelling() {
 }
 
 #[test]
-fn a_verdict_that_was_not_expected_fails_and_says_what_came() {
+fn policy_test_failure_shows_expected_and_actual_verdict() {
     check(
         "merge: {spec: {replicas: 5}}, expect: Deny",
         Some("expected Deny, got Record (drift) at [/spec/replicas]"),

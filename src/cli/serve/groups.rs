@@ -102,13 +102,13 @@ pub(super) struct LedgerArgs {
 }
 
 impl RegisterArgs {
-    /// Where the API server reaches the webhook.
+    /// The address at which the API server reaches the webhook.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         let service = self.service.clone().map(Endpoint::Service);
         self.webhook_url.clone().map(Endpoint::Url).or(service)
     }
 
-    /// How the webhooks are kept registered; none without `--register`.
+    /// The settings for registering the webhooks; `None` without `--register`.
     pub(super) fn settings(&self, select_all: bool) -> Result<Option<Registration>, ConflictError> {
         match (self.register, self.endpoint()) {
             (false, _) => Ok(None),
@@ -164,8 +164,8 @@ impl LedgerArgs {
     }
 }
 
-/// The names that a certificate made here is for: those by which the API server
-/// calls, and those by which `kubectl port-forward` is reached.
+/// The names in a self-made certificate: those that the API server calls, and those that
+/// `kubectl port-forward` uses.
 pub(in crate::cli) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
     let mut names = endpoint.map(Endpoint::names).unwrap_or_default();
     let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);

@@ -1,6 +1,6 @@
 //! `kubemoor ui --in-cluster`: the page for many visitors, each with their own token.
 //!
-//! Entry point: [`serve`]. Invariant: nothing is read with the pod's own account; the port is served over TLS alone.
+//! Entry point: [`serve`]. Invariant: the pod's own account reads nothing. The port serves TLS only.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -33,10 +33,11 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 84
 /// Where a pod has the CA of the API server.
 const API_SERVER_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
-/// The fewest bytes of a key that nobody guesses.
+/// The minimum length of a key that cannot be guessed.
 const KEY: usize = 32;
 
-/// How long the page goes on once it is told to stop: its Service learns only after a moment that it ends.
+/// How long the page keeps serving after the stop signal: its Service notices the removed endpoint only after
+/// a moment.
 const LINGER: Duration = Duration::from_secs(3);
 
 /// Flags of the page in a cluster.
@@ -88,7 +89,7 @@ pub(super) struct InClusterArgs {
     log: LogFilter,
 }
 
-/// What the other flags say of the cluster.
+/// The other flags' settings for the cluster.
 pub(super) struct Shared {
     pub(super) driver: RecordDriver,
     pub(super) labels: Labels,

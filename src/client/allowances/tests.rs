@@ -21,7 +21,7 @@ fn wish<'a>(object: &'a ObjectId, by: &'a Actor) -> Wish<'a> {
 }
 
 #[test]
-fn the_same_wish_has_the_same_name_and_another_has_another() {
+fn exception_name_depends_on_the_request_but_not_its_reason() {
     let (web, db) = (object("web"), object("db"));
     let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
     let bob = Actor { user: "bob".to_owned(), ..Actor::default() };

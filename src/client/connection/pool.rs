@@ -1,13 +1,13 @@
-//! Connections that are lost without a word are given up, and the requests on them are asked anew.
+//! Replaces connections that are lost silently, and repeats the requests on them.
 //!
-//! Entry point: [`ConnectionPool::send`]. Invariant: only reads are sent twice, each at most once more, and new
-//! connections are tried at most once in [`BETWEEN`], so a server that is slow gets little more to do. Must not know
-//! what is asked.
+//! Entry point: [`ConnectionPool::send`]. Invariant: only reads are sent twice, each at most once more. New
+//! connections are tried at most once in [`BETWEEN`], so a slow server gets little extra load. Must not know
+//! the content of requests.
 //!
-//! A load balancer or a firewall may forget a connection without telling either end. A request on it waits until its
-//! time is over, and a client that has used many connections has as many such waits before it. So the first read that
-//! waits for long is sent over a connection that is sure to be new. If that one answers first, all later requests take
-//! new connections, and so do the reads that wait at that moment.
+//! A load balancer or a firewall may forget a connection without notifying either end. A request on it waits
+//! until its time limit, and a client with many such connections has as many such waits ahead. So the first
+//! read that waits too long is sent again over a new connection. If that one answers first, all later
+//! requests use new connections, and so do the reads that are waiting at that moment.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(super) struct ConnectionPool {
 
 /// Another client than the one that keeps silent.
 enum Other {
-    /// Everybody uses it by now.
+    /// All requests use it.
     Current(Client),
     /// It was made for this request.
     New(Client),
@@ -55,7 +55,7 @@ impl ConnectionPool {
         Ok(Self { make: Box::new(make), current, tried: Mutex::default() })
     }
 
-    /// Sends a request. A read that gets no answer for a while is sent over a new connection as well.
+    /// Sends a request. A read that gets no answer for a while is also sent over a new connection.
     ///
     /// # Errors
     /// When there is no answer.
@@ -103,7 +103,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Takes the turn to try new connections, unless somebody took it a moment ago.
+    /// Takes the turn to try new connections, unless another request took it a moment ago.
     fn may_try(&self) -> bool {
         let mut tried = self.tried.lock();
         let is_due = tried.is_none_or(|tried| tried.elapsed() >= BETWEEN);

@@ -35,7 +35,7 @@ fn server() -> (kube::Client, Arc<Mutex<Vec<String>>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_again_is_one_event() {
+async fn repeated_notice_updates_the_existing_event() {
     let (client, asked) = server();
     let events = Events::new(client, Leadership::alone(), "me".to_owned());
     let said = notice("a");

@@ -33,7 +33,7 @@ where
 {
     let host = HeaderValue::from_str(host)?;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the last sender; what goes wrong, the request that waits for an answer is told.
+    // The task ends with the last sender. Errors reach the request that waits for an answer.
     tokio::spawn(connection);
     Ok(Exchange { sender: Arc::new(Mutex::new(sender)), host })
 }

@@ -19,7 +19,7 @@ fn pod(name: &str, ready: &str, change: impl FnOnce(&mut Value)) -> Pod {
 }
 
 #[test]
-fn leader_s_pod_is_asked_if_it_is_ready_else_the_first_by_name() {
+fn ready_leader_pod_is_preferred_over_first_pod_by_name() {
     let check = |pods: &[Pod], holder: &str, chosen: Option<&str>| {
         let expected = chosen.map(|pod| Target { pod: pod.to_owned(), port: 9080 });
         assert_eq!(preferred(pods, holder), expected, "{holder:?}");

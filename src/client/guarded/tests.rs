@@ -18,7 +18,7 @@ fn guarded(status: Value) -> Value {
 }
 
 #[test]
-fn what_an_earlier_guard_knew_is_read() {
+fn status_of_previous_guard_process_is_restored() {
     let status = json!({
         "revision": 3, "recordUid": "u3", "manifestDigest": hidden(Some("u3")),
         "seen": [
@@ -38,7 +38,7 @@ fn what_an_earlier_guard_knew_is_read() {
 }
 
 #[test]
-fn what_somebody_kept_changing_back_is_read() {
+fn contested_objects_are_restored_from_status() {
     let status = |reason: &str| {
         let now = "2026-01-01T00:00:00Z";
         let condition = json!({
@@ -59,7 +59,7 @@ fn what_somebody_kept_changing_back_is_read() {
 }
 
 #[test]
-fn a_status_that_nobody_here_wrote_is_no_memory_and_no_error() {
+fn invalid_guarded_release_status_is_ignored_without_error() {
     for status in [
         json!({"revision": "many"}),
         json!({"revision": 1, "manifestDigest": "ü".repeat(32)}),
@@ -75,7 +75,7 @@ fn a_status_that_nobody_here_wrote_is_no_memory_and_no_error() {
 }
 
 #[test]
-fn who_wrote_which_field_is_not_kept() {
+fn managed_fields_of_guarded_release_are_dropped() {
     let mut object = guarded(json!({"revision": 3}));
     object["metadata"]["managedFields"] = json!([{"manager": "kubemoor", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {}}}]);
     let whole = typed(object).unwrap();

@@ -1,4 +1,4 @@
-//! One candidate's view of the Lease, and what it does next.
+//! One candidate's view of the Lease, and its next step.
 //!
 //! Entry point: [`Candidacy::step`]. Invariant: values only; `now` is passed.
 
@@ -90,7 +90,7 @@ impl Candidacy {
         self.not_before = None;
     }
 
-    /// What was known of the Lease is not true any more.
+    /// Discards the knowledge of the Lease.
     pub(super) fn unknown(&mut self) {
         self.view = View::Unknown;
     }

@@ -1,8 +1,9 @@
-//! What a leader tells of its guard on the Lease: which version it is, and what vouches for its certificate.
+//! The leader's description of its guard on the Lease: its version, and the CA bundle of its certificate.
 //!
-//! Entry points: `annotate` for who leads, `read` for everybody else. Invariant: nothing here is secret, since every
-//! authenticated account may read the Lease. The Secret of the certificate holds its key, and the webhook configuration
-//! the token of the webhook's address: neither can be shown to whom the guard is to be trusted by.
+//! Entry points: `annotate` for the leader, `read` for everyone else. Invariant: nothing here is secret,
+//! since every authenticated account may read the Lease. The Secret of the certificate also holds its private
+//! key, and the webhook configuration the token of the webhook's address. So clients cannot get the CA bundle
+//! from either.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -18,21 +19,21 @@ const VERSION: &str = "kubemoor.dev/version";
 const COMMIT: &str = "kubemoor.dev/commit";
 const CA_BUNDLE: &str = "kubemoor.dev/ca-bundle";
 
-/// The most bytes of authorities that a Lease tells of: it is written every few seconds.
+/// The maximum size of the CA bundle on a Lease, which is written every few seconds.
 const CAP: usize = 16 << 10;
 
-/// What the last leader has told.
+/// The last leader's description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderInfo {
-    /// Who leads; empty for nobody.
+    /// The leader's identity; empty if there is no leader.
     pub holder: String,
     /// When it said so last.
     pub renewed: Option<Timestamp>,
-    /// The guard's version; none of a guard that tells none.
+    /// The guard's version; `None` if the Lease does not name it.
     pub version: Option<String>,
     /// The commit that was built, where the guard knows it.
     pub commit: Option<String>,
-    /// What vouches for the guard's certificate, as PEM; none where the system's trust store is to.
+    /// The CA bundle of the guard's certificate, as PEM; `None` where the system's trust store is used.
     pub authority: Option<String>,
 }
 

@@ -38,7 +38,7 @@ fn a_candidate_does_what_the_lease_says() {
 }
 
 #[test]
-fn a_lease_that_was_renewed_lives_anew_and_one_seen_again_does_not() {
+fn lease_expiry_is_extended_by_renewal_but_not_by_rereading() {
     let start = Instant::now();
     let after = |seconds| start + Duration::from_secs(seconds);
     let mut candidacy = Candidacy::new("a".to_owned());

@@ -8,7 +8,7 @@ fn live(text: &str) -> Live {
 }
 
 #[test]
-fn an_object_is_read_without_its_managed_fields_which_stay_at_hand() {
+fn live_object_omits_managed_fields_but_keeps_its_field_managers() {
     let managed = json!([{"manager": "helm", "operation": "Apply", "fieldsType": "FieldsV1",
         "fieldsV1": {"f:metadata": {"f:annotations": {"f:meta.helm.sh/release-name": {}}}}}]);
     let annotations = json!({"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"});
@@ -31,14 +31,14 @@ fn an_object_is_read_without_its_managed_fields_which_stay_at_hand() {
 }
 
 #[test]
-fn what_is_nested_too_deep_still_has_its_metadata() {
+fn too_deeply_nested_object_still_yields_its_metadata() {
     let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
     let live = live(&format!(r#"{{"metadata": {{"name": "web", "resourceVersion": "7"}}, "spec": {deep}}}"#));
     assert_eq!((live.object, live.sighting.id.name.as_str()), (None, "web"));
 }
 
 #[test]
-fn what_is_no_object_is_nameless_and_ends_nothing() {
+fn malformed_live_object_has_empty_name_without_error() {
     for odd in ["1", "[]", "{}", r#"{"metadata": 1}"#, r#"{"metadata": {"name": 1}}"#] {
         let live = live(odd);
         assert_eq!(live.sighting.id.name, "", "{odd}");

@@ -1,7 +1,7 @@
-//! When an API server is asked again that gave no watch.
+//! Pauses before an API server that failed to give a watch is asked again.
 //!
-//! Entry point: [`Pace`]. Invariant: one that answers with errors is asked ever more seldom, and one that was away is
-//! followed soon after it is back. Safe to cancel.
+//! Entry point: [`Pace`]. Invariant: the pauses grow while the server answers with errors. A server that was
+//! down is followed soon after it returns. Safe to cancel.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::client::call::CallError;
 
-/// How long after nobody answered at all it is tried again: asking costs a server that is away nothing, and one that
-/// is back is to be followed at once.
+/// The pause after an attempt that got no answer at all: asking costs a server that is down nothing, and it
+/// should be followed as soon as it returns.
 pub(super) const AWAY: Duration = Duration::from_secs(1);
 
-/// How long after that a server may refuse everything, because it does not know anybody's rights yet, and how often it
-/// is asked meanwhile.
+/// After an outage a server may refuse everything for a while, because it does not know any rights yet: the
+/// length of that while, and the pause between attempts.
 pub(super) const RETURNING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_millis(500));
 
 /// After a watch that lasted so long, its end is no failure.
@@ -26,7 +26,7 @@ const STEADY: Duration = Duration::from_secs(10);
 pub(super) struct Pace {
     /// Not before this instant.
     not_before: Option<Instant>,
-    /// When nobody answered at all last.
+    /// The time of the last attempt without any answer.
     away: Option<Instant>,
     backoff: DefaultBackoff,
 }
@@ -40,7 +40,7 @@ impl Pace {
         }
     }
 
-    /// A server that answers with an error is asked less and less often.
+    /// The pauses grow while a server answers with errors.
     pub(super) fn pause_after(&mut self, error: &CallError) {
         if let CallError::Unreachable { .. } = error {
             let now = Instant::now();

@@ -229,7 +229,7 @@ async fn a_missing_right_is_told_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_back_is_followed_at_once_however_long_it_was_away() {
+async fn watch_resumes_at_once_after_a_long_api_server_outage() {
     let back = Instant::now() + Duration::from_secs(60);
     let service = tower::service_fn(move |request: Request<Body>| async move {
         drop(request.into_body().collect());
@@ -255,7 +255,7 @@ async fn a_server_that_is_back_is_followed_at_once_however_long_it_was_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_after_its_whole_life_is_compared_with_the_server() {
+async fn watch_relists_when_server_version_is_older_after_its_lifetime() {
     let answers = Arc::new(Mutex::new(VecDeque::from([
         list("limit=1", &["b"], "15", None),
         list("limit=250", &["b"], "15", None),
@@ -275,7 +275,7 @@ async fn a_watch_that_ends_after_its_whole_life_is_compared_with_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_silent_is_opened_anew_from_where_it_stood() {
+async fn silent_watch_reopens_from_its_last_resource_version() {
     let answers = Arc::new(Mutex::new(VecDeque::from([
         list("limit=1", &["a"], "90", None),
         watch("resourceVersion=80", &[change("DELETED", "a", "90")]),
@@ -295,7 +295,7 @@ async fn a_watch_that_is_silent_is_opened_anew_from_where_it_stood() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_knows_no_rights_yet_when_it_is_back_is_followed_soon() {
+async fn watch_resumes_soon_when_restarted_api_server_first_answers_forbidden() {
     let (back, knows) = (Instant::now() + Duration::from_secs(20), Instant::now() + Duration::from_secs(35));
     let service = tower::service_fn(move |request: Request<Body>| async move {
         drop(request.into_body().collect());

@@ -32,7 +32,7 @@ fn request() -> Request<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn who_does_not_lead_sends_nothing() {
+async fn writer_sends_nothing_while_not_leading() {
     let (writer, asked) = writer(Leadership::never(), true);
     assert_eq!(writer.send(request()).await, Err(SendError::NotLeading));
     let writer = writer.led(Leadership::alone());

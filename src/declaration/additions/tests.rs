@@ -123,7 +123,7 @@ fn defaults_are_no_additions() {
 }
 
 #[test]
-fn kinds_without_a_schema_are_compared_as_server_side_apply_takes_them() {
+fn additions_without_schema_follow_server_side_apply_merge_rules() {
     let thing = |spec: Value| json!({"apiVersion": "e.org/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec});
     let manifest = thing(json!({"a": 1, "list": [1], "map": {"x": 1}}));
     let added = thing(json!({"a": 1, "b": 0, "list": [1, 2], "map": {"x": 1, "y": {}}}));
@@ -209,7 +209,7 @@ fn only_unset_fields_are_chosen_by_the_server() {
 }
 
 #[test]
-fn values_of_several_defaults_are_additions_where_the_server_makes_none() {
+fn default_values_count_as_additions_where_server_defaults_nothing() {
     let probe = json!({"livenessProbe": {
         "httpGet": {"path": "/", "port": 443, "scheme": "HTTP"}, "periodSeconds": 10, "failureThreshold": 3,
         "successThreshold": 1, "timeoutSeconds": 1,
@@ -236,7 +236,7 @@ fn values_of_several_defaults_are_additions_where_the_server_makes_none() {
 }
 
 #[test]
-fn texts_that_are_chosen_for_a_new_object_are_additions_to_one_that_is_there() {
+fn defaulted_text_is_an_addition_only_to_an_existing_object() {
     let ingress = |more: Value| json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "web"}, "spec": more});
     let (plain, classed) = (ingress(json!({})), ingress(json!({"ingressClassName": "mine"})));
     find(&plain, &["/spec"], Some(&plain), &classed, &["/spec/ingressClassName"]);

@@ -62,7 +62,7 @@ fn a_definition_states_the_facts_of_its_kind() {
 }
 
 #[test]
-fn a_version_that_is_served_no_more_is_read_as_the_preferred_one() {
+fn unserved_api_version_falls_back_to_the_preferred_version() {
     let facts = |versions: &[&str]| KindFacts {
         group: "autoscaling".to_owned(),
         kind: "HorizontalPodAutoscaler".to_owned(),

@@ -1,9 +1,8 @@
-//! Lists whose elements are told apart by keys.
+//! Lists whose elements are identified by keys.
 //!
-//! Entry points: [`Index`] finds declared elements in a live list, [`Held`] those of a set,
-//! [`Known`] finds declared elements by their
-//! keys, [`Declared`] tells whether a live element is declared. Invariant: time is
-//! linear in long lists, whatever they hold.
+//! Entry points: [`Index`] finds declared elements in a live list, [`Held`] those of a set, [`Known`] finds
+//! declared elements by their keys, [`Declared`] checks whether a live element is declared. Invariant: time
+//! is linear in long lists, whatever their content.
 
 use std::collections::{HashMap, HashSet};
 
@@ -90,7 +89,7 @@ impl<'v, 't> Index<'v, 't> {
         all
     }
 
-    /// Where the element stands.
+    /// The positions of the element.
     pub(in crate::declaration) fn places(&self, element: &Element) -> Vec<usize> {
         let mut places = Vec::new();
         self.each(element, |place, _| places.push(place));
@@ -129,7 +128,7 @@ impl<'v, 't> Index<'v, 't> {
     }
 }
 
-/// Declared elements, to find the one of some keys.
+/// Declared elements, for lookups by their keys.
 pub(in crate::declaration) struct Known<'f> {
     items: &'f [Element],
     places: HashMap<Vec<String>, usize>,
@@ -184,7 +183,7 @@ pub(in crate::declaration) struct Held<'v, 't> {
 }
 
 impl<'v, 't> Held<'v, 't> {
-    /// The elements of `list`, of which so many are to be found.
+    /// An index of the elements of `list`; `wanted` is the number of lookups to expect.
     pub(in crate::declaration) fn new(
         types: &'t Types,
         item: TypeId,

@@ -1,9 +1,9 @@
-//! Declared list elements that were given other keys.
+//! Declared list elements whose keys were changed.
 //!
-//! Entry points: [`moved`], [`put_back`]. An element that nobody declares is a declared one, moved, if it holds a value that no two
-//! elements of the list may share, or if it stands where the declared one is missing and differs from it in its keys
-//! alone. Invariant: each element is taken for one other at most, and work is linear in the list. Must not know who
-//! wrote an element.
+//! Entry points: [`moved`], [`put_back`]. An undeclared element counts as a moved declared one in two cases:
+//! it holds a value that no two elements of the list may share, or it is at the position of the missing
+//! element and differs from it only in its keys. Invariant: each element is matched with at most one other,
+//! and work is linear in the list. Must not know who wrote an element.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ const MAX_TRIED: usize = 32;
 /// A declared element that has other keys in a live object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
-    /// The path of the declared element, which leads to nothing in the live object.
+    /// The path of the declared element, which does not exist in the live object.
     pub declared: Path,
     /// The path of the live element.
     pub live: Path,
@@ -67,7 +67,7 @@ fn find<'v>(root: &'v mut Value, path: &[Segment]) -> Option<&'v mut Value> {
 /// A declared element that is not there.
 struct Missing<'f> {
     item: &'f Element,
-    /// Where it would stand, between the declared elements that are there.
+    /// Its expected position, between the declared elements that exist.
     gap: Range<usize>,
 }
 
@@ -153,7 +153,7 @@ impl Search<'_> {
 }
 
 impl Walk<'_> {
-    /// Whether an element would be as declared if it had the declared keys.
+    /// Whether `item` differs from its declaration only in its keys.
     fn is_but_for_keys(&self, item: &Element, keys: &[ListKey], stray: &Value) -> bool {
         let Value::Object(mut fields) = stray.clone() else { return false };
         for (key, value) in keys.iter().zip(&item.keys) {
@@ -163,7 +163,7 @@ impl Walk<'_> {
     }
 }
 
-/// The declared elements that are not there, and of each place of the list whether a declared one stands there.
+/// The missing declared elements, and for each place of the list whether it holds a declared one.
 fn missing<'f>(
     elements: &'f Elements,
     index: &Index<'_, '_>,
@@ -191,7 +191,7 @@ fn missing<'f>(
     (missing, is_declared)
 }
 
-/// The values of an element's keys, as they are spelled there; none where one is absent.
+/// The values of an element's keys, as written there; `None` where one is absent.
 fn values(element: &Value, keys: &[ListKey]) -> Option<Vec<Value>> {
     keys.iter().map(|key| key_value(element, key).cloned()).collect()
 }

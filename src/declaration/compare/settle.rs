@@ -1,6 +1,6 @@
-//! Doubts, settled by the object as the API server would hold it.
+//! Settles doubts by the object as the API server would store it.
 //!
-//! Entry point: [`Settler`]. Invariant: each list is looked through once, however many doubts stand in it.
+//! Entry point: [`Settler`]. Invariant: each list is searched once, however many doubts it holds.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ impl<'f, 'v> Settler<'f, 'v> {
         Self { fields, canonical, lists: HashMap::new() }
     }
 
-    /// Whether the value after is what the API server would hold.
+    /// Whether the new value equals the one that the API server would store.
     pub fn settle(&mut self, change: &FieldChange) -> Agreement {
         let types = &*self.fields.types;
         let (mut node, mut value) = (&self.fields.root, Some(self.canonical));

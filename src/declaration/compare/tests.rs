@@ -93,7 +93,7 @@ fn edits_show_exactly_the_declared_paths_that_changed() {
 }
 
 #[test]
-fn a_doubt_is_settled_by_what_the_server_makes_of_the_manifest() {
+fn doubtful_change_is_settled_by_the_server_form_of_manifest() {
     let kind = "example.org/v1 Thing";
     let declared = json!({"spec": {"items": [{"a": 1}]}});
     let fields = fields(kind, &declared);
@@ -106,7 +106,7 @@ fn a_doubt_is_settled_by_what_the_server_makes_of_the_manifest() {
 }
 
 #[test]
-fn the_order_of_variables_is_settled_by_the_order_that_the_server_keeps() {
+fn env_order_is_settled_by_the_order_the_server_keeps() {
     let kind = "v1 Pod";
     let env = |names: &[&str]| {
         let env: Vec<Value> = names.iter().map(|name| json!({"name": name, "value": "x"})).collect();
@@ -122,7 +122,7 @@ fn the_order_of_variables_is_settled_by_the_order_that_the_server_keeps() {
 }
 
 #[test]
-fn a_field_below_a_list_element_is_settled_in_that_element() {
+fn doubtful_field_is_settled_within_its_own_list_element() {
     let kind = "v1 Pod";
     let pod = |ports: Value| json!({"spec": {"containers": [{"name": "a", "ports": ports}]}});
     let declared = json!([{"containerPort": 80, "hostPort": 0}, {"containerPort": 81}]);
@@ -144,7 +144,7 @@ fn a_field_below_a_list_element_is_settled_in_that_element() {
 }
 
 #[test]
-fn a_change_carries_the_declared_the_old_and_the_new_value() {
+fn change_contains_declared_old_and_new_values() {
     let kind = "apps/v1 Deployment";
     let part = |image: &str| json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": image}]}}}});
     let found = fields(kind, &part("a")).changed(&object(kind, &part("b")), &object(kind, &part("c")));

@@ -14,7 +14,7 @@ fn check(document: &Value, expected: &[&str]) {
 }
 
 #[test]
-fn what_the_server_owns_is_not_declared() {
+fn server_owned_fields_are_not_declared() {
     let metadata = json!({
         "name": "a", "namespace": "b", "uid": "c", "resourceVersion": "1", "generation": 2, "selfLink": "/x",
         "creationTimestamp": null, "managedFields": [{}], "labels": {"x": "y"},
@@ -72,7 +72,7 @@ fn a_ca_bundle_without_a_certificate_is_not_declared() {
 }
 
 #[test]
-fn lists_whose_keys_do_not_tell_elements_apart_are_one_value() {
+fn list_with_duplicate_or_missing_keys_is_one_value() {
     let pod = |env: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "env": env}]}});
     let name = "/spec/containers/[name=c]/name";
     let env = "/spec/containers/[name=c]/env";

@@ -8,7 +8,7 @@ fn check(document: Value, expected: Option<Value>) {
 }
 
 #[test]
-fn a_document_is_written_in_the_version_served_without_what_the_api_server_sets() {
+fn document_uses_served_version_and_omits_fields_set_by_server() {
     let metadata = json!({
         "name": "web", "namespace": "shop", "uid": "1", "resourceVersion": "2", "generation": 3, "selfLink": "/x",
         "creationTimestamp": null, "managedFields": [], "labels": {"app": "web"},
@@ -32,7 +32,7 @@ fn rules_that_a_controller_writes_are_not_claimed() {
 }
 
 #[test]
-fn what_is_no_object_is_no_document() {
+fn non_object_json_yields_no_document() {
     check(json!([]), None);
     check(json!("text"), None);
 }

@@ -1,5 +1,7 @@
-//! The text form of a catalog: JSON with one kind or type to the line, so that
-//! a new Kubernetes version reads as a difference.
+//! The text form of a catalog: JSON with one kind or type per line, so that a new Kubernetes version shows as
+//! a readable diff.
+//!
+//! Entry points: [`encode`], [`decode`]. Invariant: `decode` reads what `encode` writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

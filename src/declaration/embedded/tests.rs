@@ -82,7 +82,7 @@ fn lists_are_told_apart_by_their_keys() {
 }
 
 #[test]
-fn what_is_one_value_is_known() {
+fn atomic_fields_are_known_from_the_embedded_schema() {
     let atomic = |api_version: &str, kind: &str, path: &str| {
         let (types, at) = at(api_version, kind, path);
         match types.shape(at) {

@@ -1,8 +1,9 @@
-//! Lists whose order does not count: elements that mean the same, found without trying every pair.
+//! Compares lists whose order does not matter, without trying every pair of elements.
 //!
-//! Entry point: [`Alike`]. Invariant: finds what [`super::is_same`] would find, in time that is linear in the
-//! list. Elements that mean the same are of one class; within a class they are tried, and of a list that was made
-//! to have most of its elements in one class only so many are: then none is found.
+//! Entry point: [`Alike`]. Invariant: gives the result of [`super::is_same`] for each element, in time that
+//! is linear in the list. Elements that mean the same are in one class, and only elements of one class are
+//! compared. A list may be crafted to put most of its elements into one class. The number of comparisons is
+//! therefore limited; beyond the limit no match is found.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use super::{counts, same};
 use crate::declaration::quantity;
 use crate::declaration::schema::{ListKind, MAX_DEPTH, Scalar, Shape, TypeId, Types};
 
-/// What may be tried of a list, in sizes of the list.
+/// The limit on comparisons of a list, in multiples of its size.
 const TRIES: usize = 8;
 
 /// The longest text of a number.
@@ -27,7 +28,7 @@ pub(in crate::declaration) struct Alike<'v, 't> {
     item: TypeId,
     depth: usize,
     classes: HashMap<u64, Vec<(&'v Value, usize)>>,
-    /// How many values may still be looked at in vain.
+    /// How many values may still be compared without a match.
     left: Cell<usize>,
 }
 
@@ -37,7 +38,7 @@ impl<'v, 't> Alike<'v, 't> {
         Self::at(types, item, items, 0)
     }
 
-    /// The same for a list that stands `depth` levels deep in what is compared.
+    /// Like `new`, for a list at `depth` levels of nesting.
     pub(super) fn at(types: &'t Types, item: TypeId, items: &'v [Value], depth: usize) -> Self {
         let mut alike =
             Self { types, item, depth, classes: HashMap::with_capacity(items.len()), left: Cell::new(0) };
@@ -70,7 +71,7 @@ impl<'v, 't> Alike<'v, 't> {
     }
 }
 
-/// A number that is the same for values that mean the same; adds how many values that takes to `size`.
+/// A class number that is equal for values that mean the same; adds the number of visited values to `size`.
 fn class(types: &Types, ty: TypeId, value: Option<&Value>, depth: usize, size: &mut usize) -> u64 {
     *size += 1;
     super::work::note();

@@ -1,8 +1,8 @@
-//! Whole values that nobody declares and the API server fills in.
+//! Undeclared whole values that the API server fills in.
 //!
-//! Entry point: [`is_filled_in`]. Invariant: a list element or an entry of a free map is never
-//! filled in, nor are several fields as one value but where the server makes it; an empty value of
-//! Kubernetes' own kinds always may be.
+//! Entry point: [`is_filled_in`]. Invariant: a list element or an entry of a free map never counts as filled
+//! in. Several fields as one value do not either, except where the server creates such a value. An empty
+//! value of a built-in kind always may be filled in.
 
 use serde_json::Value;
 
@@ -25,22 +25,22 @@ const MADE: &[&str] = &[
     "updateStrategy",
 ];
 
-/// A value that nobody declares.
+/// An undeclared value.
 #[derive(Clone, Copy)]
 pub(in crate::declaration) struct Unnamed<'a> {
     pub(in crate::declaration) ty: TypeId,
-    /// The name of its field, and of what holds that.
+    /// The names of its field and of the enclosing one.
     pub(in crate::declaration) name: &'a str,
     pub(in crate::declaration) within: &'a str,
     /// The default that the schema names.
     pub(in crate::declaration) default: Option<&'a Value>,
-    /// Whether it had another value before, which the server had chosen, or somebody.
+    /// Whether it had another value before, chosen by the server or a user.
     pub(in crate::declaration) is_changed: bool,
     /// Whether the object was there before.
     pub(in crate::declaration) is_of_update: bool,
 }
 
-/// Whether the API server may set the field to `value` by itself.
+/// Whether the API server may set the field to `value` on its own.
 pub(in crate::declaration) fn is_filled_in(
     types: &Types,
     family: Family,
@@ -56,7 +56,8 @@ pub(in crate::declaration) fn is_filled_in(
         return false;
     }
     let is_own = family != Family::Custom;
-    // What is not told by its value is chosen once, where nothing stands.
+    // If the value alone does not identify the server's choice, it is accepted only where there was no value
+    // before.
     let is_exact = || !is_changed || !known::takes_any(name);
     let is_filled = || known::is_filled(within, name, value) && is_exact();
     if is_own && (known::is_default(within, name, value) || is_filled()) {
@@ -83,8 +84,8 @@ pub(in crate::declaration) fn is_filled_in(
     }
 }
 
-/// Whether somebody chooses a text: of a template nobody chooses the node, and of an object that is there
-/// much is chosen already.
+/// Whether another component chooses this text. None chooses the node in a template, and some texts are
+/// chosen only when an object is created.
 fn is_chosen_text(name: &str, is_of_update: bool) -> bool {
     let is_too_late = is_of_update && known::is_chosen_at_first(name);
     known::chooses_text(name) && name != "nodeName" && !is_too_late

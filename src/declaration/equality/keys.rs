@@ -22,7 +22,7 @@ pub(in crate::declaration) struct ByKeys<'v, 't> {
 }
 
 impl<'v, 't> ByKeys<'v, 't> {
-    /// These elements, of which so many are to be found.
+    /// An index of these elements; `wanted` is the number of lookups to expect.
     pub(in crate::declaration) fn new(items: &'v [Value], keys: &'t [ListKey], wanted: usize) -> Self {
         let places = (wanted.saturating_mul(items.len()) > FEW_PAIRS).then(|| {
             let mut places: HashMap<_, Vec<&Value>> = HashMap::new();

@@ -1,29 +1,29 @@
-//! What the API server fills in, where the OpenAPI documents do not say it.
+//! The defaults that the API server fills in and that the OpenAPI documents do not state.
 //!
-//! The documents of the core kinds carry next to no defaults: these tables are
-//! the rest, as far as it stands inside values that are declared as a whole or
-//! behind a declared zero, and what else a server or a controller that comes
-//! with it may add there. `tests/it/fidelity_defaults.rs` holds them against a
-//! real server.
+//! The documents of the core kinds state almost no defaults. These tables hold the rest, for fields inside
+//! values that are declared as a whole or behind a declared zero. They also list the additions that a server
+//! or its controllers may make there.
+//!
+//! Entry points: `is_default`, `is_filled`, and one function for each table. Invariant: tables in code;
+//! `tests/it/fidelity_defaults.rs` checks them against a real server.
 
 use serde_json::Value;
 
 use super::Family;
 
-/// A value of one of these tables.
+/// A default in one of these tables.
 enum Filled {
     Text(&'static str),
     Whole(i64),
     Yes,
-    /// Whatever stands there.
+    /// Any value.
     Any,
 }
 
 use Filled::{Any, Text, Whole, Yes};
 
-/// Fields of values that are declared as a whole, by the name of what holds
-/// them, and the value that the server gives them where they are absent. Of a
-/// list's elements the list holds them.
+/// Fields of values that are declared as a whole, by the name of the enclosing field, with the server's value
+/// for an absent one. For elements of a list the enclosing field is the list.
 const DEFAULTS: &[(&str, &str, Filled)] = &[
     ("fieldRef", "apiVersion", Text("v1")),
     ("resourceFieldRef", "divisor", Text("0")),
@@ -149,8 +149,8 @@ const FILLED: &[(&str, Filled)] = &[
 /// Fields that the server derives from others where they are empty.
 const DERIVED: &[&str] = &["serviceAccount", "targetPort"];
 
-/// Texts that somebody else may choose where they are declared empty: an
-/// admission plugin, a controller or the scheduler.
+/// Texts that another component may choose where they are declared empty: an admission plugin, a controller
+/// or the scheduler.
 const CHOSEN_TEXTS: &[&str] = &[
     "ingressClassName",
     "kind",
@@ -161,10 +161,10 @@ const CHOSEN_TEXTS: &[&str] = &[
     "uid",
 ];
 
-/// Those of them that nobody chooses for an object that is there.
+/// Those of them that no component chooses for an existing object.
 const CHOSEN_AT_FIRST: &[&str] = &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "uid"];
 
-/// Lists that somebody else may fill where they are declared empty.
+/// Lists that another component may fill where they are declared empty.
 const CHOSEN_LISTS: &[&str] = &[
     "accessModes",
     "admissionReviewVersions",
@@ -177,12 +177,11 @@ const CHOSEN_LISTS: &[&str] = &[
     "subsets",
 ];
 
-/// Those of them that nobody but the server fills, as it takes the object.
+/// Those of them that only the server fills, when it accepts the object.
 const FILLED_LISTS: &[&str] =
     &["admissionReviewVersions", "conversionReviewVersions", "metrics", "policies", "policyTypes"];
 
-/// Lists to which others append elements that nobody takes away: credentials of
-/// ServiceAccounts, which the controllers of clusters make.
+/// Lists to which controllers append elements that nothing removes: the credentials of ServiceAccounts.
 const SHARED: &[&str] = &["imagePullSecrets", "secrets"];
 
 /// Lists of Pods to which admission plugins add.
@@ -240,8 +239,8 @@ const KEPT_ZEROS: &[&str] = &[
     "ttlSecondsAfterFinished",
 ];
 
-/// What the server chooses or allocates where nothing is declared: a declared
-/// empty or zero value asks it to.
+/// Fields that the server chooses or allocates where nothing is declared; a declared empty or zero value
+/// requests that too.
 const CHOSEN: &[&str] = &[
     "clusterIP",
     "clusterIPs",
@@ -257,12 +256,12 @@ const CHOSEN: &[&str] = &[
 /// apart.
 const UNORDERED: &[&str] = &["metrics"];
 
-/// Whether `live` is what the server sets, or shows, where a field that a value
-/// of this name holds is absent.
+/// Whether `live` is the value that the server sets, or shows, where the field `name` of a value called
+/// `within` is absent.
 pub(super) fn is_default(within: &str, name: &str, live: &Value) -> bool {
     match live {
         Value::Object(map) if map.is_empty() => SHOWN_EMPTY.contains(&(within, name)),
-        // A claim template's status is no more than its phase.
+        // The status of a claim template holds only its phase.
         Value::Object(map) => {
             SHOWN_EMPTY.contains(&(within, name))
                 && map.iter().all(|(below, value)| is_default(name, below, value))
@@ -275,8 +274,7 @@ pub(super) fn is_default(within: &str, name: &str, live: &Value) -> bool {
     }
 }
 
-/// Whether `live` may be what the server sets where `name` is empty, in a value
-/// that is `within` another one.
+/// Whether `live` may be the server's value where `name` is empty, in a value that is `within` another one.
 pub(super) fn is_filled(within: &str, name: &str, live: &Value) -> bool {
     // Ingresses keep an empty path, and only pods have the policy.
     if matches!((within, name), ("paths", "path") | ("containers" | "initContainers", "restartPolicy")) {
@@ -289,8 +287,8 @@ pub(super) fn is_filled(within: &str, name: &str, live: &Value) -> bool {
         })
 }
 
-/// Whether the server derives a field from another one that somebody may set otherwise. A
-/// `serviceAccount` always follows the `serviceAccountName`.
+/// Whether the server derives a field from another one that a user may set differently. A `serviceAccount`
+/// always follows the `serviceAccountName`.
 pub(super) fn takes_any(name: &str) -> bool {
     DERIVED.contains(&name) && name != "serviceAccount"
 }
@@ -301,8 +299,8 @@ pub(super) fn is_always_filled(name: &str) -> bool {
     FILLED.iter().any(|(field, _)| *field == name)
 }
 
-/// Whether the server may show a zero where `name` is empty or null: of what it shows at all only what it
-/// fills in.
+/// Whether a zero may be the server's own where `name` is empty or null. In fields in which the server shows
+/// zeros, only a zero that it fills in counts.
 pub(super) fn is_own_zero(above: &str, name: &str) -> bool {
     if (above, name) == ("scaleDown", "stabilizationWindowSeconds") {
         return false;
@@ -310,32 +308,32 @@ pub(super) fn is_own_zero(above: &str, name: &str) -> bool {
     name == "suspend" || !(is_always_filled(name) || keeps_zero(name))
 }
 
-/// Whether others than the server have a say in what is declared empty or null.
+/// Whether others than the server may fill a value that is declared empty or null.
 pub(super) fn is_others(name: &str) -> bool {
     is_chosen(name) || chooses_text(name) || chooses_list(name) || SHARED.contains(&name)
 }
 
-/// Whether somebody else may choose a text that is declared empty.
+/// Whether another component may choose a text that is declared empty.
 pub(super) fn chooses_text(name: &str) -> bool {
     CHOSEN_TEXTS.contains(&name)
 }
 
-/// Whether somebody else chooses a text for a new object alone.
+/// Whether another component chooses a text for a new object only.
 pub(super) fn is_chosen_at_first(name: &str) -> bool {
     CHOSEN_AT_FIRST.contains(&name)
 }
 
-/// Whether somebody else may fill a list that is declared empty.
+/// Whether another component may fill a list that is declared empty.
 pub(super) fn chooses_list(name: &str) -> bool {
     CHOSEN_LISTS.contains(&name)
 }
 
-/// Whether the server alone fills a list that is declared empty or null.
+/// Whether only the server fills a list that is declared empty or null.
 pub(super) fn fills_list(name: &str) -> bool {
     FILLED_LISTS.contains(&name)
 }
 
-/// Whether others may add elements to a list, for good.
+/// Whether others may add elements to a list permanently.
 pub(super) fn is_shared(family: Family, name: &str) -> bool {
     match family {
         Family::Pod => SHARED_IN_PODS.contains(&name),
@@ -359,7 +357,7 @@ pub(super) fn fills_zero(name: &str) -> bool {
     name.is_empty() || FILLED_ZEROS.contains(&name)
 }
 
-/// Whether the server shows a zero there, so that absence is something else.
+/// Whether the server shows a zero there, so that absence has another meaning.
 pub(super) fn keeps_zero(name: &str) -> bool {
     KEPT_ZEROS.contains(&name)
 }

@@ -1,8 +1,6 @@
-//! What the API server makes of the limits of a LimitRange: the one place where
-//! it adds entries to maps.
+//! Completes the limits of a LimitRange as the API server does: the only place where it adds entries to maps.
 //!
-//! Entry point: [`completed`]. Invariant: pure; of anything else there is
-//! nothing to complete.
+//! Entry point: [`completed`]. Invariant: pure; only limits are completed.
 
 use serde_json::{Map, Value};
 

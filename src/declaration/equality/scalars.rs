@@ -1,6 +1,7 @@
 //! Scalars that mean the same.
 //!
-//! Entry point: [`is_same_scalar`]. Invariant: the answer is the same either way round. Must not know where a value stands.
+//! Entry point: [`is_same_scalar`]. Invariant: the answer does not depend on the order of the two values.
+//! Must not know the place of a value.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Values that are declared as a whole: what the server may leave out of them
-//! and what it may fill in.
+//! Values that are declared as a whole: the parts that the server may leave out, and the parts that it may
+//! fill in.
 //!
 //! Entry points: [`Comparison::present`] and [`with_absent`].
 
@@ -20,24 +20,24 @@ mod lists;
 /// A comparison of values of one arena's types.
 pub(super) struct Comparison<'t> {
     types: &'t Types,
-    /// How many values may still be looked at, while elements are tried.
+    /// How many values may still be visited while elements are compared.
     left: Cell<Option<usize>>,
 }
 
-/// A declared value and the live one that it is held against.
+/// A declared value and the live one to compare.
 #[derive(Clone, Copy)]
 pub(super) struct Sides<D, L = D> {
     pub(super) declared: D,
     pub(super) live: L,
-    /// How deep both stand.
+    /// The depth of both.
     pub(super) depth: usize,
 }
 
-/// What is known of a field that is not declared.
+/// The facts about an undeclared field.
 #[derive(Clone, Copy)]
 struct FieldType<'t> {
     ty: TypeId,
-    /// What the server sets where the field is absent.
+    /// The server's default for an absent field.
     default: Option<&'t Value>,
 }
 
@@ -129,7 +129,8 @@ impl<'t> Comparison<'t> {
             Family::Rights if is_empty(live) => Agreement::Agrees,
             Family::Rights => Agreement::Altered,
             Family::Pod => Agreement::Doubt,
-            // What a server shows of it by itself is in the table, or came later.
+            // The table lists the empty values that the server fills in. Others may come from a newer
+            // version.
             Family::Core if is_empty(live) || is_zero(live) => Agreement::Doubt,
             Family::Core if embedded::has_field(spot.name) => Agreement::Altered,
             Family::Core | Family::Custom => Agreement::Doubt,
@@ -163,8 +164,7 @@ impl<'t> Comparison<'t> {
         worst
     }
 
-    /// A map: one of free keys, to which nobody adds an entry, or a value of
-    /// which no type is known.
+    /// A map: either with free keys, to which nothing adds entries, or a value of unknown type.
     fn map(
         &self,
         (ty, place): (TypeId, Place),
@@ -206,7 +206,7 @@ impl<'t> Comparison<'t> {
     }
 }
 
-/// A declared null: the server has nothing there, or what it sets itself.
+/// A declared null: the server stores nothing there, or its own default.
 pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<&Value>) -> Agreement {
     let Some(live) = live else { return Agreement::Agrees };
     let is_one_value =
@@ -227,7 +227,7 @@ fn is_filled(spot: Spot<'_>, live: &Value) -> bool {
     spot.place != Place::Template && known::is_filled(spot.within, spot.name, live)
 }
 
-/// How many values stand directly in a value.
+/// How many values a value holds directly.
 fn width(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.len(),

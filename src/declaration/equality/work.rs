@@ -1,6 +1,7 @@
-//! How much a comparison does, for the tests that hold it to growing no faster than what is compared.
+//! Counts the work of a comparison, for the tests which check that it grows no faster than the compared
+//! values.
 //!
-//! Entry point: [`note`], called for every value that is looked at. Costs nothing outside of unit tests.
+//! Entry point: [`note`], called for every visited value. Costs nothing outside of unit tests.
 
 #[cfg(test)]
 thread_local! {

@@ -1,5 +1,7 @@
-//! The parts of OpenAPI documents that are read. Everything else is skipped
-//! without being kept: a whole document has megabytes.
+//! The parts of OpenAPI documents that are read.
+//!
+//! Entry points: `V3`, `V2`, `Node`. Invariant: everything else is skipped without being stored, because a
+//! whole document has megabytes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -113,7 +115,7 @@ impl<'de> Deserialize<'de> for OrFlag {
     }
 }
 
-/// A text, or nothing if something else stands there.
+/// A text, or `None` for any other value.
 fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::String(text) => Some(text),

@@ -1,4 +1,6 @@
-//! What the paths of an OpenAPI document say of kinds: plural, scope, scale.
+//! The facts that the paths of an OpenAPI document state about kinds: plural, scope, scale.
+//!
+//! Entry point: [`facts`]. Must not read schemas.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

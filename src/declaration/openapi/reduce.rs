@@ -1,7 +1,7 @@
 //! The reduction of schemas to types.
 //!
-//! Entry point: [`Reduction`]. Invariant: a name that several documents define
-//! keeps its first meaning; what a wanted kind does not reach is not reduced.
+//! Entry point: [`Reduction`]. Invariant: if several documents define a name, the first definition is used.
+//! Types that no wanted kind refers to are not reduced.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::declaration::schema::{
 };
 use crate::model::Gvk;
 
-/// How the names of Kubernetes' own definitions begin. They state an empty
-/// default for each field that is no pointer, whether the server shows it or not.
+/// The prefixes of Kubernetes' own definitions. They state an empty default for each field that is not a
+/// pointer, whether the server shows it or not.
 const OWN: [&str; 4] =
     ["io.k8s.api.", "io.k8s.apimachinery.", "io.k8s.apiextensions-apiserver.", "io.k8s.kube-aggregator."];
 
@@ -34,8 +34,8 @@ pub struct Reduction {
     kinds: Vec<(Gvk, TypeId)>,
     /// Whether structs keep fields that they do not list.
     open: bool,
-    /// Whether what is reduced is a custom kind: its defaults are all that a
-    /// server adds, the empty ones included.
+    /// Whether this is a custom kind: the server adds only the defaults that its schema states, including
+    /// empty ones.
     custom: bool,
 }
 
@@ -115,7 +115,7 @@ impl Reduction {
         id
     }
 
-    /// The definition that a schema stands for.
+    /// The definition that a schema refers to.
     fn reference(&mut self, node: &Node) -> Option<TypeId> {
         Some(self.named(referred(node)?))
     }
@@ -233,7 +233,7 @@ impl Reduction {
     }
 }
 
-/// The name of the definition that a schema stands for.
+/// The name of the definition that a schema refers to.
 fn referred(node: &Node) -> Option<&str> {
     let own = node.reference.as_deref().or_else(|| match node.all_of.as_deref() {
         Some([only]) if node.properties.is_none() => only.reference.as_deref(),
@@ -242,7 +242,7 @@ fn referred(node: &Node) -> Option<&str> {
     own.and_then(|reference| reference.rsplit('/').next())
 }
 
-/// Whether the schema says that the value is one, or many.
+/// Whether the schema says that the value is atomic or has parts.
 fn atomic(node: &Node) -> Option<bool> {
     match node.map_type.as_deref() {
         Some("atomic") => Some(true),
@@ -279,7 +279,7 @@ fn telling(default: Option<&Value>) -> Option<Box<Value>> {
     default.filter(|value| !equality::is_empty(value) && !equality::is_zero(value)).cloned().map(Box::new)
 }
 
-/// Whether a schema is of whole objects, rather than of lists or options.
+/// Whether a schema describes whole objects instead of lists or options.
 fn is_object(node: &Node) -> bool {
     let metadata = node.properties.as_ref().and_then(|properties| properties.get("metadata"));
     metadata.and_then(referred).is_some_and(|name| name.ends_with(".ObjectMeta"))

@@ -99,7 +99,7 @@ fn v2() -> Value {
 }
 
 #[test]
-fn a_document_of_version_2_tells_lists_by_how_they_are_patched() {
+fn openapi_v2_list_keys_come_from_patch_extensions() {
     let found = from_v2(&bytes(&v2()), &|gvk| gvk.kind != "Other");
     let [(gvk, schema)] = found.as_slice() else { panic!("one kind, not {}", found.len()) };
     assert_eq!(*gvk, Gvk::from_api_version("example.org/v1", "Thing"));

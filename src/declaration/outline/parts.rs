@@ -1,9 +1,8 @@
-//! Values within a text, taken apart one level at a time.
+//! Values within a text, split one level at a time.
 //!
-//! Entry points: [`Part::entries`], and [`Part::each_in_step`] and
-//! [`Part::items_in_step`] for two maps or lists at once. Invariant: a place is passed
-//! only by what JSON may have there; everything else ends in nothing. What is
-//! skipped is skipped by its outline alone.
+//! Entry points: [`Part::entries`], and [`Part::each_in_step`] and [`Part::items_in_step`] for two maps or
+//! lists at once. Invariant: at each place only valid JSON is accepted; anything else gives `None`. A value
+//! is skipped by its outline alone.
 
 use super::Outline;
 
@@ -61,7 +60,7 @@ impl<'t, 'o> Part<'t, 'o> {
         self.whole.as_bytes().get(self.start).copied()
     }
 
-    /// The entries of a map, in their order; a name may stand twice.
+    /// The entries of a map, in their order; a name may occur twice.
     pub fn entries(self) -> Option<Vec<Entry<'t, 'o>>> {
         let mut entries = Vec::with_capacity(USUAL);
         self.each_entry(|entry| {
@@ -71,8 +70,7 @@ impl<'t, 'o> Part<'t, 'o> {
         Some(entries)
     }
 
-    /// The value that a map has under a name which is spelled so; of a name
-    /// that stands twice the last.
+    /// The value of `name`, in exactly this spelling; the last one if the name occurs twice.
     pub fn entry(self, name: &str) -> Option<Self> {
         let mut found = None;
         self.each_entry(|entry| {
@@ -89,9 +87,9 @@ impl<'t, 'o> Part<'t, 'o> {
         self.each(b'{', b'}', |cursor| visit(cursor.entry()?))
     }
 
-    /// Visits the entries of this map and of `other` as long as they have the
-    /// same names, spelled the same, in the same order; `visit` is told whether
-    /// their values are the same text too. None where they do not.
+    /// Visits the entries of this map and of `other` as long as they have the same names, in the same
+    /// spelling and order. `visit` also receives whether their values are the same text. `None` if the maps
+    /// have other names.
     pub fn each_in_step(
         self,
         other: Self,
@@ -145,7 +143,7 @@ impl<'t, 'o> Part<'t, 'o> {
         (cursor.at == other.end).then_some(items)
     }
 
-    /// Takes what stands between the brackets and the commas.
+    /// Visits the items between the brackets and the commas.
     fn each(
         self,
         open: u8,
@@ -207,8 +205,7 @@ impl<'t, 'o> Cursor<'t, 'o> {
         Some(Entry { name, value: self.value()?, start })
     }
 
-    /// Passes what is here if it is the text from `from` to the end of `value`;
-    /// gives its value.
+    /// Skips the current text if it equals the text from `from` to the end of `value`; returns its value.
     fn repeats(&mut self, from: usize, value: Part<'t, 'o>) -> Option<Part<'t, 'o>> {
         let length = value.start.checked_sub(from)?;
         let rest = self.whole.as_bytes().get(self.at..)?;

@@ -53,7 +53,7 @@ fn a_text_that_ends_within_a_value_is_none() {
 }
 
 #[test]
-fn what_is_no_json_on_its_own_levels_is_none() {
+fn malformed_json_at_outlined_levels_yields_no_outline() {
     let texts = [
         "{]",
         "[}",

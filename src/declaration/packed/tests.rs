@@ -31,7 +31,7 @@ fn config_map(name: usize) -> Value {
 
 proptest! {
     #[test]
-    fn what_is_read_is_what_was_declared(documents in proptest::collection::vec(any_value(), 1..6)) {
+    fn packed_fields_equal_the_declared_fields(documents in proptest::collection::vec(any_value(), 1..6)) {
         let cache = Arc::default();
         for (document, packed) in documents.iter().zip(packed(&documents, &cache)) {
             prop_assert!(*packed.fields() == declare(document, schema().as_ref()));
@@ -50,7 +50,7 @@ fn a_document_is_read_once_while_there_is_room() {
 }
 
 #[test]
-fn a_document_that_many_ask_for_at_once_is_read_once() {
+fn packed_document_is_read_once_for_concurrent_requests() {
     let cache = Arc::default();
     let packed = packed(&[config_map(0)], &cache);
     std::thread::scope(|scope| {
@@ -75,7 +75,7 @@ fn a_full_cache_reads_again_and_gives_the_same() {
 }
 
 #[test]
-fn what_is_heavy_or_deep_is_left_as_it_is() {
+fn heavy_or_deep_documents_are_not_packed() {
     let is_taken = |document: &Value| BlockWriter::default().take(document, declare(document, None).weight());
     let data = |length| json!({"kind": "ConfigMap", "data": {"k": "a".repeat(length)}});
     assert!(is_taken(&data(HEAVY / 2)) && !is_taken(&data(HEAVY)));

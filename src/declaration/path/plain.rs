@@ -1,8 +1,7 @@
-//! Paths as people write them: `spec.template.spec.containers[app].image`.
+//! Paths in the notation for people: `spec.template.spec.containers[app].image`.
 //!
-//! Entry points: [`Path::plain`], [`Path::from_plain`]. Invariant: what the one
-//! writes the other reads back. JSON Pointers stay the form of machines: policies,
-//! resources, the ledger.
+//! Entry points: [`Path::plain`], [`Path::from_plain`]. Invariant: `from_plain` reads what `plain` writes.
+//! JSON Pointers remain the form for machines: policies, resources, the ledger.
 
 use std::fmt::{self, Write as _};
 
@@ -18,13 +17,13 @@ const NAME: &str = "name";
 pub struct Plain<'p>(&'p Path);
 
 impl Path {
-    /// The path as people write it. A field whose name holds dots or other marks
-    /// stands in brackets and quotes: `metadata.annotations["example.org/a"]`.
+    /// The path in the notation for people. A field whose name holds dots or other marks is written in
+    /// brackets and quotes: `metadata.annotations["example.org/a"]`.
     pub fn plain(&self) -> Plain<'_> {
         Plain(self)
     }
 
-    /// Reads what [`Self::plain`] writes; none if it is something else.
+    /// Reads the notation of [`Self::plain`]; `None` for any other text.
     pub fn from_plain(text: &str) -> Option<Self> {
         let mut segments = Vec::new();
         let mut rest = text;
@@ -94,7 +93,7 @@ fn write_keys(keys: &[(String, Value)], f: &mut fmt::Formatter<'_>) -> fmt::Resu
     f.write_char(']')
 }
 
-/// Whether a field's name stands as it is.
+/// Whether a field's name needs no quotes.
 fn is_name(name: &str) -> bool {
     // Digits alone would read as a place in a list.
     !name.is_empty() && name.chars().all(is_plain) && !name.bytes().all(|byte| byte.is_ascii_digit())

@@ -92,7 +92,7 @@ fn segment() -> impl Strategy<Value = Segment> {
 
 proptest! {
     #[test]
-    fn what_a_path_displays_it_parses(segments in proptest::collection::vec(segment(), 0..4)) {
+    fn path_round_trips_through_its_text(segments in proptest::collection::vec(segment(), 0..4)) {
         let path = Path(segments);
         prop_assert_eq!(path.to_string().parse::<Path>(), Ok(path));
     }

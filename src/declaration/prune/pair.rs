@@ -1,13 +1,12 @@
-//! Two texts of one object, read only where they differ.
+//! Reads two texts of one object, only where they differ.
 //!
-//! Entry point: [`super::Pruned::pair`]. Invariant: what stands in both with
-//! the same text is left out of both, so no declared path changes there. Only
-//! entries on the way to declared values are left out, and elements of lists
-//! that stay in their places (`lists`): what is compared as one value is read
-//! whole or not at all. Recursion follows the declarations, not the texts.
+//! Entry point: [`super::Pruned::pair`]. Invariant: a value with the same text in both is left out of both,
+//! so no declared path changes there. Only entries on the way to declared values are left out, and elements
+//! of lists that keep their places (`lists`). A value that is compared as one is read whole or not at all.
+//! Recursion follows the declarations, not the texts.
 //!
-//! With serde alone, an undeclared change of a declared Deployment of 38 KB costs 8 times the handler that says yes,
-//! instead of 1.7 times (`cargo bench --bench verdict`).
+//! With serde alone, an undeclared change of a declared Deployment of 38 KB costs 8 times as much as a
+//! handler that always allows, instead of 1.7 times (`cargo bench --bench verdict`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,7 +20,7 @@ use crate::declaration::outline::{Entry, Part};
 
 mod lists;
 
-/// The entries of a map by name; of a name that stands twice the last counts.
+/// The entries of a map by name; the last one if a name occurs twice.
 type ByName<'t, 'o> = BTreeMap<Cow<'t, str>, Part<'t, 'o>>;
 
 /// Entries of most maps that differ or are needed.
@@ -30,7 +29,7 @@ const USUAL: usize = 8;
 /// Entries of one map that are kept in mind while names may come twice.
 const MAX_SEEN: usize = 64;
 
-/// What is kept of a map before and after.
+/// The kept parts of a map before and after.
 #[derive(Default)]
 struct Halves {
     before: Map<String, Value>,
@@ -52,13 +51,12 @@ impl Keep<'_> {
         Some((self.read(old)?, self.read(new)?))
     }
 
-    /// Reads two maps of the same names in the same order, as those of most
-    /// updates are. None where they are not, or cannot be told to be.
+    /// Reads two maps with the same names in the same order, as in most updates. `None` for other maps, or
+    /// where the text does not show that.
     fn in_step(&self, old: Part<'_, '_>, new: Part<'_, '_>) -> Option<Option<(Value, Value)>> {
         let mut seen: SmallVec<[(&str, Part<'_, '_>, Part<'_, '_>); USUAL]> = SmallVec::new();
         old.each_in_step(new, |name, old, new, same| {
-            // Of a name that stands twice the last counts, and may be spelled
-            // otherwise.
+            // The last one of duplicate names counts, and may have another spelling.
             seen.retain(|(earlier, ..)| *earlier != name);
             if !same || self.is_needed(name) {
                 seen.push((name, old, new));

@@ -63,7 +63,7 @@ fn pair_of_texts(fields: &[&Fields], old: &str, new: &str) -> (Value, Value) {
 }
 
 #[test]
-fn of_an_update_only_what_differs_is_read() {
+fn only_differing_declared_fields_of_an_update_are_read() {
     let declared = json!({"spec": {"replicas": 1, "template": {"spec": {"containers": [{"name": "app"}]}}}});
     let fields = declare(&declared, deployments().as_ref());
     let old = json!({
@@ -78,7 +78,7 @@ fn of_an_update_only_what_differs_is_read() {
 }
 
 #[test]
-fn of_a_list_only_the_elements_that_differ_are_read() {
+fn only_differing_list_elements_are_read() {
     let containers = json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x", "env": [
         {"name": "E", "value": "1"}, {"name": "F", "value": "1"},
     ]}]);
@@ -120,7 +120,7 @@ fn elements_that_share_their_keys_are_compared_together() {
 }
 
 #[test]
-fn elements_of_one_name_are_compared_together_however_it_is_spelled() {
+fn elements_with_escaped_or_duplicate_names_are_compared_together() {
     let list = |env: &str| {
         format!(r#"{{"spec":{{"template":{{"spec":{{"containers":[{{"name":"a","env":{env}}}]}}}}}}}}"#)
     };
@@ -147,7 +147,7 @@ fn elements_of_one_name_are_compared_together_however_it_is_spelled() {
 }
 
 #[test]
-fn of_an_entry_that_stands_twice_the_last_counts() {
+fn last_duplicate_json_key_wins() {
     let declared = json!({"spec": {"replicas": 1, "paused": false}});
     let fields = declare(&declared, deployments().as_ref());
     let specs = [
@@ -168,7 +168,7 @@ fn of_an_entry_that_stands_twice_the_last_counts() {
 }
 
 #[test]
-fn a_pair_that_is_no_json_where_it_is_read_is_none() {
+fn pruning_fails_when_either_object_has_malformed_json() {
     let declared = json!({"spec": {"replicas": 1}});
     let fields = declare(&declared, deployments().as_ref());
     let right = r#"{"spec":{"replicas":1}}"#;

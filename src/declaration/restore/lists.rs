@@ -1,7 +1,7 @@
-//! Elements of a list that come back, all of one list at once.
+//! Restores elements of a list, all of one list at once.
 //!
-//! Entry points: `Walk::elements_back`, `Walk::all_elements`. Invariant: elements that nobody declares keep their
-//! places among the others; one that comes back anew stands behind the declared one that precedes it.
+//! Entry points: `Walk::elements_back`, `Walk::all_elements`. Invariant: undeclared elements keep their
+//! places among the others. A re-created element goes behind the declared one that precedes it.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::declaration::fields::{Element, Elements};
 use crate::declaration::path::Segment;
 use crate::declaration::schema::Types;
 
-/// What is set back of one element.
+/// The parts of one element to restore.
 #[derive(Default)]
 struct Wanted<'p> {
     whole: bool,
     below: Vec<&'p [Segment]>,
 }
 
-/// A list that is put together anew.
+/// A list under construction.
 struct Slots {
     items: Vec<Option<Value>>,
-    /// Elements that come to stand behind one; behind none in front of all.
+    /// The elements to insert, by the element that they follow; `None` for the front.
     behind: BTreeMap<Option<usize>, Vec<Value>>,
 }
 
@@ -129,7 +129,7 @@ impl Walk<'_> {
         with_keys(Map::new(), elements, self.types, item)
     }
 
-    /// Where each declared element stands.
+    /// The positions of each declared element.
     fn places(&self, elements: &Elements, items: &[Value]) -> Vec<Vec<usize>> {
         let index = Index::of(elements, self.types, items);
         elements.items.iter().map(|item| index.places(item)).collect()

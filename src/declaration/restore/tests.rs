@@ -51,7 +51,7 @@ fn check(case: &Case) {
 }
 
 #[test]
-fn declared_fields_come_back_and_the_rest_of_an_edit_stays() {
+fn declared_fields_are_restored_and_other_edits_are_kept() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("cases.yaml")).unwrap();
     assert!(cases.len() > 20);
     cases.iter().for_each(check);
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn what_does_not_drift_is_left_alone(declared in deployment(), old in deployment(), new in deployment()) {
+    fn restore_changes_nothing_when_declared_fields_match(declared in deployment(), old in deployment(), new in deployment()) {
         let fields = declare(&declared, schema("apps/v1 Deployment").as_ref());
         if is_settled(&fields, &old, &new) {
             prop_assert_eq!(all_back(&fields, &old, &new), new);

@@ -29,7 +29,7 @@ fn incident(kind: DriftKind, repaired: Option<Result<(), String>>, kept: Option<
 }
 
 #[test]
-fn an_event_says_what_happened_who_did_it_and_what_became_of_it() {
+fn event_note_names_drift_author_and_repair_outcome() {
     let check = |incident: &Incident, reason: &str, warning: bool, end: &str| {
         let notice = notice(incident);
         assert_eq!((notice.reason, notice.warning), (reason, warning));

@@ -1,8 +1,8 @@
-//! What of this cluster's releases is to be written, and when.
+//! Decides which rows of this cluster's releases have to be written, and when.
 //!
-//! Entry points: [`Pending::take`] for what is due, [`Pending::written`] or [`Pending::fail`] for what came of it.
-//! Invariant: nothing is due while another replica leads; what was written is due again only once it says something
-//! else; what failed is never forgotten. Pure.
+//! Entry points: [`Pending::take`] for due work, [`Pending::written`] or [`Pending::fail`] for its
+//! result. Invariant: nothing is due while another replica leads; a written row is due again only
+//! when its content changes; failed work is never forgotten. Pure. Must not access the database.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,13 +13,14 @@ use tokio::time::Instant;
 use crate::ledger::fleet::ReleaseState;
 use crate::model::ReleaseId;
 
-/// How often the guard says that it is there: several times before it counts as silent.
+/// The interval of the guard's sign of life: several of them fit into the time after which the
+/// guard counts as silent.
 pub(super) const BEAT: Duration = Duration::from_secs(30);
 
-/// The shortest time between two writes: what changes meanwhile goes together.
+/// The shortest time between two writes: changes in between are written together.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// Releases of one write.
+/// The most releases of one write.
 pub(super) const MOST: usize = 500;
 
 /// The pauses between attempts at a database that fails.
@@ -32,12 +33,12 @@ pub(super) struct Pending {
     lead: Option<Lead>,
 }
 
-/// The same while this replica leads.
+/// The pending work while this replica leads.
 #[derive(Debug)]
 struct Lead {
-    /// The releases that may stand otherwise than their rows say.
+    /// The releases whose rows may be outdated.
     marked: BTreeSet<ReleaseId>,
-    /// What their rows say, as a hash, as far as this guard has written them.
+    /// Hashes of the rows that this guard has written.
     rows: HashMap<ReleaseId, u64>,
     /// Whether the rows of guards before have been looked through.
     has_reread: bool,
@@ -47,19 +48,19 @@ struct Lead {
     failing: Option<(Instant, Duration)>,
 }
 
-/// What is due.
+/// The due work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
-    /// To say that the guard is there.
+    /// Whether to write the guard's sign of life.
     pub(super) beats: bool,
-    /// To look through the rows of guards before.
+    /// Whether to check the rows of earlier guards.
     pub(super) rereads: bool,
-    /// To look at these.
+    /// The releases to check.
     pub(super) releases: Vec<ReleaseId>,
 }
 
 impl Pending {
-    /// This replica leads from now on: everything that is `known` is to be looked at.
+    /// Begins to lead: all `known` releases have to be checked.
     pub(super) fn lead(&mut self, known: Vec<ReleaseId>, now: Instant) {
         self.lead = Some(Lead {
             marked: known.into_iter().collect(),
@@ -76,7 +77,7 @@ impl Pending {
         self.lead = None;
     }
 
-    /// These may stand otherwise now.
+    /// Marks releases whose state may have changed.
     pub(super) fn note(&mut self, releases: impl IntoIterator<Item = ReleaseId>, now: Instant) {
         let Some(lead) = &mut self.lead else { return };
         if lead.marked.is_empty() {
@@ -85,7 +86,7 @@ impl Pending {
         lead.marked.extend(releases);
     }
 
-    /// When something is due; none if nothing will be by itself.
+    /// The time at which work is due; `None` if only an event can make work due.
     pub(super) fn due(&self) -> Option<Instant> {
         let lead = self.lead.as_ref()?;
         let has_work = !lead.marked.is_empty() || !lead.has_reread;
@@ -108,19 +109,19 @@ impl Pending {
                 work.releases.push(release);
             }
         }
-        // Until it is known what comes of it.
+        // Until the result is known.
         lead.beat_at = if work.beats { now + BEAT } else { lead.beat_at };
         lead.has_reread |= work.rereads;
         lead.write_at = if work.rereads || !work.releases.is_empty() { now + PAUSE } else { lead.write_at };
         work
     }
 
-    /// Whether the row of a release says something else.
+    /// Whether the row of a release is outdated.
     pub(super) fn is_news(&self, state: &ReleaseState) -> bool {
         self.lead.as_ref().is_some_and(|lead| lead.rows.get(&state.release) != Some(&hash(state)))
     }
 
-    /// The database has taken that.
+    /// Records that the database has accepted these rows.
     pub(super) fn written(&mut self, states: &[ReleaseState], gone: &[ReleaseId]) {
         let Some(lead) = &mut self.lead else { return };
         lead.failing = None;
@@ -132,7 +133,7 @@ impl Pending {
         }
     }
 
-    /// The database has not taken what was due.
+    /// Records that the database has not accepted the due work.
     pub(super) fn fail(&mut self, work: Work, now: Instant) {
         let Some(lead) = &mut self.lead else { return };
         let (shortest, longest) = RETRY;

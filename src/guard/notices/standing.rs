@@ -1,7 +1,7 @@
-//! The conditions that receivers know of and that have not ended, so that they learn of the end too.
+//! The open conditions that receivers know of, so that they learn of the end too.
 //!
-//! Entry points: [`Standing::happened`], [`Standing::reported`]. Invariant: nothing ends that
-//! nobody was told of, and each thing once. Pure.
+//! Entry points: [`Standing::happened`], [`Standing::reported`]. Invariant: the end of a condition
+//! is announced only after its beginning, and each once. Pure. Must not send anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::verdict::health::{ObjectState, RecordState};
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     of_releases: BTreeMap<ReleaseId, OfRelease>,
-    /// The namespaces in which repairs have stopped; none stands for all.
+    /// The namespaces in which repairs have stopped; `None` stands for all.
     braked: BTreeMap<Option<String>, Timestamp>,
 }
 
-/// The same of one release.
+/// The open conditions of one release.
 #[derive(Debug, Default)]
 struct OfRelease {
     revision: u64,
@@ -31,7 +31,7 @@ struct OfRelease {
 }
 
 impl Standing {
-    /// What is to be told of a happening.
+    /// The messages about a happening.
     pub(super) fn happened(&mut self, happening: &Happening, now: Timestamp) -> Vec<Message> {
         match happening {
             Happening::Object(incident) => vec![self.of_incident(incident, now)],
@@ -55,7 +55,7 @@ impl Standing {
         }
     }
 
-    /// What is to be told once a release stands like this; without a report it is gone.
+    /// The messages about a new report of a release; without a report the release is gone.
     pub(super) fn reported(
         &mut self,
         release: &ReleaseId,
@@ -113,7 +113,7 @@ impl OfRelease {
         self.drifted.is_empty() && self.contested.is_empty() && self.stuck.is_none()
     }
 
-    /// What drifts no more, though the guard repaired none of it.
+    /// The messages about drifts that ended without a repair of the guard.
     fn drift_ended(&mut self, release: &ReleaseId, report: &ReleaseReport, now: Timestamp) -> Vec<Message> {
         if self.drifted.is_empty() {
             return Vec::new();
@@ -124,7 +124,7 @@ impl OfRelease {
         self.each(Subject::DriftEnded, release, ended, now)
     }
 
-    /// What somebody changes back each time, and what nobody does any more.
+    /// The messages about contests that began or ended.
     fn contested(&mut self, release: &ReleaseId, report: &ReleaseReport, now: Timestamp) -> Vec<Message> {
         let contested = report.drifted.iter().filter_map(|it| Some((&it.object, it.contested_by.as_ref()?)));
         let contested: BTreeMap<_, _> = contested.collect();
@@ -141,7 +141,7 @@ impl OfRelease {
         messages
     }
 
-    /// That an operation of Helm's is stuck, or no longer.
+    /// The message that a Helm operation is stuck, or no longer stuck.
     fn stuck(&mut self, release: &ReleaseId, is_stuck: bool, now: Timestamp) -> Option<Message> {
         let (subject, since) = match (self.stuck, is_stuck) {
             (None, true) => {
@@ -157,7 +157,7 @@ impl OfRelease {
         Some(Message { since, ..of(subject, release, self.revision, None, now) })
     }
 
-    /// That all of it ended, because the release is gone.
+    /// The messages that all conditions ended, because the release is gone.
     fn ended(mut self, release: &ReleaseId, now: Timestamp) -> Vec<Message> {
         let (drifted, contested) = (std::mem::take(&mut self.drifted), std::mem::take(&mut self.contested));
         let mut messages = self.each(Subject::ContestEnded, release, contested, now);

@@ -45,7 +45,7 @@ async fn only_what_changed_is_told() {
 }
 
 #[tokio::test]
-async fn whoever_listens_late_begins_with_all_there_is() {
+async fn late_subscriber_receives_all_existing_reports() {
     let state = State::default();
     state.publish(report(false));
     assert_eq!(state.changes().next().await.name, "web");

@@ -1,8 +1,8 @@
-//! When the status of which release is looked at.
+//! The times at which the statuses of releases are checked.
 //!
-//! Entry point: [`Due`]. Invariant: each release stands in it once, at the soonest of the times that
-//! were asked for; the next is found without a look at the others; a write that fails again and again
-//! is tried ever more seldom. Must not write anything.
+//! Entry point: [`Due`]. Invariant: each release has one entry, with the earliest of the requested
+//! times; the next one is found without a walk over the others; repeated failures of a write lead
+//! to longer pauses. Must not write anything.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -18,12 +18,12 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// The longest such time.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// The releases to look at, and not before when.
+/// The releases to check, with the earliest time for each.
 #[derive(Default)]
 pub(super) struct Due {
     times: HashMap<ReleaseId, Instant>,
     soonest: BTreeSet<(Instant, ReleaseId)>,
-    /// How often in a row a write has failed.
+    /// The number of consecutive failed writes.
     failures: HashMap<ReleaseId, u32>,
 }
 
@@ -33,19 +33,19 @@ impl Due {
         self.soonest.first().map(|(at, _)| *at)
     }
 
-    /// How many releases are to be looked at.
+    /// The number of releases to check.
     pub(super) fn count(&self) -> usize {
         self.times.len()
     }
 
-    /// Takes the one that is due first.
+    /// Removes and returns the release that is due first.
     pub(super) fn pop(&mut self) -> Option<ReleaseId> {
         let (_, release) = self.soonest.pop_first()?;
         self.times.remove(&release);
         Some(release)
     }
 
-    /// A release is to be looked at after `pause`, or sooner.
+    /// Schedules a check of a release after `pause`, or earlier.
     pub(super) fn look_at(&mut self, release: ReleaseId, pause: Duration) {
         let at = Instant::now() + pause;
         let before = self.times.get(&release).copied();
@@ -59,7 +59,7 @@ impl Due {
         self.soonest.insert((at, release));
     }
 
-    /// A write has failed: another try after some time, and after a longer one each time.
+    /// Schedules another try after a failed write; each pause is longer than the last.
     pub(super) fn retry(&mut self, release: ReleaseId) {
         let failures = self.failures.entry(release.clone()).or_default();
         let pause = growing(AGAIN, *failures, LONGEST, &release.name);
@@ -67,7 +67,7 @@ impl Due {
         self.look_at(release, pause);
     }
 
-    /// A write was taken, or the release is gone.
+    /// Forgets failed writes, because a write succeeded or the release is gone.
     pub(super) fn forgive(&mut self, release: &ReleaseId) {
         self.failures.remove(release);
     }

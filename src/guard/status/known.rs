@@ -1,4 +1,4 @@
-//! What is known of GuardedReleases while their statuses are kept.
+//! The knowledge about GuardedReleases while their statuses are kept.
 //!
 //! Entry point: [`Known`]. Invariant: plain state, which only [`super::Statuses`] changes. Must not decide anything.
 
@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use tokio::time::Instant;
 
 use super::due::Due;
-use super::shelf::Shelf;
+use super::shelf::StatusCache;
 use crate::model::ReleaseId;
 use crate::policy::suspension::Suspended;
 use crate::telemetry::FailureLog;
@@ -15,14 +15,14 @@ use crate::telemetry::FailureLog;
 /// What is known while it runs.
 #[derive(Default)]
 pub(super) struct Known {
-    pub(super) live: Shelf,
-    /// Those of a listing under way.
+    pub(super) live: StatusCache,
+    /// The releases of a running listing.
     pub(super) listing: Option<HashSet<ReleaseId>>,
-    /// Whether all there is was listed.
+    /// Whether a listing is complete.
     pub(super) listed: bool,
-    /// Whether a watch stands, which it does only where there is a definition.
+    /// Whether a watch is established, which requires the CustomResourceDefinition.
     pub(super) watched: bool,
-    /// When a definition that is still not there counts as absent.
+    /// The time from which a missing definition counts as absent.
     pub(super) absent_at: Option<Instant>,
     pub(super) due: Due,
     pub(super) written: HashMap<ReleaseId, Instant>,

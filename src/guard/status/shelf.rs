@@ -1,8 +1,8 @@
-//! The GuardedReleases of a cluster as they were last seen, small: there are as many as releases, each is
-//! looked at seldom.
+//! The last seen GuardedReleases of a cluster, compressed: there is one for each release, and each
+//! is needed seldom.
 //!
-//! Entry point: [`Shelf`]. Invariant: what is taken out is what was put in, but for who manages its fields. Must not
-//! decide anything.
+//! Entry point: [`StatusCache`]. Invariant: returns the stored objects unchanged, except for
+//! `managedFields`, which are dropped. Must not decide anything.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,17 +13,17 @@ use crate::policy::guarded::GuardedRelease;
 
 /// The GuardedReleases, by release.
 #[derive(Default)]
-pub(super) struct Shelf(HashMap<ReleaseId, Kept>);
+pub(super) struct StatusCache(HashMap<ReleaseId, Kept>);
 
 enum Kept {
     /// As compressed JSON.
     Small(Compressed),
-    /// As it is, where it could not be compressed.
+    /// Uncompressed, where compression failed.
     Whole(Box<GuardedRelease>),
 }
 
-impl Shelf {
-    /// Puts one in, in place of an earlier one of its release.
+impl StatusCache {
+    /// Stores the GuardedRelease of a release, in place of an earlier one.
     pub(super) fn put(&mut self, release: ReleaseId, mut guarded: Box<GuardedRelease>) {
         guarded.metadata.managed_fields = None;
         let kept = packed(&guarded).map_or_else(|_| Kept::Whole(guarded), Kept::Small);
@@ -87,7 +87,7 @@ mod tests {
             "status": {"declared": 40, "drifted": 40, "drifts": (0..40).map(drift).collect::<Vec<_>>()},
         }))
         .unwrap();
-        let mut shelf = Shelf::default();
+        let mut shelf = StatusCache::default();
         shelf.put(release.clone(), guarded.clone());
         guarded.metadata.managed_fields = None;
         let text = |guarded: &GuardedRelease| serde_json::to_value(guarded).unwrap();

@@ -1,7 +1,7 @@
-//! A report as the status of a GuardedRelease.
+//! Turns a report into the status of a GuardedRelease.
 //!
-//! Entry point: [`summary`]. Invariant: values only; the same report over the
-//! same status gives the same status again, so that nothing is written.
+//! Entry point: [`summary`]. Invariant: values only; the same report over the same status gives an
+//! equal status, so that nothing is written. Must not read a cluster or a clock.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -28,14 +28,14 @@ const FIELDS: usize = 10;
 /// The most characters of a text that comes from elsewhere.
 const TEXT: usize = 300;
 
-/// Objects seen alive that are remembered; further ones are not re-created
-/// after a restart.
+/// The most objects seen alive that are remembered; further ones are not re-created after a
+/// restart.
 const SEEN: usize = 5000;
 
 /// The most bytes of them. The API server takes a request of 3 MiB, and etcd one of 1.5 MiB.
 const SEEN_BYTES: usize = 1 << 20;
 
-/// What else a status says, besides the report.
+/// The other sources of a status, besides the report.
 pub(super) struct Context<'a> {
     pub(super) spec: &'a GuardedReleaseSpec,
     pub(super) generation: Option<i64>,
@@ -49,12 +49,12 @@ pub(super) struct Context<'a> {
     pub(super) order: Option<OrderAnswer>,
     /// The Lease that the guard renews.
     pub(super) lease: Option<LeaseReference>,
-    /// What keeps the manifest's digest from others.
+    /// The key that hides the manifest's digest from others.
     pub(super) key: &'a SigningKey,
     pub(super) now: Timestamp,
 }
 
-/// The status that `report` amounts to, where `before` is the one that stands.
+/// The status for `report`, where `before` is the present status.
 pub(super) fn summary(
     report: &ReleaseReport,
     before: Option<&GuardedReleaseStatus>,
@@ -75,7 +75,7 @@ pub(super) fn summary(
     let digest = hidden_digest(context.key, &report.release, record, report.digest);
     let known = before.map(|before| before.drifts.as_slice()).unwrap_or_default();
     let mut drifts: Vec<&Drifted> = report.drifted.iter().collect();
-    // What drifted stands in front.
+    // Drifted objects come first.
     drifts.sort_by_key(|it| !it.state().is_drift());
     GuardedReleaseStatus {
         observed_generation: context.generation,
@@ -97,16 +97,17 @@ pub(super) fn summary(
     }
 }
 
-/// What conditions are made with.
+/// The values for new conditions.
 struct Conditions<'a> {
-    /// Those that stand.
+    /// The present conditions.
     before: &'a [Condition],
     generation: Option<i64>,
     now: Timestamp,
 }
 
 impl Conditions<'_> {
-    /// Ready and Stalled, and whatever else somebody should know of; `unwatched` says what cannot be watched.
+    /// Ready, Stalled and further conditions that users should know of; `unwatched` names the
+    /// objects that cannot be watched.
     fn all(&self, report: &ReleaseReport, health: &Health, unwatched: Option<String>) -> Vec<Condition> {
         let Health { ready, stalled, reason, message, .. } = health;
         let is_stalled = if *stalled { "True" } else { "False" };
@@ -129,7 +130,7 @@ impl Conditions<'_> {
         all
     }
 
-    /// One condition, which is as old as its status.
+    /// One condition, which keeps its transition time while its status is the same.
     fn one(&self, r#type: &str, status: &str, reason: &str, message: &str) -> Condition {
         let known = self.before.iter().find(|known| known.r#type == r#type && known.status == status);
         Condition {
@@ -143,8 +144,8 @@ impl Conditions<'_> {
     }
 }
 
-/// What is remembered of the objects that were seen alive. Of what has no room what dry runs have settled
-/// goes first: they can be asked again.
+/// The remembered objects that were seen alive. If there is too little room, settled values are
+/// dropped first: dry runs can find them again.
 fn remembered(seen: &[SeenAlive], home: &str) -> Vec<SeenObject> {
     let mut seen: Vec<SeenObject> = seen.iter().take(SEEN).map(|it| SeenObject::of(it, home)).collect();
     if bytes(&seen) > SEEN_BYTES {
@@ -159,13 +160,13 @@ fn remembered(seen: &[SeenAlive], home: &str) -> Vec<SeenObject> {
     seen
 }
 
-/// The length of a value as it is written.
+/// The length of a value as JSON.
 fn bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
 }
 
-/// A drift as it is shown. One that was `known` before lasts since then: a guard that is started anew
-/// finds it anew.
+/// A drift as the status shows it. A drift that was `known` before keeps its beginning: a restarted
+/// guard finds it again.
 fn shown(drifted: &Drifted, home: &str, known: &[DriftedObject]) -> DriftedObject {
     let object = ObjectReference::of(&drifted.object, home);
     let r#type = drifted.state().as_str();

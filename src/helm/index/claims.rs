@@ -1,8 +1,8 @@
-//! Which releases declare an object, by numbers.
+//! The releases that declare an object, by numbers.
 //!
-//! Entry point: [`ClaimTable`]. Invariant: a claim costs a number, no copy of a name; of several claims
-//! on one object the one made first stays first, also when its release changes. Must not know what a
-//! release declares of an object.
+//! Entry point: [`ClaimTable`]. Invariant: a claim costs a number and no copy of a name. If several releases
+//! claim one object, the first claim remains first, also when its release changes. Must not know the declared
+//! fields.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -43,7 +43,7 @@ impl ClaimTable {
         self.claims.len()
     }
 
-    /// The records at `stored` say this by now, in place of what they said before.
+    /// Replaces the claims of the records at `stored`.
     pub(super) fn set(&mut self, stored: &ReleaseId, before: Option<&Release>, release: &Arc<Release>) {
         let number = self.number(stored);
         self.releases.insert(number, Arc::clone(release));
@@ -58,7 +58,7 @@ impl ClaimTable {
         }
     }
 
-    /// The records at `stored`, which said this, are gone.
+    /// Removes the claims of the deleted records at `stored`.
     pub(super) fn remove(&mut self, stored: &ReleaseId, release: &Release) {
         let Some(number) = self.numbers.remove(stored) else { return };
         self.releases.remove(&number);

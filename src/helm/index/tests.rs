@@ -132,7 +132,7 @@ fn releases_of_one_name_in_two_namespaces_are_two() {
 }
 
 #[test]
-fn what_a_release_no_longer_declares_it_no_longer_claims() {
+fn release_loses_its_claim_on_objects_removed_from_manifest() {
     let both = format!("{CONFIG}{OTHER}");
     let mut index = index([release("a", 1, &both), release("b", 1, CONFIG)]);
     assert_eq!(index.objects(), 2);
@@ -148,7 +148,7 @@ fn what_a_release_no_longer_declares_it_no_longer_claims() {
 }
 
 #[test]
-fn what_only_the_baseline_declares_is_claimed_as_well() {
+fn objects_declared_only_by_the_baseline_are_claimed() {
     let base = Given { name: "a", manifest: CONFIG, ..Given::default() };
     let next =
         Given { name: "a", revision: 2, status: Status::PendingUpgrade, manifest: OTHER, ..Given::default() };
@@ -216,7 +216,7 @@ fn resources_are_those_of_both_records() {
 }
 
 #[test]
-fn a_kind_that_nobody_serves_is_no_resource_until_it_is_known() {
+fn unserved_kind_has_no_resource_until_discovery_finds_it() {
     let mut index = index([release("a", 1, WIDGET)]);
     assert_eq!(index.objects(), 1);
     check_resources(&index, &[]);
@@ -227,7 +227,7 @@ fn a_kind_that_nobody_serves_is_no_resource_until_it_is_known() {
 }
 
 #[test]
-fn a_declared_resource_tells_its_kind_and_where_its_scale_is() {
+fn declared_resource_yields_its_kind_and_scale_path() {
     let index = index([release("a", 1, &format!("{CONFIG}{WEB}"))]);
     let replicas = path(["spec", "replicas"]);
     check_kind(&index, ("apps", "deployments"), Some(("Deployment", Some(&replicas))));
@@ -239,7 +239,7 @@ fn a_declared_resource_tells_its_kind_and_where_its_scale_is() {
 }
 
 #[test]
-fn a_release_that_knows_less_of_a_kind_does_not_erase_its_scale() {
+fn scale_path_is_kept_when_another_release_lacks_it() {
     let (size, count) = (path(["spec", "size"]), path(["spec", "count"]));
     let widgets = ("example.com", "widgets");
     let mut index = index([of_widgets("a", None)]);
@@ -280,7 +280,7 @@ fn check_speaker(index: &Index, wanted: Option<(&str, bool)>) {
 }
 
 #[test]
-fn a_release_is_found_by_its_own_name_and_by_where_its_records_lie() {
+fn release_is_found_by_its_id_and_by_record_location() {
     let index = index([stored_in("flux-system", Status::Deployed, CONFIG)]);
     check_speaker(&index, Some(("flux-system", true)));
     let stored = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
@@ -289,7 +289,7 @@ fn a_release_is_found_by_its_own_name_and_by_where_its_records_lie() {
 }
 
 #[test]
-fn of_two_histories_of_a_release_each_has_its_say_and_none_is_repaired_by() {
+fn two_histories_of_one_release_both_claim_but_none_repairs() {
     use Status::{Deployed, Uninstalled};
     let mut index = index([stored_in("flux-system", Deployed, CONFIG)]);
     index.set(stored_in("shop", Deployed, OTHER));
@@ -316,7 +316,7 @@ fn of_two_histories_of_a_release_each_has_its_say_and_none_is_repaired_by() {
 }
 
 #[test]
-fn records_that_come_to_speak_for_another_release_leave_the_one_before() {
+fn old_release_is_dropped_when_its_records_name_another_release() {
     let mut index = index([stored_in("flux-system", Status::Deployed, CONFIG)]);
     let given = Given { namespace: "flux-system", manifest: OTHER, ..Given::default() };
     index.set(assembled(given, None));
@@ -333,7 +333,7 @@ fn check_speaker_of(index: &Index, namespace: &str, wanted: Option<&str>) {
 }
 
 #[test]
-fn room_is_bounded_per_namespace_and_in_all_and_comes_back() {
+fn index_capacity_is_limited_per_namespace_and_freed_on_removal() {
     let long = |name: &str, namespace: &str, size: usize| {
         let part = |number| {
             format!(

@@ -1,8 +1,7 @@
-//! A manifest's text cut into its documents, as apimachinery's
-//! `YAMLOrJSONDecoder` cuts it.
+//! Splits a manifest's text into its documents, as apimachinery's `YAMLOrJSONDecoder` does.
 //!
-//! Entry point: [`Documents::of`]. Invariant: a document is a run of whole
-//! lines; nothing here looks into a document.
+//! Entry point: [`Documents::of`]. Invariant: a document is a run of whole lines. Nothing here parses a
+//! document.
 
 use std::borrow::Cow;
 
@@ -66,7 +65,7 @@ impl<'a> Documents<'a> {
             return Some(Document::Malformed(SkipReason::Json));
         }
         self.json = None;
-        // What is left of the last object's line is blank.
+        // The rest of the last object's line is blank.
         let blank = self.rest.len() - self.rest.trim_start().len();
         let blank = self.rest.get(..blank).and_then(|text| text.find('\n')).map_or(blank, |at| at + 1);
         self.rest = self.rest.get(blank..).unwrap_or_default();

@@ -59,7 +59,7 @@ fn a_separator_in_an_indented_block_is_text() {
 }
 
 #[test]
-fn a_text_that_begins_with_a_brace_is_json_for_as_long_as_it_is() {
+fn manifest_starting_with_a_brace_is_read_as_json_documents() {
     let (a, b, c) = (json_map("a"), json_map("b"), json_map("c"));
     check(&format!("{a}{b} \n{c}"), &["a", "b", "c"], &[]);
     check(&format!("{a}\n---\n{b}\n---\n{c}"), &["a", "b", "c"], &[]);
@@ -105,7 +105,7 @@ fn lists_in_lists_are_bounded() {
 }
 
 #[test]
-fn what_is_no_object_is_named_and_skipped() {
+fn document_without_valid_object_is_skipped_with_reason() {
     let missing = |field| SkipReason::Missing { field };
     let cases = [
         ("text\n", SkipReason::NotAMap),
@@ -129,7 +129,7 @@ fn what_is_no_object_is_named_and_skipped() {
 }
 
 #[test]
-fn a_source_is_only_read_from_the_head_of_a_document() {
+fn source_comment_counts_only_at_the_document_head() {
     let parsed = parse("---\ndata: |\n  # Source: not/me.yaml\n# Source: nor/me.yaml\n");
     assert_eq!(parsed.skipped[0].source, None);
 }
@@ -290,7 +290,7 @@ fn assert_contained(declared: &Value, live: &Value, at: &str) {
 }
 
 #[test]
-fn a_chart_of_corner_cases_is_read_as_the_api_server_holds_it() {
+fn corner_case_chart_is_read_as_api_server_stores_it() {
     let payload = include_bytes!("../../../tests/golden/corner.record");
     let live = include_str!("../../../tests/golden/corner.live.json");
     check_golden(payload, live);
@@ -307,7 +307,7 @@ fn a_chart_of_corner_cases_is_read_as_the_api_server_holds_it() {
 }
 
 #[test]
-fn null_labels_and_annotations_are_read_as_the_api_server_holds_them() {
+fn null_labels_and_annotations_match_the_form_the_server_stores() {
     let payload = include_bytes!("../../../tests/golden/loose.record");
     check_golden(payload, include_str!("../../../tests/golden/loose.live.json"));
 }

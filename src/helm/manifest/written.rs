@@ -37,7 +37,8 @@ pub fn written<'m>(manifest: &'m str, object: &ObjectId) -> Option<Written<'m>> 
     found
 }
 
-/// Whether a document is this object. One that names no namespace lies where its release does, or in none.
+/// Whether a document is this object. A document without a namespace is in its release's namespace, or in
+/// none.
 fn is(value: &Value, object: &ObjectId) -> bool {
     let text = |pointer| value.pointer(pointer).and_then(Value::as_str);
     let gvk =

@@ -19,7 +19,7 @@ pub struct ChartVersion {
 }
 
 impl ChartVersion {
-    /// The chart of this name and version; none where they are not what Helm accepts.
+    /// The chart with this name and version; `None` if Helm would not accept them.
     pub fn new(name: &str, version: &str) -> Option<Self> {
         let is_plain = |text: &str| {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+');

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::read::DecoderReader;
 use flate2::bufread::MultiGzDecoder;
 
-use super::sieve::{Sieve, Take};
+use super::sieve::{RecordFilter, Take};
 use super::{MANIFEST_CAP, Record, RecordError, wire};
 
 /// The first bytes of gzip as Helm tests for them; a payload without them is
@@ -27,7 +27,7 @@ pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Keeps a manifest that is no longer than it may be.
 pub(super) struct Kept {
     pub(super) text: String,
-    /// How long it has been.
+    /// Its length so far.
     pub(super) length: usize,
     keeps: usize,
 }
@@ -37,7 +37,7 @@ pub(super) fn layers(payload: impl Read, cap: usize, kept: &mut Kept) -> Result<
     read(opened(payload)?, cap, kept)
 }
 
-/// The JSON of a record, whole, if it has no more than `cap` bytes.
+/// The whole JSON of a record, if it has at most `cap` bytes.
 pub(super) fn whole(payload: impl Read, cap: usize) -> Result<Vec<u8>, RecordError> {
     let mut json = Vec::new();
     let mut capped = Capped { source: opened(payload)?, left: cap, exceeded: false, failure: None };
@@ -49,7 +49,7 @@ pub(super) fn whole(payload: impl Read, cap: usize) -> Result<Vec<u8>, RecordErr
     }
 }
 
-/// What is below base64, and below gzip where there is any.
+/// The content below base64, and below gzip where it is compressed.
 fn opened<'p>(payload: impl Read + 'p) -> Result<Box<dyn Read + 'p>, RecordError> {
     let mut bytes = BufReader::new(DecoderReader::new(Unbroken(BufReader::new(payload)), &BASE64));
     let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
@@ -68,7 +68,7 @@ fn broken(failure: io::Error) -> RecordError {
 /// Reads the JSON of a release from `source`, at most `cap` bytes of it.
 fn read(source: impl Read, cap: usize, kept: &mut Kept) -> Result<Record, RecordError> {
     let mut capped = Capped { source: BufReader::new(source), left: cap, exceeded: false, failure: None };
-    let mut sieve = Sieve::new(BufReader::new(&mut capped), kept);
+    let mut sieve = RecordFilter::new(BufReader::new(&mut capped), kept);
     let parsed = wire::Release::read(&mut sieve);
     let digests = sieve.finish();
     if capped.exceeded {
@@ -131,8 +131,8 @@ impl<R: BufRead> Read for Unbroken<R> {
     }
 }
 
-/// A reader that ends in an error past its cap, and keeps the error that its
-/// source gave: the JSON reader would fold it into one of its own.
+/// A reader that fails past its cap, and keeps its source's error: the JSON reader would replace that with
+/// one of its own.
 struct Capped<R> {
     source: R,
     left: usize,

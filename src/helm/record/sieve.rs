@@ -1,6 +1,6 @@
 //! A release's JSON on its way to the parser, with its manifest taken out.
 //!
-//! Entry point: [`Sieve`]. Invariant: holds no more than a part of any text, however long it is. The manifest goes
+//! Entry point: [`RecordFilter`]. Invariant: holds no more than a part of any text, however long it is. The manifest goes
 //! to the caller, piece by piece, and an empty text to the parser; of every other text no more passes than any
 //! field of a record may have. What passes is JSON if what came is.
 
@@ -17,16 +17,16 @@ const MANIFEST: &[u8] = b"manifest";
 /// The key of the user's values, at the top of the JSON.
 const VALUES: &[u8] = b"config";
 
-/// How Helm may spell that there are none, beside leaving the key out.
+/// Helm's spellings of absent values, besides leaving the key out.
 const NO_VALUES: [&[u8]; 3] = [b"", b"{}", b"null"];
 
-/// What passes of a text, in bytes. No name, time or word that a record can have is as long.
+/// The maximum length of a text for the parser, in bytes. No name, time or word of a record is as long.
 const PASSING: usize = 1 << 12;
 
 /// Reads JSON from a source, without the manifest.
-pub(super) struct Sieve<'t, R, T> {
+pub(super) struct RecordFilter<'t, R, T> {
     source: R,
-    /// What passes and is not read yet.
+    /// The bytes for the parser that it has not read yet.
     passing: Vec<u8>,
     read: usize,
     depth: usize,
@@ -38,7 +38,7 @@ pub(super) struct Sieve<'t, R, T> {
     values: Values,
 }
 
-/// The digests of what a record was made from.
+/// The digests of a record's manifest and values.
 #[derive(Clone, Copy)]
 pub(super) struct Digests {
     /// Of the manifest.
@@ -47,24 +47,24 @@ pub(super) struct Digests {
     pub(super) values: [u8; 32],
 }
 
-/// What has come of the user's values.
+/// The user's values so far.
 #[derive(Default)]
 struct Values {
-    /// Whether they are under way.
+    /// Whether the current text belongs to them.
     are_coming: bool,
-    /// What is not hashed yet: no more than what the source had at hand.
+    /// The bytes that are not hashed yet: at most one buffer of the source.
     bytes: Vec<u8>,
-    /// Their first bytes, by which it is told whether there are any.
+    /// Their first bytes, which show whether there are any values.
     first: Vec<u8>,
     hash: Sha256,
 }
 
-/// What takes a manifest in as it comes.
+/// A consumer of a manifest's pieces.
 pub(super) trait Take {
     fn take(&mut self, text: &str) -> Result<(), RecordError>;
 }
 
-/// What has come of the manifest.
+/// The manifest so far.
 struct Manifest<'t, T> {
     taker: &'t mut T,
     text: Unescape,
@@ -72,11 +72,11 @@ struct Manifest<'t, T> {
     failure: Option<RecordError>,
 }
 
-/// Where in the JSON the next byte stands.
+/// The place of the next byte in the JSON.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Between,
-    /// In a text of which so many bytes have passed; behind a backslash or not.
+    /// In a text, after so many passed bytes; after a backslash or not.
     Text {
         passed: usize,
         escaped: bool,
@@ -87,7 +87,7 @@ enum Place {
     },
 }
 
-impl<'t, R: BufRead, T: Take> Sieve<'t, R, T> {
+impl<'t, R: BufRead, T: Take> RecordFilter<'t, R, T> {
     pub(super) fn new(source: R, taker: &'t mut T) -> Self {
         Self {
             source,
@@ -112,7 +112,7 @@ impl<'t, R: BufRead, T: Take> Sieve<'t, R, T> {
         }
     }
 
-    /// Takes in what the source has at hand.
+    /// Processes the buffer of the source.
     fn advance(&mut self) -> io::Result<()> {
         self.passing.clear();
         self.read = 0;
@@ -143,7 +143,7 @@ impl<'t, R: BufRead, T: Take> Sieve<'t, R, T> {
     }
 }
 
-impl<R: BufRead, T: Take> Read for Sieve<'_, R, T> {
+impl<R: BufRead, T: Take> Read for RecordFilter<'_, R, T> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.read == self.passing.len() {
             self.advance()?;
@@ -192,7 +192,7 @@ impl Values {
     }
 }
 
-/// The state of a [`Sieve`] but for its source and the manifest.
+/// The state of a [`RecordFilter`] but for its source and the manifest.
 struct Sifting<'s> {
     passing: &'s mut Vec<u8>,
     depth: &'s mut usize,
@@ -245,7 +245,7 @@ impl Sifting<'_> {
             *self.place = Place::Between;
             return;
         }
-        // What is cut off begins with a whole letter.
+        // A cut starts with a whole letter.
         let is_whole = !escaped && byte & 0xc0 != 0x80;
         let is_cut = passed == usize::MAX || (passed >= PASSING && is_whole);
         if !is_cut {

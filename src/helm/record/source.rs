@@ -1,7 +1,8 @@
-//! What a revision was rendered from: the chart's defaults, the user's values, the templates, and what came of them.
+//! The inputs and the result of rendering a revision: the chart's defaults, the user's values, the templates
+//! and the manifest.
 //!
-//! Entry point: [`Packed::source`]. Invariant: read on demand from one record, within [`CAP`], and kept by nobody for long.
-//! Has no `Debug`: values and manifests hold secrets.
+//! Entry point: [`Packed::source`]. Invariant: read on demand from one record, within [`CAP`], and not kept
+//! for long. Has no `Debug`: values and manifests hold secrets.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,10 +14,11 @@ use super::{ChartVersion, Packed, RecordError, layers};
 /// The most bytes of JSON of a record that is read whole.
 const CAP: usize = 16 << 20;
 
-/// The most values, keys and elements of such a record: each takes many times its bytes in memory.
+/// The maximum number of values, keys and elements in such a record: each uses many times its bytes in
+/// memory.
 const VALUES: usize = 300_000;
 
-/// What one revision was rendered from.
+/// The inputs and the result of rendering one revision.
 pub struct ChartSource {
     /// The revision.
     pub revision: u64,
@@ -68,10 +70,10 @@ struct WireFile {
 }
 
 impl Packed {
-    /// What the revision was rendered from.
+    /// The inputs and the result of rendering the revision.
     ///
     /// # Errors
-    /// As of `decode`, and when the record is larger than it may be to be read whole.
+    /// As for `decode`, and when the record is too large to be read whole.
     pub fn source(&self) -> Result<ChartSource, RecordError> {
         let json = self.json(CAP)?;
         if json.iter().filter(|byte| matches!(byte, b',' | b'{' | b'[')).count() > VALUES {
@@ -109,7 +111,7 @@ impl ChartSource {
         ChartVersion::new(&self.chart.name, &self.chart.version)
     }
 
-    /// What came of it.
+    /// The rendered manifest.
     pub fn manifest(&self) -> &str {
         &self.manifest
     }

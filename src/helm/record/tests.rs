@@ -229,7 +229,7 @@ fn every_status_has_its_word() {
 }
 
 #[test]
-fn what_every_record_has_must_be_there() {
+fn record_without_a_required_field_is_rejected() {
     for (pointer, field) in [
         ("/name", "name"),
         ("/namespace", "namespace"),
@@ -245,7 +245,7 @@ fn what_every_record_has_must_be_there() {
 }
 
 #[test]
-fn what_two_readers_would_read_differently_is_refused() {
+fn record_with_duplicate_or_case_variant_fields_is_rejected() {
     let text = release().to_string();
     for (extra, field) in [
         (r#""manifest":"hunter2""#, "manifest"),

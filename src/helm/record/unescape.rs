@@ -1,17 +1,17 @@
-//! A JSON text's content, piece by piece.
+//! Decodes a JSON text's content, piece by piece.
 //!
-//! Entry point: [`Unescape`]. Invariant: gives what a parser would make of the whole text, and refuses what it would
-//! refuse; holds no more than one piece.
+//! Entry point: [`Unescape`]. Invariant: accepts and produces the same as a parser of the whole text; holds
+//! at most one piece.
 
 use super::RecordError;
 
-/// How much is given on at once, in bytes.
+/// The size of an output piece in bytes.
 const PIECE: usize = 1 << 14;
 
 /// Takes the escapes out of a text that comes in pieces.
 #[derive(Default)]
 pub(super) struct Unescape {
-    /// What is not given on yet.
+    /// The output that is not passed on yet.
     held: Vec<u8>,
     escape: Escape,
     /// The first half of a letter that takes two escapes.
@@ -23,12 +23,12 @@ enum Escape {
     #[default]
     None,
     Begun,
-    /// So many of four digits, and what they are.
+    /// The number of digits read, of four, and their value.
     Digits(u8, u32),
 }
 
 impl Unescape {
-    /// Takes in a piece of the text, and gives on what it stands for.
+    /// Decodes a piece of the text and passes the result on.
     pub(super) fn take(
         &mut self,
         piece: &[u8],

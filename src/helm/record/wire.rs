@@ -1,9 +1,8 @@
 //! The JSON of a release as Helm writes it, reduced to the fields of a record.
 //!
-//! Helm reads with Go's `encoding/json`: keys match without regard to case,
-//! and of duplicates the last wins. An honest record has neither; one that has
-//! either could say one thing to Helm and another to the guard, so it is
-//! refused.
+//! Entry point: `Release::read`. Helm reads with Go's `encoding/json`: keys match without regard to case, and
+//! of duplicates the last wins. Invariant: a record with either is refused, because it could mean one thing
+//! to Helm and another to the guard. A valid record has neither.
 
 use std::fmt;
 use std::io::Read;
@@ -54,7 +53,8 @@ struct Info {
     ambiguous: Option<&'static str>,
 }
 
-/// The `chart` of a release's JSON. Nothing is judged by it: of what is given twice the last counts, as in Go.
+/// The `chart` of a release's JSON. No verdict depends on it, so the last of duplicate fields counts, as in
+/// Go.
 #[derive(Default)]
 struct Chart {
     metadata: Option<Metadata>,
@@ -124,8 +124,8 @@ fn time(field: &'static str, value: Option<String>) -> Result<Option<Timestamp>,
     }
 }
 
-/// The parser's own words can quote the value it met, which may be a secret:
-/// only the kind of the fault and its place are told.
+/// The parser's own message can quote the value, which may be a secret. Only the kind of the error and its
+/// place are reported.
 pub(super) fn json_error(error: serde_json::Error) -> RecordError {
     let what = match error.classify() {
         Category::Data => "a value of another type than Helm writes",
@@ -306,8 +306,8 @@ impl Key {
     }
 }
 
-/// Whether Go takes `text` for `field`: case folding by Unicode, in which the
-/// long s and the Kelvin sign fold to ASCII letters.
+/// Whether Go matches the key `text` with `field`: case folding by Unicode, in which the long s and the
+/// Kelvin sign fold to ASCII letters.
 fn folds_to(text: &str, field: &str) -> bool {
     let folded = text.chars().map(|letter| match letter {
         'ſ' => 's',

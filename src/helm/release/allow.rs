@@ -18,7 +18,7 @@ pub struct AllowAnnotations {
 }
 
 impl AllowAnnotations {
-    /// Those of a document; none where it has none of them.
+    /// The annotations of a document; `None` if it has none of them.
     pub fn of(document: &Value) -> Option<Self> {
         let annotations = document.pointer("/metadata/annotations");
         let text = |name| Some(annotations?.get(name)?.as_str()?.to_owned());

@@ -1,7 +1,7 @@
-//! A release's records, brought together.
+//! Assembles a release from its records.
 //!
-//! Entry point: [`assemble`]. Invariant: a release is kept within [`MAX_OBJECTS`] and [`MAX_WEIGHT`], or nothing of
-//! what it declares is.
+//! Entry point: [`assemble`]. Invariant: the declarations of a release stay within [`MAX_OBJECTS`] and
+//! [`MAX_WEIGHT`]; beyond these none of them is kept.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ pub enum Excess {
     Weight,
 }
 
-/// What [`assemble`] makes of a release's records.
+/// The result of [`assemble`].
 pub struct Assembled {
     /// The release.
     pub release: Release,
@@ -52,13 +52,11 @@ pub struct StoredRecords<'a> {
     pub baseline: Option<(&'a Head, &'a Payload)>,
 }
 
-/// Brings records together.
+/// Assembles records.
 ///
-/// The release is the one that they speak for: of the same name, in the
-/// namespace that their payloads give, where `storage` trusts them for it. If
-/// the latest cannot be believed, the release keeps what `previous` says, as
-/// long as that is trusted, else what the baseline says, and is marked invalid.
-/// Fields that are read when somebody asks for them are kept in `cache`.
+/// They belong to a release with their own name, in the namespace of their payloads, if `storage` trusts them
+/// for it. If the latest record is not valid, the release keeps its `previous` declarations while these are
+/// trusted, else those of the baseline, and is marked invalid. Recently used fields go into `cache`.
 pub fn assemble(
     records: StoredRecords<'_>,
     previous: Option<&Release>,
@@ -72,8 +70,8 @@ pub fn assemble(
         let record = believe(stored, head, payload, storage).ok()?;
         Some(Believed { head, payload, record })
     });
-    // What was said of a release for which these records count no more is
-    // nobody's word; what was never known is none.
+    // Earlier declarations are dropped where these records no longer speak for their release, and unknown
+    // ones where there is a valid record.
     let previous = previous.filter(|previous| {
         storage.holds(&stored.namespace, &previous.id.namespace)
             && (previous.state.is_known() || believed.is_none())
@@ -130,7 +128,7 @@ impl Assembly<'_> {
         for (object, declared) in found.objects {
             objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
         }
-        // What cannot be kept of the baseline is as if it were unknown.
+        // A baseline that cannot be kept counts as unknown.
         let base = self.believed.as_ref().and_then(|it| self.read(it.payload, it.record).ok());
         for (object, declared) in base.into_iter().flat_map(|found| found.objects) {
             objects.entry(object).or_default().baseline = Some(declared);
@@ -221,7 +219,7 @@ enum Unkept {
     Record(#[from] RecordError),
 }
 
-/// What a manifest declares.
+/// The declarations of a manifest.
 struct Found {
     objects: Vec<(Arc<ObjectId>, Arc<Declared>)>,
     skipped: Vec<Skipped>,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::helm::record::Status;
 
-/// How the field managers of Terraform's provider for Helm begin, whatever its version.
+/// The prefix of the field managers of Terraform's provider for Helm, in every version.
 const TERRAFORM: &str = "terraform-provider-helm";
 
 /// One record as its metadata shows it.
@@ -26,13 +26,13 @@ pub struct Head {
     pub created: Timestamp,
     /// When it was last written: the newest time in its managedFields.
     pub touched: Timestamp,
-    /// How the record came into the guard's sight.
+    /// How the guard first saw the record.
     pub appearance: Appearance,
     /// Which program wrote it.
     pub writer: Writer,
 }
 
-/// How a record came into the guard's sight.
+/// How the guard first saw a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appearance {
     /// It was there when the guard first listed records.

@@ -13,7 +13,7 @@ use crate::declaration::packed::{BlockWriter, FieldsCache, Packed};
 use crate::declaration::schema::KindSchema;
 use crate::model::ObjectId;
 
-/// The objects of a manifest, of which the last lie in a block that is not full.
+/// The objects of a manifest, with the last ones in a block that is not full.
 pub(super) struct Packing<'a> {
     cache: &'a Arc<FieldsCache>,
     writer: BlockWriter,

@@ -1,8 +1,9 @@
-//! What a record holds, as it is kept until its release is put together.
+//! The content of a record until its release is assembled.
 //!
-//! Entry points: [`Payload::unpack`], [`Payload::with_text`]. Invariant: a long manifest is in memory only while it is
-//! read, and each thread has one place for it, which is given back in between: of places that come and go, as long as
-//! manifests are, the allocator keeps one after the other, with what is kept of a release between them.
+//! Entry points: [`Payload::unpack`], [`Payload::with_text`]. Invariant: a long manifest is in memory only
+//! while it is read. Each thread has one buffer for it, and returns its memory in between. With short-lived
+//! buffers as long as manifests, the allocator would keep one after the other, with parts of releases between
+//! them.
 
 use std::cell::RefCell;
 
@@ -12,11 +13,11 @@ use crate::helm::record::{MANIFEST_CAP, Packed, Record, RecordError};
 /// unpacked when they are read.
 const SHORT: usize = 1 << 20;
 
-/// What a record's payload turned out to be.
+/// The content of a record's payload.
 pub struct Payload {
     /// The record, or why it is none.
     pub record: Result<Record, RecordError>,
-    /// What a manifest is unpacked from that is too long to be kept.
+    /// The compressed source of a manifest that is too long to be kept.
     pub packed: Option<Packed>,
 }
 
@@ -24,13 +25,12 @@ pub struct Payload {
 const LIGHT: usize = 256 << 10;
 
 thread_local! {
-    /// Where this thread unpacks long manifests.
+    /// This thread's buffer for long manifests.
     static ROOM: RefCell<String> = RefCell::default();
 }
 
 impl Payload {
-    /// Whether reading its manifest takes so much memory that one is read after
-    /// the other.
+    /// Whether reading its manifest needs so much memory that only one is read at a time.
     pub fn is_heavy(&self) -> bool {
         self.packed.is_some() || self.record.as_ref().is_ok_and(|record| record.manifest.len() > LIGHT)
     }
@@ -40,8 +40,7 @@ impl Payload {
         Self { record, packed: None }
     }
 
-    /// Unpacks a payload. Of a long manifest nothing is kept but what it is
-    /// unpacked from.
+    /// Unpacks a payload. A long manifest is kept only in its compressed form.
     pub fn unpack(packed: Packed) -> Self {
         match packed.decode(SHORT) {
             Ok((record, length)) => Self { record: Ok(record), packed: (length > SHORT).then_some(packed) },
@@ -57,7 +56,7 @@ impl Payload {
         let Some(packed) = &self.packed else { return Ok(read(&record.manifest)) };
         // One that is read inside of another has a place of its own.
         let mut room = ROOM.take();
-        // Of what is reserved nothing is taken before it is written to.
+        // Reserved memory is not in use before it is written to.
         room.reserve_exact(MANIFEST_CAP);
         let outcome = packed.manifest(&mut room).map(|()| read(&room));
         room.clear();

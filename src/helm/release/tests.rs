@@ -103,7 +103,7 @@ fn check_choice(records: &str, wanted: (Option<u64>, Option<u64>)) {
 }
 
 #[test]
-fn latest_is_the_highest_revision_and_baseline_what_helm_compares_with() {
+fn latest_is_highest_revision_and_baseline_matches_helm_comparison() {
     check_choice("", (None, None));
     check_choice("1 pending-install", (Some(1), None));
     check_choice("1 deployed", (Some(1), None));
@@ -137,7 +137,7 @@ fn check_belief(metadata: &Given<'_>, payload: &Given<'_>, wanted: Option<&str>)
 }
 
 #[test]
-fn a_record_is_believed_only_if_name_labels_and_payload_agree() {
+fn record_is_invalid_when_metadata_and_payload_disagree() {
     let given = Given::default;
     check_belief(&given(), &given(), None);
     check_belief(

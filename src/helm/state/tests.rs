@@ -90,7 +90,7 @@ fn check(statuses: &[Status], after: &str, [new, old, both]: [&str; 3]) {
 }
 
 #[test]
-fn the_state_of_the_latest_record_says_which_manifest_counts_and_what_helm_deletes() {
+fn latest_record_status_selects_valid_manifests_and_helm_deletions() {
     let nothing = ["nothing"; 3];
 
     check(&PENDING, "PT0S", ["latest; pending", "baseline; dropped; pending", "latest; pending"]);
@@ -161,7 +161,7 @@ fn an_uninstallation_spares_what_its_own_manifest_keeps() {
 }
 
 #[test]
-fn a_failed_upgrade_is_cleaned_up_by_when_it_was_made_and_when_it_failed() {
+fn failed_upgrade_cleanup_lasts_from_its_start_until_after_failure() {
     let mut release = release(Status::Failed, "", "");
     release.state.touched = at("2026-05-01T12:55:00Z");
     let found = |now| told(standing(&release, &object("new"), HOUR, at(now)));
@@ -183,7 +183,7 @@ fn check_locked(statuses: &[Status], (created, touched): (&str, &str), now: &str
 }
 
 #[test]
-fn an_operation_is_locked_once_its_record_is_left_alone_for_longer_than_the_timeout() {
+fn operation_is_locked_when_record_stays_unchanged_beyond_the_timeout() {
     let made = (MADE, MADE);
     check_locked(&UNDERWAY, made, "2026-05-01T12:00:00Z", false);
     check_locked(&UNDERWAY, made, "2026-05-01T13:00:00Z", false);

@@ -11,7 +11,7 @@ fn check(storage: &Storage, records: &str, releases: &str, wanted: bool) {
 }
 
 #[test]
-fn records_are_trusted_in_their_own_namespace_and_for_named_pairs() {
+fn records_are_trusted_in_own_namespace_and_for_configured_pairs() {
     let storage = storage(&[("flux-system", "shop"), ("flux-system", "web"), ("ci", "shop")]);
     check(&storage, "shop", "shop", true);
     check(&storage, "elsewhere", "elsewhere", true);
@@ -26,7 +26,7 @@ fn records_are_trusted_in_their_own_namespace_and_for_named_pairs() {
 }
 
 #[test]
-fn the_records_of_a_release_are_looked_for_wherever_they_may_lie() {
+fn release_records_are_searched_in_every_possible_namespace() {
     let id = |namespace: &str| ReleaseId { namespace: namespace.to_owned(), name: "web".to_owned() };
     let storage = storage(&[("flux-system", "shop"), ("ci", "shop"), ("shop", "shop")]);
     assert_eq!(storage.places(&id("shop")), [id("shop"), id("ci"), id("flux-system")]);
@@ -43,7 +43,7 @@ fn a_guard_of_some_namespaces_trusts_no_others() {
 }
 
 #[test]
-fn what_changes_is_where_records_lie() {
+fn storage_change_returns_the_affected_record_namespaces() {
     let before = storage(&[("flux-system", "shop"), ("ci", "shop")]);
     let after = storage(&[("flux-system", "shop"), ("ci", "web")]);
     assert_eq!(before.changed(&after), BTreeSet::from(["ci".to_owned()]));

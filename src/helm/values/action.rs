@@ -1,7 +1,7 @@
-//! One action of a template, `{{ … }}`: which values it prints, and which block it begins or ends.
+//! One action of a template, `{{ … }}`: the values that it prints, and the block that it begins or ends.
 //!
-//! Entry point: [`Reader::read`]. Invariant: functions are not run, and branches not taken: what is not a plain way from
-//! one value to the text is marked as such. Linear in the text.
+//! Entry point: [`Reader::read`]. Invariant: runs no functions and evaluates no branches. If a value does not
+//! go to the text unchanged, the action is marked as such. Linear in the text.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ const PASSING: [&str; 22] = [
     "fromYaml", "atoi",
 ];
 
-/// What the templates of other charts call a function that prints one of its arguments.
+/// The name that the templates of other charts use for a function that prints one of its arguments.
 const RENDERS: &str = "tplvalues.render";
 
 /// A value that a template names.
@@ -27,25 +27,25 @@ pub(super) struct Ref {
     pub(super) element: Option<Vec<String>>,
 }
 
-/// What an action prints.
+/// The output of an action.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Expression {
     /// The values that it names, in its order.
     pub(super) refs: Vec<Ref>,
     /// Of `.Chart` and `.Release`: `Chart.AppVersion`.
     pub(super) builtin: Option<String>,
-    /// A text or number that stands in it, as the argument of `default`.
+    /// A literal text or number in it, as the argument of `default`.
     pub(super) fallback: Option<String>,
     /// The named template that it includes.
     pub(super) included: Option<String>,
-    /// Whether nothing but [`PASSING`] functions stand between the values and the text.
+    /// Whether only [`PASSING`] functions are between the values and the text.
     pub(super) is_plain: bool,
     /// The column that `nindent` names, or how far `indent` shifts.
     pub(super) column: Option<usize>,
     pub(super) shift: Option<usize>,
 }
 
-/// What `.` is.
+/// The meaning of `.`.
 #[derive(Clone, Debug)]
 enum Dot {
     Root,
@@ -65,7 +65,7 @@ enum Word<'t> {
 #[derive(Default)]
 pub(super) struct Reader {
     dots: Vec<Dot>,
-    /// What the variables stand for.
+    /// The values of the variables.
     variables: HashMap<String, Ref>,
 }
 
@@ -228,7 +228,7 @@ fn words(content: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// A text in quotes, and what stands behind it.
+/// A quoted text, and the rest after it.
 fn quoted(text: &str, quote: char) -> (&str, &str) {
     let body = text.get(1..).unwrap_or_default();
     let mut escaped = false;

@@ -1,7 +1,7 @@
-//! A value as `helm upgrade` takes it on its command line.
+//! A value in the form of `helm upgrade`'s command-line flags.
 //!
-//! Entry point: [`assignment`]. Invariant: what is given sets this value to this text, and no other; what the flag cannot
-//! carry is not given at all.
+//! Entry point: [`assignment`]. Invariant: the result sets this value to this text, and no other value. A
+//! text that the flag cannot carry gives no result.
 
 use serde_json::Value;
 
@@ -13,8 +13,8 @@ pub(super) fn named(path: &[String]) -> String {
     path.iter().map(|name| name.replace('.', r"\.")).collect::<Vec<_>>().join(".")
 }
 
-/// The flag and its argument that set the value at `path`, which is `current` now, to what prints `text`. None where they
-/// would need more than letters, digits and the usual marks.
+/// The flag and its argument that set the value at `path`, now `current`, so that it prints `text`. `None`
+/// where they would need more than letters, digits and the usual marks.
 pub(super) fn assignment(
     path: &[String],
     current: Option<&Value>,
@@ -34,7 +34,7 @@ pub(super) fn assignment(
     Some((flag, format!("{}={text}", named(path))))
 }
 
-/// Whether `--set` takes a text for something else: a number, a truth value, or nothing.
+/// Whether `--set` parses a text as something else: a number, a boolean, or null.
 fn is_other_than_text(text: &str) -> bool {
     matches!(text, "true" | "false" | "null") || text.parse::<i64>().is_ok() || text.parse::<f64>().is_ok()
 }

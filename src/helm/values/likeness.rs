@@ -1,6 +1,7 @@
-//! Values by what they are and how they are called, where no template says what prints a field.
+//! Matches values by type and name, where no template shows the value that prints a field.
 //!
-//! Entry points: [`is_alike`], [`printers`]. Invariant: a value is named only where it is the only one of its kind.
+//! Entry points: [`is_alike`], [`printers`]. Invariant: a value is named only where it is the only one of its
+//! kind.
 
 use super::outline::Step;
 use super::printed::Printer;
@@ -25,7 +26,8 @@ pub(super) fn printers(
     }
     let mut alike: Vec<&Leaf> =
         leaves.iter().filter(|leaf| leaf.text == declared && is_alike(steps, &leaf.path)).collect();
-    // Of several, and of what everything has, the one that bears the name of something above the field too.
+    // Among several candidates, and for names that every chart has, the value must also carry the name of a
+    // field above.
     if alike.len() > 1 || context.place == "name" {
         let near: Vec<&Leaf> = alike.iter().copied().filter(|leaf| is_near(steps, &leaf.path)).collect();
         alike = if near.len() == 1 { near } else { Vec::new() };
@@ -39,7 +41,7 @@ pub(super) fn printers(
     alike.into_iter().map(printer).collect()
 }
 
-/// Whether a value is called like the field that it may set.
+/// Whether a value has a similar name to the field that it may set.
 pub(super) fn is_alike(steps: &[Step], path: &[String]) -> bool {
     let Some(field) = name(steps) else { return false };
     path.last().is_some_and(|last| share(&words(field), &words(last)))
@@ -55,7 +57,7 @@ fn is_near(steps: &[Step], path: &[String]) -> bool {
     fields.take(3).any(|name| share(&words(name), &words(above)))
 }
 
-/// The tag, or the repository, of an image that is told by both.
+/// The tag, or the repository, of an image that consists of both.
 fn of_image(leaves: &[Leaf], (declared, new): (&str, Option<&str>)) -> Vec<Printer> {
     let Some((name, tag)) = declared.rsplit_once(':') else { return Vec::new() };
     let wanted = new.and_then(|new| new.rsplit_once(':'));

@@ -1,9 +1,10 @@
-//! A YAML text by its lines: which key of which map each line sets.
+//! The outline of a YAML text: the key, and the map, that each line sets.
 //!
-//! Entry point: [`Outline::of`]. Invariant: looks at indentation and keys alone, so that templates can be read as well,
-//! whose actions are [`HOLE`]s here; linear in the text. What is written in braces on one line is one value.
+//! Entry point: [`Outline::of`]. Invariant: uses indentation and keys alone, so that it can read templates
+//! too, with [`HOLE`]s in place of their actions. Linear in the text. A map in braces on one line is one
+//! value.
 
-/// What stands for an action.
+/// The placeholder of an action.
 pub(super) const HOLE: char = '\u{fffc}';
 
 /// The most lines of a text that are read.
@@ -29,7 +30,7 @@ pub(super) struct Line {
 pub(super) struct Node {
     pub(super) parent: Option<usize>,
     pub(super) step: Step,
-    /// What stands behind the key on its line.
+    /// The text after the key on its line.
     pub(super) value: String,
     /// The number of the line, from 0.
     pub(super) line: usize,
@@ -111,7 +112,7 @@ impl Outline {
         self.nodes.get(node).map_or(0, |node| node.indent)
     }
 
-    /// Takes in a key or an element, of which so many holes stand before it.
+    /// Adds a key or an element, with the number of holes before it.
     fn entry(&mut self, number: usize, indent: usize, body: &str, holes: usize) {
         let mut body = body;
         let mut indent = indent;
@@ -182,7 +183,7 @@ fn split(body: &str) -> Option<(&str, &str)> {
         let is_key = |key: &str| {
             key.chars().all(|c| c.is_alphanumeric() || "-_./".contains(c)) && !key.starts_with('-')
         };
-        // Of an action that begins with a line break no space stands before.
+        // No space comes before an action that begins with a line break.
         behind.is_empty()
             || behind.starts_with(' ')
             || (behind.starts_with(HOLE) && body.get(..*at).is_some_and(is_key))

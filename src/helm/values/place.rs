@@ -12,13 +12,13 @@ use super::{Context, tree};
 
 /// The field whose value is looked for.
 pub(super) struct Wanted<'a> {
-    /// Where it stands in the object.
+    /// The steps to it in the object.
     pub(super) steps: &'a [Step],
     /// The object as it was rendered.
     pub(super) rendered: &'a Outline,
     /// The rendered value.
     pub(super) declared: &'a Value,
-    /// The value that somebody wants instead.
+    /// The requested new value.
     pub(super) new: Option<&'a Value>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn printers(template: &Template, wanted: &Wanted<'_>, context: &Conte
             .enumerate()
             .filter(|(at, of)| is_here(of) && wanted.is_place(template, (*at, of), steps, node))
             .flat_map(|(at, node)| wanted.at(template, (at, node), below, context))
-            // What renames the object changes no field of it.
+            // A value that renames the object does not change the field.
             .filter(|found| !naming.contains(&found.printer.path))
             .collect();
         if !found.is_empty() {
@@ -67,7 +67,7 @@ impl Wanted<'_> {
         at
     }
 
-    /// Whether a node of a template renders what stands at these steps.
+    /// Whether a node of a template renders the value at these steps.
     fn is_place(
         &self,
         template: &Template,
@@ -85,7 +85,7 @@ impl Wanted<'_> {
             return false;
         }
         let Some(rendered) = rendered else { return true };
-        // The elements on the way are told apart by what is literal in them.
+        // Elements on the way are identified by their literal fields.
         let mut pair = (Some(at), Some(rendered));
         while let (Some(here), Some(there)) = pair {
             let (Some(node), Some(other)) =
@@ -114,7 +114,7 @@ impl Wanted<'_> {
         is_kind && can_print(&pieces, unquoted(&rendered.value))
     }
 
-    /// What the line of this node, and the lines below it, print of the field.
+    /// The values that this node's line, and the lines below it, print into the field.
     fn at(
         &self,
         template: &Template,
@@ -146,7 +146,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// What the lines of a text block print: the whole of it, or its first line that changes.
+    /// The values that a text block prints: all of it, or its first line that changes.
     fn in_text(
         &self,
         template: &Template,
@@ -169,7 +169,7 @@ impl Wanted<'_> {
         printers.collect()
     }
 
-    /// What a map in braces prints behind the field's own name.
+    /// The values that a map in braces prints after the field's own name.
     fn in_braces(
         &self,
         node: &Node,
@@ -195,7 +195,7 @@ impl Wanted<'_> {
         Vec::new()
     }
 
-    /// What the actions below a key print there, which hold more than the field.
+    /// The values that actions below a key print there as whole blocks, which contain the field.
     fn in_blocks(&self, template: &Template, at: usize, below: &[Step], context: &Context<'_>) -> Vec<Found> {
         let mut found = Vec::new();
         let lines = template.outline.blocks.iter().filter(|(_, node)| *node == at).map(|(line, _)| *line);
@@ -279,7 +279,7 @@ fn is_step(step: &Step, wanted: &Step) -> bool {
     }
 }
 
-/// Whether no literal of an element of a template rules this rendered one out.
+/// Whether an element of a template can be this rendered one: none of its literals contradicts it.
 fn may_be(template: &Outline, here: usize, rendered: &Outline, there: usize) -> bool {
     rendered.below(there).filter(|other| !other.value.is_empty()).all(|other| {
         let mut same = template.below(here).filter(|node| node.step == other.step).peekable();

@@ -1,7 +1,7 @@
-//! What the actions of a line print, held against the text that was rendered.
+//! Compares the actions of a line with the rendered text.
 //!
-//! Entry points: [`Printed::of`], [`align`]. Invariant: a value is named for a part of the text only where all other parts
-//! are as they must be.
+//! Entry points: [`Printed::of`], [`align`]. Invariant: a value is named for a part of the text only where
+//! all other parts match.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::action::{Expression, Ref};
 use super::outline::HOLE;
 use super::{Context, tree};
 
-/// The fewest characters by which a value is found in what a function made of it.
+/// The minimum length of a value that is searched in a function's output.
 const TELLING: usize = 2;
 
 /// A value that prints a text.
@@ -30,7 +30,7 @@ pub(super) enum Printed<'a> {
     Literal(String),
     /// A known text, and the value that it is.
     Known(String, Option<&'a Ref>),
-    /// What these values become, by functions that are not run.
+    /// The result of functions that are not run, with their values.
     Unknown(Vec<&'a Ref>),
 }
 
@@ -109,7 +109,7 @@ pub(super) fn align(
         let is_reached = new.is_none() || wanted.is_some();
         found.extend(printers.into_iter().map(|printer| (printer, is_reached)));
     }
-    // What cannot become the new text alone counts where nothing can.
+    // A value that cannot become the new text is a candidate only if no value can.
     if found.iter().any(|(_, is_reached)| *is_reached) {
         found.retain(|(_, is_reached)| *is_reached);
     }
@@ -119,12 +119,13 @@ pub(super) fn align(
     Some(found.into_iter().map(|(printer, _)| printer).collect())
 }
 
-/// Whether these pieces can print this text: where more than one is unknown nobody can tell.
+/// Whether these pieces can print this text. With more than one unknown piece this cannot be decided, and the
+/// answer is yes.
 pub(super) fn can_print(pieces: &[Printed<'_>], text: &str) -> bool {
     pieces.iter().filter(|piece| piece.text().is_none()).count() > 1 || complete(pieces, text).is_some()
 }
 
-/// The texts of all pieces, of which one may be unknown. None where they are not `declared`.
+/// The texts of all pieces, of which one may be unknown. `None` if they do not match `declared`.
 fn complete(pieces: &[Printed<'_>], declared: &str) -> Option<Vec<String>> {
     let text = |piece: &Printed<'_>| piece.text().map(str::to_owned);
     let mut unknown = pieces.iter().enumerate().filter(|(_, piece)| piece.text().is_none()).map(|(at, _)| at);
@@ -142,7 +143,7 @@ fn complete(pieces: &[Printed<'_>], declared: &str) -> Option<Vec<String>> {
     Some(before.into_iter().chain([middle]).chain(after).collect())
 }
 
-/// The values that a function's text holds; where it holds none of them, the only one that it was given.
+/// The values found in a function's text; if none is found, the function's only value.
 fn hidden(
     refs: &[&Ref],
     text: &str,
@@ -205,7 +206,7 @@ fn of_element(
     }
 }
 
-/// What stands before and behind a part of a text that is a word of it.
+/// The text before and after a part that is a word of the text.
 fn around<'t>(text: &'t str, part: &str) -> Option<(&'t str, &'t str)> {
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     (part.len() >= TELLING).then_some(())?;

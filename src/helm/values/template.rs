@@ -1,7 +1,7 @@
 //! A template by its lines, and the values that its actions print.
 //!
-//! Entry points: [`Template::of`], [`Helpers::of`]. Invariant: nothing is rendered; an action is told by the values that it
-//! names.
+//! Entry points: [`Template::of`], [`Helpers::of`]. Invariant: renders nothing. An action is represented by
+//! the values that it names.
 
 use std::collections::HashMap;
 
@@ -104,7 +104,7 @@ impl Helpers {
         Self(found)
     }
 
-    /// The values that an action uses: those that it names, and of what it includes.
+    /// The values that an action uses: those that it names, and those of its includes.
     pub(super) fn refs<'h>(&'h self, action: &'h Expression) -> impl Iterator<Item = &'h Ref> {
         let included = action.included.as_ref().and_then(|name| self.0.get(name));
         action.refs.iter().chain(included.into_iter().flatten())

@@ -107,7 +107,7 @@ fn check(path: &str, new: Option<Value>, expected: &str, set: Option<(&str, &str
 }
 
 #[test]
-fn value_on_the_line_of_the_field_is_named_with_the_flag_that_sets_it() {
+fn template_line_yields_the_chart_value_and_its_set_flag() {
     let image = "/spec/template/spec/containers/[name=app]/image";
     let pool = "/spec/template/spec/nodeSelector/example.org~1pool";
     let memory = "/spec/template/spec/containers/[name=app]/resources/limits/memory";
@@ -169,7 +169,7 @@ fn evidence_names_the_line_of_the_template() {
 }
 
 #[test]
-fn values_that_changed_with_the_field_are_named_without_a_template() {
+fn chart_value_is_found_by_joint_change_without_a_template() {
     let older = json!({"replicaCount": 1, "size": 2, "other": 7, "spare": 1});
     let newer = json!({"replicaCount": 2, "size": 2, "other": 7, "spare": 1});
     let before = RENDERED.replace("replicas: 2", "replicas: 1");
@@ -182,7 +182,7 @@ fn values_that_changed_with_the_field_are_named_without_a_template() {
 }
 
 #[test]
-fn value_of_a_subchart_is_named_where_it_is_the_only_one_of_its_kind() {
+fn subchart_value_is_named_only_when_it_is_unambiguous() {
     let rendered = RENDERED.replace("# Source: web/templates", "# Source: web/charts/sessions/templates");
     let image = "/spec/template/spec/containers/[name=app]/image";
     let check = |values: &Value, path: &str, expected: &str| {

@@ -11,7 +11,7 @@ const DEEPEST: usize = 32;
 /// The most leaves that are looked at.
 const MOST: usize = 20_000;
 
-/// A leaf of the values: where it stands, and its text.
+/// A leaf of the values: its path, and its text.
 pub(super) struct Leaf {
     pub(super) path: Vec<String>,
     pub(super) text: String,
@@ -47,7 +47,7 @@ pub(super) fn find<'v>(values: &'v Value, path: &[String]) -> Option<&'v Value> 
     path.iter().try_fold(values, |value, name| value.get(name))
 }
 
-/// A scalar as a template prints it; none of maps, lists, null and the empty text.
+/// A scalar as a template prints it; `None` for maps, lists, null and the empty text.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) if !text.is_empty() => Some(text.clone()),

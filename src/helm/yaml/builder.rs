@@ -1,9 +1,7 @@
-//! The events of a YAML document put together to a JSON value, with the
-//! meaning that Go's decoder gives to keys, merges and aliases.
+//! Builds a JSON value from the events of a YAML document, with Go's meaning of keys, merges and aliases.
 //!
-//! Entry point: [`Builder::take`]. Invariant: the stack is on the heap and
-//! bounded; every byte that a value takes is charged to the [`Budget`] before
-//! it is taken.
+//! Entry point: [`Builder::take`]. Invariant: the stack is on the heap and bounded. Every byte of a value is
+//! charged to the [`Budget`] before it is allocated.
 
 use std::collections::HashMap;
 
@@ -22,9 +20,8 @@ const MAP: usize = 11 * ENTRY;
 /// What an entry of a map takes.
 const ENTRY: usize = size_of::<String>() + size_of::<Value>();
 
-/// What is left of the memory that one manifest's objects may take, in bytes
-/// as [`Value`]s hold them. A few bytes of YAML can stand for a kilobyte of
-/// maps, and an alias for all that it names.
+/// The remaining memory for one manifest's objects, in bytes of their [`Value`]s. A few bytes of YAML can
+/// expand to a kilobyte of maps, and an alias to everything that it refers to.
 pub(in crate::helm) struct Budget(usize);
 
 /// A document under construction.
@@ -74,7 +71,7 @@ enum Slot {
     Merge,
 }
 
-/// What a node that takes a place in its parent is to it.
+/// The role of a node in its parent.
 struct Role {
     /// `<<`, unquoted.
     merge: bool,
@@ -231,9 +228,8 @@ impl<'b> Builder<'b> {
     }
 }
 
-/// goyaml.v2 merges where it meets `<<`, over the keys that came before it; of
-/// several maps the first has the last word. An alias may stand for a map, but
-/// not for a list of them.
+/// goyaml.v2 merges where it meets `<<`, over the keys before it; among several maps the first takes
+/// precedence. An alias may refer to a map, but not to a list of maps.
 fn merge(entries: &mut Map<String, Value>, source: Value, alias: bool, line: usize) -> Result<(), YamlError> {
     match source {
         Value::Object(map) => entries.extend(map),

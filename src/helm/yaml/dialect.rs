@@ -1,10 +1,10 @@
-//! What YAML 1.1 as Go reads it allows and a YAML 1.2 parser refuses, said in
-//! words that both understand.
+//! Rewrites text that is valid in Go's YAML 1.1 but not in YAML 1.2 into a form that both accept.
 //!
-//! Charts hold such text, and Helm applies it: a comment right behind a quote,
-//! a quoted text that goes on at the margin, `\'` in double quotes. Entry
-//! point: [`rewrite`]. Invariant: a rewritten text means the same to Go; what
-//! has no such rewriting is left refused.
+//! Charts contain such text, and Helm applies it: a comment directly after a quote, a quoted text that
+//! continues at the margin, `\'` in double quotes.
+//!
+//! Entry point: [`rewrite`]. Invariant: a rewritten text means the same to Go. Text without such a rewriting
+//! stays refused.
 
 use granit_parser::{ErrorKind, ScanError};
 
@@ -32,8 +32,7 @@ fn margin(text: &str) -> usize {
     text.lines().map(indent).max().unwrap_or_default() + 1
 }
 
-/// Where the first `\'` stands in a text that begins with a double-quoted
-/// scalar.
+/// The place of the first `\'` in a text that begins with a double-quoted scalar.
 fn apostrophe(text: &str) -> Option<usize> {
     let mut letters = text.char_indices().skip(1);
     while let Some((at, letter)) = letters.next() {

@@ -1,8 +1,7 @@
-//! What a scalar is: the resolution of goyaml.v2, and its way from there
-//! through Go's JSON.
+//! The resolution of a scalar by goyaml.v2 and then by Go's JSON.
 //!
-//! Entry point: [`resolve`]. Invariant: total; a scalar that is nothing else is
-//! text. Timestamps and base-60 numbers stay text, as they do in Go.
+//! Entry point: [`resolve`]. Invariant: total; a scalar of no other type is text. Timestamps and base-60
+//! numbers stay text, as they do in Go.
 
 use std::borrow::Cow;
 
@@ -44,7 +43,7 @@ pub(super) fn core_tag(tag: &Tag) -> Option<Cow<'_, str>> {
     tag.suffix_in_namespace("tag:yaml.org,2002:")
 }
 
-/// A core tag is a claim that the scalar's resolution must bear out.
+/// A core tag must match the scalar's resolution.
 fn tagged(text: &str, kind: &str) -> Result<Scalar, &'static str> {
     match (kind, untagged(text)) {
         ("null", Scalar::Null) => Ok(Scalar::Null),

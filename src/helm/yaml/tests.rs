@@ -272,7 +272,7 @@ fn only_the_first_document_is_read() {
 }
 
 #[test]
-fn what_go_allows_beyond_yaml_1_2_is_read() {
+fn go_yaml_extensions_beyond_yaml_1_2_are_accepted() {
     check(&[
         ("a: 'x'# c\n", json!({"a": "x"})),
         ("a: \"x\"#c\nb: 'y'#d\n", json!({"a": "x", "b": "y"})),
@@ -295,7 +295,7 @@ fn a_rewriting_that_would_cost_too_much_is_refused() {
 }
 
 #[test]
-fn what_go_reads_otherwise_than_the_parser_is_refused() {
+fn yaml_that_go_parses_differently_is_rejected() {
     check_refused(&[
         ("a: {b:}\n", YamlError::Flow { line: 1 }),
         ("a: [?b]\n", YamlError::Flow { line: 1 }),
@@ -336,7 +336,7 @@ fn an_alias_bomb_ends_at_the_budget() {
 }
 
 #[test]
-fn maps_that_take_a_hundred_times_their_text_end_at_the_budget() {
+fn yaml_maps_beyond_the_memory_budget_are_rejected() {
     let text = format!("[{}]", "{a},".repeat(MIB / 8));
     assert_eq!(read(&text), Err(YamlError::Memory { line: 1 }));
 }

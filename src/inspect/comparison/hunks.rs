@@ -8,11 +8,11 @@ use similar::TextDiff;
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
-/// What changes between two forms of an object; none where one of them cannot be written as YAML.
+/// The changes between two forms of an object; `None` where one of them cannot be written as YAML.
 pub(super) fn hunks(live: &Value, declared: &Value) -> Option<String> {
     let yaml = |object: &Value| {
         let mut object = object.clone();
-        // Nobody edits these, and they are longer than the rest.
+        // Users do not change these, and they are longer than the rest.
         if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }

@@ -1,6 +1,6 @@
-//! How one object and its fields stand, as a comparison tells it.
+//! The state of one object and its fields in a comparison.
 //!
-//! Invariant: a Secret's values stand in no report.
+//! Invariant: no report shows a Secret's values.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -104,11 +104,11 @@ impl FieldReport {
 }
 
 impl State {
-    /// How an object stands that is in this state.
+    /// The health of an object in this state.
     pub(crate) fn health(self) -> ObjectState {
         match self {
             Self::Drifted => ObjectState::Changed,
-            // Nothing exists of a kind that nobody serves.
+            // A kind that is not served has no objects.
             Self::Missing | Self::NotServed => ObjectState::Missing,
             Self::InDoubt => ObjectState::InDoubt,
             Self::Ownership => ObjectState::Ownership,

@@ -1,7 +1,7 @@
-//! Whether what somebody wants to allow is there.
+//! Checks that the object and the field to allow exist.
 //!
-//! Entry point: [`check`]. Invariant: refuses only what is certain: an object that the API server says is
-//! absent, and a field that its types do not have.
+//! Entry point: [`check`]. Invariant: refuses only in certain cases: the API server reports the object as
+//! absent, or the types of its kind do not have the field.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(super) async fn check(
 ) -> Result<Option<String>, Failure> {
     let note = match live(connection, kinds, object).await? {
         Live::There => None,
-        // Who may delete it may have done so under an exception before this one.
+        // A user who may delete it may already have done so under an earlier exception.
         Live::Absent if grant.deletes => Some(format!("there is no {object} now")),
         Live::Absent => {
             let kind = object.kind.to_lowercase();

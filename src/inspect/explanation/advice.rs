@@ -1,7 +1,7 @@
-//! What to do about an object, and what to know of it.
+//! Advice and notes on an object.
 //!
-//! Entry points: [`of_undeclared`], [`Answered::advice`], [`means`]. Invariant: values only; every
-//! command in it can be pasted.
+//! Entry points: [`of_undeclared`], [`Answered::advice`], [`means`]. Invariant: values only. Every command in
+//! the advice can be pasted.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::verdict::sealed;
 /// The most paths of a command.
 const PATHS: usize = 8;
 
-/// What to know of a field that the manifest does not declare.
+/// A note on a field that the manifest does not declare.
 const UNDECLARED: &str = "the release does not manage this field, so it may be changed. Name list elements by their keys, such as [name=app].";
 
 /// The same of a sealed one.
@@ -36,13 +36,13 @@ const ADDED: &str =
 /// An object that a release declares, and what was asked of it.
 pub(crate) struct Answered<'a> {
     pub(crate) object: &'a ObjectId,
-    /// How the release is changed for good.
+    /// How to change the release permanently.
     pub(crate) upgrade: &'a Upgrade,
-    /// The fields that are asked about; none for those that are not as declared.
+    /// The requested fields; empty for all that differ from their declaration.
     pub(crate) patterns: &'a [Pattern],
 }
 
-/// What to know of an object that no release declares.
+/// Notes on an object that no release declares.
 pub(crate) fn of_undeclared(object: &ObjectId) -> Vec<String> {
     if matches!(object.kind.as_str(), "Secret" | "ConfigMap")
         && object.group.is_empty()
@@ -66,7 +66,7 @@ pub(crate) fn of_undeclared(object: &ObjectId) -> Vec<String> {
     advice
 }
 
-/// What the state of a release's record means for edits.
+/// The effect of a release's state on changes.
 pub(crate) fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'static str {
     if release.invalid.is_some() {
         return "the latest record cannot be read: the last valid revision is used, and nothing is repaired";
@@ -91,7 +91,7 @@ pub(crate) fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'s
 }
 
 impl Answered<'_> {
-    /// What to do, by what was found; `sealed` is what policies seal of the object.
+    /// Advice for the findings; `sealed` holds the fields of the object that policies seal.
     pub(crate) fn advice(&self, found: &Comparison, sealed: &Seal, is_guarded: bool) -> Vec<String> {
         let is_managed = |pattern: &&Pattern| {
             let paths = found.fields.iter().filter_map(|field| field.path.parse::<Path>().ok());
@@ -124,7 +124,7 @@ impl Answered<'_> {
         if path.is_ok_and(|path| sealed.covers(&path)) { ADDED } else { UNDECLARED }
     }
 
-    /// How the object is changed for good, set right, or changed for a time.
+    /// How to change the object permanently, repair it, or change it for a time.
     fn ways_to_change(&self, found: &Comparison, is_guarded: bool) -> Vec<String> {
         let ReleaseId { namespace, name } = &self.upgrade.release;
         let values: Vec<_> = found.fields.iter().map(|field| field.values.first().cloned()).collect();
@@ -153,7 +153,7 @@ impl Answered<'_> {
         format!("To change it for a while: {}", message::allow(self.object, &self.upgrade.release, &paths))
     }
 
-    /// Who changed the object.
+    /// How to find out who changed the object.
     fn way_to_the_ledger(&self) -> String {
         let audit = message::audit(self.object, &self.upgrade.release);
         format!("To see who changed it in the last month: {audit}")

@@ -1,6 +1,6 @@
-//! An object, held against its manifest.
+//! A comparison of an object with its manifest.
 //!
-//! Entry point: [`compare`]. Invariant: by the same comparison and exceptions as the guard's.
+//! Entry point: [`compare`]. Invariant: uses the same comparison and exceptions as the guard.
 
 use std::sync::Arc;
 
@@ -25,18 +25,18 @@ const TAKEN: &str = "as declared, but another field manager owns some of its fie
 /// The state of an object that should be there.
 pub(crate) const MISSING: &str = "missing";
 
-/// An object held against its manifest.
+/// A comparison of an object with its manifest.
 pub(crate) struct Comparison {
     pub(crate) state: &'static str,
     pub(crate) exceptions: Vec<String>,
     pub(crate) fields: Vec<Field>,
-    /// What another field manager than Helm's owns.
+    /// The fields that another field manager than Helm's owns.
     pub(crate) taken: Option<Taken>,
 }
 
-/// What is asked of an object, and what is known of its release.
+/// The question about an object, and the facts about its release.
 pub(crate) struct Asked<'a> {
-    /// The fields that are asked about; none for those that are not as declared.
+    /// The requested fields; empty for all that differ from their declaration.
     pub(crate) patterns: &'a [Pattern],
     /// Whether the guard repairs drift of the release.
     pub(crate) is_repaired: bool,
@@ -79,7 +79,7 @@ pub(crate) fn compare(
 }
 
 impl Comparison {
-    /// Where there is nothing to hold it against.
+    /// The comparison of an object without a declaration.
     pub(crate) fn of_nothing() -> Self {
         Self {
             state: "not managed, by the state of the record",

@@ -1,7 +1,7 @@
-//! The exceptions of an object in words: which rule of which policy, until when, and for whom.
+//! The exceptions of an object in words: the rule and the policy, the end, and the permitted users.
 //!
-//! Entry points: [`Words::all`], [`Words::of_source`]. Invariant: windows that are closed are told
-//! as well, with the time at which they open.
+//! Entry points: [`Words::all`], [`Words::of_source`]. Invariant: closed windows are listed too, with the
+//! time at which they open.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::policy::mask::Mask;
 use crate::policy::standing::{Origin, Standing};
 use crate::verdict::exceptions::{Exceptions, Source};
 
-/// What exceptions are put into words by.
+/// The inputs for the descriptions of exceptions.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<'a> {
     pub(crate) policy: &'a Policy,
@@ -37,7 +37,7 @@ impl Words<'_> {
         told
     }
 
-    /// One exception; of what policies ignore those that cover the path.
+    /// One exception; for ignored fields of policies only those that cover the path.
     pub(crate) fn of_source(&self, source: Source<'_>, path: Option<&Path>) -> Vec<String> {
         match source {
             Source::Ignored(_) => self.ignored(path),

@@ -79,7 +79,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) sources: &'a [ChartSource],
 }
 
-/// What is known of one field.
+/// The facts about one field.
 struct Look {
     path: Path,
     state: FieldState,
@@ -135,8 +135,7 @@ impl Subject<'_> {
         }
     }
 
-    /// The declared fields of which none of the changes tells: those at other paths than a change and
-    /// below none.
+    /// The declared fields that no change reports: those neither at nor below the path of a change.
     fn unchanged<'c>(&'c self, changes: &'c [FieldChange]) -> impl Iterator<Item = Look> + 'c {
         let state = if self.live.is_some() { FieldState::AsDeclared } else { FieldState::Absent };
         let is_told = |path: &Path| changes.iter().any(|change| path.0.starts_with(&change.path.0));

@@ -1,7 +1,7 @@
-//! What the next Helm upgrade does to a field that an exception lets differ.
+//! The effect of the next Helm upgrade on a field that an exception lets differ.
 //!
-//! Entry point: [`NextUpgrade`]. Invariant: the conflicts are those of `kubemoor forecast`, as far as one object
-//! tells who Helm is.
+//! Entry point: [`NextUpgrade`]. Invariant: the conflicts are those of `kubemoor forecast`, as far as one
+//! object shows which field manager Helm uses.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::helm::release::{Declared, Release};
 use crate::model::ObjectId;
 use crate::verdict::ownership::{self, Conflict, Owners};
 
-/// What an upgrade would meet in one object.
+/// The state that an upgrade would find in one object.
 pub(crate) struct NextUpgrade {
     conflicts: Vec<Conflict>,
     method: ApplyMethod,

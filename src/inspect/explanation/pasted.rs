@@ -10,7 +10,7 @@ use crate::model::ReleaseId;
 /// The command that messages end with.
 const COMMANDS: [&str; 3] = ["kubectl moor explain ", "kubemoor explain ", "kubectl moor revoke "];
 
-/// What stands behind the object in the sentences of messages.
+/// The texts after the object in the sentences of messages.
 const CLAIMS: [&str; 7] = [
     " is managed by ",
     " (Helm release ",
@@ -54,16 +54,16 @@ const OF_RELEASE: [&str; 10] = [
 /// What stands around the kind of an object that has no name yet.
 const NAMELESS: (&str, &str) = ("An object of kind ", " is ");
 
-/// What stands before the release's name.
+/// The text before the release's name.
 const RELEASE: &str = "Helm release ";
 
-/// What stands before the first field of a sentence.
+/// The texts before the first field of a sentence.
 const FIELD: [&str; 4] = ["): ", "manages: ", "; ", "allowed: "];
 
 /// The most fields that are read of sentences.
 const FIELDS: usize = 64;
 
-/// What a denial is about.
+/// The subject of a denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Denial {
     /// The object as the command line takes it.
@@ -75,7 +75,7 @@ pub(crate) struct Denial {
 }
 
 impl Denial {
-    /// Reads a message; none if it is something else.
+    /// Parses a message; `None` for any other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let command = Self::of_command(&text);
@@ -90,7 +90,7 @@ impl Denial {
         }
     }
 
-    /// What the command says with which a message ends.
+    /// The subject in the command at the end of a message.
     fn of_command(text: &str) -> Option<Self> {
         COMMANDS.iter().find_map(|command| Self::of_arguments(text.split_once(command)?.1))
     }
@@ -124,7 +124,7 @@ impl Denial {
         Some(Self { object, namespace, release: release(text), paths: paths(after) })
     }
 
-    /// What the first sentence of a message says.
+    /// The subject in the first sentence of a message.
     fn of_claim(text: &str) -> Option<Self> {
         let (before, after) = CLAIMS.iter().find_map(|claim| text.split_once(claim))?;
         let (before, namespace) = match before.rsplit_once(" in namespace \"") {
@@ -136,7 +136,7 @@ impl Denial {
         let (before, name) = before.strip_suffix('"')?.rsplit_once(" \"")?;
         let kind = before.rsplit(' ').next()?;
         let object = format!("{}/{name}", kind.to_lowercase());
-        // What lies in its release's namespace does not name it twice.
+        // An object in its release's namespace does not repeat the namespace.
         let release = [text.get(before.len()..)?, after].into_iter().find_map(|text| {
             let (_, named) = text.split_once(RELEASE)?;
             let (name, rest) = named.strip_prefix('"')?.split_once('"')?;
@@ -206,8 +206,7 @@ fn is_named(word: &str) -> bool {
     })
 }
 
-/// The paths that stand in sentences, each before a colon. A word alone is one only
-/// where a field is expected.
+/// The paths in sentences, each before a colon. A single word counts only where a field is expected.
 fn paths(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (end, _) in text.match_indices(": ") {

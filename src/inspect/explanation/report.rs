@@ -1,4 +1,4 @@
-//! What is known of an object, and what may be done.
+//! Collects the facts about an object, and the advice.
 //!
 //! Entry point: [`of`].
 
@@ -80,14 +80,14 @@ pub(crate) struct PolicyFacts {
     pub(crate) drift: Option<String>,
 }
 
-/// What is asked about, and what was read of it.
+/// The question, and the data that was read for it.
 pub(crate) struct Inquiry {
     pub(crate) object: ObjectId,
     /// None where it is absent.
     pub(crate) live: Option<Value>,
     /// The release that declares it.
     pub(crate) release: Option<Arc<Release>>,
-    /// The fields that are asked about; none for those that are not as declared.
+    /// The requested fields; empty for all that differ from their declaration.
     pub(crate) patterns: Vec<Pattern>,
 }
 
@@ -174,7 +174,7 @@ async fn as_declared(reader: &Reader, object: &ObjectId, declared: &Declared) ->
     }
 }
 
-/// What the guard says of a release. Adds to `unread` what of that cannot be read.
+/// The guard's status of a release. Adds the reason to `unread` if it cannot be read.
 async fn told(reader: &Reader, release: &ReleaseId, unread: &mut Vec<String>) -> Option<Told> {
     let told = reader.pulses.of(release).await.unwrap_or_else(|error| {
         unread.push(format!("{GUARD} cannot be read: {error}"));
@@ -184,8 +184,8 @@ async fn told(reader: &Reader, release: &ReleaseId, unread: &mut Vec<String>) ->
     told
 }
 
-/// Whether the guard repairs drift of the release. Its own flags count as well, which nothing
-/// else tells.
+/// Whether the guard repairs drift of the release. The guard's own flags count too, and only its status shows
+/// them.
 fn is_repaired(guard: Option<&Told>, policy: &Policy) -> bool {
     let repair = format!("{:?}", DriftMode::Repair);
     guard.map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair)

@@ -24,7 +24,7 @@ fn row(cluster: &str, name: &str) -> ReleaseRow {
 }
 
 #[test]
-fn release_differs_in_what_is_not_the_same_in_all_clusters() {
+fn release_row_lists_the_columns_that_differ_between_clusters() {
     let plain = || row("west", "web");
     for (others, differs) in [
         (vec![], &[][..]),
@@ -53,7 +53,7 @@ fn release_differs_in_what_is_not_the_same_in_all_clusters() {
 }
 
 #[test]
-fn cluster_counts_the_releases_in_the_states_that_are_asked_for() {
+fn cluster_row_counts_only_releases_in_the_requested_states() {
     let count = |releases, drifted| StateCount { releases, drifted };
     let states = [("InSync", count(7, 0)), ("Drifted", count(2, 2)), ("Suspended", count(3, 1))];
     let view = || ClusterView {

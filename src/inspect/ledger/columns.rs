@@ -57,10 +57,10 @@ pub(crate) fn columns(entry: &Entry) -> [String; 20] {
     ]
 }
 
-/// The first fields, from what to what.
+/// The first fields, with old and new values.
 pub(crate) fn changes(entry: &Entry, most: usize) -> Vec<String> {
     let value = |value: &Option<String>| value.as_deref().map_or_else(|| "absent".to_owned(), plain);
-    // Only an edit goes from a value to another; the loop finds one.
+    // Only a change has an old and a new value; the loop finds one value.
     let is_edit = entry.kind == "verdict";
     let field = |field: &Field| {
         // Of long values the place at which they differ.

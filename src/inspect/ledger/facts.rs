@@ -1,4 +1,4 @@
-//! What a report tells, out of rows.
+//! The facts of a report, collected from rows.
 //!
 //! Entry point: [`Facts`], which takes rows newest first and becomes a [`Report`]. Pure.
 
@@ -39,7 +39,7 @@ pub(crate) struct Period {
     pub(crate) until: Timestamp,
 }
 
-/// What is known so far.
+/// The facts so far.
 pub(crate) struct Facts {
     report: Report,
     spans: Spans,
@@ -53,7 +53,7 @@ pub(crate) struct Facts {
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) period: Period,
-    /// The one namespace; none for all.
+    /// The one namespace; `None` for all.
     pub(crate) namespace: Option<String>,
     /// The one release.
     pub(crate) release: Option<String>,
@@ -164,7 +164,7 @@ impl Facts {
         });
     }
 
-    /// What the rows come to.
+    /// The report of the rows.
     pub(crate) fn finish(self) -> Report {
         let Self { mut report, spans, denied, excepted, repaired, repeats: _ } = self;
         report.denied = denied.ranked();
@@ -211,7 +211,7 @@ fn user(entry: &Entry) -> String {
 }
 
 impl Report {
-    /// What it is about, in words.
+    /// The scope of the report in words.
     pub(crate) fn scope(&self) -> String {
         let place =
             self.namespace.as_ref().map_or("all namespaces".to_owned(), |it| format!("namespace {it}"));

@@ -17,7 +17,7 @@ pub(crate) struct Release {
     pub(crate) name: String,
 }
 
-/// How long one release's objects stood in drift.
+/// How long one release's objects were in drift.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stay {
     pub(crate) release: Release,
@@ -29,7 +29,7 @@ pub(crate) struct Stay {
     pub(crate) longest: u64,
 }
 
-/// What is known while rows come, newest first.
+/// The state between rows, newest first.
 #[derive(Default)]
 pub(crate) struct Spans {
     open: BTreeMap<(Release, ObjectKey), Open>,

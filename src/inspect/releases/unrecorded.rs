@@ -1,5 +1,5 @@
-//! Releases that have no record in the cluster: Helm's SQL driver keeps records
-//! elsewhere, Argo CD and `helm template` make none. Their objects tell of them.
+//! Releases without a record in the cluster, found by their objects: Helm's SQL driver stores records
+//! elsewhere, Argo CD and `helm template` make none.
 //!
 //! Entry points: [`find`], [`why`].
 
@@ -9,8 +9,7 @@ use super::super::reading::Reader;
 use crate::client::labelled::{self, Origin};
 use crate::model::{Gvk, ReleaseId};
 
-/// The kinds of which a release usually has one; group, version that is
-/// preferred, kind.
+/// The kinds of which most releases have an object: group, preferred version, kind.
 const KINDS: [(&str, &str, &str); 5] = [
     ("apps", "v1", "Deployment"),
     ("apps", "v1", "StatefulSet"),
@@ -19,12 +18,12 @@ const KINDS: [(&str, &str, &str); 5] = [
     ("", "v1", "Service"),
 ];
 
-/// What the objects of [`KINDS`] tell.
+/// The facts from the objects of [`KINDS`].
 #[derive(Debug, Default)]
 pub(crate) struct Unrecorded {
-    /// All releases that objects name, those with records as well.
+    /// All releases that objects name, also those with records.
     pub(crate) releases: BTreeMap<ReleaseId, Origin>,
-    /// What was not looked at, and why: a sentence each.
+    /// The places that were not searched, with the reason: a sentence each.
     pub(crate) notes: Vec<String>,
 }
 

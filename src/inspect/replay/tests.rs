@@ -73,7 +73,7 @@ fn verdicts_that_change_are_told_by_user_field_and_rule() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_counted_by_why() {
+fn unreplayable_changes_are_counted_by_reason() {
     let cut = json!("cut");
     let (mut whole, mut garbled) = (row("Deny", "alice", None), row("Warn", "alice", None));
     whole.reason = "too-large".to_owned();
@@ -86,7 +86,7 @@ fn what_cannot_be_judged_is_counted_by_why() {
 }
 
 #[test]
-fn a_helm_operation_is_touched_by_a_refusal_of_who_runs_it() {
+fn helm_operation_is_affected_only_by_refusals_of_its_user() {
     let (during, record) = (scaled(true), recorded());
     let created = |user| {
         let mut row = row("Allow", user, Some(&record));

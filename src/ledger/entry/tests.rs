@@ -50,7 +50,7 @@ fn no_row_grows_beyond_its_caps() {
 }
 
 #[test]
-fn a_row_lies_in_the_namespace_of_its_release_or_else_of_its_object() {
+fn row_namespace_comes_from_release_or_else_from_object() {
     let config = object("ConfigMap");
     let of_release = entry(&config, Vec::new(), Actor::default());
     assert_eq!(
@@ -74,7 +74,7 @@ fn without_a_key_a_secret_shows_nothing() {
 }
 
 #[test]
-fn deny_refuses_what_milder_modes_let_drift_and_nothing_that_is_excused() {
+fn deny_mode_would_refuse_recorded_drift_but_not_excused_changes() {
     let edit = |verdict: &str, reason: &str| {
         let entry = entry(&object("ConfigMap"), Vec::new(), Actor::default());
         let (kind, verdict, reason) = ("verdict".to_owned(), verdict.to_owned(), reason.to_owned());

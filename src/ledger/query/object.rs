@@ -1,6 +1,6 @@
-//! What the kind of an object may be called that people name, without a cluster that could be asked.
+//! The possible kinds for a user's name of an object, without asking a cluster.
 //!
-//! Entry point: `NamedObject::kinds`. Invariant: the right name is among them. Must not ask a cluster.
+//! Entry point: `NamedObject::kinds`. Invariant: the right kind is among them. Must not ask a cluster.
 
 use crate::model::NamedObject;
 
@@ -29,7 +29,7 @@ const SHORT: [(&str, &str); 20] = [
 ];
 
 impl NamedObject {
-    /// What the kind may be called, in lower case: a plural does not tell its singular.
+    /// The possible kinds, in lower case: a plural does not determine its singular.
     pub(in crate::ledger) fn kinds(&self) -> Vec<String> {
         let kind = self.kind.as_str();
         let mut kinds = vec![kind.to_owned()];

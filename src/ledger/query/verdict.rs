@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_is_known_in_any_case_unless_two_differ_by_it() {
+    fn verdict_parsing_ignores_case_unless_two_verdicts_collide() {
         for (text, verdict) in
             [("Deny", "Deny"), ("deny", "Deny"), ("failed", "failed"), ("Failed", "Failed"), ("GONE", "gone")]
         {

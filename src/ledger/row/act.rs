@@ -2,7 +2,7 @@
 //!
 //! Entry point: [`Act`].
 
-/// What somebody told the guard to do, or the guard did to itself.
+/// An order to the guard, or an action of the guard on itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// To repair a release now.
@@ -21,9 +21,9 @@ pub enum Act {
     ChangePolicy,
     /// To follow a policy no more.
     DeletePolicy,
-    /// Nothing: somebody else changed the webhook configuration that it keeps.
+    /// No order: another user changed the webhook configuration that the guard maintains.
     ChangeWebhooks,
-    /// Nothing: somebody else deleted it.
+    /// No order: another user deleted it.
     DeleteWebhooks,
     /// Nothing: the guard serves another certificate, or makes the one that its replicas share.
     RenewCertificate,

@@ -28,18 +28,18 @@ pub enum Changes {
 pub struct Change {
     /// The field.
     pub path: String,
-    /// Its declared value; none where the manifest has none.
+    /// Its declared value; `None` where the manifest has none.
     pub declared: Option<Shown>,
     /// Its value before.
     pub old: Option<Shown>,
     /// Its value after.
     pub new: Option<Shown>,
-    /// Where the values first differ, of long or nested ones.
+    /// The first place at which long or nested values differ.
     pub difference: Option<Box<Difference>>,
 }
 
 impl Changes {
-    /// What an edit of `object` does that passes. Of many only the first are kept.
+    /// The changes of a passing edit of `object`; only the first of many are kept.
     pub fn passing(object: &ObjectId, changes: &[ChangeFacts]) -> Self {
         let of = |ChangeFacts { change, .. }: &ChangeFacts| {
             let values = [&change.declared, &change.old, &change.new].map(Option::as_ref);
@@ -56,7 +56,7 @@ impl Changes {
         }
     }
 
-    /// The fields in words, and how many more there were.
+    /// The fields in words, and the number of further ones.
     pub(in crate::ledger) fn into_listed(self) -> (Vec<Change>, usize) {
         match self {
             Self::Of(grounds) => (grounds.fields.iter().map(Change::of).collect(), 0),
@@ -72,7 +72,7 @@ impl Default for Changes {
 }
 
 impl Change {
-    /// What an edit does to a field.
+    /// The change that an edit makes to a field.
     pub fn of(finding: &Finding) -> Self {
         let Finding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
         let (declared, old, new) = (declared.clone(), old.clone(), new.clone());

@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_is_what_all_rows_together_give(
+        fn merged_page_equals_newest_rows_of_all_clusters(
             owners in proptest::collection::vec(0_i16..20, 0..600),
             end in 0_i64..700,
             limit in 1_i64..120,

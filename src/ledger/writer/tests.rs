@@ -55,7 +55,7 @@ fn ledger(url: &str, out: &Out) -> (Ledger, Writer) {
 }
 
 #[tokio::test]
-async fn what_finds_no_room_in_the_queue_is_a_line_and_nobody_waits() {
+async fn rows_beyond_the_full_queue_are_logged_without_blocking() {
     let out = Out::default();
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
@@ -86,7 +86,7 @@ async fn what_finds_no_room_in_the_queue_is_a_line_and_nobody_waits() {
 }
 
 #[tokio::test]
-async fn what_was_not_read_leaves_half_of_the_queue_to_others() {
+async fn yielding_rows_leave_half_of_the_queue_to_other_rows() {
     let out = Out::default();
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
@@ -111,7 +111,7 @@ async fn what_was_not_read_leaves_half_of_the_queue_to_others() {
 }
 
 #[tokio::test]
-async fn rows_that_come_many_at_a_time_and_one_by_one_are_all_written() {
+async fn every_row_is_written_in_batches_and_one_by_one() {
     let out = Out::default();
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
@@ -143,7 +143,7 @@ async fn rows_that_come_many_at_a_time_and_one_by_one_are_all_written() {
 }
 
 #[tokio::test]
-async fn without_a_database_every_row_is_a_line_in_its_order() {
+async fn every_row_is_logged_in_order_without_a_database() {
     let out = Out::default();
     let (ledger, writer) = ledger("sqlite:/proc/nowhere/ledger.db", &out);
     let (name, named) = oneshot::channel();
@@ -163,7 +163,7 @@ async fn without_a_database_every_row_is_a_line_in_its_order() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_is_said_at_once_and_shows_no_password() {
+async fn invalid_ledger_url_fails_at_once_without_showing_the_password() {
     let retention = Retention { age: Duration::MAX, rows: 1 };
     let url: LedgerUrl = "postgres://moor:hunter2@db:notaport/x".parse().unwrap();
     let settings = config::Ledger { url, cluster_name: None, retention };

@@ -1,9 +1,7 @@
-//! The allowances that are known: which are open, for which objects, and when
-//! something is due.
+//! The known allowances: which are open, for which objects, and when the next one begins or ends.
 //!
-//! Entry point: [`Known`]. Invariant: pure state. Of each namespace at most
-//! [`MOST_HERE`] count and of all at most [`MOST`]; of those that wait for room
-//! only their names are kept.
+//! Entry point: [`Known`]. Invariant: pure state. At most [`MOST_HERE`] of each namespace and [`MOST`] of all
+//! count. For those that wait for room only their names are kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +18,7 @@ const MOST: usize = 10_000;
 /// An allowance's namespace and name.
 pub(super) type Key = (String, String);
 
-/// What is known of allowances.
+/// The known allowances.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) open: HashMap<Key, Arc<Allowance>>,
@@ -32,9 +30,9 @@ pub(super) struct Known {
     counts: HashMap<String, usize>,
     /// Open ones that do not count, by namespace and name, with their ends.
     waiting: BTreeMap<String, BTreeMap<String, Timestamp>>,
-    /// The namespaces of which it was said that they have more than count.
+    /// The namespaces whose excess of allowances was already reported.
     crowded: HashSet<String>,
-    /// Whether it was said of the cluster.
+    /// Whether the overflow was already reported for the cluster.
     overflowed: bool,
 }
 
@@ -43,7 +41,7 @@ pub(super) struct Known {
 pub(super) struct Life {
     pub(super) version: String,
     pub(super) uid: String,
-    /// When it is to be cleared away; never, where somebody else keeps it.
+    /// When to delete it; `None` for one that Kubemoor did not make.
     pub(super) clearing: Option<Timestamp>,
 }
 
@@ -92,8 +90,7 @@ impl Known {
         Some((namespace.clone(), names.keys().next()?.clone()))
     }
 
-    /// Puts an allowance in, in place of its earlier self; the objects for
-    /// which something changes.
+    /// Adds or replaces an allowance; returns the objects for which something changes.
     pub(super) fn put(
         &mut self,
         key: &Key,

@@ -37,7 +37,7 @@ fn put(known: &mut Known, name: &str, object: &str, until: &str, now: &str) -> V
 }
 
 #[test]
-fn an_allowance_counts_until_its_end_and_not_a_moment_longer() {
+fn exception_is_active_until_exactly_its_end() {
     let mut known = Known::default();
     assert_eq!(put(&mut known, "a", "web", "12:00:00", "11:00:00"), [deployment("web")]);
     assert_eq!(known.due.first().unwrap().0, at("12:00:00"));
@@ -68,7 +68,7 @@ fn one_that_is_deleted_leaves_the_others() {
 }
 
 #[test]
-fn one_that_has_ended_already_is_not_kept_and_one_of_ours_is_cleared_away() {
+fn expired_exception_is_ignored_and_deleted_after_its_retention() {
     let mut known = Known::default();
     let ended = allowance("a", "web", "10:00:00");
     assert_eq!(known.put(&key("a"), life(Some("11:30:00")), Some(ended), at("11:00:00")), []);
@@ -91,7 +91,7 @@ fn one_that_ends_is_cleared_away_later() {
 }
 
 #[test]
-fn the_timer_waits_for_the_next_end_and_follows_a_clock_that_is_set() {
+fn timer_waits_for_next_exception_end_and_follows_clock_changes() {
     let left = |due: Option<&str>, now: &str| {
         let slept = wake(due.map(at), at(now)).saturating_duration_since(Instant::now());
         slept.as_secs_f64().round()
@@ -111,7 +111,7 @@ fn fill(known: &mut Known, namespace: &str, count: usize) {
 }
 
 #[test]
-fn a_namespace_that_is_full_leaves_room_to_others_and_lets_the_next_in_when_one_ends() {
+fn full_namespace_leaves_room_to_others_and_admits_next_exception() {
     let mut known = Known::default();
     fill(&mut known, "greedy", requests::MOST_HERE + 5);
     assert_eq!(known.open.len(), requests::MOST_HERE);

@@ -1,7 +1,6 @@
-//! Autoscalers that went, and what remembers them.
+//! Remembers deleted autoscalers.
 //!
-//! Entry point: [`Departed`]. Invariant: pure state, bounded. Must not decide
-//! whether what they left behind stays.
+//! Entry point: [`Departed`]. Invariant: pure state, bounded. Must not decide whether their replicas stay.
 
 use std::collections::HashMap;
 
@@ -42,8 +41,7 @@ impl Departed {
         self.0.insert(workload.clone(), Departure { last: now, declared });
     }
 
-    /// A workload is scaled again, by what a release declares or not. What
-    /// nobody declares is no successor of what a release did.
+    /// Notes that a workload is scaled again. An undeclared autoscaler is not a successor of a declared one.
     pub(super) fn succeed(&mut self, workload: &ObjectId, is_declared: bool) {
         if is_declared || self.of(workload).is_some_and(|known| known.declared.is_none()) {
             self.0.remove(workload);
@@ -77,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn number_of_remembered_departed_autoscalers_is_bounded() {
         let mut departed = Departed::default();
         for number in 0..i64::try_from(REMEMBERED).unwrap() + 3 {
             departed.note(&workload(&number.to_string()), Vec::new(), at(number));
@@ -87,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_before_a_time_does_not_count_after_it() {
+    fn departed_autoscaler_counts_only_for_times_before_its_deletion() {
         let mut departed = Departed::default();
         let since = |departed: &Departed, second| departed.of(&workload("web")).unwrap().since(at(second));
         departed.note(&workload("web"), shop(), at(10));

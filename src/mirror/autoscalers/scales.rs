@@ -1,8 +1,7 @@
-//! What one autoscaler says: which workload it scales, and how far.
+//! The content of one autoscaler: its workload and its range.
 //!
-//! Entry points: [`read`], [`Scales::autoscaler`]. Invariant: an owner is
-//! believed only under the name that KEDA gives its autoscalers, and for the
-//! workload that a release declares it for. Pure.
+//! Entry points: [`read`], [`Scales::autoscaler`]. Invariant: an owner is trusted only under the name that
+//! KEDA gives its autoscalers, and for the workload in the release's declaration. Pure.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,7 +10,7 @@ use super::{GROUP, KEDA, KIND};
 use crate::helm::release::Release;
 use crate::model::{Autoscaler, Gvk, ObjectId};
 
-/// Where a ScaledObject names the autoscaler that KEDA makes for it.
+/// The field in which a ScaledObject names KEDA's autoscaler.
 const NAMED: [&str; 4] = ["spec", "advanced", "horizontalPodAutoscalerConfig", "name"];
 
 /// What one autoscaler says.
@@ -60,8 +59,7 @@ struct Reference {
 }
 
 impl Scales {
-    /// How far the autoscaler at `id` may scale, where `declaring` gives the
-    /// releases that declare an object.
+    /// The range of the autoscaler at `id`, where `declaring` returns the releases that declare an object.
     pub fn autoscaler<'r>(
         &self,
         id: &ObjectId,
@@ -104,7 +102,7 @@ fn named_by(release: &Release, scaled: &ObjectId) -> String {
     }
 }
 
-/// An autoscaler's place and what it says; none if it is not well-formed.
+/// An autoscaler's identity and content; `None` if it is malformed.
 pub(in crate::mirror) fn read(object: &Value) -> Option<(ObjectId, Scales)> {
     let Object { metadata, spec } = Object::deserialize(object).ok()?;
     let place = |reference: Reference| ObjectId {

@@ -48,7 +48,7 @@ fn only_the_controller_among_the_owners_made_it() {
 }
 
 #[test]
-fn what_is_no_autoscaler_is_left_out() {
+fn malformed_autoscaler_is_ignored() {
     for object in [json!({}), json!({"metadata": {"name": "web", "namespace": "shop"}}), json!([1])] {
         assert_eq!(read(&object), None, "{object}");
     }
@@ -64,7 +64,7 @@ fn index(releases: &[(&str, &str)]) -> Index {
 }
 
 #[test]
-fn an_autoscaler_is_a_releases_if_that_declares_it_or_is_kedas_for_what_it_declares() {
+fn autoscaler_is_declared_directly_or_by_a_keda_scaledobject() {
     const HPA: &str = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\n";
     const SCALED: &str = "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata: {name: web}\nspec:\n  scaleTargetRef: {name: web}\n";
     const RENAMED: &str = "  advanced: {horizontalPodAutoscalerConfig: {name: web-hpa}}\n";

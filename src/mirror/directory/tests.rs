@@ -51,7 +51,7 @@ fn seen(text: &[u8]) -> String {
 }
 
 #[test]
-fn a_file_is_a_manifest_or_a_record_in_any_form_in_which_it_is_exported() {
+fn file_is_read_as_manifest_or_exported_helm_record() {
     let payload = payload("shop", "web");
     let wrapped = BASE64_STANDARD.encode(&payload);
     let configmap = format!(
@@ -144,7 +144,7 @@ fn a_bad_file_is_named_and_the_rest_is_served() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_an_error_that_names_it() {
+fn missing_record_directory_is_named_in_the_error() {
     let error = load(Path::new("/nowhere/store"), &Catalog::default()).err().unwrap();
     assert_eq!(error.to_string(), "cannot list the releases in /nowhere/store");
 }

@@ -1,15 +1,14 @@
-//! When the API server is asked again about kinds that it did not serve.
+//! The times for asking the API server again about kinds that it did not serve.
 //!
-//! Entry points: [`Attempts`] for what is owed, [`Discovery`] for the list of
-//! all kinds. Invariant: no hot loop, however many kinds nobody ever serves;
-//! and none of these keeps a new one waiting. Pure state.
+//! Entry points: [`Attempts`] for open questions, [`Discovery`] for the list of all kinds. Invariant: no hot
+//! loop, however many kinds are never served; and these never delay a new kind. Pure state.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long changes of CustomResourceDefinitions are gathered: a new one
-/// changes several times before it is served.
+/// How long changes of CustomResourceDefinitions are gathered: a new one changes several times before it is
+/// served.
 pub(super) const SETTLING: Duration = Duration::from_secs(1);
 
 /// Discovery is not repeated sooner than this for the sake of unknown kinds,
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_kind_does_not_wait_for_one_that_nobody_ever_serves() {
+    async fn new_kind_is_tried_soon_despite_backoff_of_unserved_kind() {
         let (mut attempts, mut now) = (Attempts::none(), Instant::now());
         assert_eq!(attempts.due(), None);
         attempts.owe(now);
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn kinds_are_listed_again_at_once_when_a_definition_came_and_else_seldom() {
+    async fn discovery_reruns_at_once_after_new_crd_and_otherwise_rarely() {
         let start = Instant::now();
         let mut discovery = Discovery::made(start);
         for (seconds, is_due) in [(0, false), (10, false), (11, true)] {

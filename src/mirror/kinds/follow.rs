@@ -1,9 +1,7 @@
-//! Follows the cluster's CustomResourceDefinitions, and tries again what could
-//! not be learned.
+//! Follows the cluster's CustomResourceDefinitions, and retries failed reads.
 //!
-//! Entry point: `Kinds::follow`. Invariant: a definition is read only if a
-//! release declares its kind; of any other it is only noted that discovery may
-//! know more than before. Must not decide what is watched.
+//! Entry point: `Kinds::follow`. Invariant: a definition is read only if a release declares its kind. Any
+//! other only marks discovery as outdated. Must not decide what is watched.
 
 use std::collections::{HashMap, HashSet};
 
@@ -119,7 +117,7 @@ impl Kinds {
                     let of_kind = |gvk: &&Gvk| gvk.group == group && gvk.kind == kind;
                     let declared: Vec<Gvk> =
                         snapshot.settled.keys().chain(&owed).filter(of_kind).cloned().collect();
-                    // What nobody declares is published by nobody, and so not known.
+                    // If no release declares its kinds, the result is not published, and so not known.
                     if !declared.is_empty() {
                         draft.add_custom(custom);
                         draft.learned.extend(declared);

@@ -1,7 +1,7 @@
-//! What is said of a DriftPolicy: its condition `Accepted`.
+//! Computes the condition `Accepted` of a DriftPolicy.
 //!
-//! Entry points: [`survey`], [`Assessment::of`]. Invariant: the same state of
-//! the cluster gives the same words, so that nothing is written twice.
+//! Entry points: [`survey`], [`Assessment::of`]. Invariant: the same state of the cluster gives the same
+//! words, so that nothing is written twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use crate::policy::flaw::Flaw;
 /// The longest message of a condition, in bytes.
 const MESSAGE: usize = 4096;
 
-/// How many disagreements are told in one message.
+/// How many disagreements one message names.
 const TOLD: usize = 5;
 
-/// What came of the policies when they were held against the releases.
+/// The result of checking the policies against the releases.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     matching: BTreeSet<String>,
@@ -35,13 +35,13 @@ pub(super) struct Assessment {
     pub(super) message: String,
 }
 
-/// What is known of one DriftPolicy.
+/// The facts about one DriftPolicy.
 pub(super) struct Subject<'p> {
     pub(super) name: &'p str,
     pub(super) generation: i64,
-    /// What is wrong with it as it is written.
+    /// The flaws in its text.
     pub(super) flaws: &'p [Flaw],
-    /// What was accepted of it, and in which generation.
+    /// Its accepted version, and the generation of that.
     pub(super) accepted: Option<(&'p Compiled, i64)>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn survey(in_force: &InForce, index: &Index) -> Survey {
 }
 
 impl Assessment {
-    /// What is said of a policy.
+    /// The condition of a policy.
     pub(super) fn of(subject: &Subject<'_>, survey: &Survey, in_force: &InForce) -> Self {
         let Subject { name, generation, flaws, accepted } = subject;
         if let Some(first) = flaws.first() {
@@ -108,7 +108,7 @@ impl Assessment {
     }
 }
 
-/// What a policy in force says without effect, as reason and message.
+/// The rules without effect of a policy in force, as reason and message.
 fn ineffective(policy: &Compiled, in_force: &InForce) -> Option<(&'static str, String)> {
     let unknown = in_force.unknown_notifiers(policy);
     let (reason, message) = if !policy.misspelled.is_empty() {
@@ -139,7 +139,7 @@ fn ineffective(policy: &Compiled, in_force: &InForce) -> Option<(&'static str, S
     Some((reason, cut(&message, MESSAGE)))
 }
 
-/// How a policy in force stands beside the others, as reason and message.
+/// The relation of a policy in force to the others, as reason and message.
 fn standing(name: &str, survey: &Survey) -> (&'static str, String) {
     match (survey.ties.get(name), survey.leaving.contains(name)) {
         (Some(ties), _) => {

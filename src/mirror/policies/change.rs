@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// What became of a policy.
+/// The change of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyFate {
     /// It is there.
@@ -30,7 +30,7 @@ pub struct PolicyChange {
     pub fate: PolicyFate,
     /// The field manager that wrote it last; empty where none is named.
     pub manager: String,
-    /// When that was; none where nothing tells.
+    /// The time of that; `None` if it is unknown.
     pub time: Option<Timestamp>,
 }
 
@@ -64,14 +64,15 @@ impl PolicyChange {
         }
     }
 
-    /// A policy that is gone, of which this is known.
+    /// A deleted policy, with the known facts.
     pub(super) fn deleted(name: &str, uid: &str, generation: i64) -> Self {
         let (name, uid) = (name.to_owned(), uid.to_owned());
         Self { name, uid, generation, fate: PolicyFate::Deleted, manager: String::new(), time: None }
     }
 }
 
-/// Who wrote the object's `spec` last, and when. A time is a whole second: of several in the last one, each may be it.
+/// The last writer of the object's `spec`, and the time. Times are whole seconds, so any writer in the last
+/// second may be the one.
 fn writer(object: &Value) -> Option<(String, Option<Timestamp>)> {
     let managers = object.pointer("/metadata/managedFields")?.as_array()?;
     let writers = managers.iter().filter(|entry| entry.pointer("/fieldsV1/f:spec").is_some());

@@ -1,9 +1,8 @@
 //! Policies in the files of a directory, read again when they change.
 //!
-//! Entry point: [`Folder::open`]. The directory is looked at every second
-//! rather than watched: a ConfigMap's volume changes by swapping a link, and
-//! network file systems tell nobody. Invariant: a file that is gone, or has a
-//! flaw, takes nothing away that it said before.
+//! Entry point: [`Folder::open`]. The directory is polled every second instead of watched: a ConfigMap's
+//! volume changes by swapping a link, and network file systems send no notifications. Invariant: a file that
+//! is deleted, or gets a flaw, keeps its last accepted policies in force.
 
 mod history;
 
@@ -26,7 +25,7 @@ use crate::policy::flaw::{Flaw, FlawReason};
 use crate::policy::read::{self, FileFlaw, MAX_FILE};
 use crate::telemetry::FailureLog;
 
-/// How often the directory is looked at.
+/// How often the directory is polled.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The most files that are read.
@@ -60,10 +59,10 @@ pub enum FolderError {
     },
 }
 
-/// What tells that a file changed.
+/// Shows whether a file changed.
 type Stamps = BTreeMap<String, (Option<SystemTime>, u64, u64)>;
 
-/// What a file says, as far as it was accepted.
+/// The accepted content of a file.
 #[derive(Default)]
 struct File {
     accepted: Accepted,
@@ -204,8 +203,8 @@ impl Folder {
         in_force.set_files(all.into_iter().map(|(name, (policy, _))| (name, policy)).collect());
     }
 
-    /// All policies. Of one name in several files the first file's counts,
-    /// those that are gone last.
+    /// All policies. If several files have a policy of one name, the first file's counts; deleted files come
+    /// last.
     fn all(&self) -> Placed {
         let mut all = Placed::new();
         let mut told = BTreeSet::new();

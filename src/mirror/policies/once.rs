@@ -1,9 +1,7 @@
-//! What policies and their like say right now, read once for a command that
-//! answers and ends.
+//! Reads policies and related objects once, for a command.
 //!
-//! Entry points: [`policies`], [`allowances`], [`labels`], [`autoscaled`].
-//! Invariant: what is not valid counts for nothing, as in the guard; a cluster
-//! without the definitions has none of them.
+//! Entry points: [`policies`], [`allowances`], [`labels`], [`autoscaled`]. Invariant: invalid objects have no
+//! effect, as in the guard. A cluster without the CustomResourceDefinitions has none.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -1,9 +1,8 @@
-//! The DriftPolicies of a cluster, and what is said of each in its status.
+//! The DriftPolicies of a cluster, and their statuses.
 //!
-//! Entry point: [`PolicyWatch::run`]. Invariant: a policy that does not compile
-//! keeps what was accepted of it, also over a restart of the watch; one that is
-//! deleted ends. A status is written only when it says something else than
-//! before, and only by the leader; what is in force changes in every replica.
+//! Entry point: [`PolicyWatch::run`]. Invariant: a policy that does not compile keeps its last accepted
+//! version, also over a restart of the watch. A deleted policy ends. A status is written only when its text
+//! changes, and only by the leader; policies take effect in every replica.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -56,7 +55,7 @@ pub struct PolicyWatch {
     known: BTreeMap<String, Known>,
     /// Of writing statuses.
     failures: FailureLog,
-    /// Who keeps a history.
+    /// Receives each change, for the history.
     keep: Box<dyn Fn(PolicyChange) + Send + Sync>,
 }
 
@@ -134,7 +133,7 @@ impl PolicyWatch {
                     reflector.take(event, self);
                 }
                 changed = in_force.changed() => if changed.is_err() { return },
-                // What the one before did not come to.
+                // The previous leader may have left statuses unwritten.
                 changed = leading.changed() => if changed.is_err() { return },
                 changed = health.changed() => if changed.is_err() { return },
                 _ = releases.next() => due = Some(SETTLING),
@@ -147,7 +146,7 @@ impl PolicyWatch {
             if !reflector.is_listing() {
                 self.publish();
             }
-            // Before all releases are known nobody can tell what a policy matches.
+            // Until all releases are known, the matches of a policy cannot be determined.
             let may = self.leadership.holds() && health.borrow().indexed && !self.known.is_empty();
             if let Some(due) = due.filter(|_| may) {
                 assess_at.get_or_insert_with(|| Instant::now() + due.max(SETTLING));
@@ -167,7 +166,7 @@ impl PolicyWatch {
         if name.is_empty() {
             return None;
         }
-        // Another policy of the same name has no claim to what this one said.
+        // Another policy of the same name does not inherit this one's accepted version.
         let before = self.known.remove(&name).filter(|before| before.uid == uid);
         let known = match before {
             Some(before) if before.generation == generation => {
@@ -219,7 +218,7 @@ impl PolicyWatch {
             match self.statuses.set(Seen { name, generation, resource_version }, conditions).await {
                 Ok(()) => {}
                 Err(SendError::NotLeading) => return result,
-                // Somebody was faster, which the watch tells of.
+                // Another writer was faster; the watch will report that.
                 Err(SendError::Call(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)) => {}
                 Err(error) => {
                     result = Err(());
@@ -258,7 +257,7 @@ impl Mirror for PolicyWatch {
             (self.keep)(PolicyChange::deleted(name, uid, *generation));
         }
         self.known.retain(|name, _| listed.contains(name));
-        // In force before anybody is told that all are known.
+        // Publish before the progress reports that all are known.
         self.publish();
     }
 
@@ -273,13 +272,13 @@ impl Mirror for PolicyWatch {
 
 fn read(object: &mut Value) -> Result<Compiled, Vec<Flaw>> {
     if let Some(fields) = object.as_object_mut() {
-        // What others wrote into it must not make a policy unreadable.
+        // Other writers' content in the status must not make a policy unreadable.
         fields.remove("status");
     }
     compile(&typed::<DriftPolicy>(object.take()).map_err(|flaw| vec![flaw])?)
 }
 
-/// The conditions with this one in place; `None` when it is there already.
+/// The conditions with this one added; `None` when it is there already.
 fn with(
     conditions: &[Value],
     assessment: &Assessment,

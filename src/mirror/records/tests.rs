@@ -40,7 +40,7 @@ fn metadata_tells_release_revision_status_and_the_last_touch() {
 }
 
 #[test]
-fn terraform_is_known_by_the_newest_field_manager_of_a_record() {
+fn terraform_is_detected_by_the_newest_field_manager_of_record() {
     let writer = |managers: [(&str, &str); 2]| {
         let mut meta = meta("sh.helm.release.v1.web.v1", "1", json!({"name": "web"}));
         let entry = |(manager, time): (&str, &str)| json!({"manager": manager, "time": time});
@@ -55,7 +55,7 @@ fn terraform_is_known_by_the_newest_field_manager_of_a_record() {
 }
 
 #[test]
-fn labels_that_contradict_the_name_are_a_flaw_and_authorise_nothing() {
+fn record_labels_contradicting_its_name_authorise_nothing() {
     let cases = [
         (json!({"name": "web", "version": "4", "status": "pending-upgrade"}), "`version`"),
         (json!({"name": "web", "version": "x", "status": "pending-upgrade"}), "`version`"),
@@ -93,7 +93,7 @@ fn events_come_and_go() {
 }
 
 #[test]
-fn a_lagging_watch_takes_nothing_back_that_a_look_has_seen() {
+fn lagging_watch_event_does_not_undo_a_newer_read() {
     let mut records = Records::default();
     records.apply(web(), record(1, "deployed", 10));
     assert!(records.look(
@@ -137,7 +137,7 @@ fn a_listing_replaces_its_scope_alone() {
 }
 
 #[test]
-fn a_listing_after_a_restore_forgets_the_versions_of_the_time_before() {
+fn list_after_etcd_restore_resets_known_resource_versions() {
     let mut records = Records::default();
     records.look(&web(), vec![record(2, "deployed", 90)], "95", Instant::now());
     let mut listing = Listing::new(Instant::now() + Duration::from_secs(1));
@@ -150,7 +150,7 @@ fn a_listing_after_a_restore_forgets_the_versions_of_the_time_before() {
 }
 
 #[test]
-fn a_listing_that_began_before_a_look_does_not_undo_it() {
+fn list_started_before_a_read_does_not_undo_it() {
     let mut records = Records::default();
     let began = Instant::now();
     let mut listing = Listing::new(began);
@@ -176,7 +176,7 @@ fn appearances(records: &Records) -> Vec<Appearance> {
 }
 
 #[test]
-fn what_the_first_listing_names_was_there_before() {
+fn records_of_the_first_list_count_as_already_existing() {
     let mut records = Records::default();
     let mut listing = Listing::new(Instant::now());
     listing.add(web(), record(1, "deployed", 10));
@@ -202,7 +202,7 @@ fn a_record_appears_with_its_first_status() {
 }
 
 #[test]
-fn a_look_that_overtakes_the_watch_still_learns_how_the_record_appeared() {
+fn first_record_status_is_learned_when_read_overtakes_the_watch() {
     let mut records = Records::default();
     records.replace(None, Listing::new(Instant::now()));
     records.look(&web(), vec![record(1, "deployed", 11)], "15", Instant::now());

@@ -1,4 +1,7 @@
-//! A release's manifest, read again: manifests are not kept.
+//! Reads one object of a release's manifest from its record again, because manifests are not kept in memory.
+//!
+//! Entry point: [`Releases::document`]. Invariant: the object comes from a trusted record in its current
+//! version.
 
 use std::time::Duration;
 
@@ -22,7 +25,7 @@ pub struct Document {
     pub revision: u64,
     /// Its status.
     pub status: Status,
-    /// How Helm writes objects of the release.
+    /// How Helm writes the release's objects.
     pub apply_method: ApplyMethod,
     /// SHA-256 of the manifest.
     pub digest: [u8; 32],
@@ -75,11 +78,10 @@ pub enum DocumentError {
 }
 
 impl Releases {
-    /// What the manifest of `revision` of `release` says of `object`, read from its record now.
+    /// The declaration of `object` in the manifest of `revision` of `release`, read from its record now.
     ///
     /// # Errors
-    /// When there is no such record, it cannot be believed, or it cannot be
-    /// read within the time `within`.
+    /// When there is no such record, it is not valid, or it cannot be read within the time `within`.
     pub async fn document(
         &self,
         release: &ReleaseId,

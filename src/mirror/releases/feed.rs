@@ -1,4 +1,7 @@
-//! From the watch of records to what is known of them, and on to the index.
+//! Follows the watch of records, and updates the index with them.
+//!
+//! Entry point: [`Releases::run`]. Invariant: only a few releases of one namespace are read at once, so that
+//! it cannot delay the others. Must not decide which records count: `settle` does.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,7 +31,7 @@ const AT_ONCE: usize = 16;
 /// Releases of one namespace that are read at once, so that one with many or long records leaves room for others.
 const OF_ONE: usize = 4;
 
-/// Which releases are read, and which wait for others of their namespace.
+/// The releases that are being read, and those that wait for others of their namespace.
 #[derive(Default)]
 struct Turns {
     running: HashMap<String, usize>,

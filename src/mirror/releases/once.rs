@@ -1,9 +1,7 @@
-//! Reading releases once, for a command that answers and ends: no watch, no
-//! task.
+//! Reads releases once, for a command: no watch, no task.
 //!
-//! Entry points: [`Releases::once`], then [`Releases::list`] for what there is
-//! and [`Releases::read_once`] for one release whole, with the types of the
-//! kinds that it declares.
+//! Entry points: [`Releases::once`], then [`Releases::list`] for the existing releases and
+//! [`Releases::read_once`] for one whole release, with the types of its declared kinds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,13 +44,12 @@ impl Releases {
         Self::new(client, source, kinds, index, RecordMetrics::default())
     }
 
-    /// The releases in `namespace` (`None`: in all), sorted, wherever their
-    /// records are trusted to lie. Only metadata is read, but of records in
-    /// namespaces that may hold those of others.
+    /// The releases in `namespace` (`None`: in all), sorted, from all places that their records are trusted
+    /// in. Reads only metadata, except for records in namespaces that may hold those of other namespaces.
     ///
     /// # Errors
-    /// When the API server gives no usable answer. Records that lie in another
-    /// namespace and may not be read are passed over, and named as such.
+    /// When the API server gives no usable answer. Records in another namespace that may not be read are
+    /// skipped, and reported in the result.
     pub async fn list(&self, namespace: Option<&str>) -> Result<Once<Vec<ReleaseId>>, CallError> {
         let storage = self.storage();
         let mut closed = Vec::new();
@@ -70,7 +67,7 @@ impl Releases {
         }
         let mut releases = Vec::with_capacity(stored.len());
         for stored in stored {
-            // What cannot be read goes by where its records lie.
+            // A record that cannot be read is listed under its own place.
             if storage.is_shared(&stored.namespace) && self.settle(&stored, Care::First).await.is_ok() {
                 let index = self.index.read();
                 releases.push(index.stored(&stored).map_or(stored, |release| release.id.clone()));
@@ -129,13 +126,12 @@ impl Releases {
         Ok(self.records.lock().replace(namespace, listing))
     }
 
-    /// The release as its records say, the types of its kinds learned first;
-    /// `None` when it has no records. One that [`Self::list`] named is not
-    /// listed again. It may also be named by where its records lie.
+    /// The release from its records; learns the types of its kinds first. `None` when it has no records. A
+    /// release from [`Self::list`] is not listed again. The place of its records also works as its name.
     ///
     /// # Errors
-    /// When its records cannot be read. Those that lie in another namespace and
-    /// may not be read are passed over, and named as such.
+    /// When its records cannot be read. Those in another namespace that may not be read are skipped, and
+    /// reported in the result.
     pub async fn read_once(&self, release: &ReleaseId) -> Result<Once<Option<Arc<Release>>>, LookError> {
         let mut closed = Vec::new();
         for stored in self.storage().places(release) {

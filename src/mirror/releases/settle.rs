@@ -1,5 +1,8 @@
-//! From the records that are known to the index: which of them count, what
-//! they say, what of it cannot be believed.
+//! Updates the index from the known records of a release: which of them count, what they declare, and which
+//! cannot be trusted.
+//!
+//! Entry point: `Releases::settle`. Invariant: the caller holds the gate of the release's records. Must not
+//! follow a watch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +25,7 @@ use crate::model::{Gvk, ReleaseId};
 /// How often a release is read again because its records changed meanwhile.
 const ATTEMPTS: usize = 5;
 
-/// How long a release waits for the types of the kinds that it declares.
+/// How long a release waits for the types of its declared kinds.
 const LEARNING: Duration = Duration::from_secs(10);
 
 /// What to do about kinds whose types are not known yet.
@@ -59,8 +62,8 @@ struct Material {
 }
 
 impl Releases {
-    /// Brings what the index has of the records at `id` up to what is known of
-    /// them. Says whether the index changed. The caller holds their gate.
+    /// Updates the index from the known records at `id`. Returns whether the index changed. The caller holds
+    /// their gate.
     pub(super) async fn settle(&self, id: &ReleaseId, care: Care) -> Result<bool, LookError> {
         let is_outdated = self.outdated.lock().remove(id);
         let outcome = self.settle_anew(id, care, is_outdated).await;
@@ -123,9 +126,9 @@ impl Releases {
         let missing: Vec<Gvk> = kinds.iter().filter(|gvk| !snapshot.is_settled(gvk)).cloned().collect();
         match care {
             Care::First if !missing.is_empty() => {
-                // It is put together anew, and takes no room until then.
+                // It will be assembled again, and needs no memory until then.
                 drop(assembled);
-                // What comes too late comes as a change of the kinds.
+                // Types that arrive later are reported as a change of the kinds.
                 let _ = tokio::time::timeout(LEARNING, self.kinds.learn(missing)).await;
                 snapshot = self.kinds.snapshot();
                 assembled = assemble(snapshot.catalog.clone()).await?;
@@ -139,7 +142,7 @@ impl Releases {
         self.standings.lock().insert(stored.clone(), standing);
         let is_trusted = self.put(assembled.release, &material.storage);
         self.announcer.announce(&release);
-        // What was another release's records until now.
+        // These records belonged to another release until now.
         if let Some(before) = material.previous.as_ref().filter(|before| before.id != release) {
             self.announcer.announce(&before.id);
         }
@@ -176,8 +179,8 @@ impl Releases {
         self.dirty.add(id.clone());
     }
 
-    /// Whether the index already says what these records say. Takes in what
-    /// can change without a record's content.
+    /// Whether the index is already up to date with these records. Also updates the facts that can change
+    /// without a record's content.
     fn stands(&self, id: &ReleaseId, latest: &Head, baseline: Option<&Head>) -> bool {
         let mut standings = self.standings.lock();
         let Some(standing) = standings.get_mut(id) else { return false };
@@ -220,7 +223,7 @@ impl Releases {
         true
     }
 
-    /// The payload of a record; `None` when it has moved on, which is then known.
+    /// The payload of a record; `None` when it has changed, and then the new version is known.
     async fn fetch(&self, id: &ReleaseId, head: &Head, care: Care) -> Result<Option<Payload>, CallError> {
         match self.payloads.fetch(&id.namespace, head, care.patience()).await {
             Ok(Fetched::Payload(payload)) => return Ok(Some(payload)),

@@ -1,8 +1,8 @@
-//! What a revision was rendered from, read from its record when somebody asks.
+//! The chart, values and templates of a revision, read from its record on demand.
 //!
-//! Entry points: [`Releases::source`], [`Releases::source_at_hand`]. Invariant: of records that are read for a message one
-//! is read after the other, for a small part of the time, and [`KEPT`] bytes of the last ones are kept: who is refused
-//! often must not keep the guard busy.
+//! Entry points: [`Releases::source`], [`Releases::source_at_hand`]. Invariant: for messages, records are
+//! read one after the other and only for a small part of the time, and the last [`KEPT`] bytes are cached. So
+//! frequent denials cannot keep the guard busy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ const KEPT: usize = 4 << 20;
 /// The most records that are kept.
 const RECORDS: usize = 16;
 
-/// So many times as long as reading a record took, none other is read.
+/// After a record was read, no other is read for this many times as long.
 const PAUSE: u32 = 4;
 
-/// How long somebody waits until a record can be read.
+/// How long a caller waits for its turn to read a record.
 const TURN: Duration = Duration::from_millis(20);
 
 /// The records that were read last.
@@ -69,13 +69,13 @@ pub enum SourceError {
 }
 
 impl Releases {
-    /// The revisions of a release of which there are records, the newest first.
+    /// The revisions of a release with a record, newest first.
     pub fn revisions(&self, release: &ReleaseId) -> Vec<u64> {
         let records = self.records.lock().of(&self.stored(release));
         records.iter().rev().map(|known| known.head.revision).collect()
     }
 
-    /// What a revision of a release was rendered from.
+    /// The chart, values and templates of a revision of a release.
     ///
     /// # Errors
     /// When its record cannot be read, or is too large to be read whole.
@@ -90,8 +90,8 @@ impl Releases {
         self.read_source(&stored.namespace, &head, within).await
     }
 
-    /// The same if it is at hand, or can be read soon and within this time. None otherwise: nobody waits longer than
-    /// 20 ms while another record is read, and for the pause after that.
+    /// The same if it is cached, or can be read within this time. `None` otherwise: a caller waits at most 20
+    /// ms while another record is read, and during the pause after that.
     pub async fn source_at_hand(
         &self,
         release: &ReleaseId,

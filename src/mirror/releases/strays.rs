@@ -1,7 +1,8 @@
-//! Objects that carry Helm's label and are no records.
+//! Objects with Helm's label that are not records.
 //!
-//! Entry points: [`Strays::note`], [`Strays::forget`]; [`Strays::begin`] and [`Strays::end`] around a full listing.
-//! Invariant: each is news once for each of its versions; no more than [`MAX_STRAYS`] are known, and none that is gone.
+//! Entry points: [`Strays::note`], [`Strays::forget`]; [`Strays::begin`] and [`Strays::end`] around a full
+//! listing. Invariant: each version of a stray is reported once. At most [`MAX_STRAYS`] are known, and none
+//! that was deleted.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ type Place = (String, String);
 /// Objects that carry Helm's label and are no records.
 #[derive(Default)]
 pub(super) struct Strays {
-    /// In which version each was told of, and whether the listing under way has it.
+    /// The reported version of each, and whether the current listing contains it.
     known: HashMap<Place, (String, bool)>,
 }
 
@@ -42,7 +43,7 @@ impl Strays {
         self.known.values_mut().for_each(|(_, listed)| *listed = false);
     }
 
-    /// A full listing ends: what it did not have is gone.
+    /// Ends a full listing: forgets the strays that it did not contain.
     pub(super) fn end(&mut self) {
         self.known.retain(|_, (_, listed)| *listed);
         self.known.shrink_to_fit();

@@ -1,8 +1,7 @@
-//! Which records are trusted for releases in other namespaces, as policies say
-//! it at any time.
+//! The records that are trusted for releases in other namespaces, by the current policies.
 //!
-//! Entry point: [`Releases::trust`]. Invariant: what is trusted no more is out
-//! of the index when [`Releases::trust`] returns, and stays out.
+//! Entry point: [`Releases::trust`]. Invariant: when [`Releases::trust`] returns, declarations from records
+//! that are no longer trusted are out of the index, and stay out.
 
 use std::sync::Arc;
 
@@ -13,10 +12,9 @@ use crate::metrics::RecordFault;
 use crate::model::ReleaseId;
 
 impl Releases {
-    /// Trusts these records from now on, and no others. What they say of
-    /// releases comes into the index soon after.
+    /// Trusts only these records from now on. Their declarations come into the index soon after.
     pub fn trust(&self, storage: &Storage) {
-        // What is not watched cannot be relied on.
+        // A namespace that is not watched cannot be trusted.
         let storage = Arc::new(storage.clone().within(&self.namespaces));
         let before = {
             let mut current = self.storage.write();
@@ -53,7 +51,7 @@ impl Releases {
         Arc::ptr_eq(&current, storage)
     }
 
-    /// Puts a release into the index, or its name alone where there is no room for what it declares.
+    /// Puts a release into the index, or only its name where there is no memory for its declarations.
     fn enter(&self, mut release: Release) {
         let stored = release.stored();
         let mut index = self.index.write();
@@ -89,8 +87,7 @@ impl Releases {
         index.histories().filter(is_distrusted).cloned().collect()
     }
 
-    /// The records that speak for `release`; where they would lie by rights, if
-    /// there are none.
+    /// The place of the records that speak for `release`; without records, their regular place.
     pub(super) fn stored(&self, release: &ReleaseId) -> ReleaseId {
         self.index.read().release(release).map_or_else(|| release.clone(), |release| release.stored())
     }

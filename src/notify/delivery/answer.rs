@@ -1,8 +1,7 @@
-//! What a receiver's answer means.
+//! Interprets a receiver's answer.
 //!
-//! Entry points: [`Attempt::of`], [`excerpt`], [`reason`]. Invariant: no word holds
-//! the URL or another credential of the notifier, and of an answer only a short front
-//! is read.
+//! Entry points: [`Attempt::of`], [`excerpt`], [`reason`]. Invariant: no text holds the URL or another
+//! credential of the notifier. Only a short start of an answer is read.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 const READ: usize = 2048;
 const SHOWN: usize = 200;
 
-/// How one attempt went.
+/// The result of one attempt.
 pub(super) enum Attempt {
     Taken,
     /// Another attempt may help, after at least this pause.
@@ -29,7 +28,7 @@ pub(super) enum Attempt {
 }
 
 impl Attempt {
-    /// What an answer means.
+    /// The meaning of an answer.
     pub(super) async fn of(answer: reqwest::Response, notifier: &Notifier) -> Self {
         let code = answer.status().as_u16();
         if answer.status().is_success() {
@@ -72,7 +71,7 @@ pub(super) async fn excerpt(mut answer: reqwest::Response, notifier: &Notifier) 
     tame(text.trim(), SHOWN)
 }
 
-/// What failed, without the URL: it may hold a token.
+/// The reason of a failure, without the URL: it may hold a token.
 pub(super) fn reason(error: &reqwest::Error) -> String {
     let what = if error.is_timeout() {
         "no answer in time"

@@ -1,8 +1,8 @@
-//! Counts denied changes, so that one message tells of many.
+//! Counts denied changes, so that one message reports many.
 //!
-//! Entry points: [`Denials::add`], [`Denials::due`]. Invariant: one message for each
-//! release, user and window, however often a client tries; the room is bounded, and who finds
-//! none is counted together with all others. Pure.
+//! Entry points: [`Denials::add`], [`Denials::due`]. Invariant: one message for each release, user and
+//! window, however often a client tries. The number of entries is bounded, and further ones are counted
+//! together. Pure.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ const WINDOWS: usize = 1024;
 /// Objects that one message names.
 const OBJECTS: usize = 5;
 
-/// Whose denials are counted together.
+/// Denials with the same key are counted together.
 type Key = (Option<ReleaseId>, String);
 
-/// Denied changes of which nobody was told yet.
+/// Denied changes that are not reported yet.
 #[derive(Debug)]
 pub(super) struct Denials {
     window: SignedDuration,

@@ -1,8 +1,8 @@
-//! Hours in which a receiver is told only what is urgent.
+//! Hours in which a receiver gets only urgent messages.
 //!
-//! Entry points: [`QuietSpec`] as the file writes it, [`QuietHours::holds`]. Invariant: hours are
-//! those of the clock on the wall, also when summer time begins or ends; those that pass midnight
-//! belong to the day on which they begin. Pure.
+//! Entry points: [`QuietSpec`] as the file writes it, [`QuietHours::holds`]. Invariant: hours are local time,
+//! also when summer time begins or ends. Hours that pass midnight belong to the day on which they begin.
+//! Pure.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use serde::Deserialize;
 /// The most windows of one receiver.
 const WINDOWS: usize = 32;
 
-/// When a receiver is told only what is urgent.
+/// The hours in which a receiver gets only urgent messages.
 #[derive(Clone, Debug, Default)]
 pub(in crate::notify) struct QuietHours(Vec<Window>);
 
@@ -58,7 +58,7 @@ impl QuietHours {
         specs.iter().map(Window::compile).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether it is quiet.
+    /// Whether these are quiet hours.
     pub(in crate::notify) fn holds(&self, now: Timestamp) -> bool {
         self.0.iter().any(|window| window.holds(now))
     }

@@ -1,7 +1,7 @@
-//! Which messages a receiver gets.
+//! Selects the messages for a receiver.
 //!
 //! Entry points: [`RouteSpec`] as the file writes it, [`Routes::take`]. Invariant: tests reach every
-//! receiver; what concerns the whole cluster concerns each of its namespaces and releases. Pure.
+//! receiver. A message about the whole cluster matches each of its namespaces and releases. Pure.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::policy::glob::Globs;
 /// The most routes of one receiver.
 const ROUTES: usize = 64;
 
-/// Which messages a receiver gets.
+/// The filter on a receiver's messages.
 #[derive(Clone, Debug, Default)]
 pub(in crate::notify) struct Routes(Vec<Route>);
 

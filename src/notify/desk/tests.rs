@@ -35,20 +35,20 @@ fn rules(name: &str, routes: &str, quiet: &str, reminders: bool) -> Rules {
     }
 }
 
-fn desk(receivers: Vec<Rules>) -> Desk {
-    Desk::new(receivers, SignedDuration::from_mins(5))
+fn desk(receivers: Vec<Rules>) -> NotificationScheduler {
+    NotificationScheduler::new(receivers, SignedDuration::from_mins(5))
 }
 
 /// One receiver that gets all.
-fn plain() -> Desk {
+fn plain() -> NotificationScheduler {
     desk(vec![rules("a", "[]", "[]", false)])
 }
 
-fn tell(desk: &mut Desk, message: Message, now: Timestamp) -> Vec<Output> {
+fn tell(desk: &mut NotificationScheduler, message: Message, now: Timestamp) -> Vec<Output> {
     desk.take(Event::Told(Box::new(message), Vec::new()), true, now)
 }
 
-fn deny(desk: &mut Desk, user: &str, release: &ReleaseId, name: &str, now: Timestamp) {
+fn deny(desk: &mut NotificationScheduler, user: &str, release: &ReleaseId, name: &str, now: Timestamp) {
     let denial = Denial { release: Some((release.clone(), 3)), object: object(name), user: user.to_owned() };
     assert_eq!(desk.take(Event::Denied(denial, Vec::new()), false, now), []);
 }
@@ -69,7 +69,7 @@ fn sent(outputs: &[Output]) -> Vec<String> {
 }
 
 #[test]
-fn a_thousand_tries_make_one_message_for_each_release_and_user() {
+fn repeated_denials_yield_one_message_per_release_and_user() {
     let mut desk = plain();
     for number in 0..1000 {
         deny(&mut desk, "alice", &release("web"), &format!("{}", number % 7), at(0));
@@ -121,7 +121,7 @@ fn more_users_than_there_is_room_for_are_counted_together() {
 }
 
 #[test]
-fn what_waits_for_its_window_is_told_when_the_process_ends() {
+fn messages_waiting_for_their_window_are_sent_at_shutdown() {
     let mut desk = plain();
     deny(&mut desk, "alice", &release("web"), "a", at(0));
     assert_eq!(sent(&desk.close(at(1))), ["0: changes.denied of a"]);
@@ -207,7 +207,7 @@ fn quiet_hours_hold_back_what_is_not_urgent() {
 }
 
 #[test]
-fn what_began_and_ended_in_quiet_hours_is_not_told() {
+fn drift_that_starts_and_ends_in_quiet_hours_is_suppressed() {
     let quiet = "[{from: \"10:00\", to: \"11:00\", timeZone: UTC}]";
     let mut desk = desk(vec![rules("quiet", "[]", quiet, false)]);
     // It began before: its end is told.
@@ -225,7 +225,7 @@ fn what_began_and_ended_in_quiet_hours_is_not_told() {
 }
 
 #[test]
-fn what_quiet_hours_hold_back_is_bounded_and_counted() {
+fn messages_held_back_in_quiet_hours_are_bounded_and_counted() {
     let mut desk = desk(vec![rules("quiet", "[]", "[{timeZone: UTC}]", false)]);
     let mut counted = Vec::new();
     for number in 0..300 {
@@ -252,7 +252,7 @@ fn the_end_says_how_much_of_the_release_still_lasts() {
 }
 
 #[test]
-fn who_does_not_lead_reminds_nobody_and_looks_no_more_often_for_that() {
+fn non_leader_sends_no_reminders_and_keeps_its_timer_interval() {
     let mut desk = desk(vec![rules("alerts", "[]", "[]", true)]);
     let drifted = about(Subject::Drifted, "a", at(0));
     assert_eq!(desk.take(Event::Told(Box::new(drifted), Vec::new()), false, at(0)), []);
@@ -263,7 +263,7 @@ fn who_does_not_lead_reminds_nobody_and_looks_no_more_often_for_that() {
 }
 
 #[test]
-fn what_lasts_is_told_again_to_who_wants_to_be_reminded() {
+fn ongoing_drift_is_repeated_only_to_receivers_with_reminders() {
     let quiet = "[{from: \"10:30\", to: \"11:00\", timeZone: UTC}]";
     let mut desk = desk(vec![rules("alerts", "[]", quiet, true), rules("chat", "[]", "[]", false)]);
     assert_eq!(desk.next(), None);

@@ -17,13 +17,13 @@ use crate::notify::desk::route::{RouteSpec, Routes};
 use crate::notify::format::template::Template;
 use crate::notify::format::{Format, pagerduty};
 
-/// How long one attempt may take where the file does not say.
+/// The default time limit for one attempt.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest that it may say.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Where Alertmanager takes alerts.
+/// Alertmanager's path for alerts.
 const ALERTS: &str = "/api/v2/alerts";
 
 #[derive(Deserialize)]

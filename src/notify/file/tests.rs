@@ -26,7 +26,7 @@ fn a_file_names_its_notifiers() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_without_being_shown() {
+fn invalid_notifier_settings_are_rejected_without_showing_secrets() {
     for (text, said) in [
         ("notifiers:\n- {name: a, url: hunter2}", "its url is not a URL"),
         ("notifiers:\n- {name: a, url: \"ftp://hunter2\"}", "must begin with http"),
@@ -96,7 +96,7 @@ fn each_format_is_sent_to_where_its_service_takes_it() {
 }
 
 #[test]
-fn what_is_said_of_an_answer_holds_no_credential() {
+fn receiver_answers_are_logged_without_credentials() {
     let fields = "url: \"https://user:passw0rd@hooks.example:8443/services/T0token/B0token?sig=signature\", headers: {Authorization: Bearer bearer0}";
     let settings = read_text(&format!("notifiers:\n- {{name: a, {fields}}}")).unwrap();
     let notifier = &settings.notifiers[0];

@@ -1,10 +1,9 @@
 //! Messages as alerts of Alertmanager (API v2).
 //!
-//! Entry point: [`body`]. Invariant: the first and the last message about a thing
-//! make the same labels, by which Alertmanager resolves the alert; an alert that is
-//! not sent again ends on its own; `endsAt` is never before `startsAt`, which
-//! Alertmanager refuses. Alertmanager hands annotations on to chats as they are, so
-//! what comes from the cluster mentions nobody in any of them.
+//! Entry point: [`body`]. Invariant: the first and the last message about a condition have the same labels,
+//! by which Alertmanager resolves the alert. An alert without reminders ends automatically. `endsAt` is never
+//! before `startsAt`, which Alertmanager would reject. Alertmanager forwards annotations to chats unchanged,
+//! so text from the cluster cannot mention anyone there.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::notify::words::{Line, Piece, Words};
 /// The most alerts in one request.
 pub(super) const TOGETHER: usize = 64;
 
-/// How long an alert lasts that is not sent again. What lasts is sent again within a third of it.
+/// How long an alert lasts without a reminder. Reminders come within a third of it.
 const LASTING: SignedDuration = SignedDuration::from_mins(6);
 
 /// Some alerts; `source` names the cluster.
@@ -49,7 +48,7 @@ fn alert(message: &Message, source: &str, now: Timestamp) -> Value {
         ("exception", Some(message.key.as_str()).filter(|_| topic == Topic::Exception)),
         ("user", message.by.as_deref().filter(|_| topic == Topic::Denial)),
     ];
-    // An empty label counts as none.
+    // An empty label counts as absent.
     let labels =
         labels.into_iter().filter_map(|(name, value)| Some((name, value.filter(|it| !it.is_empty())?)));
     let description: Vec<_> = words.lines.iter().map(harmless).collect();
@@ -61,7 +60,7 @@ fn alert(message: &Message, source: &str, now: Timestamp) -> Value {
     })
 }
 
-/// What comes from the cluster mentions nobody in a chat, and is no markup of Slack's.
+/// Makes text from the cluster safe for chats: it mentions no one, and is not Slack markup.
 fn harmless(line: &Line) -> String {
     line.iter()
         .map(|piece| match piece {

@@ -1,14 +1,14 @@
 //! A message as a CloudEvent (version 1.0, JSON format).
 //!
-//! Entry point: [`body`]. Invariant: the same message has the same id, so that a
-//! receiver that is told twice can tell.
+//! Entry point: [`body`]. Invariant: the same message always has the same id, so that a receiver can
+//! recognize duplicates.
 
 use serde_json::{Value, json};
 
 use crate::notify::message::{Message, digest};
 use crate::verdict::shown::Shown;
 
-/// The most fields that are told of.
+/// The maximum number of fields in a message.
 const FIELDS: usize = 20;
 
 /// The event; `source` names the cluster.
@@ -28,7 +28,7 @@ pub(super) fn body(message: &Message, source: &str) -> Value {
     })
 }
 
-/// What is known, for machines.
+/// The facts of a message, for machines.
 pub(super) fn data(message: &Message) -> Value {
     let Message { release, revision, object, drift, fields, by, since, detail, .. } = message;
     let Message { namespace, until, count, .. } = message;

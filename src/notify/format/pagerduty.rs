@@ -10,13 +10,13 @@ use super::cloudevent;
 use crate::notify::message::{Message, Phase};
 use crate::notify::words::{Words, plain, tame};
 
-/// Where PagerDuty takes events, unless the file says otherwise.
+/// PagerDuty's address for events, unless the file names another one.
 pub(crate) const URL: &str = "https://events.pagerduty.com/v2/enqueue";
 
 /// The most characters of a summary.
 const SUMMARY: usize = 1000;
 
-/// The event; none where the alert has to stay open.
+/// The event; `None` where the alert has to stay open.
 pub(super) fn body(message: &Message, routing_key: &secrecy::SecretString, source: &str) -> Option<Value> {
     let dedup_key = message.incident(source);
     let routing_key = routing_key.expose_secret();

@@ -1,11 +1,9 @@
-//! Messages as Slack's incoming webhooks take them; those of Mattermost and
-//! Rocket.Chat take the same.
+//! Messages for Slack's incoming webhooks; those of Mattermost and Rocket.Chat accept the same.
 //!
-//! Entry point: [`body`]. Invariant: what comes from the cluster stands in code
-//! spans, where none of the three reads markup, links or mentions, and cannot end its
-//! span; `&`, `<` and `>` are escaped as Slack asks, so that no `<!channel>` is left; and
-//! an `@` that could begin a mention is followed by a space of no width, because
-//! Rocket.Chat looks for mentions in code as well.
+//! Entry point: [`body`]. Invariant: text from the cluster is in code spans, where none of the three
+//! interprets markup, links or mentions, and it cannot end its span. `&`, `<` and `>` are escaped as Slack
+//! requires, so that no `<!channel>` is left. An `@` that could begin a mention is followed by a zero-width
+//! space, because Rocket.Chat looks for mentions in code too.
 
 use std::sync::Arc;
 

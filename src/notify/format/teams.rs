@@ -1,8 +1,7 @@
-//! Messages as an Adaptive Card, which the Workflows webhooks of Microsoft Teams take.
+//! Messages as an Adaptive Card for the Workflows webhooks of Microsoft Teams.
 //!
-//! Entry point: [`body`]. Invariant: all text stands in `TextRun`s, which are not
-//! read as Markdown (a `TextBlock` is); and there is no list of entities, without
-//! which no text mentions anybody.
+//! Entry point: [`body`]. Invariant: all text is in `TextRun`s, which are not parsed as Markdown (a
+//! `TextBlock` is). There is no list of entities, so that no text can mention anyone.
 
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
-//! A message in a form that the receiver's template gives it.
+//! A message in the form of the receiver's template.
 //!
-//! Entry points: [`Template::parse`], [`Template::render`]. Invariant: all that a
-//! template prints is JSON, whatever it asks for, so that no name can end a string;
-//! what comes out is JSON as a whole and of a bounded size; and it comes out
-//! within a bounded number of steps.
+//! Entry points: [`Template::parse`], [`Template::render`]. Invariant: every value that a template prints is
+//! JSON, so that no name can end a string. The output as a whole is JSON of a bounded size, and rendering
+//! takes a bounded number of steps.
 
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
@@ -75,7 +74,7 @@ impl Template {
     }
 }
 
-/// What is known, without a gap: a template may name what a message does not have.
+/// The facts of a message, with all keys: a template may use a field that a message does not have.
 fn known(message: &Message, source: &str) -> serde_json::Value {
     let words = Words::of(message);
     let topic = message.subject.topic();
@@ -102,7 +101,7 @@ fn known(message: &Message, source: &str) -> serde_json::Value {
     known
 }
 
-/// The filters that there are: none that reaches outside, none that marks text as safe.
+/// The available filters: none that reaches outside, none that marks text as safe.
 fn filters(environment: &mut Environment<'static>) {
     use minijinja::filters::{default, first, join, last, length, lower, replace, trim, upper};
     environment.add_filter("default", default);
@@ -116,7 +115,8 @@ fn filters(environment: &mut Environment<'static>) {
     environment.add_filter("upper", upper);
 }
 
-/// What is wrong and where. The words of the engine quote the template, which may hold credentials.
+/// The reason and the place of an error. The engine's own message quotes the template, which may hold
+/// credentials.
 fn place(error: &minijinja::Error) -> String {
     let what = match error.kind() {
         ErrorKind::OutOfFuel => "it takes too many steps",

@@ -181,7 +181,7 @@ fn alertmanager_resolves_by_the_same_labels() {
 }
 
 #[test]
-fn an_alert_never_ends_before_it_starts_and_an_exception_ends_at_its_time() {
+fn alert_never_ends_before_start_and_exceptions_end_on_time() {
     let later: Timestamp = "2026-11-23T11:00:00Z".parse().unwrap();
     let ahead = Message { since: later, ..message(Subject::Repaired, "a") };
     let exception = Message { until: Some(later), ..message(Subject::ExceptionOpened, "a") };

@@ -61,7 +61,7 @@ fn agreement_is_read_as_it_was_written() {
 }
 
 #[test]
-fn what_was_spared_is_not_seen() {
+fn open_paths_are_not_confirmed_as_seen() {
     let agreement = but("1", &["/spec/replicas"]);
     assert_eq!(agreement.open(), ["/spec/replicas"]);
     let confirms = |path: &str| agreement.confirms(paths(&[path]).iter());
@@ -76,7 +76,7 @@ fn what_was_spared_is_not_seen() {
 }
 
 #[test]
-fn what_was_seen_of_the_same_declaration_stays_seen() {
+fn agreement_with_the_same_declaration_is_kept() {
     let whole = but("1", &[]);
     assert_eq!(after(Some(&whole), "1", &["/spec/replicas"], &[]), whole);
     let known = but("1", &["/a", "/b"]);
@@ -85,7 +85,7 @@ fn what_was_seen_of_the_same_declaration_stays_seen() {
 }
 
 #[test]
-fn what_was_seen_of_another_declaration_counts_where_it_says_the_same() {
+fn agreement_carries_over_to_paths_with_the_same_declared_value() {
     let whole = but("1", &[]);
     assert_eq!(after(Some(&whole), "2", &["/a", "/b"], &["/a"]), but("2", &["/b"]));
     assert_eq!(after(Some(&whole), "2", &["/a", "/b"], &[]), but("2", &["/a", "/b"]));
@@ -94,7 +94,7 @@ fn what_was_seen_of_another_declaration_counts_where_it_says_the_same() {
 }
 
 #[test]
-fn many_or_long_open_paths_are_kept_as_what_they_lie_below() {
+fn many_or_long_open_paths_are_shortened_to_their_parents() {
     let many: Vec<String> = (0..30).map(|index| format!("/data/k{index}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert_eq!(but("1", &many).open(), ["/data"]);

@@ -2,7 +2,7 @@ use super::super::samples::try_policy;
 use super::*;
 
 #[test]
-fn a_policy_with_a_flaw_is_refused_with_field_and_reason() {
+fn invalid_policy_is_rejected_with_field_and_reason() {
     let check = |spec: &str, field: &str, reason: FlawReason| {
         let flaws = try_policy("p", spec).unwrap_err();
         assert_eq!((flaws[0].field.as_str(), flaws[0].reason), (field, reason), "{spec}: {flaws:?}");

@@ -26,7 +26,7 @@ fn release_has_the_name_and_namespace_that_flux_gives_it() {
 }
 
 #[test]
-fn what_a_policy_cannot_say_is_named() {
+fn flux_ignore_rules_without_equivalent_are_reported_as_lost() {
     let check = |rule: Value, ignored: usize, field: &str, words: &str| {
         let imported = import(&helm_release(json!({"driftDetection": {"ignore": [rule]}})));
         let rules = imported.policy.map_or(0, |policy| policy["spec"]["ignore"].as_array().unwrap().len());

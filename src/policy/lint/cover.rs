@@ -1,12 +1,12 @@
-//! Whether one selector, target or path takes in all that another one does.
+//! Tests whether one selector, target or path includes everything that another one does.
 //!
-//! Entry points: [`is_for_all_of`], [`takes_in`], [`covers`]. Invariant: yes is certain; no may
-//! mean that nobody can tell. Must not look at objects.
+//! Entry points: [`is_for_all_of`], [`takes_in`], [`covers`]. Invariant: "yes" is certain; "no" may
+//! mean that it is unknown. Must not look at objects.
 
 use crate::policy::pattern::{Pattern, Step};
 use crate::policy::resource::{DriftPolicySpec, LabelSelector, TargetSpec};
 
-/// Whether a policy is for every release for which the other one is, in every cluster.
+/// Whether a policy applies to every release that the other one applies to, in every cluster.
 pub(super) fn is_for_all_of(wide: &DriftPolicySpec, narrow: &DriftPolicySpec) -> bool {
     let is_empty = |selector: &LabelSelector| *selector == LabelSelector::default();
     let labels = |wide: Option<&LabelSelector>, narrow: Option<&LabelSelector>| {
@@ -53,12 +53,12 @@ fn globs(wide: &[String], narrow: &[String]) -> bool {
         || !narrow.is_empty() && narrow.iter().all(|narrow| wide.iter().any(|wide| glob(wide, narrow)))
 }
 
-/// Whether a glob matches every name that the other one matches: as it would match the other's text, of
-/// which only `*` takes in `*`.
+/// Whether a glob matches every name that the other one matches: it has to match the other's text,
+/// where only `*` matches a `*`.
 fn glob(wide: &str, narrow: &str) -> bool {
     let (wide, narrow): (Vec<char>, Vec<char>) = (wide.chars().collect(), narrow.chars().collect());
     let (mut at, mut of) = (0, 0);
-    // The last `*`, and how much of the text it has taken in so far.
+    // The last `*`, and the length of the text that it has matched so far.
     let mut star: Option<(usize, usize)> = None;
     while let Some(letter) = narrow.get(of) {
         let step = wide.get(at);

@@ -1,7 +1,7 @@
 //! Rules of policies that another rule makes useless.
 //!
-//! Entry point: [`check`]. Invariant: of two equal rules one is found, never both. Must not look at
-//! objects.
+//! Entry point: [`check`]. Invariant: if two rules are equal, only one is reported. Must not look
+//! at objects.
 
 use super::cover::{covers, is_for_all_of, takes_in};
 use super::{Check, Finding, Ranked, finding, name};
@@ -21,7 +21,7 @@ struct Place<'p> {
     path: &'p str,
     /// The place of the rule, and of the path in it.
     at: (usize, usize),
-    /// Whether the rule holds for everybody and at all times.
+    /// Whether the rule applies to every user and at all times.
     is_unconditional: bool,
 }
 
@@ -62,8 +62,8 @@ pub(super) fn check(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Ve
     }
 }
 
-/// The other policies whose rules are in force wherever those of `policy` are. Of two with the same
-/// releases the one that counts less has the other beside it.
+/// The other policies whose rules are in force wherever those of `policy` are. Of two policies with
+/// the same releases, only the one with lower precedence is compared with the other.
 fn others<'p>(policy: &DriftPolicy, ranked: &Ranked<'p>) -> Vec<&'p DriftPolicy> {
     let own = ranked.iter().position(|it| name(it) == name(policy));
     let is_beside = |(place, other): &(usize, &&'p DriftPolicy)| {
@@ -75,7 +75,7 @@ fn others<'p>(policy: &DriftPolicy, ranked: &Ranked<'p>) -> Vec<&'p DriftPolicy>
 }
 
 impl<'p> Place<'p> {
-    /// Whether all that the other one is about is decided here.
+    /// Whether this place decides everything that the other one covers.
     fn decides(&self, other: &Place<'_>) -> bool {
         let is_covered = match (self.path, other.path) {
             (DELETE, path) | (path, DELETE) => path == DELETE && self.path == other.path,
@@ -87,7 +87,8 @@ impl<'p> Place<'p> {
         is_covered && takes_in(self.target, other.target)
     }
 
-    /// Whether it is another place of the policy, and not the one of two equal ones that goes: the later.
+    /// Whether it is another place of the policy, and not the redundant one of two equal places,
+    /// which is the later.
     fn stays_beside(&self, other: &Place<'_>) -> bool {
         let is_equal = other.is_unconditional && other.decides(self);
         self.at != other.at && (!is_equal || self.at < other.at)

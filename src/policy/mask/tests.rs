@@ -58,7 +58,7 @@ fn helms_label_and_annotations_are_outside_every_mask() {
 }
 
 #[test]
-fn elements_are_found_by_their_keys_and_not_by_their_place() {
+fn masked_elements_are_matched_by_key_instead_of_position() {
     let live = json!({"c": [{"name": "side", "image": "s2"}, {"name": "app", "image": "a2", "args": 2}]});
     let manifest = json!({"c": [{"name": "app", "image": "a1", "args": 1}, {"name": "side", "image": "s1"}]});
     check(
@@ -83,7 +83,7 @@ fn elements_are_found_by_their_keys_and_not_by_their_place() {
 }
 
 #[test]
-fn an_element_comes_and_goes_only_when_it_is_masked_itself() {
+fn element_is_added_or_removed_only_when_itself_masked() {
     let one = json!({"c": [{"name": "app", "image": 1}]});
     let two = json!({"c": [{"name": "app", "image": 1}, {"name": "side", "image": 2}]});
     check(&["/c/[name=side]"], two.clone(), one.clone(), two.clone());
@@ -112,7 +112,7 @@ fn elements_that_nothing_tells_apart_are_taken_by_their_places() {
 }
 
 #[test]
-fn elements_that_nothing_tells_apart_stay_where_one_came_or_went() {
+fn indistinguishable_elements_stay_unmasked_when_the_list_length_changes() {
     let one = json!({"r": [{"host": "a", "w": 1, "x": 1}]});
     let two = json!({"r": [{"host": "a", "w": 2, "x": 2}, {"host": "a", "w": 3, "x": 3}]});
     check(&["/r/*/w"], two.clone(), one.clone(), one.clone());
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_masked_becomes_what_it_was(from in objects(), into in objects(), texts in patterns()) {
+    fn masked_fields_take_their_previous_values(from in objects(), into in objects(), texts in patterns()) {
         let mask = mask(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         prop_assume!(same_shape(&from, &into));
         let mut carried = into.clone();

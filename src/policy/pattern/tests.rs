@@ -61,7 +61,7 @@ fn a_pattern_displays_as_it_parses() {
 }
 
 #[test]
-fn what_lies_below_a_path_is_reached_from_it() {
+fn pattern_reaches_below_only_its_own_parent_paths() {
     let check = |pattern: &str, path: &str, expected: bool| {
         let reached = Pattern::parse(pattern).unwrap().reaches_below(&path.parse().unwrap());
         assert_eq!(reached, expected, "{pattern} from {path}");

@@ -40,7 +40,7 @@ fn a_flaw_takes_no_other_policy_with_it() {
 }
 
 #[test]
-fn what_is_no_policy_is_named() {
+fn invalid_policy_documents_are_reported_with_file_and_name() {
     let other = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: c2VjcmV0}\n";
     check(&[("a.yaml", other)], &[], &[("a.yaml", "s", "apiVersion", FlawReason::InvalidValue)]);
     let unnamed = "apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy\nmetadata: {}\nspec: {}\n";
@@ -53,7 +53,7 @@ fn what_is_no_policy_is_named() {
 }
 
 #[test]
-fn of_two_policies_of_one_name_the_first_counts() {
+fn first_of_two_policies_with_one_name_counts() {
     let (deny, warn) = (policy_text("p", "{edits: Deny}"), policy_text("p", "{edits: Warn}"));
     check(
         &[("a.yaml", &deny), ("b.yaml", &warn)],

@@ -31,7 +31,7 @@ fn check(schedule: (&str, &str, &str), start: &str, end: &str) {
 }
 
 #[test]
-fn a_window_is_open_from_its_start_and_not_at_its_end() {
+fn window_includes_its_start_and_excludes_its_end() {
     let weekend = ("30 7 * * SAT,SUN", "10h", "America/New_York");
     check(weekend, "2026-11-21T12:30:00Z", "2026-11-21T22:30:00Z");
     check(weekend, "2026-07-04T11:30:00Z", "2026-07-04T21:30:00Z");
@@ -41,7 +41,7 @@ fn a_window_is_open_from_its_start_and_not_at_its_end() {
 }
 
 #[test]
-fn a_start_that_the_clocks_jump_over_comes_when_they_have_jumped() {
+fn window_start_skipped_by_daylight_saving_moves_after_the_jump() {
     // New York jumps from 02:00 to 03:00 at 07:00Z.
     check(("30 2 * * *", "1h", "America/New_York"), "2026-03-08T07:00:00Z", "2026-03-08T08:00:00Z");
     check(("30 2,14 * * *", "1h", "America/New_York"), "2026-03-08T07:00:00Z", "2026-03-08T08:00:00Z");

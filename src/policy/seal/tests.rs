@@ -41,7 +41,7 @@ fn seals_of_all_policies_count() {
 }
 
 #[test]
-fn what_controllers_write_cannot_be_sealed() {
+fn fields_written_by_controllers_cannot_be_sealed() {
     for path in ["/status", "/status/phase", "/kind", "/metadata/finalizers", "/metadata/managedFields/x"] {
         let flaws = try_policy("p", &format!("{{seal: [{{paths: [/data, {path}]}}]}}")).unwrap_err();
         let [flaw] = flaws.as_slice() else { panic!("{path}: {flaws:?}") };

@@ -60,7 +60,7 @@ fn declared_id() -> crate::model::ObjectId {
 }
 
 #[test]
-fn an_allowance_of_a_policy_has_its_time_and_its_people() {
+fn policy_allowance_applies_only_in_its_schedule_and_to_subjects() {
     let jenkins = policy(
         "jenkins",
         "allow:

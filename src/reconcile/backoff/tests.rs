@@ -38,7 +38,7 @@ fn the_first_few_times_cost_no_wait() {
 }
 
 #[test]
-fn later_waits_double_up_to_five_minutes_and_are_never_given_up() {
+fn repair_backoff_doubles_up_to_five_minutes_without_giving_up() {
     let waits = waits("web", 60);
     let later = &waits[2..];
     for (exponent, wait) in later.iter().enumerate() {
@@ -51,7 +51,7 @@ fn later_waits_double_up_to_five_minutes_and_are_never_given_up() {
 }
 
 #[test]
-fn what_was_contested_before_waits_from_the_start() {
+fn previously_contested_object_backs_off_from_the_first_repair() {
     let (mut backoff, object, now) = (Backoff::default(), object("a"), at());
     backoff.contest(&object, now);
     assert!(backoff.is_contested(&object, now) && backoff.until(&object, now).is_some());
@@ -97,7 +97,7 @@ fn peace_starts_the_count_anew_and_forgets() {
 }
 
 #[test]
-fn an_object_is_contested_while_it_has_to_be_put_right_again_and_again() {
+fn object_is_contested_while_it_needs_repeated_repairs() {
     let (mut backoff, a, now) = (Backoff::default(), object("a"), at());
     for attempts in 0..AT_ONCE {
         assert!(!backoff.is_contested(&a, now), "{attempts}");

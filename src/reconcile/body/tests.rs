@@ -58,7 +58,7 @@ fn check_merge(live: Value, expected: Option<Value>) {
 }
 
 #[test]
-fn a_merge_patch_holds_what_drifts_and_the_version_that_was_judged() {
+fn merge_patch_contains_drifted_fields_and_the_judged_version() {
     let (app, log) = (image("app", "app:1"), image("log", "log:1"));
     check_merge(live(json!(2), json!([app, log])), None);
     check_merge(live(json!(5), json!([app, log])), Some(json!({"spec": {"replicas": 2}})));
@@ -99,7 +99,7 @@ fn a_merge_patch_gives_what_was_moved_its_keys_again() {
 }
 
 #[test]
-fn a_body_to_apply_leaves_what_is_masked_as_it_lives() {
+fn apply_body_keeps_live_values_of_masked_fields() {
     let document = json!({"apiVersion": "apps/v1", "metadata": {}, "spec": {"replicas": 2}});
     let mask = Mask(vec![Pattern::parse("/spec/replicas").unwrap()]);
     let body = applied(&document, &live(json!(5), json!([])), &mask);
@@ -109,7 +109,7 @@ fn a_body_to_apply_leaves_what_is_masked_as_it_lives() {
 }
 
 #[test]
-fn a_merge_patch_restores_a_value_that_is_compared_as_one_without_its_masked_part() {
+fn merge_patch_restores_an_atomic_value_except_its_masked_part() {
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n\
                     spec: {template: {spec: {tolerations: [{key: a, operator: Exists, effect: NoExecute}]}}}\n";
     let release = assembled(Given { manifest, ..Given::default() }, None);

@@ -26,7 +26,7 @@ fn pull_for_long(brake: &mut Brake, drifting: &Drifting) {
 }
 
 #[test]
-fn it_sets_when_too_much_drifts_for_long_and_eases_when_a_person_says_so() {
+fn brake_stops_repairs_after_sustained_mass_drift_until_manual_request() {
     let mut brake = Brake::default();
     let start = at();
     let of = |count, declared| drifting(declared, &[("a", count)]);
@@ -86,7 +86,7 @@ fn one_namespace_stops_its_own_repairs_and_several_stop_all() {
 }
 
 #[test]
-fn others_do_not_even_wait_for_a_namespace_of_which_too_much_drifts() {
+fn mass_drift_in_one_namespace_does_not_delay_other_namespaces() {
     let mut brake = Brake::default();
     let (start, much) = (at(), drifting(100, &[("a", 30), ("b", 1)]));
     assert_eq!(brake.pull("a", &much, start), Pull::Slipping);
@@ -94,7 +94,7 @@ fn others_do_not_even_wait_for_a_namespace_of_which_too_much_drifts() {
 }
 
 #[test]
-fn what_a_namespace_is_stopped_for_says_nothing_of_others() {
+fn brake_of_one_namespace_does_not_count_for_others() {
     let mut brake = after(100, &[("a", 30)]);
     pull_for_long(&mut brake, &drifting(100, &[("a", 30), ("b", 10)]));
     assert!(brake.is_on("a") && !brake.is_on("b"));

@@ -1,7 +1,9 @@
-//! What was seen alive and what it agreed with, as it is told on and remembered.
+//! The objects that were seen alive and the declarations that they agreed with, as they are
+//! published and remembered.
 //!
-//! Invariant: only the live object itself makes an agreement, or an earlier guard
-//! that saw it; and nothing takes one away but another.
+//! Entry points: [`Agreed`], `Drifts::record_agreement`, `Drifts::agreement`. Invariant: an
+//! agreement comes only from the live object itself, or from an earlier guard that saw it; only
+//! another agreement replaces it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,33 +18,34 @@ use crate::policy::agreement::{Agreement, SeenAlive};
 use crate::policy::declaration::Declaration;
 use crate::verdict::drift;
 
-/// What an object agrees with.
+/// The declaration that an object agrees with.
 pub(crate) struct Agreed {
     pub(crate) declared: Arc<Declared>,
-    /// Where it is not as declared, and may be as it is.
+    /// The paths at which it is allowed to differ.
     pub(crate) spared: Vec<Path>,
-    /// Whether an allowance covers some of that.
+    /// Whether an allowance covers some of these paths.
     pub(crate) allowed: bool,
-    /// Whether it holds more, below sealed paths.
+    /// Whether it holds additions below sealed paths.
     pub(crate) has_additions: bool,
 }
 
 impl Agreed {
-    /// As a comparison found it.
+    /// The result of a comparison.
     pub(crate) fn of(found: drift::Agreed<'_>) -> Self {
         let drift::Agreed { declared, spared, allowed, has_additions } = found;
         Self { declared: Arc::clone(declared), spared, allowed, has_additions }
     }
 
-    /// With all of a declaration, and it holds more below sealed paths.
+    /// An agreement with all of a declaration, by an object that holds additions below sealed
+    /// paths.
     pub(crate) fn but_for_additions(declared: &Arc<Declared>) -> Self {
         Self { declared: Arc::clone(declared), spared: Vec::new(), allowed: false, has_additions: true }
     }
 }
 
 impl Drifts {
-    /// Those of a release's objects that were seen alive with its annotations,
-    /// whatever became of them; sorted.
+    /// The objects of a release that were seen alive with its annotations, whether or not they
+    /// still exist; sorted.
     pub(crate) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
         let vouched = |object: &Arc<ObjectId>| {
             let life = self.life(object).filter(|it| it.vouched && *it.release == release.id)?;
@@ -53,8 +56,8 @@ impl Drifts {
         seen
     }
 
-    /// Of a release's objects that were seen alive, how many were seen as the record in
-    /// force declares them, and which were not, or not in all; sorted.
+    /// The number of a release's objects that were seen alive as the record in force declares them,
+    /// and those that were not, or not completely; sorted.
     pub(crate) fn confirmed(&self, release: &Release) -> (usize, Vec<ObjectId>) {
         let is_confirmed = |object: &ObjectId| {
             let agreement = release.declared(object).and_then(|it| self.agreement(&release.id, object, it));
@@ -70,8 +73,8 @@ impl Drifts {
         (confirmed.len(), open)
     }
 
-    /// What of a release's objects was seen with another release's
-    /// annotations, and whose; sorted.
+    /// The objects of a release that were seen with another release's annotations, and that other
+    /// release; sorted.
     pub(crate) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
         let owner = |object: &ObjectId| {
             let life = self.life(object)?;
@@ -85,7 +88,7 @@ impl Drifts {
         foreign
     }
 
-    /// What an object was last seen to agree with, if that is this declaration.
+    /// The object's last agreement, if it is with this declaration.
     pub(crate) fn agreement(
         &self,
         release: &ReleaseId,
@@ -96,7 +99,7 @@ impl Drifts {
         self.is_with(agreement, release, object, declared).then_some(agreement)
     }
 
-    /// Notes the seal that the object's policy puts on it.
+    /// Records the seal that the object's policy puts on it.
     pub(crate) fn seal(&mut self, object: &ObjectId, seal: Option<String>) {
         if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_deref())
         {
@@ -120,7 +123,7 @@ impl Drifts {
         life.agreed.as_ref().is_some_and(|agreement| agreement.is_with(&self.key, &declaration))
     }
 
-    /// Whether the object may hold additions below sealed paths that nobody saw come.
+    /// Whether the object may hold additions below sealed paths that the guard did not see arrive.
     pub(crate) fn may_hold_additions(&self, release: &Release, object: &ObjectId) -> bool {
         self.life(object).is_some_and(|life| life.seal.is_some())
             && release
@@ -128,15 +131,15 @@ impl Drifts {
                 .is_some_and(|declared| !self.is_seen_without_additions(&release.id, object, declared))
     }
 
-    /// An object of `release` was seen as declared. Gives whether that says
-    /// anything new.
+    /// Records that an object of `release` was seen as declared. Returns whether that is new
+    /// information.
     pub(crate) fn record_agreement(&mut self, release: &Release, object: &ObjectId, seen: &Agreed) -> bool {
         let Some(digest) = &seen.declared.digest else { return false };
         let life = self.life(object).filter(|life| life.vouched && *life.release == release.id);
         let Some((before, seal)) = life.map(|life| (life.agreed.clone(), life.seal.clone())) else {
             return false;
         };
-        // That it was once seen without additions stays known.
+        // The knowledge that it was once seen without additions is kept.
         let is_known = |it: &Agreement| self.is_with(it, &release.id, object, &seen.declared);
         if seen.has_additions && before.as_ref().is_some_and(|it| is_known(it) && it.open().is_empty()) {
             return false;
@@ -157,9 +160,9 @@ impl Drifts {
         is_new
     }
 
-    /// What an earlier process knew of a release, which is this by now: the
-    /// manifest that was first seen of a revision, and the objects that were seen
-    /// alive. What it saw agree with the declaration in force counts.
+    /// Takes over the knowledge of an earlier process about a release, whose present state is
+    /// given: the first seen manifest of a revision, and the objects that were seen alive. An
+    /// agreement with the declaration in force is still valid.
     pub(crate) fn remember(
         &mut self,
         id: &ReleaseId,
@@ -215,8 +218,8 @@ impl Drifts {
         }
     }
 
-    /// The declaration that an object agreed with, if it is still at hand: that of
-    /// the revision before, while Helm is at work and a moment after.
+    /// The declaration that an object agreed with, if it is still available: that of the previous
+    /// revision, during a Helm operation and shortly after it.
     fn former<'d>(
         &'d self,
         release: &'d Release,
@@ -230,7 +233,7 @@ impl Drifts {
     }
 }
 
-/// The paths at which two declarations say the same.
+/// The paths at which two declarations have the same values.
 fn same_leaves(then: &Declared, now: &Declared) -> HashSet<String> {
     let then: HashMap<String, Value> =
         then.fields().leaves().into_iter().map(|(path, value)| (path.to_string(), value)).collect();

@@ -13,7 +13,8 @@ use super::{Drifts, Life};
 use crate::model::{ObjectId, ReleaseId};
 
 impl Drifts {
-    /// How many objects of a release drift, or went by the word of a watch, of those that `counts` says.
+    /// The number of objects of a release that drift, or are gone according to a watch, among those
+    /// that `counts` selects.
     pub(crate) fn count(&self, release: &ReleaseId, counts: impl Fn(&ObjectId, &Life) -> bool) -> usize {
         let known = self.drifting.get(release);
         let suspects = self.suspects.get(release);
@@ -26,26 +27,26 @@ impl Drifts {
         drifting.map(|(object, _)| object).chain(went.map(|(object, _)| object)).filter(counted).count()
     }
 
-    /// Since when the oldest drift of a release lasts.
+    /// The beginning of a release's oldest drift.
     pub(crate) fn oldest(&self, release: &ReleaseId) -> Option<Timestamp> {
         let all = self.drifting.get(release)?;
         note(all.len());
         all.values().filter(|drift| drift.is_certain()).map(|drift| drift.since).min()
     }
 
-    /// Something has changed by which the drifts of a release count, or do not.
+    /// Records that the count of a release's drifts may have changed.
     pub(crate) fn touch(&mut self, release: &ReleaseId) {
         if !self.touched.contains(release) {
             self.touched.insert(release.clone());
         }
     }
 
-    /// Takes the releases whose drifts are to be counted anew.
+    /// Removes and returns the releases whose drifts have to be counted again.
     pub(crate) fn take_touched(&mut self) -> HashSet<ReleaseId> {
         std::mem::take(&mut self.touched)
     }
 
-    /// The same for a life: of what does not drift nothing counts.
+    /// The same after a change of a life; a release without drifts and suspects needs no new count.
     pub(super) fn touch_counted(&mut self, release: &ReleaseId) {
         if self.drifting.contains_key(release) || self.suspects.contains_key(release) {
             self.touch(release);

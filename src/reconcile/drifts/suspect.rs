@@ -1,4 +1,4 @@
-//! An object of which something may be otherwise than is known.
+//! Objects whose state may have changed since they were last read.
 //!
 //! Entry points: [`Suspect`], `Drifts::suspect`. Invariant: news of the object end every wait. Must
 //! not decide how long one is.
@@ -19,24 +19,24 @@ const TOGETHER: SignedDuration = SignedDuration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspect {
     pub(crate) since: Timestamp,
-    /// A watch says that it went.
+    /// A watch reported that it is gone.
     pub(crate) went: bool,
-    /// Its release declares it otherwise than when it was last looked at, or has another status.
+    /// Its release has changed its declaration since it was last read, or has another status.
     redeclared: bool,
-    /// How many reasons there were to look at it.
+    /// The number of reasons to read it so far.
     pub(super) reasons: u32,
-    /// It was tried, and could not be read.
+    /// A read was tried and failed.
     pub(crate) unread: bool,
-    /// How often that was so.
+    /// The number of failed reads.
     pub(crate) tries: u32,
     /// The guard has no right to read it.
     pub(crate) barred: bool,
-    /// When it is tried again unless there is news of it; none: at once.
+    /// The time of the next try unless there is news of it earlier; `None` for at once.
     pub(super) due: Option<Timestamp>,
 }
 
 impl Suspect {
-    /// Nobody has tried to read it yet.
+    /// A suspect that has not been read yet.
     pub(super) fn new(since: Timestamp, went: bool) -> Self {
         Self { since, went, redeclared: false, reasons: 0, unread: false, tries: 0, barred: false, due: None }
     }
@@ -48,7 +48,7 @@ impl Suspect {
 }
 
 impl Drifts {
-    /// An object has to be looked at, and at once. The first reason for it counts.
+    /// Marks an object to be read at once. The first reason for it counts.
     pub(crate) fn suspect(&mut self, release: &ReleaseId, object: impl Into<Arc<ObjectId>>, now: Timestamp) {
         let suspects = self.suspects.entry(release.clone()).or_default();
         let suspect = suspects.entry(object.into()).or_insert(Suspect::new(now, false));
@@ -71,7 +71,7 @@ impl Drifts {
         }
     }
 
-    /// Whether a drift of a release is known by what was declared before.
+    /// Whether a known drift of a release is a difference from an earlier declaration.
     pub(crate) fn has_outdated(&self, release: &ReleaseId) -> bool {
         let is_outdated = |(object, suspect): (&Arc<ObjectId>, &Suspect)| {
             suspect.redeclared && self.is_known(release, object)
@@ -79,21 +79,22 @@ impl Drifts {
         self.suspects.get(release).into_iter().flatten().any(is_outdated)
     }
 
-    /// Those objects of a release that have to be looked at and could not be read are tried at once,
-    /// if `is_meant` says so.
+    /// Ends the waits of a release's objects that could not be read and that `is_meant` selects:
+    /// they are tried at once.
     pub(crate) fn hurry(&mut self, release: &ReleaseId, is_meant: impl Fn(&ObjectId) -> bool) {
         let suspects = self.suspects.get_mut(release).into_iter().flatten();
         suspects.filter(|(object, _)| is_meant(object)).for_each(|(_, suspect)| suspect.due = None);
     }
 
-    /// Objects that could not be read are tried at once, but those that only a watch can tell of.
+    /// Ends the waits of all objects that could not be read, except those that only a watch can
+    /// report.
     pub(crate) fn end_waits(&mut self) {
         let suspects = self.suspects.values_mut().flat_map(HashMap::values_mut);
         let timed = suspects.filter(|suspect| suspect.due.is_some_and(|due| due < Timestamp::MAX));
         timed.for_each(|suspect| suspect.due = None);
     }
 
-    /// When the first of a release's objects is tried again that could not be read.
+    /// The time of the next try for a release's objects that could not be read.
     pub(crate) fn next_look(&self, release: &ReleaseId) -> Option<Timestamp> {
         let suspects = self.suspects.get(release)?;
         note(suspects.len());
@@ -111,18 +112,18 @@ impl Drifts {
             .collect()
     }
 
-    /// Since when and why an object has to be looked at, if it has.
+    /// The suspicion against an object, if there is one.
     pub(crate) fn suspicion(&self, release: &ReleaseId, object: &ObjectId) -> Option<Suspect> {
         self.suspects.get(release)?.get(object).copied()
     }
 
-    /// Whether there is a newer reason to look at an object than when a look at it began. An answer that was on its way
-    /// meanwhile may be older than that.
+    /// Whether there is a newer reason to read an object than at the beginning of a read. An answer
+    /// that was under way meanwhile may be older than that reason.
     pub(crate) fn has_new_reason(&self, release: &ReleaseId, object: &ObjectId, begun: &Suspect) -> bool {
         self.suspicion(release, object).is_some_and(|now| now.reasons != begun.reasons)
     }
 
-    /// Whether any object of a release has to be looked at that nobody has tried to read.
+    /// Whether a release has suspects that the guard has not tried to read.
     pub(crate) fn has_untried(&self, release: &ReleaseId) -> bool {
         self.suspects.get(release).is_some_and(|all| all.values().any(|it| !it.unread))
     }
@@ -132,8 +133,9 @@ impl Drifts {
         self.suspicion(release, object).is_some_and(|suspect| suspect.unread)
     }
 
-    /// An object could not be read, and is tried again at `due`, or when there is news of it.
-    /// `barred`: the guard has no right to. A drift from what was declared before is forgotten.
+    /// Records that an object could not be read; it is tried again at `due`, or when there is news
+    /// of it. `barred`: the guard lacks the right to read it. A drift from an earlier declaration
+    /// is forgotten.
     pub(crate) fn put_off(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp, barred: bool) {
         let suspect = self.suspects.get_mut(release).and_then(|all| all.get_mut(object));
         let Some(suspect) = suspect else { return };
@@ -144,7 +146,8 @@ impl Drifts {
         }
     }
 
-    /// The answer to a read was of no use; the object is tried again at `due`, or when there is news of it.
+    /// Records that the answer to a read was useless; the object is tried again at `due`, or when
+    /// there is news of it.
     pub(crate) fn ask_again(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp) {
         if let Some(suspect) = self.suspects.get_mut(release).and_then(|all| all.get_mut(object)) {
             (suspect.tries, suspect.due) = (suspect.tries.saturating_add(1), Some(due));

@@ -99,7 +99,7 @@ fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
 }
 
 #[test]
-fn what_went_is_looked_at_first_and_then_missed_by_its_release() {
+fn deleted_object_is_rechecked_before_it_counts_as_missing() {
     let mut drifts = in_sync();
     assert_eq!(drifts.mark_gone(&id("a"), Version::default(), now()), Some(web()));
     assert_eq!((suspects(&drifts), drifting(&drifts)), (vec!["a".to_owned()], vec![]));
@@ -112,7 +112,7 @@ fn what_went_is_looked_at_first_and_then_missed_by_its_release() {
 }
 
 #[test]
-fn what_comes_back_as_declared_drifts_no_more() {
+fn drift_ends_when_object_returns_as_declared() {
     let mut drifts = in_sync();
     drifts.mark_gone(&id("a"), Version::default(), now());
     drifts.record_missing(&web(), &id("a"), now());
@@ -137,7 +137,7 @@ fn the_same_drift_is_news_once_and_keeps_its_age() {
 }
 
 #[test]
-fn a_new_revision_has_only_those_looked_at_that_it_changes() {
+fn new_revision_rechecks_only_the_objects_it_changes() {
     let mut drifts = in_sync();
     let release = deployed(2, &[("a", "1"), ("b", "2"), ("c", "1")]);
     drifts.notice(&web(), Some(&release), |_| true, now());
@@ -146,7 +146,7 @@ fn a_new_revision_has_only_those_looked_at_that_it_changes() {
 }
 
 #[test]
-fn what_was_found_as_declared_during_the_operation_is_not_looked_at_again() {
+fn object_in_sync_during_operation_is_not_rechecked_after_it() {
     let mut drifts = in_sync();
     let pending = declaring(2, "u2", Status::PendingUpgrade, &[("a", "1"), ("b", "2")]);
     drifts.notice(&web(), Some(&pending), |_| true, now());
@@ -160,7 +160,7 @@ fn what_was_found_as_declared_during_the_operation_is_not_looked_at_again() {
 }
 
 #[test]
-fn object_is_looked_at_again_where_its_record_is_rewritten_as_the_operation_ends() {
+fn object_is_rechecked_when_manifest_changes_as_the_operation_ends() {
     // The manifest while the operation is under way, and after it.
     for (pending, deployed, expected) in [("2", "2", None), ("2", "3", Some("b")), ("3", "2", Some("b"))] {
         for revision in [1, 2] {
@@ -177,7 +177,7 @@ fn object_is_looked_at_again_where_its_record_is_rewritten_as_the_operation_ends
 }
 
 #[test]
-fn drift_is_outdated_until_the_object_is_looked_at_by_what_is_declared_now() {
+fn drift_is_outdated_until_object_is_rechecked_against_new_revision() {
     for (value, is_outdated) in [("1", false), ("2", true)] {
         let mut drifts = in_sync();
         drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
@@ -191,7 +191,7 @@ fn drift_is_outdated_until_the_object_is_looked_at_by_what_is_declared_now() {
 }
 
 #[test]
-fn what_was_unsettled_during_the_operation_is_looked_at_after_it() {
+fn unsettled_object_is_rechecked_after_the_operation() {
     let mut drifts = in_sync();
     drifts.mark_unsettled(&id("a"));
     drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "1")])), |_| true, now());
@@ -206,7 +206,7 @@ fn nothing_is_suspected_of_which_a_listing_is_to_come() {
 }
 
 #[test]
-fn what_a_release_no_longer_declares_is_forgotten() {
+fn drift_of_objects_removed_from_the_release_is_forgotten() {
     let mut drifts = in_sync();
     for name in ["a", "b"] {
         drifts.mark_gone(&id(name), Version::default(), now());
@@ -221,7 +221,7 @@ fn what_a_release_no_longer_declares_is_forgotten() {
 }
 
 #[test]
-fn an_object_that_another_release_takes_over_drifts_for_the_old_one_no_more() {
+fn drift_ends_when_another_release_takes_over_the_object() {
     let mut drifts = in_sync();
     drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
     drifts.record_life(id("a"), life("other"));
@@ -229,7 +229,7 @@ fn an_object_that_another_release_takes_over_drifts_for_the_old_one_no_more() {
 }
 
 #[test]
-fn only_what_drifts_for_certain_or_went_counts_for_the_brake() {
+fn only_certain_drift_and_deletions_count_for_the_brake() {
     let mut drifts = in_sync();
     let count = |drifts: &Drifts| drifts.count(&web(), |_, _| true);
     drifts.suspect(&web(), id("b"), now());
@@ -247,7 +247,7 @@ fn only_what_drifts_for_certain_or_went_counts_for_the_brake() {
 }
 
 #[test]
-fn what_an_earlier_process_saw_counts_as_seen() {
+fn objects_seen_by_an_earlier_process_count_as_seen() {
     let mut drifts = Drifts::new(key());
     drifts.remember(&web(), earlier(1, [7; 32]), vec![seen("a")], None);
     assert!(drifts.life(&id("a")).is_some_and(|life| life.vouched && !life.alive));
@@ -258,7 +258,7 @@ fn what_an_earlier_process_saw_counts_as_seen() {
 }
 
 #[test]
-fn what_was_seen_alive_is_told_on_while_it_is_missing() {
+fn missing_object_stays_in_the_list_of_objects_seen_alive() {
     let mut drifts = in_sync();
     let release = deployed(1, &[("a", "1"), ("b", "1"), ("c", "1")]);
     drifts.record_missing(&web(), &id("a"), now());
@@ -297,7 +297,7 @@ fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
 }
 
 #[test]
-fn what_was_known_of_a_release_is_outlived_when_it_was_installed_anew_and_only_then() {
+fn remembered_release_is_outlived_only_by_a_fresh_install() {
     let current = deployed(1, &[("a", "1")]);
     let first = |uid: Option<&str>, revision, digest| First { uid: uid.map(str::to_owned), revision, digest };
     let (same, other) = (current.state.digest, [7; 32]);
@@ -319,7 +319,7 @@ fn what_was_known_of_a_release_is_outlived_when_it_was_installed_anew_and_only_t
 }
 
 #[test]
-fn a_record_made_anew_is_no_record_of_an_earlier_process() {
+fn recreated_record_does_not_inherit_from_an_earlier_process() {
     let mut drifts = Drifts::new(key());
     drifts.remember(&web(), First { uid: Some("u0".to_owned()), ..earlier(1, [7; 32]) }, Vec::new(), None);
     let current = deployed(1, &[("a", "1")]);

@@ -1,7 +1,7 @@
-//! When releases are looked at again by themselves.
+//! The times at which the loop looks at releases again without an event.
 //!
-//! Entry point: [`Agenda`]. Invariant: each release stands in it once, at the
-//! soonest of the times that were asked for. Must not read a clock.
+//! Entry point: [`Agenda`]. Invariant: each release has one entry, with the earliest of the
+//! requested times. Must not read a clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Agenda {
         self.soonest.first().map(|(at, _)| *at)
     }
 
-    /// Has a release looked at again at that time, unless that is done sooner.
+    /// Schedules another look at a release at that time, unless it is due earlier.
     pub(super) fn put_off(&mut self, release: &ReleaseId, at: Timestamp) {
         let before = self.times.get(release).copied();
         if before.is_some_and(|before| before <= at) {
@@ -50,7 +50,7 @@ impl Agenda {
         self.soonest.insert((at, release.clone()));
     }
 
-    /// All of them are due at that time, unless they are due sooner.
+    /// Makes all entries due at that time, unless they are due earlier.
     fn hurry(&mut self, at: Timestamp) {
         let releases: Vec<_> = self.times.keys().cloned().collect();
         releases.iter().for_each(|release| self.put_off(release, at));
@@ -58,18 +58,18 @@ impl Agenda {
 }
 
 impl Reconciler {
-    /// Has a release looked at again after that time, or sooner.
+    /// Schedules another look at a release after that time, or earlier.
     pub(super) fn put_off(&mut self, id: &ReleaseId, delay: Duration) {
         self.passes.agenda.put_off(id, self.after(delay));
     }
 
-    /// The clock was set back. Whatever waits for a time would wait for as much longer, and is looked at now.
+    /// Ends all waits, because the clock was set back: they would last longer by that much.
     pub(super) fn end_waits(&mut self) {
         self.drifts.end_waits();
         self.passes.agenda.hurry(self.now);
     }
 
-    /// The time after so long.
+    /// The time after `delay`.
     pub(super) fn after(&self, delay: Duration) -> Timestamp {
         let at = self.now.saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX));
         at.unwrap_or(Timestamp::MAX)
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn every_release_is_due_at_once_after_the_clock_was_set_back() {
+    fn all_releases_are_due_at_once_after_clock_moves_back() {
         let mut agenda = Agenda::default();
         for (name, second) in [("a", 9000), ("b", 3), ("c", 9999)] {
             agenda.put_off(&release(name), at(second));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_due_once_and_at_the_soonest_of_its_times() {
+    fn release_is_due_once_at_its_earliest_scheduled_time() {
         let mut agenda = Agenda::default();
         for (name, second) in [("a", 5), ("b", 3), ("a", 2), ("a", 9)] {
             agenda.put_off(&release(name), at(second));

@@ -1,12 +1,12 @@
-//! What releases, policies and people tell the loop.
+//! Takes in changes of releases and policies, and the orders of people.
 //!
-//! Entry points: `Reconciler::take_in_release`, `rule`, `obey`. Invariant: what
-//! is told here changes what has to be looked at, and writes nothing.
+//! Entry points: `Reconciler::take_in_release`, `rule`, `obey`. Invariant: these change which
+//! objects have to be read. Must not write anything.
 
 use std::sync::Arc;
 
 use super::super::drifts::Agreed;
-use super::super::event::{Action, Order, Ruled};
+use super::super::event::{Action, GovernedRelease, Order};
 use super::super::judge::{are_additions, as_declared_beside};
 use super::Reconciler;
 use crate::helm::release::Release;
@@ -19,7 +19,7 @@ use crate::verdict::edit::Evidence;
 
 impl Reconciler {
     /// A release has changed, came or went.
-    pub(super) fn take_in_release(&mut self, id: &ReleaseId, ruled: Option<Ruled>) {
+    pub(super) fn take_in_release(&mut self, id: &ReleaseId, ruled: Option<GovernedRelease>) {
         self.known.set(id, ruled);
         self.changed.insert(id.clone());
         let release = self.known.release(id).cloned();
@@ -31,8 +31,8 @@ impl Reconciler {
         }
     }
 
-    /// The records of a release were read, and say this by now.
-    pub(crate) fn learn_records(&mut self, id: &ReleaseId, ruled: Option<Ruled>) {
+    /// Takes in the records of a release that were just read.
+    pub(crate) fn learn_records(&mut self, id: &ReleaseId, ruled: Option<GovernedRelease>) {
         let is_new = match (&ruled, self.known.release(id)) {
             (Some(ruled), Some(known)) => !Arc::ptr_eq(&ruled.release, known),
             (None, None) => false,
@@ -44,8 +44,8 @@ impl Reconciler {
         }
     }
 
-    /// The policies of these releases are now these, and the emergency switch is off
-    /// or on. Everything is listed, and so judged, anew.
+    /// Takes in new policies of releases, and whether the emergency switch is off. All objects are
+    /// listed again, and so judged again.
     pub(super) fn rule(&mut self, policies: Vec<(ReleaseId, Arc<Policy>)>, open: bool) {
         for (release, policy) in policies {
             self.known.rule(&release, policy);
@@ -59,14 +59,14 @@ impl Reconciler {
         }
     }
 
-    /// Does what somebody wants.
+    /// Carries out an order.
     pub(super) fn obey(&mut self, order: Order) {
         match order {
             Order::Suspend(release, suspension) => {
                 self.suspensions.set(release.clone(), suspension);
                 self.attend(&release);
             }
-            // Its answer is told again.
+            // Its answer is published again.
             Order::Reconcile { release, at, .. } if self.asked.is_done(&release, &at) => {
                 self.attend(&release)
             }
@@ -103,13 +103,13 @@ impl Reconciler {
         }
     }
 
-    /// A dry run has settled this, or an earlier guard says so.
+    /// Takes in values that a dry run has settled, here or in an earlier guard.
     pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) {
         self.known.settle(object, settled.clone());
         self.act(Action::Settle(object.clone(), settled));
     }
 
-    /// Whether anything was said of an object that other circumstances could change.
+    /// Whether an object was judged with a result that other circumstances could change.
     pub(super) fn is_judged(&self, object: &ObjectId) -> bool {
         let is_known = |claim: &&Arc<Release>| self.drifts.is_known(&claim.id, object);
         self.listed || self.drifts.life(object).is_some() || self.known.claims(object).iter().any(is_known)
@@ -139,15 +139,15 @@ impl Reconciler {
         all.iter().for_each(|release| self.attend(release));
     }
 
-    /// Has a release's objects judged again, all that it declares.
+    /// Marks all objects that a release declares to be judged again.
     fn suspect_all(&mut self, release: &Release) {
         for object in release.objects.keys() {
             self.drifts.suspect(&release.id, Arc::clone(object), self.now);
         }
     }
 
-    /// Has replicas that autoscalers left behind count as drift, because a person
-    /// asked for the release as it is declared.
+    /// Counts replicas that autoscalers left behind as drift, because a person ordered the release
+    /// as it is declared.
     fn take_back_replicas(&mut self, release: &Release) {
         let mut scaled: Vec<ObjectId> = Vec::new();
         for object in release.objects.keys() {
@@ -159,8 +159,8 @@ impl Reconciler {
         scaled.into_iter().for_each(|object| self.act(Action::TakeBackReplicas(object)));
     }
 
-    /// Of what was just seen, notes what agrees with what a release declares by now:
-    /// it may be what Helm has made of it, before anybody changed it again.
+    /// Records which of the objects that were just seen agree with the present declaration: Helm
+    /// may have written them before another change was made.
     fn recall(&mut self, release: &Arc<Release>) {
         let seen = self.recent.take(&release.id, self.now);
         let Some(policy) = self.known.policy(&release.id).cloned() else { return };
@@ -184,7 +184,7 @@ impl Reconciler {
                 _ => None,
             };
             let Some(mut agreed) = agreed else { continue };
-            // Without its managers nobody can tell of all that was added.
+            // Without its managers, not every addition can be recognised.
             agreed.has_additions |= !policy.rules(&object, &agreed.declared).sealed.is_empty();
             self.drifts.record_agreement(release, &object, &agreed);
         }

@@ -1,7 +1,7 @@
-//! Reads what has to be looked at, and judges it.
+//! Reads the suspect objects and judges them.
 //!
-//! Entry points: `Reconciler::look` begins, `looked` takes what was read. Invariant:
-//! an answer that is older than what a watch has told has no effect. Must not write.
+//! Entry points: `Reconciler::look` begins, `looked` takes the answer. Invariant: an answer that is
+//! older than the news of a watch has no effect. Must not write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use super::repair::{AGAIN, Done, RETRY, UNSERVED};
 use crate::helm::release::Release;
 use crate::model::ObjectId;
 
-/// How long the guard waits at first where it lacks the right to read.
+/// The first wait where the guard lacks the right to read.
 const FORBIDDEN: Duration = Duration::from_secs(60);
 
 /// The longest such wait, and the longest after any other failure.
 const LONGEST_FORBIDDEN: Duration = Duration::from_secs(900);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// After how many answers that are older than what is known an object counts as unread.
+/// An object counts as unread after this number of outdated answers.
 const OLD_ANSWERS: u32 = 4;
 
 impl Reconciler {
@@ -61,7 +61,7 @@ impl Reconciler {
                 if !self.take_in(&release.id, &live, &version) {
                     return self.ask_again(release, object, suspect);
                 }
-                // Nobody's, by now.
+                // No release declares it any more.
                 if self.drifts.is_suspect(&release.id, object) {
                     self.drifts.record_undeclared(&release.id, object);
                 }
@@ -73,21 +73,21 @@ impl Reconciler {
                 Done::Settled
             }
             Outcome::Object { live: None, .. } => {
-                // Else a watch has told meanwhile that it is there.
+                // Otherwise a watch has reported meanwhile that it exists.
                 if self.drifts.is_suspect(&release.id, object) {
                     self.note_gone_by_now(release, object, suspect.since);
                 }
                 Done::Settled
             }
             Outcome::Failed(Failure { fault: Fault::Unserved, .. }) => {
-                // Nothing exists of a kind that stays away.
+                // A kind that is not served has no objects.
                 if elapsed(suspect.since, self.now) < UNSERVED {
                     return self.look_later(release, object, UNSERVED);
                 }
                 self.note_gone_by_now(release, object, suspect.since);
                 Done::Settled
             }
-            // A watch that is refused as well tells when the guard has the right.
+            // A watch that is refused too reports when the guard gains the right.
             Outcome::Failed(Failure { fault: Fault::Forbidden, .. }) => {
                 let wait = growing(FORBIDDEN, suspect.tries, LONGEST_FORBIDDEN, &release.id.name);
                 let due = if self.scopes.is_forbidden(object) { Timestamp::MAX } else { self.after(wait) };
@@ -105,7 +105,7 @@ impl Reconciler {
     /// restore of etcd.
     fn ask_again(&mut self, release: &Release, object: &ObjectId, suspect: Suspect) -> Done {
         if !self.drifts.is_suspect(&release.id, object) {
-            // What the watch has told meanwhile is enough.
+            // The news of the watch is enough.
             return Done::Settled;
         }
         let wait = growing(AGAIN, suspect.tries, LONGEST, &object.name);
@@ -122,8 +122,7 @@ impl Reconciler {
         Done::Later(wait)
     }
 
-    /// The same by what the release declares by now: it may have moved on while the
-    /// object was read.
+    /// The same by the present declaration: the release may have changed while the object was read.
     pub(crate) fn note_gone_by_now(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
         if let Some(release) = self.known.release(&release.id).cloned() {
             self.note_gone(&release, object, since);

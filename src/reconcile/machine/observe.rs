@@ -1,9 +1,8 @@
-//! Takes in objects as watches and answers tell of them.
+//! Takes in objects from watches and answers.
 //!
-//! Entry points: `Reconciler::observe`, `take_in`, `note_gone`. Invariant: the
-//! object is dropped afterwards, some after a few seconds. The loop follows an
-//! object's annotations alone: of several releases that declare it, the one that
-//! they name. Must not write.
+//! Entry points: `Reconciler::observe`, `take_in`, `note_gone`. Invariant: the object is dropped
+//! afterwards, some after a few seconds. Only an object's annotations decide which of several
+//! releases that declare it is its own. Must not write.
 
 use std::sync::Arc;
 
@@ -28,19 +27,18 @@ use crate::verdict::drift::{self, Subject};
 use crate::verdict::edit::Evidence;
 use crate::verdict::exceptions::Exceptions;
 
-/// Who tells of an object.
+/// The source of news about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A watch, which tells everything in its order.
+    /// A watch, which reports all changes in order.
     Watch,
-    /// An answer to a question, which what a watch has told may overtake.
+    /// An answer to a request, which may be older than the news of a watch.
     Answer,
 }
 
 impl Reconciler {
-    /// Takes in an object that was read in `version`; gives the releases of which
-    /// something has changed by that. None where an answer is older than what is
-    /// known by now: what it says has no effect.
+    /// Takes in an object that was read in `version`; returns the releases for which something has
+    /// changed. `None` for an answer that is older than the known state, which has no effect.
     pub(super) fn observe(&mut self, live: &Live, version: &str, told_by: Source) -> Option<Vec<ReleaseId>> {
         let object = &live.sighting.id;
         if object.name.is_empty() {
@@ -55,7 +53,7 @@ impl Reconciler {
             return Some(Vec::new());
         };
         let stays = before.as_ref().is_some_and(|before| before.release == life.release);
-        // That it was seen alive is told on. Of the first listing all is told at its end.
+        // A newly seen object is published; objects of the first listing are published at its end.
         let is_known = stays && before.as_ref().is_some_and(|before| before.vouched);
         let is_new = life.vouched && !is_known && self.listed;
         // Other releases that declare it report that it is another's.
@@ -69,7 +67,7 @@ impl Reconciler {
             self.recent.keep((&life.release, object), version, value, self.now);
         }
         self.drifts.record_life(object.clone(), life);
-        // What an earlier guard has seen, this one has not.
+        // An earlier guard may have seen the object; this one has not.
         if let (true, Some(release)) = (before.is_none_or(|before| !before.alive), &release) {
             self.inherit_replicas(release, live);
         }
@@ -77,16 +75,16 @@ impl Reconciler {
         Some(concerned)
     }
 
-    /// Takes in an object that was read for a release. Others whom it concerns are
-    /// looked at as well. Gives whether it counts, or is known better by now.
+    /// Takes in an object that was read for a release, and attends to other releases that it
+    /// concerns. Returns false if a newer state is known.
     pub(crate) fn take_in(&mut self, id: &ReleaseId, live: &Live, version: &str) -> bool {
         let Some(concerned) = self.observe(live, version, Source::Answer) else { return false };
         concerned.iter().filter(|other| *other != id).for_each(|other| self.attend(other));
         true
     }
 
-    /// Judges an object of `release`, which may be newly seen alive; gives the
-    /// release if something has changed.
+    /// Judges an object of `release`, which may be newly seen alive; returns the release if
+    /// something has changed.
     fn judged(
         &mut self,
         release: &Arc<Release>,
@@ -96,7 +94,8 @@ impl Reconciler {
     ) -> Option<ReleaseId> {
         let object = &live.sighting.id;
         let declared = release.declared(object)?;
-        // Of the watches of two versions of a kind, the one of the manifest's. Whoever asked got what there is.
+        // Among watches of two versions of a kind, the manifest's version counts. An answer is
+        // taken in any version.
         if told_by == Source::Watch && *declared.served != *version {
             return is_new.then(|| release.id.clone());
         }
@@ -115,7 +114,7 @@ impl Reconciler {
         if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
             self.recent.keep((&release.id, object), version, value, now);
         }
-        // What is added beside it keeps nothing from having been seen.
+        // Additions do not prevent an agreement about the declared fields.
         let seen = match (&standing, &live.object) {
             (Standing::Drifts(DriftKind::Changed, changes), Some(value)) if are_additions(changes) => {
                 as_declared_beside(declared, value)
@@ -130,13 +129,13 @@ impl Reconciler {
         if let (true, Some(touched)) = (news.stands, live.sighting.touched) {
             self.tell(Told::DetectedAfter(now.duration_since(touched)));
         }
-        // Of the first listing all is told at its end.
+        // Objects of the first listing are published at its end.
         let is_confirmed = news.agrees && self.listed;
         (news.stands || is_confirmed || is_new || goes_on).then(|| release.id.clone())
     }
 
-    /// An object is seen for the first time: what its autoscaler left behind while
-    /// no guard ran, or before this one did, stays as well.
+    /// An object is seen for the first time: the replicas that an autoscaler set while no guard
+    /// ran, or before this one started, stay.
     fn inherit_replicas(&mut self, release: &Release, live: &Live) {
         let object = &live.sighting.id;
         let is_left = release.declared(object).is_some_and(|declared| is_autoscaled(live, declared));
@@ -146,7 +145,7 @@ impl Reconciler {
         }
     }
 
-    /// Notes that an object does not exist, if that is drift.
+    /// Records that an object does not exist, if that is drift.
     pub(crate) fn note_gone(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
         let Some(policy) = self.known.policy(&release.id).cloned() else { return };
         let standing = state::standing(release, object, policy.operation_timeout, self.now);
@@ -165,7 +164,7 @@ impl Reconciler {
             None | Some(drift::Live::OptedOut) => {
                 drifts.record_undeclared(&release.id, object);
             }
-            // What the failed operation alone declares was never there.
+            // An object that only the failed operation declares was never created.
             Some(drift::Live::Awaited) if release.state.status == Status::Failed => {
                 drifts.record_missing(&release.id, object, since);
                 drifts.clear_drift(&release.id, object);
@@ -180,14 +179,14 @@ impl Reconciler {
     }
 }
 
-/// The version of an object as it was seen.
+/// The version of a live object.
 pub(crate) fn version_of(live: &Live) -> Version {
     Version::of(&live.sighting.resource_version)
 }
 
-/// The release that an object is held to: the one that its annotations name; where
-/// they were taken away, the one that they named before, else one that declares it
-/// in its own namespace. None if nobody declares it.
+/// The release that an object is compared with: the one that its annotations name; after their
+/// removal, the one that they named before, otherwise one that declares it in its own namespace.
+/// `None` if no release declares it.
 fn life(known: &Known, sighting: &Sighting, before: Option<&Life>) -> Option<Life> {
     let declares = |release: &ReleaseId| known.declares(release, &sighting.id);
     let was_known = before.filter(|life| life.vouched && declares(&life.release));

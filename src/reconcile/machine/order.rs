@@ -1,8 +1,7 @@
-//! What an order of a repair comes to.
+//! The answers to repair orders.
 //!
-//! Entry points: `Reconciler::answer_at_once` before anything is done, `answer`
-//! after it. Invariant: every order is answered, also where nothing may be done. Must
-//! not repair anything.
+//! Entry points: `Reconciler::answer_at_once` before a pass, `answer` after it. Invariant: every
+//! order gets an answer, even where no repair is allowed. Must not repair anything.
 
 use std::collections::HashSet;
 
@@ -18,8 +17,7 @@ use crate::policy::guarded::OrderResult;
 use crate::verdict::health::{RecordFacts, RecordState};
 
 impl Reconciler {
-    /// Answers an order that the state of its release lets nobody carry out, now or at
-    /// all.
+    /// Answers an order that cannot be carried out in the present state of its release, or at all.
     pub(super) fn answer_at_once(&mut self, release: &Release) {
         let id = &release.id;
         let Some(at) = self.asked.waits(id) else { return };
@@ -67,22 +65,22 @@ impl Reconciler {
         self.asked.answered(id, refusal(&at, result, message));
     }
 
-    /// Answers an order of a release whose last operation failed and of which nothing
-    /// can be repaired.
+    /// Refuses an order for a release whose last operation failed and that has no repairable
+    /// objects.
     pub(super) fn refuse(&mut self, release: &Release, at: &str, why: &str) {
         let message = format!("nothing is repaired: {why}. {}", ways_out(release, None));
         self.asked.answered(&release.id, refusal(at, OrderResult::Refused, message));
     }
 
-    /// Answers an order of such a release while nobody knows what it led back to, and
-    /// keeps it.
+    /// Answers such an order with "waiting", and keeps it, while the last deployed revision cannot
+    /// be read.
     pub(super) fn postpone(&mut self, release: &Release, wish: Wish, why: &str) {
         let message = format!("the revision that was deployed last cannot be read yet: {why}");
         self.asked.answered(&release.id, refusal(&wish.at, OrderResult::Waiting, message));
         self.asked.give_back(&release.id, wish);
     }
 
-    /// Answers an order after its release was gone through; what is `unfinished` waits.
+    /// Answers an order after a pass; the `unfinished` objects have to wait.
     pub(super) fn answer(
         &mut self,
         release: &Release,
@@ -124,7 +122,7 @@ fn why(object: &ObjectId, drift: &Drift, towards: Option<&Towards>) -> String {
     }
 }
 
-/// How a release gets out of its failed state.
+/// The ways out of a release's failed state.
 fn ways_out(release: &Release, deployed: Option<u64>) -> String {
     let (name, namespace) = (&release.id.name, &release.id.namespace);
     let back = deployed

@@ -1,10 +1,10 @@
-//! One look at all that concerns a release: suspects are read and judged, then
-//! drifts are put right or reported, one object after the other in Helm's order.
+//! One pass over a release: suspects are read and judged, then drifts are repaired or reported, one
+//! object after the other in Helm's order.
 //!
-//! Entry points: `Reconciler::attend` asks for one, `resume` goes on with what
-//! came of a piece of work. Invariant: one pass of a release at a time, and one
-//! piece of work of a pass; while an operation is under way nothing is read or
-//! written; a replica that does not lead reads and never writes.
+//! Entry points: `Reconciler::attend` requests a pass, `resume` continues it with the outcome of a
+//! piece of work. Invariant: one pass of a release at a time, and one piece of work of a pass;
+//! during a Helm operation nothing is read or written; a replica that does not lead reads and never
+//! writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::super::asked::Wish;
 use super::super::drifts::Suspect;
-use super::super::event::{Errand, Failure, Fault, Outcome, Work};
+use super::super::event::{Failure, Fault, Outcome, Work, WorkId};
 use super::super::install_order;
 use super::Reconciler;
 use super::agenda::Agenda;
@@ -21,22 +21,22 @@ use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
 
-/// Releases that are worked on at one time.
+/// The number of releases with a pass at the same time.
 const RELEASES_AT_ONCE: usize = 8;
 
-/// Passes that one event begins at most: whatever else has happened is heard in between.
+/// The most passes that one event begins: other events are handled in between.
 const BEGUN_AT_ONCE: usize = 64;
 
-/// The releases that are looked at, and those that are to be.
+/// The running passes, and the releases that wait for one.
 #[derive(Default)]
 pub(super) struct Passes {
     working: BTreeMap<ReleaseId, Pass>,
-    /// Those of `working` at which somebody has to look again afterwards.
+    /// Those of `working` that need another pass afterwards.
     again: BTreeSet<ReleaseId>,
     waiting: VecDeque<ReleaseId>,
     /// Those of `waiting`.
     queued: HashSet<ReleaseId>,
-    /// When releases are looked at again by themselves.
+    /// The times of passes without an event.
     pub(super) agenda: Agenda,
 }
 
@@ -50,11 +50,11 @@ struct Pass {
     phase: Phase,
     queue: VecDeque<ObjectId>,
     towards: Option<Arc<Towards>>,
-    /// What waits for an outcome.
+    /// A step that waits for an outcome.
     job: Option<Job>,
     /// What is awaited.
-    errand: Option<Errand>,
-    /// Whether anything was handed out.
+    errand: Option<WorkId>,
+    /// Whether the pass handed out any work.
     worked: bool,
 }
 
@@ -68,26 +68,26 @@ enum Phase {
     Over,
 }
 
-/// What waits for an outcome.
+/// A step that waits for an outcome.
 pub(super) enum Job {
     Look { object: ObjectId, suspect: Suspect },
     Choose,
     Repair { task: Task, repair: Box<Repair> },
 }
 
-/// What comes next in a pass.
+/// The next step of a pass.
 pub(super) enum Step {
     Hand(Work, Job),
     Looked(ObjectId, Done),
     Attempted(Task, Done),
     Nothing,
-    /// The pass ends at once, and what was asked for is left to others.
+    /// The pass ends at once, and its order stays open for another pass or replica.
     Leave,
     Finish,
 }
 
 impl Passes {
-    /// Whether a release waits, and nothing but its turn keeps it.
+    /// Whether a pass can begin for a waiting release.
     pub(super) fn may_begin(&self) -> bool {
         self.working.len() < RELEASES_AT_ONCE
             && self.waiting.iter().any(|release| !self.working.contains_key(release))
@@ -95,7 +95,7 @@ impl Passes {
 }
 
 impl Reconciler {
-    /// Has a release looked at, once at a time.
+    /// Requests a pass of a release; there is one at a time.
     pub(super) fn attend(&mut self, release: &ReleaseId) {
         if self.passes.working.contains_key(release) {
             self.passes.again.insert(release.clone());
@@ -104,7 +104,7 @@ impl Reconciler {
         }
     }
 
-    /// Begins passes while there is room; each of those that waited once.
+    /// Begins passes while there is room; each waiting release is tried once.
     pub(super) fn begin_passes(&mut self) {
         for _ in 0..self.passes.waiting.len().min(BEGUN_AT_ONCE) {
             if self.stopping || self.passes.working.len() >= RELEASES_AT_ONCE {
@@ -124,8 +124,8 @@ impl Reconciler {
         }
     }
 
-    /// Goes on with a pass by what came of its piece of work.
-    pub(super) fn resume(&mut self, release: &ReleaseId, errand: Errand, outcome: Outcome) {
+    /// Continues a pass with the outcome of its piece of work.
+    pub(super) fn resume(&mut self, release: &ReleaseId, errand: WorkId, outcome: Outcome) {
         let is_awaited = |pass: &Pass| pass.errand == Some(errand);
         if !self.passes.working.get(release).is_some_and(is_awaited) {
             return;
@@ -165,7 +165,7 @@ impl Reconciler {
         })
     }
 
-    /// Goes through a pass until it waits for something or is over.
+    /// Runs a pass until it waits for an outcome or ends.
     fn advance(&mut self, id: &ReleaseId, mut pass: Pass, mut outcome: Option<Outcome>) {
         loop {
             let step = match (pass.job.take(), outcome.take()) {
@@ -200,7 +200,7 @@ impl Reconciler {
         }
     }
 
-    /// What a pass does next that waits for nothing.
+    /// The next step of a pass that does not wait for an outcome.
     fn next(&mut self, pass: &mut Pass) -> Step {
         if self.stopping {
             return Step::Leave;
@@ -305,7 +305,7 @@ impl Reconciler {
     fn note_attempted(&mut self, pass: &mut Pass, task: &Task, done: Done) {
         let Task { id, object, asked, .. } = task;
         let is_repaired = matches!(done, Done::Repaired);
-        // What has failed was done once, as it was asked for.
+        // A failed repair counts as tried, as the order demanded.
         let failed = self.drifts.get_mut(id, object).is_some_and(|drift| drift.repaired.is_some());
         let done = match done {
             Done::Again(first) => {
@@ -323,7 +323,7 @@ impl Reconciler {
         }
     }
 
-    /// Answers what was asked for.
+    /// Answers the order of a pass.
     fn carry_out(&mut self, pass: &mut Pass) {
         if let Some(wish) = pass.wish.take() {
             let unfinished = std::mem::take(&mut pass.unfinished);
@@ -343,7 +343,7 @@ impl Reconciler {
         if self.passes.again.remove(id) {
             match pass.worked {
                 true => self.attend(id),
-                // What asks for itself again at once is not answered hot.
+                // A pass that requests itself again has to wait a moment.
                 false => self.put_off(id, AGAIN),
             }
         }
@@ -364,7 +364,8 @@ impl Pass {
 
     fn note_looked(&mut self, object: ObjectId, done: Done) {
         self.note(&done);
-        // An object that the guard may not read shows in the release's status and holds up no order.
+        // An object that the guard may not read is shown in the release's status and does not delay
+        // an order.
         if matches!(done, Done::Later(_)) && self.wish.as_ref().is_some_and(|wish| wish.means(&object)) {
             self.unfinished.insert(object);
         }

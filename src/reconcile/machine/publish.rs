@@ -1,7 +1,7 @@
-//! Brings together what the loop knows of a release.
+//! Combines the loop's knowledge of a release into a report.
 //!
-//! Entry point: `Reconciler::publish`. Invariant: says what is, decides nothing,
-//! and says nothing before all that was declared at the start has been listed.
+//! Entry point: `Reconciler::publish`. Invariant: publishes nothing before all objects that were
+//! declared at the start have been listed. Must not decide anything.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Reconciler {
         match (self.known.release(id).cloned(), self.known.policy(id).cloned()) {
             (Some(release), Some(policy)) => {
                 let report = self.report_of(&release, &policy);
-                // What has still to be looked at may be otherwise, and will be at once.
+                // Suspects may have another state, and are about to be read.
                 let is_deployed = release.state.status == Status::Deployed;
                 if self.drifts.has_untried(id) && report.health().reason == Reason::InSync
                     || is_deployed && self.drifts.has_outdated(id)
@@ -96,9 +96,8 @@ impl Reconciler {
         }
     }
 
-    /// What neither matches nor drifts: allowed to differ, opted out, another
-    /// release's, not created by the operation that failed, or not to be read; in the
-    /// order of objects.
+    /// The objects that neither match nor drift: allowed to differ, opted out, owned by another
+    /// release, not created by the failed operation, or not readable; in the order of objects.
     fn excused(
         &self,
         release: &Release,
@@ -121,7 +120,7 @@ impl Reconciler {
             if state == RecordState::Failed && declarations.baseline.is_none() && is_absent() {
                 return Some(ObjectState::Awaited);
             }
-            // Of kinds that may not be watched the reason is told.
+            // Kinds that the guard may not watch are reported with the reason.
             if self.drifts.is_unread(&release.id, object) && !self.scopes.is_forbidden(object) {
                 return Some(ObjectState::Unread);
             }
@@ -136,14 +135,14 @@ impl Reconciler {
     }
 }
 
-/// What is declared of an object while the record stands like this.
+/// The declaration of an object that is in force in this state of the record.
 fn in_force(declarations: &Declarations, state: RecordState) -> Option<&Arc<Declared>> {
     // Agreeing with either manifest is enough then.
     let or_before = declarations.baseline.as_ref().filter(|_| state == RecordState::Failed);
     declarations.latest.as_ref().or(or_before)
 }
 
-/// What is wrong with the annotations by which the manifest allows changes.
+/// The errors in the manifest's annotations that allow changes.
 fn flaws(release: &Release) -> Vec<(ObjectId, Flaw)> {
     let declared = release.objects.iter().filter_map(|(object, it)| Some((object, it.latest.as_ref()?)));
     let flawed = declared.filter_map(|(object, declared)| {

@@ -1,10 +1,10 @@
-//! Puts one drift right, or says why not.
+//! Repairs one drift, or reports why it does not.
 //!
-//! Entry points: `Reconciler::attempt` begins, `go_on_repairing` goes on with what
-//! came of a piece of work. Invariant: the object is read first, then the record,
-//! then the object is written: a record that was read before could be one that Helm
-//! has left behind since. Helm's own manager and way of writing, or the next upgrade
-//! meets a conflict. Each repair is one value that waits for one outcome.
+//! Entry points: `Reconciler::attempt` begins, `go_on_repairing` continues with the outcome of a
+//! piece of work. Invariant: the object is read first, then the record, then the object is written:
+//! a record that was read earlier could be one that Helm has replaced since. Writes use Helm's own
+//! field manager and method, otherwise the next upgrade would conflict. Each repair is one value
+//! that waits for one outcome.
 
 mod braking;
 mod doubt;
@@ -43,25 +43,25 @@ use crate::reconcile::report::DriftKind;
 use crate::reconcile::rollout::Rollouts;
 use crate::reconcile::told::Told;
 
-/// When an object is looked at again whose release moved on meanwhile.
+/// The wait before another look at an object whose release changed meanwhile.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 
-/// How long a failed attempt waits for the next.
+/// The wait after a failed attempt.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 
 /// The longest wait for another try where nothing could be done.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// How long the guard waits for a kind that nobody serves: it may be on its way.
+/// The wait for a kind that the cluster does not serve: it may be about to appear.
 pub(crate) const UNSERVED: Duration = Duration::from_secs(15);
 
-/// Why a doubt stays that a dry run has not settled.
+/// The reason of a doubt that a dry run has not settled.
 const IN_DOUBT: &str = "a dry run does not tell";
 
-/// When the brake is looked at again that may be slipping.
+/// The wait before another look at the brake while there is too much drift.
 const SLIPPING: Duration = Duration::from_secs(1);
 
-/// What repairs remember.
+/// The memory of repairs.
 #[derive(Default)]
 pub(crate) struct Repairs {
     pub(crate) brake: Brake,
@@ -69,15 +69,15 @@ pub(crate) struct Repairs {
     pub(crate) rollouts: Rollouts,
     /// The fields of an object that cannot be changed in place, for a revision.
     fixed: BTreeMap<ObjectId, (u64, BTreeSet<String>)>,
-    /// What was given back once: the object, from whom, in which revision.
+    /// The fields that were returned to Helm once: the object, the other manager, the revision.
     returned: BTreeSet<(ObjectId, String, u64)>,
     /// Releases that are on hold, of which that was told, and until when.
     held: BTreeMap<ReleaseId, Timestamp>,
 }
 
 impl Repairs {
-    /// Counts another attempt that could do nothing about a drift; the wait for the next: `first`, and longer
-    /// each time.
+    /// Counts an attempt that could do nothing about a drift, and returns the wait before the next:
+    /// `first`, then longer each time.
     pub(super) fn lengthen_wait(drift: Option<&mut Drift>, name: &str, first: Duration) -> Duration {
         let Some(drift) = drift else { return first };
         let wait = growing(first, drift.tries, LONGEST, name);
@@ -86,12 +86,12 @@ impl Repairs {
     }
 }
 
-/// What became of one object.
+/// The result for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// There is nothing left to do.
     Settled,
-    /// The object was put right just now.
+    /// The object was just repaired.
     Repaired,
     /// Another pass after this time.
     Later(Duration),
@@ -99,34 +99,34 @@ pub(crate) enum Done {
     Again(Duration),
 }
 
-/// One object of one release to put right.
+/// One object of one release to repair.
 #[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) id: ReleaseId,
     pub(crate) object: ObjectId,
-    /// A person asked for it.
+    /// A person ordered it.
     pub(crate) asked: bool,
-    /// What they may write themself, where the API server has said so.
+    /// The objects that the person may write themself, as checked with the API server.
     pub(crate) ticket: Option<Arc<Ticket>>,
     /// The revision to repair towards, where the last operation failed.
     pub(crate) towards: Option<Arc<Towards>>,
 }
 
-/// What comes next of a repair.
+/// The next step of a repair.
 pub(crate) enum Next {
-    /// This is to be done, and the repair goes on like that.
+    /// Do this work, then continue the repair in this state.
     Do(Box<(Work, Repair)>),
     Done(Done),
 }
 
-/// How far a repair has come, and what it waits for.
+/// The state of a repair that waits for an outcome.
 pub(crate) enum Repair {
     Recreate(Recreate),
     TakeBack(TakeBack),
     Restore(Restore),
     Send(Box<Sending>),
     Doubt(Doubt),
-    /// Fields are given back to Helm, of this situation and from this manager.
+    /// Fields are being returned from this manager to Helm.
     GiveBack(Box<Situation>, (ObjectId, String, u64)),
     /// The object is read, and then the records, to see whether fields are to be given back.
     Return(Box<Situation>, Option<Box<Seen>>),
@@ -172,7 +172,7 @@ impl Next {
 }
 
 impl Reconciler {
-    /// Puts the object right if that may be done now.
+    /// Repairs the object if that is allowed now.
     pub(super) fn attempt(&mut self, task: &Task) -> Next {
         let Some(situation) = self.situation(task) else { return Next::settled() };
         self.mark_unconfirmed(task, false);
@@ -204,7 +204,7 @@ impl Reconciler {
                 self.keep(task, Some("repairs of its release are suspended"));
                 Next::settled()
             }
-            // Nothing is found yet, and nothing is written for a doubt.
+            // Drift is not certain yet, and a doubt alone leads to no write.
             Plan::Repair if situation.drift.doubt => self.report(task, &situation, IN_DOUBT),
             Plan::Repair => {
                 if task.asked {
@@ -221,7 +221,7 @@ impl Reconciler {
         }
     }
 
-    /// Goes on with a repair by what came of its piece of work.
+    /// Continues a repair with the outcome of its piece of work.
     pub(super) fn go_on_repairing(&mut self, task: &Task, repair: Repair, outcome: Outcome) -> Next {
         match repair {
             Repair::Recreate(recreate) => self.recreate(task, recreate, outcome),
@@ -245,8 +245,9 @@ impl Reconciler {
         }
     }
 
-    /// What keeps the object from being repaired now; none if nothing does. Once repairs have stopped
-    /// nothing is waited for: the order that ends this has all looked at again.
+    /// The wait that delays the repair of the object; `None` if there is no reason to wait. While
+    /// the brake is on, nothing is scheduled: the order that releases it triggers another look at
+    /// everything.
     fn wait(&mut self, task: &Task) -> Option<Done> {
         match self.pull_brake(&task.id) {
             Pull::Free => {}

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::super::event::{
-    Document, Errand, Failure, Fault, Order, Outcome, Ruled, Secret, Tidings, Work, Write,
+    Document, Failure, Fault, GovernedRelease, ObjectNews, Order, Outcome, Secret, Work, WorkId, Write,
 };
 use super::super::live::{Live, Manager, Sighting};
 use super::super::report::ReleaseReport;
@@ -47,7 +47,7 @@ struct Scene {
     /// The release as the records say once they were read so often.
     later: Option<(usize, Option<Arc<Release>>)>,
     reads: usize,
-    work: VecDeque<(Errand, Work)>,
+    work: VecDeque<(WorkId, Work)>,
     report: Option<ReleaseReport>,
     timer: Option<Timestamp>,
     told: Vec<Told>,
@@ -95,7 +95,9 @@ impl Scene {
         scene.tell(Event::Release(id, ruled));
         scene.tell(Event::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
         let live = Box::new(scene.live().unwrap());
-        for tidings in [Tidings::Relisting, Tidings::Object { live, is_listed: true }, Tidings::Listed] {
+        for tidings in
+            [ObjectNews::Relisting, ObjectNews::Object { live, is_listed: true }, ObjectNews::Listed]
+        {
             scene.tell(Event::Watch(scope(), tidings));
         }
         scene.tell(Event::Leads(true));
@@ -103,8 +105,8 @@ impl Scene {
         scene
     }
 
-    fn ruled(&self) -> Option<Ruled> {
-        Some(Ruled { release: Arc::clone(&self.release), policy: Arc::clone(&self.policy) })
+    fn ruled(&self) -> Option<GovernedRelease> {
+        Some(GovernedRelease { release: Arc::clone(&self.release), policy: Arc::clone(&self.policy) })
     }
 
     fn object(&self) -> Option<Value> {
@@ -151,8 +153,8 @@ impl Scene {
     fn change(&mut self, value: Option<&'static str>) {
         (self.value, self.version) = (value, self.version + 1);
         let tidings = match self.live() {
-            Some(live) => Tidings::Object { live: Box::new(live), is_listed: false },
-            None => Tidings::Gone { object: web(), version: self.version.to_string() },
+            Some(live) => ObjectNews::Object { live: Box::new(live), is_listed: false },
+            None => ObjectNews::Gone { object: web(), version: self.version.to_string() },
         };
         self.tell(Event::Watch(scope(), tidings));
     }
@@ -292,7 +294,7 @@ fn nothing_is_written_that_may_not_be() {
 }
 
 #[test]
-fn whoever_writes_meanwhile_makes_the_guard_start_over() {
+fn repair_starts_over_after_a_conflicting_write() {
     let fails = |faults: &[Fault]| {
         let faults = VecDeque::from(faults.to_vec());
         move |scene: &mut Scene| scene.writes = faults.clone()
@@ -314,7 +316,7 @@ fn whoever_writes_meanwhile_makes_the_guard_start_over() {
 }
 
 #[test]
-fn what_helm_dropped_meanwhile_is_taken_back() {
+fn recreated_object_is_deleted_when_helm_drops_it_meanwhile() {
     let mut scene = Scene::new(DriftMode::Repair, settings());
     scene.later = Some((2, None));
     scene.change(None);
@@ -323,7 +325,7 @@ fn what_helm_dropped_meanwhile_is_taken_back() {
 }
 
 #[test]
-fn object_that_is_changed_back_again_and_again_is_repaired_ever_more_slowly() {
+fn repairs_back_off_while_the_object_is_repeatedly_changed_back() {
     let mut scene = Scene::new(DriftMode::Repair, settings());
     let mut waits = Vec::new();
     for _ in 0..14 {
@@ -343,7 +345,7 @@ fn object_that_is_changed_back_again_and_again_is_repaired_ever_more_slowly() {
 }
 
 #[test]
-fn object_that_is_answered_in_an_older_version_is_read_ever_more_slowly() {
+fn reads_back_off_while_the_server_returns_an_older_version() {
     let mut scene = Scene::new(DriftMode::Repair, settings());
     scene.outdated = Some(("v", 1));
     scene.change(None);

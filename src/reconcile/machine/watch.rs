@@ -1,15 +1,15 @@
-//! What watches tell the loop.
+//! Takes in the news of watches.
 //!
-//! Entry points: `Reconciler::follow`, `hear`. Invariant: that an object went is
-//! a suspicion: a watch by label says the same of one that lost the label. A watch
-//! that is closed is not listened to.
+//! Entry points: `Reconciler::follow`, `hear`. Invariant: news that an object is gone is only a
+//! suspicion: a watch by label reports the same for an object that lost the label. News of a closed
+//! watch is ignored. Must not write.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::super::drifts::Version;
 use super::super::effort::note;
-use super::super::event::{Action, Fault, Tidings};
+use super::super::event::{Action, Fault, ObjectNews};
 use super::super::scopes::Scope;
 use super::Reconciler;
 use super::observe::Source;
@@ -18,7 +18,7 @@ use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
 
 impl Reconciler {
-    /// These scopes are to be watched; these kinds nobody serves.
+    /// Takes in the scopes to watch, and the kinds that the cluster does not serve.
     pub(super) fn follow(&mut self, wanted: &BTreeSet<Scope>, unserved: &BTreeSet<(String, String)>) {
         let (opened, closed) = self.scopes.want(wanted);
         closed.into_iter().for_each(|scope| self.act(Action::Unwatch(scope)));
@@ -27,22 +27,22 @@ impl Reconciler {
         self.note_listed();
     }
 
-    /// A watch tells something.
-    pub(super) fn hear(&mut self, scope: &Scope, tidings: Tidings) {
+    /// Takes in the news of a watch.
+    pub(super) fn hear(&mut self, scope: &Scope, tidings: ObjectNews) {
         if !self.scopes.has(scope) {
             return;
         }
         match tidings {
-            Tidings::Relisting => self.scopes.begin_listing(scope),
-            Tidings::Object { live, is_listed } => {
+            ObjectNews::Relisting => self.scopes.begin_listing(scope),
+            ObjectNews::Object { live, is_listed } => {
                 if is_listed {
                     self.scopes.list(scope, &live.sighting.id);
                 }
                 let concerned = self.observe(&live, &scope.version, Source::Watch);
                 concerned.into_iter().flatten().for_each(|release| self.attend(&release));
             }
-            Tidings::Gone { object, version } => self.note_went(&object, Version::of(&version)),
-            Tidings::Listed => {
+            ObjectNews::Gone { object, version } => self.note_went(&object, Version::of(&version)),
+            ObjectNews::Listed => {
                 let Some(listed) = self.scopes.end_listing(scope) else { return };
                 let mut went = self.drifts.living(|object| scope.holds(object) && !listed.contains(object));
                 went.sort();
@@ -50,12 +50,12 @@ impl Reconciler {
                 self.suspect_never_seen(scope);
                 self.note_listed();
             }
-            Tidings::Watching => {
+            ObjectNews::Watching => {
                 if self.scopes.permit(scope) {
                     self.attend_declaring(scope);
                 }
             }
-            Tidings::Broken(failure) => {
+            ObjectNews::Broken(failure) => {
                 if matches!(failure.fault, Fault::Forbidden)
                     && self.scopes.forbid(scope, failure.message.clone())
                 {
@@ -70,7 +70,7 @@ impl Reconciler {
         }
     }
 
-    /// A watch shows an object no more, which had this version last.
+    /// Records that a watch no longer shows an object, which had this version last.
     fn note_went(&mut self, object: &ObjectId, version: Version) {
         let Some(release) = self.drifts.life(object).map(|life| life.release.clone()) else { return };
         if !self.known.declares(&release, object) {
@@ -80,8 +80,7 @@ impl Reconciler {
         }
     }
 
-    /// Nobody serves the kind any more: what was alive has to be looked at. It need
-    /// not be gone.
+    /// Marks all live objects of a kind that is no longer served to be read. They may still exist.
     fn suspect_alive(&mut self, scope: &Scope) {
         let mut alive = self.drifts.living(|object| scope.holds(object));
         alive.sort();
@@ -92,8 +91,7 @@ impl Reconciler {
         }
     }
 
-    /// What releases in force declare of a kind and was not there when the kind was
-    /// listed has to be looked at.
+    /// Marks the declared objects of a kind that were absent from its listing to be read.
     fn suspect_never_seen(&mut self, scope: &Scope) {
         let counts = |release: &Release| matches!(release.state.status, Status::Deployed | Status::Failed);
         let mut missing: Vec<(ReleaseId, Arc<ObjectId>)> = Vec::new();
@@ -109,9 +107,9 @@ impl Reconciler {
         self.suspect_and_attend(missing);
     }
 
-    /// What releases in force declare of kinds that nobody serves, and no watch
-    /// shows, has to be looked at. Of releases that have not changed since nothing new
-    /// is to be found, unless others are served by now.
+    /// Marks the declared objects of kinds that the cluster does not serve, and that no watch
+    /// shows, to be read. Releases without a change are skipped unless the served kinds have
+    /// changed.
     fn suspect_unserved(&mut self, unserved: &BTreeSet<(String, String)>) {
         let changed = std::mem::take(&mut self.changed);
         let is_same = self.unserved.replace(unserved.clone()).is_some_and(|before| before == *unserved);
@@ -151,7 +149,7 @@ impl Reconciler {
         let declaring = self.known.releases().filter(|release| declares(release));
         let declaring: Vec<ReleaseId> = declaring.map(|release| release.id.clone()).collect();
         for release in declaring {
-            // What could not be read may be by now.
+            // Objects that could not be read may be readable now.
             self.drifts.hurry(&release, |object| scope.holds(object));
             self.attend(&release);
         }
@@ -165,7 +163,7 @@ impl Reconciler {
         }
     }
 
-    /// What is watched of these.
+    /// The declared objects of a release that cannot be watched.
     pub(super) fn unwatched(
         &self,
         release: &Release,

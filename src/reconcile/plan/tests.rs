@@ -158,7 +158,7 @@ fn nothing_comes_back_while_its_release_is_not_deployed() {
 }
 
 #[test]
-fn what_its_manifest_opts_out_is_not_missed() {
+fn object_opted_out_by_its_manifest_is_not_recreated() {
     for annotation in ["kubemoor.dev/guard", "helm.toolkit.fluxcd.io/driftDetection"] {
         let opted =
             |value| declaring("apps/v1", "Deployment", &format!(", annotations: {{{annotation}: {value}}}"));
@@ -169,7 +169,7 @@ fn what_its_manifest_opts_out_is_not_missed() {
 }
 
 #[test]
-fn a_kind_whose_new_object_would_not_be_the_old_one_is_only_reported() {
+fn kinds_that_cannot_be_recreated_faithfully_are_only_reported() {
     let never = || Plan::Report("objects of its kind are never re-created");
     check(declaring("batch/v1", "Job", ""), never());
     check(declaring("v1", "PersistentVolumeClaim", ""), never());
@@ -187,7 +187,7 @@ fn a_kind_whose_new_object_would_not_be_the_old_one_is_only_reported() {
 }
 
 #[test]
-fn what_grants_rights_or_intercepts_requests_is_only_reported() {
+fn rbac_and_webhook_objects_are_only_reported() {
     let privileged =
         || Plan::Report("objects that grant rights, intercept requests or define kinds are not repaired");
     for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
@@ -200,7 +200,7 @@ fn what_grants_rights_or_intercepts_requests_is_only_reported() {
 }
 
 #[test]
-fn what_lies_outside_of_its_releases_namespace_is_only_reported() {
+fn objects_outside_the_release_namespace_are_only_reported() {
     let foreign = || Plan::Report("it lies outside of its release's namespace");
     check(declaring("v1", "ConfigMap", ", namespace: shop"), Plan::Repair);
     check(declaring("v1", "ConfigMap", ", namespace: bank"), foreign());
@@ -209,7 +209,7 @@ fn what_lies_outside_of_its_releases_namespace_is_only_reported() {
 }
 
 #[test]
-fn a_record_that_appears_as_deployed_is_left_alone_for_ten_minutes() {
+fn repairs_are_held_ten_minutes_for_record_appearing_as_deployed() {
     let hold = |seconds| Plan::Hold(SignedDuration::from_secs(seconds));
     check(appeared(Status::Deployed, 0), hold(600));
     check(appeared(Status::Deployed, 1), hold(599));
@@ -223,7 +223,7 @@ fn a_record_that_appears_as_deployed_is_left_alone_for_ten_minutes() {
 }
 
 #[test]
-fn a_hold_waits_for_what_a_restore_may_still_bring_and_hides_no_other_reason() {
+fn hold_after_possible_restore_does_not_hide_other_reasons() {
     let unseen = |seconds| Question { seen: None, ..appeared(Status::Deployed, seconds) };
     let hold = |seconds| Plan::Hold(SignedDuration::from_secs(seconds));
     let never_seen = || Plan::Report("the guard never saw it alive with its release's annotations");
@@ -250,7 +250,7 @@ fn check_never(case: Question, wanted: Option<&str>) {
 }
 
 #[test]
-fn what_never_comes_back_is_known_from_release_and_object_alone() {
+fn never_repaired_objects_are_known_from_release_and_object_alone() {
     check_never(declaring("apps/v1", "Deployment", ""), None);
     check_never(declaring("v1", "Pod", ""), Some("objects of its kind are never re-created"));
     check_never(
@@ -267,7 +267,7 @@ fn what_never_comes_back_is_known_from_release_and_object_alone() {
 }
 
 #[test]
-fn what_must_not_be_made_anew_may_be_put_right() {
+fn kinds_that_are_never_recreated_are_still_repaired_when_changed() {
     let changed = |case: Question| Question { kind: DriftKind::Changed, ..case };
     check(changed(declaring("batch/v1", "Job", "")), Plan::Repair);
     check(changed(declaring("v1", "PersistentVolumeClaim", "")), Plan::Repair);
@@ -297,7 +297,7 @@ fn a_policy_may_extend_what_is_repaired() {
 }
 
 #[test]
-fn who_asks_overrides_modes_and_holds_and_no_safeguard() {
+fn manual_request_overrides_report_mode_and_holds_but_no_safeguard() {
     let asked = |case: Question| Question { asked: true, ..case };
     check(asked(deployment(|case| case.drift = DriftMode::Report)), Plan::Repair);
     check(asked(appeared(Status::Deployed, 0)), Plan::Repair);
@@ -311,13 +311,13 @@ fn who_asks_overrides_modes_and_holds_and_no_safeguard() {
 }
 
 #[test]
-fn what_may_be_deleted_for_a_time_is_not_missed() {
+fn object_with_a_delete_exception_is_not_recreated() {
     check(deployment(|case| case.may_be_gone = true), Plan::Wait);
     check(Question { may_be_gone: true, kind: DriftKind::Changed, ..deployment(|_| {}) }, Plan::Repair);
 }
 
 #[test]
-fn an_object_that_only_lost_its_annotations_before_the_guard_came_is_reported() {
+fn missing_object_never_seen_with_release_annotations_is_only_reported() {
     let mut unvouched = deployment(|_| {});
     unvouched.seen = unvouched.seen.map(|life| Life { vouched: false, ..life });
     check(unvouched, Plan::Report("the guard never saw it alive with its release's annotations"));
@@ -342,7 +342,7 @@ fn values_that_were_never_seen_are_not_written() {
 }
 
 #[test]
-fn whoever_may_write_the_object_may_order_it() {
+fn authorized_order_repairs_unconfirmed_fields_but_overrides_no_safeguard() {
     let ordered = |case: Question| Question { asked: true, ordered: true, ..case };
     check(ordered(deployment(|case| case.open = None)), Plan::Repair);
     check(Question { asked: true, ..deployment(|case| case.open = None) }, Plan::Unconfirmed);

@@ -27,7 +27,7 @@ fn web(kind: &str) -> ObjectId {
 }
 
 #[test]
-fn a_workload_is_rolled_out_when_all_its_pods_are_new() {
+fn rollout_is_done_when_all_pods_are_updated() {
     check(&json!({}), true);
     check(&json!({"metadata": {"generation": 3}, "spec": {"replicas": 2}}), true);
     check(&deployment(2, 2, 2), false);
@@ -48,7 +48,7 @@ fn a_workload_is_rolled_out_when_all_its_pods_are_new() {
 }
 
 #[test]
-fn what_has_no_pods_and_is_to_have_none_rolls_nothing_out() {
+fn workload_scaled_to_zero_without_pods_has_no_rollout() {
     let idle = |there: i64| {
         json!({"metadata": {"generation": 3}, "spec": {"replicas": 0},
             "status": {"observedGeneration": 1, "replicas": there}})
@@ -58,7 +58,7 @@ fn what_has_no_pods_and_is_to_have_none_rolls_nothing_out() {
 }
 
 #[test]
-fn what_people_roll_out_by_hand_keeps_nobody_waiting() {
+fn paused_or_manual_rollout_blocks_nothing() {
     let with = |spec: Value, updated: i64| {
         json!({"metadata": {"generation": 3}, "spec": spec,
             "status": {"observedGeneration": 3, "updatedReplicas": updated, "replicas": 3}})
@@ -72,7 +72,7 @@ fn what_people_roll_out_by_hand_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_roll_out_that_kubernetes_has_given_up_keeps_nobody_waiting() {
+fn rollout_that_exceeded_its_progress_deadline_blocks_nothing() {
     let condition = |reason: &str| json!([{"type": "Progressing", "status": "False", "reason": reason}]);
     let mut stuck = deployment(3, 1, 3);
     stuck["status"]["conditions"] = condition("ReplicaSetUpdated");
@@ -85,7 +85,7 @@ fn a_roll_out_that_kubernetes_has_given_up_keeps_nobody_waiting() {
 }
 
 #[test]
-fn others_of_a_release_wait_until_the_roll_out_is_seen_to_be_done() {
+fn other_objects_of_release_wait_until_rollout_is_done() {
     let release = |name: &str| ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() };
     let (shop, object, other) = (release("shop"), web("Deployment"), web("StatefulSet"));
     let now = at();

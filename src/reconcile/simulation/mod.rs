@@ -297,6 +297,6 @@ fn every_run_keeps_the_invariants_and_ends_in_sync() {
 }
 
 #[test]
-fn what_was_found_once_is_not_found_again() {
+fn bugs_found_by_earlier_simulations_do_not_return() {
     FOUND.into_iter().for_each(check);
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use self::reads::Reads;
-use super::super::event::{Action, Errand, Event, Fault, Order, Outcome, Ruled, Work};
+use super::super::event::{Action, Event, Fault, GovernedRelease, Order, Outcome, Work, WorkId};
 use super::super::machine::{Reconciler, Settings};
 use super::super::report::ReleaseReport;
 use super::super::scopes::Scope;
@@ -52,9 +52,9 @@ pub(super) struct Guard {
     releases: BTreeMap<ReleaseId, (Records, Arc<Release>)>,
     appearances: BTreeMap<(String, u64), Appearance>,
     /// Handed out and not begun.
-    work: VecDeque<(Errand, ReleaseId, Work)>,
+    work: VecDeque<(WorkId, ReleaseId, Work)>,
     /// Done and not told.
-    done: VecDeque<(Errand, ReleaseId, Finding)>,
+    done: VecDeque<(WorkId, ReleaseId, Finding)>,
     timer: Option<Timestamp>,
     leads_until: Option<Timestamp>,
     leads: bool,
@@ -212,11 +212,11 @@ impl Guard {
         self.reports.insert(id, report);
     }
 
-    fn ruled(&mut self, id: &ReleaseId, world: &World) -> Option<Ruled> {
+    fn ruled(&mut self, id: &ReleaseId, world: &World) -> Option<GovernedRelease> {
         let state = world.state_of(id);
         let known = self.releases.get(id);
         if let Some((_, release)) = known.filter(|(known, _)| *known == state) {
-            return Some(Ruled { release: Arc::clone(release), policy: Arc::clone(&self.policy) });
+            return Some(GovernedRelease { release: Arc::clone(release), policy: Arc::clone(&self.policy) });
         }
         for record in world.records.get(id).into_iter().flatten() {
             let key = (record.uid.clone(), record.revision);
@@ -227,7 +227,7 @@ impl Guard {
             Some(release) => {
                 let release = Arc::new(release);
                 self.releases.insert(id.clone(), (state, Arc::clone(&release)));
-                Some(Ruled { release, policy: Arc::clone(&self.policy) })
+                Some(GovernedRelease { release, policy: Arc::clone(&self.policy) })
             }
             None => {
                 self.releases.remove(id);
@@ -260,7 +260,7 @@ impl Guard {
 
     fn try_to_do(
         &mut self,
-        (errand, release, work): (Errand, ReleaseId, Work),
+        (errand, release, work): (WorkId, ReleaseId, Work),
         world: &mut World,
         (lost, unanswered): (bool, bool),
     ) {
@@ -309,9 +309,8 @@ impl Guard {
         let Some((errand, _, finding)) = self.done.remove(place) else { return };
         let outcome = match finding {
             Finding::Outcome(outcome) => outcome,
-            Finding::Records(id) => Outcome::Records(self.releases.get(&id).map(|(_, release)| Ruled {
-                release: Arc::clone(release),
-                policy: Arc::clone(&self.policy),
+            Finding::Records(id) => Outcome::Records(self.releases.get(&id).map(|(_, release)| {
+                GovernedRelease { release: Arc::clone(release), policy: Arc::clone(&self.policy) }
             })),
         };
         self.handle(Event::Outcome(errand, outcome), world);

@@ -132,7 +132,7 @@ fn a_sweep_stops_repairs_until_somebody_orders_them() {
 }
 
 #[test]
-fn whoever_changes_a_value_back_each_time_is_named() {
+fn report_names_the_manager_that_keeps_reverting_a_repair() {
     let mut run = installed(INSISTENCE, 0, 3);
     run.insists = Some("web-0");
     settle(&mut run, 10);
@@ -145,7 +145,7 @@ fn whoever_changes_a_value_back_each_time_is_named() {
 }
 
 #[test]
-fn record_that_is_rewritten_while_it_is_read_is_not_written() {
+fn record_rewritten_during_its_read_is_not_applied() {
     for (place, value) in [(0, Some("x")), (0, None), (1, None)] {
         let mut run = installed(0, place, 3);
         let id = run.helms[place].id.clone();
@@ -159,7 +159,7 @@ fn record_that_is_rewritten_while_it_is_read_is_not_written() {
 }
 
 #[test]
-fn record_that_is_rewritten_before_it_is_read_is_not_written() {
+fn record_rewritten_before_its_read_is_not_applied() {
     for place in BOTH {
         for value in [Some("x"), None] {
             let mut run = installed(0, place, 3);
@@ -193,7 +193,7 @@ fn nothing_is_written_once_the_lead_is_lost() {
 }
 
 #[test]
-fn change_that_comes_before_the_write_is_put_right_as_well() {
+fn change_just_before_the_repair_write_is_also_repaired() {
     for place in BOTH {
         let mut run = installed(0, place, 3);
         let name = format!("{}-0", run.helms[place].id.name);
@@ -249,7 +249,7 @@ fn manifest_that_helm_has_left_behind_is_not_written() {
 }
 
 #[test]
-fn what_helm_drops_while_it_is_made_anew_is_taken_back() {
+fn object_uninstalled_during_its_recreation_is_deleted_again() {
     for place in BOTH {
         for is_answered in [true, false] {
             let mut run = installed(0, place, 2);
@@ -272,7 +272,7 @@ fn what_helm_drops_while_it_is_made_anew_is_taken_back() {
 }
 
 #[test]
-fn nothing_is_written_once_it_is_known_that_helm_is_at_work() {
+fn guard_writes_nothing_after_it_learns_of_a_helm_operation() {
     for (place, value, next) in LAST_READS {
         let mut run = installed(0, place, 3);
         let id = run.helms[place].id.clone();
@@ -288,7 +288,7 @@ fn nothing_is_written_once_it_is_known_that_helm_is_at_work() {
 }
 
 #[test]
-fn ownership_is_not_given_back_once_it_is_known_that_helm_is_at_work() {
+fn ownership_is_not_returned_during_a_known_helm_operation() {
     for is_at_work in [false, true] {
         let mut run = installed(0, 0, 2);
         let id = run.helms[0].id.clone();
@@ -315,7 +315,7 @@ fn ownership_is_not_given_back_once_it_is_known_that_helm_is_at_work() {
 }
 
 #[test]
-fn what_a_record_alone_says_is_not_written_by_a_guard_that_starts() {
+fn restarted_guard_does_not_write_values_only_a_record_declares() {
     for place in BOTH {
         for is_gone in [false, true] {
             let mut run = installed(0, place, 3);
@@ -332,7 +332,7 @@ fn what_a_record_alone_says_is_not_written_by_a_guard_that_starts() {
 }
 
 #[test]
-fn record_that_appears_as_deployed_is_left_alone_for_a_while() {
+fn repairs_wait_when_a_record_appears_as_deployed() {
     for place in BOTH {
         let mut run = installed(0, place, 3);
         let name = run.helms[place].id.name.clone();
@@ -363,7 +363,7 @@ fn addition_that_was_there_before_the_guard_stays() {
 }
 
 #[test]
-fn value_that_was_ignored_when_its_record_came_is_not_written() {
+fn value_ignored_when_its_record_appeared_is_not_written() {
     for place in BOTH {
         let mut run = installed(0, place, 3);
         let name = run.helms[place].id.name.clone();
@@ -379,7 +379,7 @@ fn value_that_was_ignored_when_its_record_came_is_not_written() {
 }
 
 #[test]
-fn order_that_is_told_again_after_its_answer_is_not_carried_out_again() {
+fn answered_order_is_not_executed_again_when_it_is_repeated() {
     let mut run = installed(0, 0, 30);
     let id = run.helms[0].id.clone();
     run.world.orders.insert(id.clone(), "order".to_owned());

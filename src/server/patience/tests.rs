@@ -63,7 +63,7 @@ async fn a_head_that_comes_byte_by_byte_buys_no_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_request_is_served_its_body_may_take_any_time() {
+async fn idle_timeout_is_paused_while_a_request_is_served() {
     let (mut client, mut stream, turn) = connection();
     client.write_all(b"G").await.unwrap();
     stream.read_u8().await.unwrap();
@@ -92,7 +92,7 @@ async fn every_request_has_the_same_time_for_its_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_taken_byte_by_byte_fails_in_time() {
+async fn response_write_times_out_when_client_reads_byte_by_byte() {
     let (mut client, mut stream, turn) = connection();
     let serving = turn.begin();
     let start = Instant::now();
@@ -116,7 +116,7 @@ async fn an_answer_that_is_taken_byte_by_byte_fails_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_written_and_its_end_pass_through() {
+async fn written_bytes_and_shutdown_pass_through() {
     let (mut client, mut stream, _) = connection();
     stream.write_all(b"answer").await.unwrap();
     stream.shutdown().await.unwrap();

@@ -54,7 +54,7 @@ async fn a_lone_peer_fills_all_but_the_kept_seats() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_idle_connection_of_the_peer_with_most_gives_way() {
+async fn oldest_idle_connection_of_the_busiest_peer_is_displaced() {
     let seats = Seats::new(16);
     let small = [take(&seats, 2).unwrap(), take(&seats, 2).unwrap()];
     let mut held: Vec<_> = Vec::new();

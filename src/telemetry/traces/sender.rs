@@ -1,7 +1,7 @@
-//! How spans get to the collector.
+//! Sends spans to the collector.
 //!
-//! Entry point: [`Sender::new`]. Invariant: a collector that takes nothing is said once. The exporter has a thread of
-//! its own without a runtime, so requests are made on the program's.
+//! Entry point: [`Sender::new`]. Invariant: a collector that accepts nothing is logged once. The exporter has
+//! its own thread without a runtime, so requests are made on the program's.
 
 use std::time::Duration;
 

@@ -95,7 +95,7 @@ fn certificate_that_does_not_count_names_nobody() {
 }
 
 #[test]
-fn authority_that_is_replaced_or_withdrawn_vouches_for_nobody_any_more() {
+fn replaced_or_removed_client_authority_no_longer_identifies_users() {
     let (first, second, users) = (Authority::new(), Authority::new(), UserAuthority::default());
     let chain = first.sign(&alice(), |_| ());
     let knows = |pem: Option<&str>| {

@@ -1,7 +1,7 @@
-//! Takes additions away from an object.
+//! Removes additions from an object.
 //!
-//! Entry point: [`take_away`]. Invariant: each place of the object is visited once, however many
-//! additions there are; what is beside them stays.
+//! Entry point: [`take_away`]. Invariant: visits each place of the object once, however many
+//! additions there are. Must not change anything beside them.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::declaration::path::{Path, Segment};
 
-/// Takes what is at these paths out of `object`.
+/// Removes the values at these paths from `object`.
 pub fn take_away<'p>(paths: impl IntoIterator<Item = &'p Path>, object: &mut Value) {
     let mut root = Places::default();
     for path in paths {
@@ -18,7 +18,7 @@ pub fn take_away<'p>(paths: impl IntoIterator<Item = &'p Path>, object: &mut Val
     root.take_out_of(object);
 }
 
-/// The places to take away at and below one.
+/// The places to remove at and below a place.
 #[derive(Default)]
 struct Places<'p> {
     is_taken: bool,

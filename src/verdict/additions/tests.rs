@@ -75,7 +75,7 @@ fn managers_tell_which_additions_of_a_live_object_are_drift() {
 }
 
 #[test]
-fn hand_made_change_in_an_injected_element_does_not_make_it_the_editors() {
+fn changing_an_injected_elements_field_does_not_claim_the_element() {
     let (_, fields) = declared();
     let check = |owned: Value, wanted: &[(&str, Agreement)]| {
         let mut live = managed("kubectl-edit", "Update");
@@ -149,7 +149,7 @@ fn appliers_may_add_and_nobody_else() {
 }
 
 #[test]
-fn owner_of_an_empty_value_does_not_own_what_others_add_below() {
+fn owner_of_an_empty_map_does_not_own_later_additions() {
     let manifest = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {},
     });
@@ -179,7 +179,7 @@ fn owner_of_an_empty_value_does_not_own_what_others_add_below() {
 }
 
 #[test]
-fn what_controllers_note_is_no_addition() {
+fn fields_set_by_controllers_are_not_additions() {
     let (old, fields) = declared();
     let mut new = old.clone();
     new["metadata"]["annotations"] = json!({

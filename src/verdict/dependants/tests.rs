@@ -66,7 +66,7 @@ fn a_namespace_takes_one_object_of_each_release_in_it() {
 }
 
 #[test]
-fn what_is_uninstalled_or_opted_out_is_nobodys_loss() {
+fn uninstalled_or_opted_out_objects_are_not_counted_as_dependants() {
     let in_state = |status, wanted: &[&str]| {
         let release = assembled(Given { status, ..named("shop", "web", CONFIG) }, None);
         check_found(&shop(), vec![release], wanted);
@@ -138,7 +138,7 @@ fn check(case: Case<'_>, wanted: &str) {
 }
 
 #[test]
-fn a_deletion_that_takes_declared_objects_along_is_judged_by_the_mode() {
+fn cascading_deletion_of_declared_objects_follows_the_edits_mode() {
     for (mode, word) in [
         (EditsMode::Allow, "Allow"),
         (EditsMode::Record, "Record"),
@@ -152,7 +152,7 @@ fn a_deletion_that_takes_declared_objects_along_is_judged_by_the_mode() {
 }
 
 #[test]
-fn what_is_going_already_and_built_in_work_pass() {
+fn terminating_objects_and_built_in_controllers_may_delete_dependants() {
     let going = json!({"metadata": {"name": "shop", "deletionTimestamp": "2026-05-01T12:00:00Z"}});
     check(Case { old: going, ..Case::default() }, "Allow not-declared");
     let controller = "system:serviceaccount:kube-system:namespace-controller";

@@ -79,7 +79,7 @@ fn element_that_only_one_side_has_is_the_place() {
 }
 
 #[test]
-fn long_texts_tell_their_line_and_what_is_about_the_place() {
+fn long_text_difference_shows_line_number_and_nearby_text() {
     let text = |workers: &str| json!(format!("user www;\nworkers {workers};\n{}", "x".repeat(500)));
     check(
         [text("4"), text("4"), text("8")],

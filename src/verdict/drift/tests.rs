@@ -161,7 +161,7 @@ fn only_declared_fields_drift_and_only_by_their_meaning() {
 }
 
 #[test]
-fn what_a_policy_lets_be_is_no_drift() {
+fn ignored_or_allowed_fields_are_not_drift() {
     let changes = [("/spec/replicas", json!(3)), (IMAGE, json!("app:2"))];
     check(changed(&changes, "ignore: [{paths: [/spec/replicas]}]"), IMAGE_PATH);
     // What differs all the same is not seen to agree.
@@ -182,7 +182,7 @@ fn what_a_policy_lets_be_is_no_drift() {
 }
 
 #[test]
-fn of_a_value_that_is_compared_as_one_a_part_may_differ() {
+fn ignored_part_of_an_atomic_value_is_not_drift() {
     let operator = "ignore: [{paths: [/spec/template/spec/tolerations/*/operator]}]";
     let key = "ignore: [{paths: [/spec/template/spec/tolerations/*/key]}]";
     let live = [(TOLERATIONS, json!([{"operator": "Equal"}]))];
@@ -191,7 +191,7 @@ fn of_a_value_that_is_compared_as_one_a_part_may_differ() {
 }
 
 #[test]
-fn while_an_autoscaler_scales_a_workload_its_replicas_are_no_drift_but_none_where_it_rests() {
+fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
     let local = ReleaseId { namespace: "shop".to_owned(), name: "any".to_owned() };
     let scaler = |minimum, maximum, by_keda, declared: bool| Circumstances {
         autoscalers: vec![Autoscaler {
@@ -254,7 +254,7 @@ fn a_doubt_stays_one_until_the_arbiter_has_spoken() {
 }
 
 #[test]
-fn of_a_failed_release_either_manifest_will_do() {
+fn failed_release_accepts_either_manifest() {
     let of = |live| Case {
         release: second(Status::Failed, MANIFEST, &MANIFEST.replace("app:1", "app:0")),
         live,
@@ -274,7 +274,7 @@ fn object_that_failed_operation_did_not_create_is_not_missing() {
 }
 
 #[test]
-fn an_operation_under_way_accounts_for_what_it_comes_from_and_for_what_is_not_there_yet() {
+fn pending_operation_accepts_both_manifests_and_objects_not_yet_created() {
     let before = MANIFEST.replace("replicas: 2", "replicas: 1");
     for status in [Status::PendingUpgrade, Status::PendingRollback] {
         let of = |live| Case { release: second(status, MANIFEST, &before), live, ..Case::default() };
@@ -289,7 +289,7 @@ fn an_operation_under_way_accounts_for_what_it_comes_from_and_for_what_is_not_th
 }
 
 #[test]
-fn what_goes_and_what_the_manifest_opts_out_never_drifts() {
+fn terminating_and_opted_out_objects_never_drift() {
     let mut going = live(&[("/spec/replicas", json!(3))]);
     going["metadata"]["deletionTimestamp"] = json!("2026-05-01T12:00:00Z");
     check(Case { live: Some(going), ..Case::default() }, "being deleted");
@@ -300,7 +300,7 @@ fn what_goes_and_what_the_manifest_opts_out_never_drifts() {
 }
 
 #[test]
-fn field_that_helm_set_and_nobody_took_is_in_doubt_where_it_is_missing() {
+fn missing_field_that_helm_still_owns_is_in_doubt() {
     let owned = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields});
     let annotation = json!({"f:annotations": {"f:meta.helm.sh/release-name": {}}});
     let without = |managers: Value| {
@@ -336,7 +336,7 @@ fn excused_addition_is_told_apart_from_none() {
 }
 
 #[test]
-fn what_helm_alone_owns_may_be_rewritten_but_no_right() {
+fn helm_owned_fields_may_be_rewritten_except_rbac_rules() {
     let agreement = |manifest: Value, owned: Value, edited: (&str, Value)| {
         let gvk = crate::helm::release::gvk(&manifest);
         let fields = declare(&manifest, Catalog::with_core().schema(&gvk).as_ref());

@@ -48,7 +48,7 @@ fn allowance(paths: &[&str], until: &str) -> Arc<Allowance> {
 
 /// A rule for a field of an element excuses no removal of the element.
 #[test]
-fn what_covers_a_part_of_an_element_does_not_cover_that_it_is_gone() {
+fn rule_for_an_element_field_does_not_excuse_element_removal() {
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: \
                     {containers: [{name: side, image: a}, {name: app, image: b}]}}}\n";
     let release = assembled(Given { manifest, ..Given::default() }, None);
@@ -131,7 +131,7 @@ fn named(releases: &[(&str, &str)]) -> Vec<ReleaseId> {
 }
 
 #[test]
-fn each_autoscaler_gives_a_range_by_itself_and_only_where_the_policy_takes_it() {
+fn each_autoscaler_accepted_by_the_policy_gives_its_own_range() {
     const HPA: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
     let release = release("");
     let (object, declarations) = release.objects.iter().next().unwrap();
@@ -169,7 +169,7 @@ fn each_autoscaler_gives_a_range_by_itself_and_only_where_the_policy_takes_it() 
 }
 
 #[test]
-fn what_is_left_behind_stays_where_the_policy_took_what_went_and_nothing_has_come_instead() {
+fn replicas_of_deleted_autoscaler_stay_only_without_an_accepted_successor() {
     let stays = |spec: &str, circumstances: Circumstances, replicas: i64| {
         let live = json!({"spec": {"replicas": replicas}});
         let path = "/spec/replicas".parse().unwrap();
@@ -190,7 +190,7 @@ fn what_is_left_behind_stays_where_the_policy_took_what_went_and_nothing_has_com
 }
 
 #[test]
-fn what_an_autoscaler_left_behind_excuses_no_edit() {
+fn deleted_autoscaler_excuses_its_leftover_replicas_but_no_user_change() {
     let release = release("");
     let (object, declarations) = release.objects.iter().next().unwrap();
     let declared = declarations.latest.as_ref().unwrap();
@@ -228,7 +228,7 @@ fn it_is_known_when_what_may_differ_changes_by_itself() {
 }
 
 #[test]
-fn what_there_is_can_be_named() {
+fn sources_lists_every_exception_in_force() {
     let allowances = vec![allowance(&["*"], "2026-11-21T12:30:00Z")];
     let circumstances =
         Circumstances { allowances, autoscalers: vec![scaler(3, 6, &[])], ..Circumstances::default() };

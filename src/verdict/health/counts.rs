@@ -1,11 +1,12 @@
-//! How many objects of a release stand how.
+//! Counts the objects of a release by state.
 //!
-//! Entry point: `Counts::of`. Invariant: the counts add up to what is declared.
+//! Entry point: `Counts::of`. Invariant: the counts add up to the number of declared objects.
+//! Must not write sentences.
 
 use super::{Facts, ObjectState};
 use crate::policy::guarded::ObjectCounts;
 
-/// How many objects stand how.
+/// The numbers of objects by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All that are declared.
@@ -24,9 +25,9 @@ pub struct Counts {
     pub allowed: usize,
     /// The operation that failed or is under way has not created them.
     pub not_created: usize,
-    /// Nobody judges them: opted out, or owned by another release.
+    /// They are not judged: opted out, or owned by another release.
     pub unjudged: usize,
-    /// Nobody may, or could, look at them.
+    /// The guard may not, or could not, read them.
     pub unwatched: usize,
 }
 
@@ -47,13 +48,13 @@ impl Counts {
             unjudged: of(&[ObjectState::OptedOut, ObjectState::Foreign]),
             unwatched: of(&[ObjectState::Unread]).saturating_add(forbidden),
         };
-        // A failed release also answers for objects of the revision before.
+        // A failed release also includes objects of the previous revision.
         counts.declared = counts.declared.max(counts.others());
         counts.matching = counts.declared - counts.others();
         counts
     }
 
-    /// As a status keeps them.
+    /// The counts as a status stores them.
     pub fn kept(&self) -> ObjectCounts {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         ObjectCounts {

@@ -1,7 +1,7 @@
 //! The state of a release in one word.
 //!
-//! Entry point: `Reason::of`. Invariant: `InSync` stands only where nothing drifted, is in
-//! doubt or is not looked at.
+//! Entry point: `Reason::of`. Invariant: `InSync` means that no object drifts, is in doubt or is
+//! unread. Must not write sentences.
 
 use super::{Counts, Facts, ObjectFacts, Ready, RecordState};
 use crate::model::DriftMode;
@@ -21,26 +21,26 @@ pub enum Reason {
     Suspended,
     /// A Helm operation is under way.
     OperationUnderway,
-    /// So much drifts at once that repairs have stopped.
+    /// Repairs have stopped because too many objects drift at once.
     Braked,
     /// Something does not match, and the guard has never seen it match.
     Unconfirmed,
-    /// Somebody changes it back each time it is repaired.
+    /// Another writer reverts each repair.
     Contested,
     /// Something does not match.
     Drifted,
-    /// Something may not match, and nobody could tell.
+    /// Some object may not match, and no dry run could tell.
     Unsettled,
-    /// All that the guard may look at matches, and there is more.
+    /// All objects that the guard may read match, and there are others.
     Unwatched,
-    /// The policy says that nobody looks.
+    /// The policy ignores drift.
     DriftIgnored,
     /// All of it matches, or differs as it may.
     InSync,
 }
 
 impl Reason {
-    /// All of them, as the strictest comes first.
+    /// All reasons, the worst first.
     pub const ALL: [Self; 14] = [
         Self::RecordInvalid,
         Self::PendingLocked,
@@ -90,7 +90,7 @@ impl Reason {
         }
     }
 
-    /// What `Ready` says by this reason.
+    /// The status of `Ready` for this reason.
     pub fn ready(self) -> Ready {
         match self {
             Self::InSync => Ready::True,
@@ -110,7 +110,7 @@ impl Reason {
         }
     }
 
-    /// Whether nothing goes on before a person acts.
+    /// Whether a person has to act before anything continues.
     pub fn is_stalled(self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
-//! How a release stands by the status of its GuardedRelease, as readers show it.
+//! The health of a release according to the status of its GuardedRelease, as clients show it.
 //!
-//! Entry point: [`Told::of`]. Invariant: what the status says is repeated, never derived
-//! anew; a status that nobody keeps any more is never shown as the present state.
+//! Entry point: [`Told::of`]. Invariant: repeats the status and derives nothing again; a stale
+//! status is never shown as the present state. Must not read a cluster.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -12,14 +12,14 @@ use crate::policy::guarded::{GuardedReleaseStatus, LeaseReference, ObjectCounts}
 /// times the life of a Lease. Clocks of readers and guards may differ by less.
 pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// What is known of the Lease of the guard that keeps a status.
+/// The state of the Lease of the guard that keeps a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pulse {
     /// It was renewed last at this time.
     Renewed(Timestamp),
     /// There is no such Lease any more.
     Gone,
-    /// Nobody can tell: the guard has no Lease, or it may not be read.
+    /// Unknown: the guard has no Lease, or the client may not read it.
     Unknown,
 }
 
@@ -54,12 +54,12 @@ pub struct Told {
 }
 
 impl Told {
-    /// What `status` says `now`, where its guard's Lease has this pulse.
+    /// The health according to `status` at `now`, where the guard's Lease has this pulse.
     pub fn of(status: GuardedReleaseStatus, pulse: &Pulse, now: Timestamp) -> Self {
         let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
         let GuardedReleaseStatus { revision, declared, drifted, drifts, counts, edits, drift, lease, .. } =
             status;
-        // What drifted stands in front of what may differ.
+        // Drifted objects come before objects that may differ.
         let in_front = usize::try_from(drifted).unwrap_or(usize::MAX);
         let oldest_drift = drifts.iter().take(in_front).map(|it| it.since).min();
         let (ready, reason, message) = match ready {
@@ -88,7 +88,7 @@ impl Told {
         }
     }
 
-    /// The same while nobody keeps the status.
+    /// The same for a stale status.
     fn stale(self, since: Option<Timestamp>, lease: &LeaseReference) -> Self {
         let LeaseReference { namespace, name } = lease;
         let last = self.reason.as_deref().unwrap_or(&self.ready);
@@ -105,13 +105,13 @@ impl Told {
         Self { ready, reason, message, stale_since: since, ..self }
     }
 
-    /// Whether nobody keeps the status any more.
+    /// Whether the status is stale: no guard keeps it any more.
     pub fn is_stale(&self) -> bool {
         self.reason.as_deref() == Some(STALE)
     }
 }
 
-/// The reason of a status that nobody keeps any more.
+/// The reason of a stale status.
 const STALE: &str = "Stale";
 
 /// A time without its fraction.

@@ -1,7 +1,7 @@
-//! How a release stands, in sentences.
+//! The health of a release in sentences.
 //!
-//! Entry points: [`message`] for the guard's status, `Counts::headline` for `diff`.
-//! Invariant: every number comes from the counts.
+//! Entry points: [`message`] for the guard's status, `Counts::headline` for `diff`. Invariant:
+//! every number comes from the counts. Must not count anything.
 
 use super::{Counts, Facts, ObjectState, Reason};
 use crate::model::DriftMode;
@@ -13,7 +13,7 @@ const NAMED: usize = 5;
 /// The most characters of a text that comes from elsewhere.
 const TEXT: usize = 300;
 
-/// The sentence of a release that stands like this.
+/// The message for a release in this state.
 pub(super) fn message(reason: Reason, counts: &Counts, facts: &Facts) -> String {
     let sentence = sentence(reason, counts, facts);
     match facts.control.open {
@@ -82,7 +82,7 @@ fn sentence(reason: Reason, counts: &Counts, facts: &Facts) -> String {
     }
 }
 
-/// Helm's last operation failed: how the objects stand, and the ways out.
+/// The message after a failed Helm operation: the states of the objects, and the ways out.
 fn failed(counts: &Counts, facts: &Facts) -> String {
     let (name, namespace, revision) = (&facts.release.name, &facts.release.namespace, facts.record.revision);
     let Some(deployed) = facts.record.deployed else {
@@ -126,7 +126,7 @@ impl Counts {
         parts.join(", ")
     }
 
-    /// How the objects stand, as a clause.
+    /// The states of the objects, as a clause.
     fn clause(&self, facts: &Facts) -> String {
         let Self { declared, matching, drifted, ownership, .. } = *self;
         let manifest = match (facts.record.state, facts.record.deployed) {
@@ -195,7 +195,7 @@ impl Counts {
     }
 }
 
-/// What is not looked at, and why.
+/// The objects that are not watched, and why.
 pub(super) fn unwatched(facts: &Facts) -> Option<String> {
     let objects: usize = facts.unwatched.iter().map(|it| it.objects).sum();
     let told = facts.unwatched.iter().map(|it| format!("{} of kind {}: {}", it.objects, it.kind, it.why));
@@ -220,7 +220,7 @@ fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// The first of these, and how many more there are.
+/// The first of these texts, and the number of the others.
 pub fn named(all: impl ExactSizeIterator<Item = String>) -> String {
     let more = all.len().saturating_sub(NAMED);
     let first: Vec<String> = all.take(NAMED).map(|text| cut(&text)).collect();

@@ -1,8 +1,7 @@
-//! The decision on what an edit changes, by the rules.
+//! The decision on the changes of an edit, by the rules.
 //!
-//! Entry points: [`Claim::heard`] for one release, [`decide`] for all of them. Invariant: looks at
-//! facts alone and never at an object, so that facts that were kept give the verdict that the edit
-//! itself would have given.
+//! Entry points: [`Claim::heard`] for one release, [`decide`] for all of them. Invariant: recorded
+//! facts give the same verdict as the edit itself. Must not look at an object, only at facts.
 
 use std::sync::Arc;
 
@@ -16,11 +15,11 @@ use crate::policy::Policy;
 /// The most exceptions that a verdict names.
 const EXCEPTIONS: usize = 8;
 
-/// One release that speaks for the object.
+/// One release that claims the object.
 pub(in super::super) struct Claim<'a> {
     pub(in super::super) release: &'a ReleaseId,
     pub(in super::super) revision: u64,
-    /// An operation of Helm is under way.
+    /// A Helm operation is running.
     pub(in super::super) pending: bool,
     /// The edit is a deletion that the state of the record authorises.
     pub(in super::super) authorised: bool,
@@ -28,24 +27,23 @@ pub(in super::super) struct Claim<'a> {
     pub(in super::super) policy: &'a Policy,
 }
 
-/// What one release says of the edit, and by what.
+/// One release's verdict on the edit, with its facts.
 pub(in super::super) struct Heard {
     pub(in super::super) verdict: Verdict,
     pub(in super::super) facts: ClaimFacts,
 }
 
-/// What all releases say together.
+/// The decision of all releases together.
 pub(in super::super) struct Decision {
     pub(in super::super) verdict: Verdict,
     /// The place of the release whose verdict it is.
     pub(in super::super) index: usize,
-    /// By what: the releases that were heard.
+    /// The facts of the releases that were consulted.
     pub(in super::super) claims: Vec<ClaimFacts>,
 }
 
-/// The verdict of the release that lets the edit pass, after which no other is
-/// heard; where none does, of the one that is mildest, then of one that the
-/// arbiter may turn, then of the first.
+/// The verdict of the first release that allows the edit, after which no other is consulted; if
+/// none does, the mildest verdict, then one that the arbiter may change, then the first.
 pub(in super::super) fn decide(heard: impl Iterator<Item = Heard>) -> Decision {
     let mut mildest: Option<(usize, Verdict)> = None;
     let mut claims = Vec::new();
@@ -64,7 +62,7 @@ pub(in super::super) fn decide(heard: impl Iterator<Item = Heard>) -> Decision {
 }
 
 impl Claim<'_> {
-    /// What the release says of the edit, held against each manifest in turn.
+    /// The release's verdict on the edit, compared with each manifest in turn.
     pub(in super::super) fn heard<'e>(
         &self,
         edit: &Edit<'_>,
@@ -148,7 +146,7 @@ impl Claim<'_> {
         self.by_mode(edit, findings, (certain, is_in_doubt))
     }
 
-    /// What the mode makes of an edit that drifts by these fields.
+    /// The verdict of the mode on an edit that drifts by these fields.
     fn by_mode(
         &self,
         edit: &Edit<'_>,
@@ -159,20 +157,20 @@ impl Claim<'_> {
         let all_in_doubt = findings.iter().all(|finding| finding.doubt);
         let grounds = self.grounds(findings);
         if all_in_doubt && evidence == EvidenceKind::Nowhere {
-            // Where nobody can settle a doubt it is said as one, never a refusal.
+            // A doubt that cannot be settled is reported as one, and never leads to a denial.
             let outcome = Verdict::by_mode(policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);
             let grounds = Some(Arc::new(grounds));
             return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
         }
         if !certain && pending && matches!(evidence, EvidenceKind::Unavailable | EvidenceKind::Nowhere) {
-            // A valid write of Helm's can fail a dry run, so what a webhook or the
-            // server may have made of it must not stop it where nobody can tell.
+            // A valid write of Helm can fail a dry run. A value that a webhook or the API server
+            // may have changed must not stop it if that cannot be settled.
             let grounds = Some(Arc::new(grounds));
             return Verdict { grounds, ..Verdict::unjudged(policy, Reason::Unsettled) };
         }
         let arguable = evidence == EvidenceKind::None && !edit.scale && (is_in_doubt || pending);
         let verdict = Verdict::by_mode(policy, Reason::Drift, Some(grounds));
-        // A Scale is nothing but its replicas, and of a new object nothing was.
+        // A Scale has nothing but its replicas, and a new object has no former state.
         let outcome = match policy.edits {
             EditsMode::Revert if edit.operation == Operation::Update && !edit.scale => Outcome::Revert,
             _ => verdict.outcome,
@@ -185,7 +183,7 @@ impl Claim<'_> {
     }
 }
 
-/// The same where these exceptions let the edit pass, of which the first are named, each once.
+/// The same grounds with the exceptions that allow the edit; the first ones are named, each once.
 fn by_exceptions(grounds: Grounds, by: Vec<String>) -> Grounds {
     let mut exceptions: Vec<String> = Vec::new();
     for name in by {

@@ -1,7 +1,7 @@
-//! What one edit changes, held against one manifest.
+//! The changes of one edit, compared with one manifest.
 //!
-//! Entry point: [`Observation::facts`]. Invariant: everything by which the object would differ from
-//! the manifest is found, whatever the policies say of it. Must not ask a rule.
+//! Entry point: [`Observation::facts`]. Invariant: finds all differences of the object from the
+//! manifest, whatever the policies say about them. Must not apply a rule.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::helm::state::Standing;
 use crate::policy::mask::Mask;
 use crate::policy::seal::Seal;
 
-/// An edit, and the manifest that it is held against.
+/// An edit, and the manifest that it is compared with.
 pub(super) struct Observation<'a> {
     pub(super) edit: &'a Edit<'a>,
     /// The object after the edit.
@@ -88,8 +88,9 @@ impl Observation<'_> {
         facts.changes.push(ChangeFacts { change, kind });
     }
 
-    /// What the edit adds below sealed paths. Whether a webhook or the server adds it to whatever is sent only a dry
-    /// run can tell. What a Helm operation drops the server may fill in again.
+    /// Adds the additions of the edit below sealed paths. Only a dry run can tell whether a webhook
+    /// or the API server makes them in any case. The API server may restore fields that a Helm
+    /// operation drops.
     fn add_additions(&self, fields: &Fields, facts: &mut AlternativeFacts) {
         let Self { edit, new, standing, evidence, seal, .. } = self;
         if seal.is_empty() || identities::is_built_in(edit.actor) {
@@ -118,11 +119,10 @@ impl Observation<'_> {
     }
 }
 
-/// Whether the value after is the declared one, as far as the evidence goes.
+/// Whether the new value is the declared one according to the evidence.
 ///
-/// While an operation is under way the arbiter counts even against a plain
-/// difference: a mutating webhook may rewrite what Helm sends, and the dry run
-/// passes through the same webhooks.
+/// During a Helm operation the arbiter overrides even a plain difference: a mutating webhook may
+/// rewrite Helm's request, and the dry run passes through the same webhooks.
 fn settled(
     change: &FieldChange,
     standing: &Standing<'_>,

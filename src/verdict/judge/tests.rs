@@ -243,7 +243,7 @@ fn kubemoors_own_account_may_do_anything() {
 }
 
 #[test]
-fn a_manifest_opts_its_object_out_and_the_live_object_does_not() {
+fn opt_out_counts_in_the_manifest_but_not_live_object() {
     for annotation in ["kubemoor.dev/guard", "helm.toolkit.fluxcd.io/driftDetection"] {
         let named = format!("{{name: web, annotations: {{{annotation}: disabled}}}}");
         let out = || deployed(&MANIFEST.replace("{name: web}", &named));
@@ -263,7 +263,7 @@ fn a_manifest_opts_its_object_out_and_the_live_object_does_not() {
 }
 
 #[test]
-fn what_no_manifest_declares_may_change() {
+fn change_of_undeclared_fields_is_allowed() {
     check(Case::default(), "Allow unchanged");
     for (pointer, value) in [
         ("/status", json!({"replicas": 1})),
@@ -279,7 +279,7 @@ fn what_no_manifest_declares_may_change() {
 }
 
 #[test]
-fn what_becomes_as_declared_passes() {
+fn change_to_the_declared_value_is_allowed() {
     check(Case { old: scaled(5), ..Case::default() }, "Allow as-declared");
     check(Case { operation: Operation::Create, old: None, ..Case::default() }, "Allow unchanged");
     let labels = live(&[("/metadata/labels", json!({}))]);
@@ -307,7 +307,7 @@ fn the_mode_says_what_becomes_of_drift() {
 }
 
 #[test]
-fn only_an_update_of_the_object_itself_can_be_set_back() {
+fn revert_mode_denies_everything_except_direct_updates() {
     let case = || Case { mode: EditsMode::Revert, new: scaled(5), ..Case::default() };
     check(case(), "Revert drift /spec/replicas");
     check(Case { scale: true, ..case() }, "Deny drift /spec/replicas");

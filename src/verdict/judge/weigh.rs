@@ -1,7 +1,7 @@
-//! What an edit changes, held against the exceptions.
+//! The changes of an edit, compared with the exceptions.
 //!
-//! Entry point: [`weigh`]. Invariant: every change is a finding, is allowed, or has a reason why it
-//! passes. Must not decide what the mode makes of it, nor look at an object.
+//! Entry point: [`weigh`]. Invariant: every change is a finding, is covered by an allowance, or has
+//! a reason why it passes. Must not apply the mode or look at an object.
 
 use super::super::difference::Values;
 use super::super::edit::{Finding, Reason};
@@ -11,19 +11,19 @@ use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::model::ObjectId;
 
-/// What came of it.
+/// The result.
 pub(super) struct Weighed {
     pub(super) findings: Vec<Finding>,
-    /// Whether neither a webhook that only adds nor a server that drops what it
-    /// does not know can have made one of them.
+    /// Whether one of them cannot come from a webhook that only adds fields or an API server that
+    /// drops unknown ones.
     pub(super) certain: bool,
-    /// Whether a dry run can tell of all of them that they are as declared.
+    /// Whether a dry run could show that all of them match the declaration.
     pub(super) in_doubt: bool,
-    /// What drifts and may, since an allowance covers it.
+    /// The drift that an allowance covers.
     pub(super) allowed: Vec<Finding>,
-    /// The allowances that do.
+    /// These allowances.
     pub(super) allowed_by: Vec<String>,
-    /// Why the edit passes if there is no finding.
+    /// The reason why the edit is allowed if there is no finding.
     pub(super) reason: Reason,
 }
 
@@ -72,8 +72,7 @@ fn finding(object: &ObjectId, change: &FieldChange, kind: ChangeKind) -> Finding
 }
 
 impl Weighed {
-    /// How far the edit is from what is declared: what is only in doubt weighs
-    /// least, however much of it there is.
+    /// The distance of the edit from the declaration: doubts weigh least, however many there are.
     pub(super) fn weight(&self) -> (bool, usize) {
         (self.findings.iter().any(|finding| !finding.doubt), self.findings.len())
     }

@@ -1,8 +1,8 @@
 //! One field in words: its path, its values, and the release's.
 //!
-//! Entry points: the constructors of [`FieldWords`], [`FieldWords::within`].
-//! Invariant: where there is little room the values are shortened before the path,
-//! and of a path its end stays. Long values are told by their first difference.
+//! Entry points: the constructors of [`FieldWords`], [`FieldWords::within`]. Invariant: where there
+//! is little room, the values are shortened before the path, and a shortened path keeps its end.
+//! Long values are shown by their first difference. Must not mask values: `Shown` has done so.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -34,14 +34,14 @@ pub(super) struct FieldWords<'a> {
     form: Form,
 }
 
-/// How the values stand behind the path.
+/// The form of the values after the path.
 #[derive(Clone, Copy)]
 enum Form {
     /// Nothing but a text in place of the path.
     Plain,
-    /// From what to what, and the release's value.
+    /// The old and the new value, and the release's.
     Edit,
-    /// From what to what.
+    /// The old and the new value.
     Revert,
     /// The live value, and the release's.
     Live,
@@ -71,8 +71,8 @@ impl<'a> FieldWords<'a> {
         Self { path, values: smallvec![text(wanted), text(now)], form: Form::Revert }
     }
 
-    /// The field behind the first of these clauses with which it stays within so
-    /// many characters. Behind the last its values are shortened, then its path.
+    /// The field after the first of these clauses with which it fits into `limit` characters. After
+    /// the last clause, its values are shortened, then its path.
     pub(super) fn within(&self, limit: usize, clauses: &[&str]) -> String {
         for clause in clauses {
             let whole = format!("{clause}: {self}");
@@ -92,7 +92,7 @@ impl<'a> FieldWords<'a> {
             _ => front_cut(self.path.clone(), self.path.chars().count().saturating_sub(lacking).max(VALUE)),
         };
         let room = room.max(total(VALUE));
-        // What short values leave is the long ones'.
+        // Long values get the room that short values leave.
         let most = (VALUE..=room).rev().find(|most| total(*most) <= room).unwrap_or(VALUE);
         let values = self.values.iter().map(|value| back_cut(value, most)).collect();
         format!("{clause}: {}", FieldWords { path, values, form: self.form })
@@ -113,7 +113,7 @@ impl fmt::Display for FieldWords<'_> {
     }
 }
 
-/// The place that is told, and its values: what is declared, what was, and what is to be.
+/// The shown place and its values: declared, old and new.
 fn first(finding: &Finding) -> (Cow<'_, str>, [Cow<'_, str>; 3]) {
     let Finding { path, declared, old, new, difference, .. } = finding;
     let mut place = String::with_capacity(ROOM);

@@ -1,7 +1,8 @@
-//! What a message lists, one by one: fields or objects.
+//! The fields or objects that a message lists.
 //!
-//! Entry points: the constructors of [`Listed`], [`Listed::first`]. Invariant: of many the first are named and the
-//! rest are counted. Fields of an edit are put into words only when a message is written.
+//! Entry points: the constructors of [`Listed`], [`Listed::first`]. Invariant: the first are named
+//! and the rest are counted. Fields of an edit are put into words only when a message is written.
+//! Must not word a whole message.
 
 use std::sync::Arc;
 
@@ -9,10 +10,10 @@ use super::field::FieldWords;
 use crate::verdict::edit::Grounds;
 use crate::verdict::revert::SetBack;
 
-/// How many a message names.
+/// The most fields or objects that a message names.
 const NAMED: usize = 8;
 
-/// What a message lists.
+/// The list of a message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Listed {
     /// Nothing.
@@ -46,7 +47,7 @@ impl Listed {
         }
     }
 
-    /// How many more there are.
+    /// The number of the others, in words.
     pub(super) fn others(&self) -> Option<String> {
         let fields = |more: usize| match more {
             1 => "and 1 more field".to_owned(),

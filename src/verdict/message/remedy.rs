@@ -1,8 +1,8 @@
-//! What to do about a change that is refused: for good, for a time, and how to
-//! learn more.
+//! The remedies for a denied change: permanent, temporary, and the command that explains more.
 //!
-//! Entry points: [`Upgrade`], [`Ways`], [`details`]. Invariant: every command can be pasted once the words in
-//! capitals are replaced, and is right for objects of any namespace and of none.
+//! Entry points: [`Upgrade`], [`Ways`], [`details`]. Invariant: every command can be pasted once
+//! the words in capitals are replaced, and is correct for namespaced and cluster-scoped objects.
+//! Must not judge.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -49,7 +49,7 @@ const VALUES: usize = 3;
 /// Who upgrades a release, as its manifest and its record say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Somebody with the command line of Helm.
+    /// A user with the Helm command line.
     Helm,
     /// Terraform, by its provider for Helm.
     Terraform,
@@ -63,7 +63,7 @@ pub enum Owner {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
     head: String,
-    /// What stands between head and tail, and what where there is little room.
+    /// The text between head and tail, and its short form.
     middle: (Arc<str>, &'static str),
     tail: Cow<'static, str>,
     pub(super) kind: WayKind,
@@ -83,7 +83,7 @@ pub(super) enum WayKind {
     Details,
 }
 
-/// How a release is changed for good.
+/// The way to change a release permanently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgrade {
     /// The release.
@@ -94,14 +94,15 @@ pub struct Upgrade {
     pub chart: Option<ChartVersion>,
 }
 
-/// What there is to do about a declared object.
+/// The remedies for a declared object.
 pub(super) struct Ways<'a> {
     pub(super) object: &'a ObjectId,
     pub(super) upgrade: &'a Upgrade,
 }
 
 impl Owner {
-    /// Who upgrades the release of an object with these declared fields, of which `writer` wrote the latest record.
+    /// The owner of the release of an object with these declared fields, where `writer` wrote the
+    /// latest record.
     pub fn of(fields: &Fields, writer: Writer) -> Self {
         let text = |map: &str, name: &str| match fields.get(&["metadata", map, name]) {
             Some(serde_json::Value::String(text)) if !text.is_empty() => Some(text),
@@ -140,7 +141,8 @@ impl Owner {
 }
 
 impl Upgrade {
-    /// The sentence that says so. Of each field that is to change, `values` has the chart value that probably sets it.
+    /// The sentence about this way. `values` has, for each field to change, the chart value that
+    /// probably sets it.
     pub fn text(&self, values: &[Option<Candidate>]) -> String {
         self.way(values).text()
     }
@@ -265,20 +267,20 @@ impl From<String> for Way {
     }
 }
 
-/// The command that allows changes for a time. The exception for an object without
-/// a namespace lies in its release's.
+/// The command that allows changes temporarily. The exception for a cluster-scoped object is in its
+/// release's namespace.
 pub fn allow(object: &ObjectId, release: &ReleaseId, paths: &[String]) -> String {
     let (begin, end) = allowing(object, release);
     format!("{begin}{}{end}", flags(paths))
 }
 
-/// What stands before its paths and behind them.
+/// The parts of the command before and after the paths.
 fn allowing(object: &ObjectId, release: &ReleaseId) -> (String, &'static str) {
     let namespace = object.namespace.as_ref().unwrap_or(&release.namespace);
     (format!("kubectl moor allow {} -n {namespace}", argument(object)), " --for 2h --reason TEXT")
 }
 
-/// The command that tells who changed an object in the last month, as a spreadsheet.
+/// The command that lists the changes of an object in the last month as CSV.
 pub fn audit(object: &ObjectId, release: &ReleaseId) -> String {
     format!("kubectl moor audit --object {} -n {} --since 30d -o csv", argument(object), release.namespace)
 }
@@ -289,14 +291,14 @@ pub(super) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[S
 }
 
 fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: Arc<str>) -> Way {
-    // Of what has no namespace it is the one in which the release is looked for.
+    // For a cluster-scoped object, it is the namespace of the release.
     let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
     let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
     let head = format!("Details: kubectl moor explain {}{place}", argument(object));
     Way { head, middle: (flags, ""), kind: WayKind::Details, ..Way::default() }
 }
 
-/// An object as the command line takes it.
+/// An object in the notation of the command line.
 pub(super) fn argument(object: &ObjectId) -> String {
     let ObjectId { group, kind, name, .. } = object;
     let kind = kind.to_lowercase();
@@ -339,7 +341,7 @@ fn flags(paths: &[String]) -> String {
     paths.iter().map(|path| format!(" --path {}", quoted(path))).collect()
 }
 
-/// The flags for these paths; none where they are too many or too long for a command.
+/// The flags for these paths; `None` if they are too many or too long for a command.
 fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<Arc<str>> {
     if paths.len() > PATHS {
         return None;
@@ -359,7 +361,7 @@ fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<Arc<st
     Some(flags.into())
 }
 
-/// A word that no shell takes apart.
+/// A word quoted for the shell.
 pub(super) fn quoted(text: &str) -> Cow<'_, str> {
     let is_safe =
         |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'/' | b'-' | b'_' | b'.' | b':' | b'@' | b'=');

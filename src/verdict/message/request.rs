@@ -37,7 +37,7 @@ pub fn of_order(object: &ObjectId, release: &ReleaseId, why: Unwritten<'_>) -> S
     }))
 }
 
-/// A request is not granted, and the edit does not pass.
+/// The message for a request that is not granted, with a denied edit.
 pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> Message {
     let claim =
         format!("{} is managed by Helm release {}", named(object, release), of_release(object, release));
@@ -58,14 +58,14 @@ pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> Message 
     }
 }
 
-/// A request is not granted, and the edit passes.
+/// The message for a request that is not granted, with an allowed edit.
 pub fn without_effect(object: &ObjectId, reason: &str) -> Message {
     let ObjectId { kind, name, .. } = object;
     let claim = format!("{ALLOW} of {kind} {name:?} has no effect here: {reason}");
     Message::of(claim, vec![details(object, None, &[])])
 }
 
-/// The annotations were removed, and the exceptions go on.
+/// The message after the annotations were removed, while the exceptions stay.
 pub fn withdrawn(object: &ObjectId, release: &ReleaseId) -> Message {
     let ObjectId { kind, name, namespace, .. } = object;
     let namespace = namespace.as_ref().unwrap_or(&release.namespace);
@@ -76,7 +76,7 @@ pub fn withdrawn(object: &ObjectId, release: &ReleaseId) -> Message {
     )
 }
 
-/// An exception was created, or would be.
+/// The message for an exception that was created, or would be.
 pub fn granted(
     object: &ObjectId,
     (namespace, name): (&str, &str),

@@ -1,7 +1,7 @@
-//! What an apply would take out of a live object.
+//! Finds out whether an apply would remove fields from a live object.
 //!
-//! Entry point: [`abandons`]. Invariant: walks no deeper than the document that is
-//! applied, whatever was sent as `managedFields`.
+//! Entry point: [`abandons`]. Invariant: walks no deeper than the applied document, whatever the
+//! `managedFields` contain. Must not write.
 
 use serde_json::{Map, Value};
 
@@ -9,10 +9,9 @@ use super::owners::{Operation, Owners};
 use crate::declaration::equality;
 use crate::declaration::schema::Scalar;
 
-/// Whether applying `document` as `manager` takes fields out of the `live` object:
-/// the API server removes what an applier has applied before and applies no more.
-/// Helm's own entry holds what Helm applied last, so a document of Helm's that lacks
-/// some of it was never applied by Helm.
+/// Whether applying `document` as `manager` removes fields from the `live` object: the API server
+/// removes fields that a manager has applied before and no longer applies. Helm's own entry holds
+/// the fields of Helm's last apply, so Helm never applied a document that lacks some of them.
 pub fn abandons(live: &Value, manager: &str, document: &Value) -> bool {
     let owners = Owners::of(live);
     let own = owners.read().filter(|entry| {
@@ -23,7 +22,7 @@ pub fn abandons(live: &Value, manager: &str, document: &Value) -> bool {
     own.into_iter().any(|entry| lacks(entry.owned.tree(), &document))
 }
 
-/// Whether something of these owned paths is not in `value`.
+/// Whether `value` lacks some of these owned paths.
 fn lacks(owned: &Map<String, Value>, value: &Value) -> bool {
     owned.iter().any(|(name, below)| match name.split_once(':') {
         Some((kind, name)) => match step(kind, name, value) {
@@ -41,7 +40,7 @@ fn step<'v>(kind: &str, name: &str, value: &'v Value) -> Option<&'v Value> {
         "f" => value.get(name),
         "k" => {
             let keys: Map<String, Value> = serde_json::from_str(name).ok()?;
-            // What an element leaves to its default is not spelled.
+            // An element does not spell a key with its default value.
             let is = |item: &&Value| {
                 item.is_object()
                     && keys.iter().all(|(key, own)| item.get(key).is_none_or(|value| is_same(value, own)))
@@ -60,7 +59,7 @@ fn is_same(a: &Value, b: &Value) -> bool {
     equality::is_same_scalar(Scalar::IntOrString, a, b)
 }
 
-/// A Secret with its texts where the API server keeps them.
+/// A Secret with its texts where the API server stores them.
 fn as_stored(document: &Value) -> Value {
     let mut stored = document.clone();
     if stored.get("kind").and_then(Value::as_str) != Some("Secret") {

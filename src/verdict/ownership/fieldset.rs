@@ -1,9 +1,9 @@
 //! The set of paths that one manager owns, as `fieldsV1` spells it.
 //!
-//! Invariant: a tree of `f:NAME`, `k:{keys}` and `v:value`; an entry without
-//! children is owned, one with children is owned where it has the child `.`.
-//! What is not understood stays as it is. Each step follows one segment of a
-//! path, so no walk is longer than the path.
+//! Entry point: [`FieldSet`]. Invariant: a tree of `f:NAME`, `k:{keys}` and `v:value`; an entry
+//! without children is owned, one with children is owned if it has the child `.`. Entries that are
+//! not understood stay unchanged. Each step follows one segment of a path, so no walk is longer
+//! than the path. Must not decide who may own a path.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -13,7 +13,7 @@ use crate::declaration::equality;
 use crate::declaration::path::{Path, Segment};
 use crate::declaration::schema::Scalar;
 
-/// What marks an entry with children as owned itself.
+/// The child that marks an entry with children as owned itself.
 const ITSELF: &str = ".";
 
 /// Entries of one tree above which they are not tried one by one.
@@ -107,26 +107,26 @@ impl FieldSet {
         entry(tree, last).map(|(_, value)| value)
     }
 
-    /// Takes out `path` and what is below it, and what then is left of the
-    /// entries above that are owned for its sake alone.
+    /// Removes `path` and everything below it, and then parents that are owned only for its sake.
     pub(super) fn remove(&mut self, path: &Path) {
         remove(&mut self.0, &path.0);
     }
 
-    /// Takes in `path`, and the list elements above it.
+    /// Adds `path`, and the list elements above it.
     pub(super) fn add(&mut self, path: &Path) {
         if !self.owns(path) {
             put(&mut self.0, &path.0, Value::Object(Map::new()));
         }
     }
 
-    /// Takes in `owned`, which [`Self::at`] gave for `path`.
+    /// Adds `owned`, which [`Self::at`] returned for `path`.
     pub(super) fn put(&mut self, path: &Path, owned: Value) {
         put(&mut self.0, &path.0, owned);
     }
 }
 
-/// What a path is told by, one segment after the other: the same for all spellings of its keys.
+/// The number that identifies a path, built segment by segment: the same for all spellings of its
+/// keys.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Prefix(u64);
 
@@ -206,7 +206,7 @@ fn remove(tree: &mut Tree, path: &[Segment]) {
         return;
     }
     let Some(Value::Object(child)) = tree.get_mut(&name) else { return };
-    // Owned as one value: nothing of it can be given away.
+    // Owned as one value: no part of it can be given away.
     if child.is_empty() {
         return;
     }

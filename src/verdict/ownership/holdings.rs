@@ -1,7 +1,8 @@
-//! Who owns which places of one object.
+//! The owners of the places of one object.
 //!
-//! Entry point: [`Holdings::of`], which goes through each entry once. Invariant: who owns an empty
-//! value, as Helm does where a manifest declares one, does not own what others own below it.
+//! Entry point: [`Holdings::of`], which visits each entry once. Invariant: an owner of an empty
+//! value, such as Helm where a manifest declares one, does not own the fields of others below it.
+//! Must not judge.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,12 +12,12 @@ use super::prefixes;
 use crate::declaration::path::{Path, Segment};
 use crate::model::{MANAGED_BY, RELEASE_NAME};
 
-/// Who owns which places of one object.
+/// The owners of the places of one object.
 pub(in crate::verdict) struct Holdings<'o> {
     by_path: HashMap<u64, Vec<(&'o Entry, Held)>>,
-    /// Those who own a place as one value.
+    /// The entries that own a place as one value.
     whole: HashMap<u64, Vec<&'o Entry>>,
-    /// The names of those who have set Helm's label or annotations.
+    /// The names of the managers that have set Helm's label or annotations.
     helms: HashSet<&'o str>,
     is_complete: bool,
 }
@@ -51,13 +52,13 @@ impl<'o> Holdings<'o> {
         Self { by_path, whole, helms, is_complete }
     }
 
-    /// Whether all managers are known: who owns a place, and that nobody does.
+    /// Whether all managers are known, so that a place without an owner is certain to have none.
     pub(in crate::verdict) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Who owns what is at `path` or parts of it; where nobody does, who but Helm owns what is above
-    /// it as one value.
+    /// The owners of the value at `path` or of its parts; if there are none, the owners other than
+    /// Helm of a parent as one value.
     pub(in crate::verdict) fn at(&self, path: &Path) -> Vec<Holding<'o>> {
         let prefixes: Vec<u64> = prefixes(path).collect();
         let Some((last, above)) = prefixes.split_last() else { return Vec::new() };
@@ -70,7 +71,7 @@ impl<'o> Holdings<'o> {
         above.map(|entry| self.holding(entry, Held::Whole)).filter(|it| !it.is_helms).collect()
     }
 
-    /// The highest places below `path` that managers which update own themselves, Helm's left out.
+    /// The highest places below `path` that managers other than Helm own by updates.
     pub(in crate::verdict) fn parts(&self, path: &Path) -> Vec<(Path, &'o Manager)> {
         let entries = prefixes(path).last().and_then(|it| self.by_path.get(&it)).into_iter().flatten();
         let others = entries.filter(|(entry, held)| {

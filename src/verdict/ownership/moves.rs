@@ -1,8 +1,8 @@
-//! Declared list elements that somebody gave other keys.
+//! Declared list elements whose keys were changed.
 //!
-//! Entry point: [`moved`]. Invariant: only what a manager that updates, as kubectl does, wrote is taken for a moved
-//! element: what an applier declares itself, or Helm alone has left, is an element of its own. Kubernetes 1.20 may name
-//! Helm beside the editor.
+//! Entry point: [`moved`]. Invariant: only an element that was written by a manager that updates,
+//! such as kubectl, counts as moved: an element that a manager applies, or that only Helm has left,
+//! is a separate one. Kubernetes 1.20 may name Helm besides the editor. Must not change anything.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::{Conflict, Manager, Operation, Owners};
 use crate::declaration::compare::Move;
 use crate::declaration::fields::Fields;
 
-/// The elements of `live` that were moved, with who did it. `helm` is the name of Helm's own manager.
+/// The moved elements of `live`, with the managers that moved them.
 pub fn moved(fields: &Fields, live: &Value, owners: &Owners, helm: Option<&str>) -> Vec<(Move, Manager)> {
     let by = |found: Move| {
         let managers = owners.of_path(&found.live);
@@ -20,8 +20,8 @@ pub fn moved(fields: &Fields, live: &Value, owners: &Owners, helm: Option<&str>)
     fields.moved(live).into_iter().filter_map(by).collect()
 }
 
-/// The conflicts that these elements make for the next upgrade: it adds what is declared beside them, which the API
-/// server refuses where both hold what only one may.
+/// The conflicts of the next upgrade because of these elements: it adds the declared elements
+/// beside them, and the API server refuses two elements with the same unique value.
 pub(super) fn conflicts(moved: Vec<(Move, Manager)>, owners: &Owners) -> impl Iterator<Item = Conflict> {
     moved.into_iter().map(|(found, manager)| Conflict {
         since: owners.entry(&manager).and_then(|entry| entry.since),

@@ -1,7 +1,7 @@
 //! The managers of one object and what each owns.
 //!
-//! Entry point: [`Owners::of`]. Invariant: what is written back without having
-//! been changed is what was read, entries that cannot be read included.
+//! Entry point: [`Owners::of`]. Invariant: unchanged entries are written back exactly as they were
+//! read, including entries that cannot be read. Must not judge.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,8 +11,8 @@ use super::fieldset::FieldSet;
 use crate::declaration::path::{Path, Segment};
 use crate::model::RELEASE_NAME;
 
-/// The entries of one object that are read. The API server merges all but ten
-/// of the updating managers; appliers are few.
+/// The most entries of one object that are read. The API server merges all but ten of the managers
+/// that update; managers that apply are few.
 pub(super) const MAX_ENTRIES: usize = 1000;
 
 /// Who wrote: what tells one entry of `managedFields` from another.
@@ -94,18 +94,18 @@ impl Owners {
         self.entries.iter().enumerate().filter_map(odd).collect()
     }
 
-    /// Who owns what is at `path`, or an ancestor of it as one value.
+    /// The owners of the value at `path`, or of a parent as one value.
     pub fn of_path(&self, path: &Path) -> Vec<&Manager> {
         self.read().filter(|entry| entry.owned.owns(path)).map(|entry| &entry.manager).collect()
     }
 
-    /// Whether Helm owns what is at `path`, by the manager that owns its annotation.
+    /// Whether Helm owns the value at `path`, by the manager that owns its annotation.
     pub(in crate::verdict) fn are_helms(&self, path: &Path) -> bool {
         let annotation = annotation();
         self.read().any(|entry| entry.owned.owns(&annotation) && entry.owned.owns(path))
     }
 
-    /// Whether nobody but Helm owns what is at `path`.
+    /// Whether Helm is the only owner of the value at `path`.
     pub(in crate::verdict) fn are_helms_alone(&self, path: &Path) -> bool {
         let owning = || self.read().filter(|entry| entry.owned.owns(path));
         owning().next().is_some() && owning().all(|entry| entry.owned.owns(&annotation()))
@@ -116,8 +116,8 @@ impl Owners {
         self.entries.is_empty()
     }
 
-    /// Whether all who update wrote in this version of the kind. What was written in another one has
-    /// other paths there.
+    /// Whether all updates used this version of the kind. Updates in another version may have other
+    /// paths.
     pub(in crate::verdict) fn are_of(&self, api_version: &Value) -> bool {
         let main = |entry: &&Entry| {
             entry.manager.operation == Operation::Update && entry.manager.subresource.is_empty()
@@ -145,7 +145,7 @@ impl Owners {
         self.read().find(|entry| entry.manager == *manager)
     }
 
-    /// The `managedFields` that say this; entries that own nothing are left out.
+    /// The `managedFields` with these entries, without entries that own nothing.
     pub(super) fn value(&self) -> Value {
         let written = |slot: &Slot| match slot {
             Slot::Odd(value, _) => Some(value.clone()),
@@ -161,8 +161,8 @@ impl Owners {
         self.entries.iter().filter_map(written).collect()
     }
 
-    /// Makes the declared `path` Helm's: others that update lose it, Helm's
-    /// entry gains it.
+    /// Gives the declared `path` to Helm: other managers that update lose it, Helm's entry gains
+    /// it.
     pub(super) fn give(&mut self, helm: Option<&Manager>, path: &Path) {
         // Helm sends texts that the API server moves into `data`. Applied from
         // there, Helm would find `data` dropped by its next manifest.
@@ -178,7 +178,7 @@ impl Owners {
         }
     }
 
-    /// Who owns what at `path`, as it was in `old`.
+    /// Restores the owners of `path` from `old`.
     pub(super) fn as_in(&mut self, old: &Self, path: &Path) {
         for entry in self.read_mut() {
             entry.owned.remove(path);
@@ -215,7 +215,7 @@ impl Entry {
             operation,
             subresource: text("subresource").unwrap_or_default().to_owned(),
         };
-        // Times inside managedFields are whatever a client sent.
+        // Times in managedFields come from clients and may be invalid.
         let since = text("time").and_then(|time| time.parse().ok());
         Ok(Self { manager, since, owned: FieldSet::new(fields), head })
     }
@@ -227,8 +227,7 @@ fn annotation() -> Path {
     Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
 }
 
-/// For a key of a Secret's `data`: where Helm has it if the manifest spells it
-/// as text.
+/// For a key of a Secret's `data`: the path of the key if the manifest spells the value as text.
 pub(super) fn stands_for_text(path: &Path) -> Option<Path> {
     match path.0.as_slice() {
         [Segment::Field(data), key] if data == "data" => {

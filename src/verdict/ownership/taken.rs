@@ -1,7 +1,7 @@
-//! Declared fields with their declared values that somebody else than Helm holds.
+//! Declared fields with their declared values that a manager other than Helm holds.
 //!
-//! Entry point: [`taken`]. Invariant: names of managers are what clients gave themselves:
-//! good for a message or to leave something alone, no ground for a permission.
+//! Entry point: [`taken`]. Invariant: clients choose the names of managers, so these may appear in
+//! a message or be a reason to leave a field alone. Must not grant a permission by them.
 
 use serde_json::Value;
 
@@ -16,22 +16,22 @@ use crate::policy::mask::Mask;
 /// that is their work.
 const CONTROLLERS: &str = "kube-";
 
-/// Fields of one object that somebody holds beside Helm.
+/// Fields of one object that another manager holds besides Helm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Taken {
     /// Helm's own manager.
     pub helm: Manager,
-    /// Who holds them.
+    /// The other manager.
     pub by: String,
     /// The fields.
     pub paths: Vec<Path>,
 }
 
-/// The declared fields of `live`, an object that is as declared, that a manager which
-/// updates, as kubectl does, holds alone or beside Helm, so that Helm's next upgrade may
-/// fail. None for client-side releases, for Flux, which forces, and for what `spared`
-/// covers. A field with another value than the manifest spells is one of which a dry run
-/// has shown that the API server makes it of the manifest.
+/// The declared fields of `live`, a matching object, that a manager that updates, such as kubectl,
+/// holds alone or besides Helm, so that Helm's next upgrade may fail. `None` for client-side
+/// releases, for Flux, which forces its applies, and for fields that `spared` covers. A field with
+/// another spelling than in the manifest counts too: a dry run has shown that the API server turns
+/// the manifest's value into it.
 pub fn taken(fields: &Fields, live: &Value, method: ApplyMethod, spared: &Mask) -> Option<Taken> {
     if method != ApplyMethod::ServerSide {
         return None;
@@ -52,7 +52,7 @@ pub fn taken(fields: &Fields, live: &Value, method: ApplyMethod, spared: &Mask) 
         }
     }
     paths.dedup();
-    // What cannot be given back is not worth a word.
+    // Fields that cannot be returned are not reported.
     by.filter(|_| returned(live, &helm, &paths).is_some()).map(|by| Taken { helm, by, paths })
 }
 

@@ -86,7 +86,7 @@ fn an_owner_is_found_however_the_path_is_spelled() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_read_is_told_and_written_back() {
+fn unreadable_managed_fields_entry_is_reported_and_preserved() {
     let odd = [
         (json!(7), "its operation is neither Apply nor Update"),
         (
@@ -116,7 +116,7 @@ fn an_entry_that_cannot_be_read_is_told_and_written_back() {
 }
 
 #[test]
-fn helm_is_who_wrote_its_label_and_annotations_on_most_objects() {
+fn helm_is_the_manager_of_release_metadata_on_most_objects() {
     let marks = |fields: &[&str]| {
         let names = fields.iter().map(|name| (format!("f:{name}"), json!({})));
         json!({"f:metadata": {"f:annotations": names.collect::<serde_json::Map<_, _>>()}})
@@ -152,7 +152,7 @@ fn helm_is_who_wrote_its_label_and_annotations_on_most_objects() {
 }
 
 #[test]
-fn what_is_returned_leaves_the_updaters_and_not_the_appliers() {
+fn returned_fields_leave_update_managers_but_stay_with_apply_managers() {
     let helm = manager("helm", Operation::Apply);
     let set = entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
     let both = entry("kubectl-edit", "Update", &image(&json!({"f:image": {}, "f:tty": {}})));
@@ -180,7 +180,7 @@ fn what_is_returned_leaves_the_updaters_and_not_the_appliers() {
 }
 
 #[test]
-fn nothing_is_returned_that_helm_would_drop_or_that_is_not_there() {
+fn fields_helm_would_drop_and_missing_fields_are_not_returned() {
     let helm = manager("helm", Operation::Apply);
     // Helm sends the text; as a key of data its next manifest would not have it.
     let secret = json!({
@@ -268,7 +268,7 @@ fn check_undone(what: &str, (old, new, editor): (&Value, &[Value], &str), back: 
 }
 
 #[test]
-fn what_an_edit_took_is_as_it_was() {
+fn undoing_a_change_restores_the_previous_field_owners() {
     let an_image = || Back { path: path(IMAGE), declared: vec![path(IMAGE)] };
     let undeclared = |text: &str| Back { path: path(text), declared: vec![] };
     let rest = || entry("kubectl", "Apply", &image(&json!({".": {}, "f:name": {}, "f:tty": {}})));
@@ -297,7 +297,7 @@ fn what_an_edit_took_is_as_it_was() {
 }
 
 #[test]
-fn of_an_element_that_was_removed_everybody_has_again_what_they_had() {
+fn restored_element_returns_its_fields_to_the_previous_owners() {
     let container = "/spec/template/spec/containers/[name=app]";
     let all =
         || Back { path: path(container), declared: vec![path(IMAGE), path(&format!("{container}/name"))] };
@@ -328,7 +328,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_taken_out_and_put_in_again_is_owned_as_before(object in deployment(), at in 0_usize..40) {
+    fn path_removed_and_restored_is_owned_as_before(object in deployment(), at in 0_usize..40) {
         let paths: Vec<Path> = fields(&object).leaves().into_iter().map(|(path, _)| path).collect();
         let mut set = FieldSet::default();
         paths.iter().for_each(|path| set.add(path));

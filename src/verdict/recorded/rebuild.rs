@@ -1,7 +1,7 @@
-//! From what is kept of an edit back to facts.
+//! Rebuilds the facts of an edit from the stored form.
 //!
-//! Entry points: the methods that name what they give. Invariant: what cannot be read gives nothing,
-//! never something else.
+//! Entry points: the methods that return facts. Invariant: a part that cannot be read gives `None`,
+//! never another value. Must not judge.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::verdict::facts::{AlternativeFacts, ChangeFacts};
 use crate::verdict::records::RecordFacts;
 
 impl RecordedEdit {
-    /// What else was known of `object`.
+    /// Other knowledge about `object` at that time.
     pub(in crate::verdict) fn circumstances(&self, object: &ObjectId) -> Option<Circumstances> {
         let allowances = self.allowances.iter().map(|it| it.allowance(object));
         let autoscalers = self.autoscalers.iter().map(|it| {
@@ -76,14 +76,14 @@ impl RecordedRelease {
 }
 
 impl RecordedAllowance {
-    /// None where a path is not understood.
+    /// `None` if a path cannot be read.
     fn allowance(&self, object: &ObjectId) -> Option<Arc<Allowance>> {
         Some(Arc::new(Allowance {
             name: String::new(),
             namespace: self.namespace.clone(),
             object: ObjectId { namespace: None, ..object.clone() },
             grant: Grant::parse(self.paths.iter().map(String::as_str))?,
-            // It was open when it was kept.
+            // It was open when it was stored.
             until: Timestamp::MAX,
             reason: String::new(),
             by: Actor::default(),
@@ -94,7 +94,7 @@ impl RecordedAllowance {
 }
 
 impl RecordedAlternative {
-    /// None where a path is not understood.
+    /// `None` if a path cannot be read.
     pub(in crate::verdict) fn facts(&self, declared: Arc<Declared>) -> Option<AlternativeFacts> {
         let changes = self.changes.iter().map(RecordedChange::facts).collect::<Option<_>>()?;
         Some(AlternativeFacts { declared, changes, reason: Reason::Unchanged, seal: self.seal.clone() })
@@ -102,7 +102,7 @@ impl RecordedAlternative {
 }
 
 impl RecordedDeclaration {
-    /// An object of `release` of which nothing more is known.
+    /// An object of `release` with nothing but the stored parts.
     pub(in crate::verdict) fn declared(&self, release: &ReleaseId) -> Option<Declared> {
         let map = |name: &str, texts: &BTreeMap<String, Value>| -> Map<String, Value> {
             let own = helms(release).into_iter().filter(|(of, ..)| *of == name);

@@ -254,7 +254,7 @@ fn check_paired(
 }
 
 #[test]
-fn a_record_elsewhere_falls_under_the_policies_of_the_release_that_it_speaks_for() {
+fn record_in_another_namespace_follows_policies_of_its_trusted_release() {
     use Falsified::{Disagreement, Stranger};
     check_paired("flux", None, Some("shop"), "Allow", None);
     check_paired("flux", Some("shop"), Some("shop"), "Allow", None);
@@ -273,7 +273,7 @@ fn a_record_elsewhere_falls_under_the_policies_of_the_release_that_it_speaks_for
 }
 
 #[test]
-fn of_an_unread_record_only_who_writes_it_is_judged() {
+fn unreadable_record_is_judged_only_by_its_writer() {
     let policies = vec![policy(
         "narrow",
         "{releases: {names: [web]}, edits: Deny, operators: [{kind: User, name: flux}]}",

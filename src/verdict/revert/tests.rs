@@ -117,7 +117,7 @@ fn applied(plan: &Plan, new: &Value) -> Value {
 const CONTAINER: &str = "/spec/template/spec/containers/0";
 
 #[test]
-fn what_drifts_is_set_back_and_the_rest_stays() {
+fn drifted_fields_are_reverted_and_other_changes_stay() {
     let release = released(MANIFEST);
     let check = |edits: &[(&str, Value)], left: &[(&str, Value)]| {
         let new = edited(edits);
@@ -188,7 +188,7 @@ fn an_edit_of_which_nothing_remains_is_refused() {
 }
 
 #[test]
-fn what_was_set_back_is_told() {
+fn revert_lists_reverted_fields_with_both_values() {
     let release = released(MANIFEST);
     let image = format!("{CONTAINER}/image");
     let new = edited(&[
@@ -233,7 +233,7 @@ fn a_secret_s_values_are_patched_and_never_told() {
 }
 
 #[test]
-fn what_a_policy_ignores_is_left_alone() {
+fn revert_leaves_ignored_fields_unchanged() {
     let release = released(MANIFEST);
     let text = "{edits: Revert, ignore: [{paths: ['/spec/template/spec/containers/[name=app]/image', '/metadata/annotations/mine']}]}";
     let policy = ignoring(text);
@@ -321,7 +321,7 @@ fn a_release_that_has_changed_meanwhile_is_not_guessed_at() {
 }
 
 #[test]
-fn of_a_failed_operation_s_manifests_the_one_that_was_judged_by_is_meant() {
+fn revert_after_failed_operation_restores_the_judged_manifest() {
     let failed = MANIFEST.replace("app:1", "app:2");
     let latest = Given { revision: 2, status: Status::Failed, manifest: &failed, ..Given::default() };
     let release = assembled(latest, Some(Given { manifest: MANIFEST, ..Given::default() }));
@@ -372,7 +372,7 @@ proptest! {
 }
 
 #[test]
-fn addition_below_a_sealed_path_is_set_back_and_the_rest_stays() {
+fn addition_below_sealed_path_is_reverted_and_other_changes_stay() {
     let (release, object) = (released(MANIFEST), deployment_id());
     let sealed = crate::policy::samples::policy("p", "{seal: [{paths: [/spec]}]}");
     let resolver =

@@ -40,7 +40,7 @@ fn owned(uids: &[&str]) -> Value {
 }
 
 #[test]
-fn a_switch_that_is_thrown_is_sealed_unless_the_manifest_sets_it() {
+fn switching_on_pause_or_suspend_is_sealed_unless_declared() {
     let on = || deployment(json!({"paused": true}));
     check(deployment(json!({"replicas": 1})), deployment(json!({})), on(), &["/spec/paused"]);
     check(deployment(json!({"replicas": 1})), deployment(json!({"paused": false})), on(), &["/spec/paused"]);

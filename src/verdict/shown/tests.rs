@@ -22,7 +22,7 @@ fn check_secret(path: &str, visible: bool) {
 }
 
 #[test]
-fn what_a_secret_holds_is_never_shown() {
+fn secret_contents_are_never_shown() {
     for path in [
         "/data/password",
         "/data",
@@ -39,7 +39,7 @@ fn what_a_secret_holds_is_never_shown() {
 }
 
 #[test]
-fn what_names_a_secret_is_shown() {
+fn identifying_fields_of_a_secret_are_shown() {
     for path in [
         "/type",
         "/immutable",
@@ -87,7 +87,7 @@ fn short_values_are_shown_as_json() {
 }
 
 #[test]
-fn sealed_values_of_a_secret_differ_exactly_when_the_values_do() {
+fn sealed_secret_values_differ_by_value_key_path_and_object() {
     let sealed = |name: &str, path: &str, value: &str, key: u8| {
         let object = ObjectId { name: name.to_owned(), ..object("", "Secret") };
         let shown = Shown::of(&object, &path.parse().unwrap(), &json!(value));
@@ -115,7 +115,7 @@ fn neither_debug_nor_json_nor_display_shows_a_digest() {
 }
 
 #[test]
-fn what_is_no_secret_is_sealed_as_it_is_shown() {
+fn sealing_leaves_non_secret_values_readable() {
     let value = Shown::of(&object("apps", "Deployment"), &"/spec/replicas".parse().unwrap(), &json!(3));
     assert_eq!(value.sealed(&SealingKey::new([7; 32])), "3");
 }

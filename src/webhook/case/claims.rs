@@ -1,7 +1,7 @@
-//! Which releases have a say in a review, by what its objects say of their owner.
+//! Selects the releases that count in a review, by the owner that its objects name.
 //!
-//! Entry points: `Case::claims`, `Case::owner`. Invariant: a claim that does not
-//! count is not looked at, and decides nothing. Must not do I/O.
+//! Entry points: `Case::claims`, `Case::owner`. Invariant: a claim that does not count is not
+//! checked, and decides nothing. Must not do I/O.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::verdict::claims::{counting, has_say, is_local};
 use crate::verdict::edit::Owner;
 
 impl Case<'_> {
-    /// The claims that count, by what is known of the object's owner: his own in
-    /// front, the others as they were seen.
+    /// The claims that count, by the known owner of the object: the owner's first, the others in
+    /// the order in which they appeared.
     pub(in super::super) fn claims(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
         let mut claims = self.heard(index);
         if claims.len() > 1 || claims.iter().any(|claim| !is_local(claim, &self.subject.object)) {
@@ -35,8 +35,7 @@ impl Case<'_> {
         claims
     }
 
-    /// Which release the object says it belongs to: the old one, or the one that
-    /// is created. A Scale does not say.
+    /// The release that the old object names, or the created one. A Scale names none.
     pub(in super::super) fn owner(&self) -> Owner {
         if let Aspect::Scale(_) = self.subject.aspect {
             return self.owner.clone();
@@ -46,8 +45,8 @@ impl Case<'_> {
         named_by(object).map_or(Owner::Nobody, Owner::Release)
     }
 
-    /// The release that the new object names beside those that count, if its word
-    /// would count: it may have taken the object over a moment ago.
+    /// The release that the new object names besides those that count, if its claim would count: it
+    /// may have taken over the object a moment ago.
     pub(in super::super) fn newly_named(&self, claims: &[Arc<Release>]) -> Option<ReleaseId> {
         let (_, new) = self.texts();
         let named = named_by(new?)?;
@@ -56,7 +55,7 @@ impl Case<'_> {
         (would_count && claims.iter().all(|claim| claim.id != named)).then_some(named)
     }
 
-    /// The version that the review is of; see `Subject::version_of`.
+    /// The version of the review; see `Subject::version_of`.
     pub(in super::super) fn version(&self) -> Option<&str> {
         (self.subject.aspect == Aspect::Object).then_some(&*self.version)
     }

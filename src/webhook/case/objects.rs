@@ -1,7 +1,7 @@
 //! The objects of a case.
 //!
-//! Entry point: `Case::objects`. Invariant: as much of them is read as the claims look at, and no
-//! more. Does no I/O.
+//! Entry point: `Case::objects`. Invariant: only the parts of the objects that the claims need are
+//! read. Must not do I/O.
 
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ use crate::webhook::claims::is_sealed;
 use crate::webhook::review::{self, ObjectError};
 
 impl Case<'_> {
-    /// Reads as much of the objects as the claims look at: of an update, where
-    /// they differ.
+    /// Reads the parts of the objects that the claims need: of an update, those that differ.
     pub(super) fn objects(
         &self,
         claims: &[Arc<Release>],
@@ -41,7 +40,7 @@ impl Case<'_> {
         Ok((self.read(self.old.as_ref(), &declared)?, self.read(self.new.as_ref(), &declared)?))
     }
 
-    /// Reads as much of an object as the claims look at.
+    /// Reads the parts of an object that the claims need.
     fn read(&self, text: Option<&Excerpt<'_>>, declared: &[&Fields]) -> Result<Option<Value>, ObjectError> {
         let Some(text) = text.map(Excerpt::get) else { return Ok(None) };
         if let Aspect::Scale(replicas) = &self.subject.aspect {

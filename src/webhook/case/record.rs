@@ -1,7 +1,7 @@
 //! Reviews of Helm's records.
 //!
-//! Entry point: `Case::judge_record`. Invariant: a refusal rests on a record only
-//! where it is the last deployed one. Does no I/O.
+//! Entry point: `Case::judge_record`. Invariant: a denial depends on the known records only if the
+//! last deployed record would be deleted. Must not do I/O.
 
 use parking_lot::RwLock;
 

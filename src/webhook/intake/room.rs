@@ -1,9 +1,9 @@
 //! The memory that large bodies share.
 //!
-//! Entry point: [`Room::share`]. Invariant: all shares together never exceed the
-//! room, and nobody takes the last of it: of what the others leave, a peer may
-//! take three quarters, and of what it may take, a namespace two thirds. Alone, a
-//! namespace may so take half of the room. Must not know what a share is used for.
+//! Entry point: [`Room::share`]. Invariant: all shares together never exceed the room, and some of
+//! it always stays free: a peer may use three quarters of the room that others leave, and a
+//! namespace two thirds of its peer's part. So one namespace alone may use half of the room.
+//! Must not know the purpose of a share.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// Of what the others leave, a peer takes at most three parts, and one is left.
+/// A peer uses at most three parts of the room that others leave, and one stays free.
 const OF_PEER: usize = 3;
 
-/// Of what its peer may take, a namespace takes at most two parts, and one is left.
+/// A namespace uses at most two parts of its peer's room, and one stays free.
 const OF_NAMESPACE: usize = 2;
 
-/// Memory in bytes, shared by who is there.
+/// Memory in bytes, shared by the present tenants.
 #[derive(Debug)]
 pub(super) struct Room {
     bytes: usize,
     taken: Mutex<Vec<(Tenant, usize)>>,
-    /// Told when something is given back.
+    /// Notified when room is released.
     given: Notify,
 }
 
-/// Who takes room: a namespace by the word of a peer. The namespace is a hash,
-/// since what names it is not to be kept.
+/// A user of room: a namespace, as a peer names it. The namespace is a hash, so that its name is
+/// not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tenant {
     pub(super) peer: IpAddr,
@@ -43,12 +43,12 @@ pub(super) struct Share {
     bytes: usize,
 }
 
-/// By whose doing there is no room.
+/// The cause of a lack of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// The tenant itself has its part.
+    /// The tenant itself has used its part.
     Own,
-    /// The others have not left it its part.
+    /// The others have not left enough room.
     Others,
 }
 
@@ -57,12 +57,12 @@ impl Room {
         Arc::new(Self { bytes, taken: Mutex::default(), given: Notify::new() })
     }
 
-    /// A share without anything in it yet.
+    /// An empty share.
     pub(super) fn share(self: &Arc<Self>, tenant: Tenant) -> Share {
         Share { room: Arc::clone(self), tenant, bytes: 0 }
     }
 
-    /// Adds `bytes` to what `tenant` has.
+    /// Adds `bytes` to the room of `tenant`.
     fn take(&self, tenant: Tenant, bytes: usize) -> Result<(), Lack> {
         let mut taken = self.taken.lock();
         let sum = |of: &dyn Fn(&Tenant) -> bool| -> usize {
@@ -77,7 +77,7 @@ impl Room {
         let of_siblings = peer.saturating_add(bytes).saturating_sub(mine);
         let of_namespace = of_peer.saturating_sub(of_siblings) / (OF_NAMESPACE + 1) * OF_NAMESPACE;
         if peer.saturating_add(bytes) > of_peer || mine > of_namespace {
-            // What each would have if all took as much as they may.
+            // The part of each tenant if all used as much as they may.
             let part = of_peer / (siblings + 2);
             return Err(if mine > part { Lack::Own } else { Lack::Others });
         }
@@ -100,12 +100,11 @@ impl Room {
 }
 
 impl Share {
-    /// Makes the share `bytes` large, waiting for others to give theirs back
-    /// until `until`.
+    /// Grows the share to `bytes`, and waits for room until `until`.
     pub(super) async fn grow(&mut self, bytes: usize, until: Instant) -> Result<(), Lack> {
         let more = bytes.saturating_sub(self.bytes);
         loop {
-            // Before the look: what is given back in between wakes it.
+            // Before the check, so that a release in between wakes this task.
             let given = self.room.given.notified();
             match self.room.take(self.tenant, more) {
                 Ok(()) => {

@@ -104,7 +104,7 @@ async fn a_body_within_the_limit_is_kept_whole() {
 }
 
 #[tokio::test]
-async fn of_a_longer_body_the_front_is_kept() {
+async fn body_beyond_the_size_limit_keeps_only_its_front() {
     for pieces in [&[101][..], &[100, 1], &[1, 100], &[5, 96], &[9, 1, 91], &[60, 60, 60], &[4000]] {
         check(pieces, false).await;
     }
@@ -118,7 +118,7 @@ async fn a_body_without_end_is_answered_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_bodies_share_the_memory_and_small_ones_need_none_of_it() {
+async fn large_bodies_share_a_memory_budget_small_bodies_need_none() {
     let intake = Intake::new(LIMITS);
     let first = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
     // 10 are left of what one namespace may take.
@@ -176,7 +176,7 @@ async fn room_goes_with_the_last_copy_of_the_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stops_is_given_as_its_front_once_that_names_the_request() {
+async fn stalled_body_yields_its_front_if_it_identifies_the_request() {
     let review = br#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Secret"},"resource":{"group":"","version":"v1","resource":"secrets"},"requestKind":{},"requestResource":{},"name":"a","namespace":"b","operation":"CREATE","userInfo":{},"object":{"#;
     let limits = BodyLimits { front: 400, small: 400, whole: 500, ..LIMITS };
     let stopped = |sent: &[u8]| {
@@ -236,7 +236,7 @@ async fn json_may_name_its_charset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_lies_a_margin_before_the_end_of_the_api_servers_patience() {
+async fn deadline_is_slightly_before_the_api_server_webhook_timeout() {
     let cases = [
         ("/validate", 10_000, 200),
         ("/validate?timeout=3s", 3_000, 200),

@@ -1,9 +1,8 @@
-//! What keeps a verdict from being reached: an API server that does not answer,
-//! and nothing else.
+//! The only reason why no verdict is reached: an API server that does not answer.
 //!
-//! Entry point: [`Unreached::unless_answered`]. Invariant: no right that the guard
-//! lacks and nothing that anybody wrote makes an error of a refusal; an error
-//! leaves the edit to `failurePolicy`, which may let it pass.
+//! Entry point: [`Unreached::unless_answered`]. Invariant: a missing permission of the guard, or
+//! data of a user, must not turn a denial into an error: an error leaves the edit to
+//! `failurePolicy`, which may allow it. Must not judge.
 
 use thiserror::Error;
 
@@ -12,10 +11,10 @@ use crate::client::objects::WriteError;
 use crate::mirror::arbiter::ArbiterError;
 use crate::mirror::releases::{DocumentError, LookError};
 
-/// Why what a verdict rests on could not be looked at.
+/// The reason why the basis of a verdict could not be read.
 #[derive(Debug, Error)]
 pub(in crate::webhook) enum Unreached {
-    /// The records could not be looked at.
+    /// The records could not be read.
     #[error("the edit could not be judged: {0}")]
     Look(Box<LookError>),
     /// The arbiter could not tell.
@@ -30,8 +29,8 @@ pub(in crate::webhook) enum Unreached {
 }
 
 impl Unreached {
-    /// This error if the API server did not answer. Else the verdict stands as it
-    /// is, and the log says what it lacks.
+    /// This error if the API server did not answer. Otherwise the verdict stays as it is, and the
+    /// log names the missing part.
     ///
     /// # Errors
     /// This one.
@@ -72,8 +71,8 @@ fn is_outage_of_look(error: &LookError) -> bool {
 
 fn is_outage_of_arbiter(error: &ArbiterError) -> bool {
     match error {
-        // A dry run goes through what objects and other webhooks make of it, and
-        // the API server reports some of their faults as its own.
+        // A dry run passes through other webhooks, and the API server reports some of their errors,
+        // and errors caused by the object, as its own.
         ArbiterError::Refused {
             reason: WriteError::Failed(CallError::Refused { code: 500, .. }), ..
         } => false,

@@ -1,8 +1,8 @@
-//! Whose an object is that a Scale does not tell of.
+//! Finds the owner of an object that is scaled, which a Scale does not name.
 //!
-//! Entry points: [`is_wanted`], then `Looker::learn_owner`. Invariant: a claim of
-//! another namespace is heard only once the object is known to name it. Where that
-//! cannot be known, such claims may refuse and never let pass.
+//! Entry points: [`is_wanted`], then `Looker::learn_owner`. Invariant: a claim of another namespace
+//! counts only once the object is known to name it. If that cannot be known, such claims may deny.
+//! They must not allow.
 
 use std::sync::Arc;
 
@@ -15,8 +15,7 @@ use crate::helm::release::Release;
 use crate::verdict::edit::{Evidence, Outcome, Owner};
 use crate::webhook::case::{Aspect, Basis, Case, Judgement};
 
-/// Whether it has to be known whose the object is: none of its own namespace lets
-/// the Scale pass.
+/// Whether the owner of the object has to be known: no claim of its own namespace allows the Scale.
 pub(super) fn is_wanted(case: &Case<'_>, judgement: &Judgement) -> bool {
     matches!(case.subject.aspect, Aspect::Scale(_))
         && case.owner == Owner::Unknown
@@ -24,7 +23,7 @@ pub(super) fn is_wanted(case: &Case<'_>, judgement: &Judgement) -> bool {
 }
 
 impl Looker<'_> {
-    /// Looks up whose the object is, if that can change the verdict.
+    /// Looks up the owner of the object, if that can change the verdict.
     ///
     /// # Errors
     /// The object cannot be read; then the owner is [`Looker::assumed_owner`].
@@ -53,9 +52,9 @@ impl Looker<'_> {
         Ok(())
     }
 
-    /// The owner where nobody can be asked: of the claims of other namespaces the
-    /// strictest, so that none lets pass what another one refuses. Nobody where the
-    /// object's own namespace has a claim, or none of them minds.
+    /// The owner where it cannot be looked up: the strictest claim of another namespace, so that
+    /// none allows an edit that another one denies. `Owner::Nobody` if the object's own namespace
+    /// has a claim, or no claim denies.
     pub(super) fn assumed_owner(&self, case: &Case<'_>, judgement: &Judgement) -> Owner {
         if !judgement.claims.is_empty() {
             return Owner::Nobody;

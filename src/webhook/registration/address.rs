@@ -1,23 +1,23 @@
 //! The webhook's address, as far as it holds a caller's token.
 //!
-//! Invariant: an address that may hold a token gets into a message only through
-//! [`veil`].
+//! Entry points: [`Address`], [`veil`]. Invariant: an address that may hold a token is veiled by
+//! [`veil`] before it appears in a message. Must not print a token.
 
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 
 use super::{MUTATE, VALIDATE};
 use crate::callers::CallerToken;
 
-/// Stands for a token in what is printed. The API server takes no capital letters
-/// in a Service's path, so that nobody applies it as it is.
+/// The text in place of a token in printed manifests. The API server allows no capital letters in a
+/// Service's path, so such a manifest cannot be applied by mistake.
 const PLACEHOLDER: &str = "CALLER_TOKEN";
 
-/// By what the webhook's address shows that the API server calls.
+/// The proof in the webhook's address that the API server calls.
 #[derive(Clone, Copy, Debug)]
 pub enum Address<'a> {
     /// By a token.
     Token(&'a CallerToken),
-    /// By a token that is put in its place later.
+    /// By a token that replaces the placeholder later.
     Placeholder,
     /// By nothing: the guard knows its certificate.
     Bare,
@@ -41,8 +41,8 @@ pub(super) fn holds(address: &WebhookClientConfig, token: &CallerToken) -> bool 
     texts.flat_map(|text| text.split('/')).any(|segment| segment == token.expose())
 }
 
-/// `text` without what stands in the place of tokens: what an API server or
-/// another webhook says of a configuration may quote it.
+/// `text` without the parts in the place of tokens: a message of an API server or of another
+/// webhook about a configuration may quote them.
 pub(super) fn veil(text: &str) -> String {
     let mut veiled = String::with_capacity(text.len());
     let mut rest = text;

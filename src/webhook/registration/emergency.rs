@@ -1,4 +1,4 @@
-//! The emergency switch: opens everything until a person arms it again.
+//! The emergency switch: disables the guard until a person arms it again.
 //!
 //! Entry points: `open`, `close` and `is_open` for the person, `follow` for the guard.
 //! Invariant: what counts is one object of the cluster, the marker: a
@@ -41,21 +41,21 @@ const SAVED: &str = "kubemoor.dev/saved";
 /// The most bytes that are kept: all annotations of one object may have 256 KiB.
 const SAVED_CAP: usize = 200 << 10;
 
-/// How often a write is tried when somebody else writes at the same time.
+/// The number of tries of a write with conflicts.
 const ATTEMPTS: usize = 5;
 
-/// For how long `open` watches that no guard puts a configuration back, which
-/// may not have seen the marker yet.
+/// How long `open` checks that no guard restores a configuration because it has not seen the marker
+/// yet.
 const WATCHED: Duration = Duration::from_secs(3);
 
-/// How often it looks meanwhile.
+/// The interval of these checks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The marker's annotation that says by whose command it is what it is. The API server does not
-/// vouch for it: its own audit log does.
+/// The marker's annotation with the user of the last command. The API server does not guarantee it:
+/// its own audit log does.
 const BY: &str = "kubemoor.dev/by";
 
-/// The marker's annotation that says why everything is open.
+/// The marker's annotation with the reason for the emergency.
 const REASON: &str = "kubemoor.dev/reason";
 
 /// What [`close`] did.
@@ -63,9 +63,9 @@ const REASON: &str = "kubemoor.dev/reason";
 pub enum Armed {
     /// Nothing had been opened.
     Already,
-    /// The configurations are as they were.
+    /// The configurations are restored.
     Restored,
-    /// What they were is not known: a guard that registers writes them anew.
+    /// Their former content is not known: a guard that registers writes them again.
     Empty,
 }
 
@@ -74,15 +74,15 @@ pub enum Armed {
 pub struct Turn {
     /// Whether everything is open by now.
     pub open: bool,
-    /// By whose command, as that says; may be empty.
+    /// The user of the command, as the marker names them; may be empty.
     pub by: String,
-    /// Why; may be empty.
+    /// The reason; may be empty.
     pub reason: String,
     /// The marker's uid: one for each emergency.
     pub emergency: String,
 }
 
-/// Why the switch did not move.
+/// The reason why the switch failed.
 #[derive(Debug, Error)]
 pub enum EmergencyError {
     /// Reading failed.
@@ -96,7 +96,7 @@ pub enum EmergencyError {
     Contested,
 }
 
-/// The configurations as they were.
+/// The stored configurations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Saved {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,8 +128,8 @@ pub async fn open(client: &kube::Client, reason: Option<&str>) -> Result<usize, 
     }
 }
 
-/// Arms again: the configurations come back as they were, guards judge, repair
-/// and register. May be repeated.
+/// Arms the guard again: the configurations are restored, and guards judge, repair and register.
+/// May be repeated.
 ///
 /// # Errors
 /// When rights are missing, or the API server fails.
@@ -147,8 +147,8 @@ pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
     if let Some(mutating) = saved.mutating {
         restore(client, mutating).await?;
     }
-    // While it says so no guard writes, so what is restored is not overtaken by one that knows no settings of the
-    // admin's. Guards may write from here on; what is kept goes last.
+    // While the marker is set, no guard writes, so the restored configurations are not overwritten
+    // without the admin's settings. Guards may write from here on; the stored copy is removed last.
     if says_open(&marker) {
         let by = caller(client).await;
         change(&markers, |annotations| {
@@ -170,8 +170,8 @@ pub async fn is_open(client: &kube::Client) -> Result<bool, EmergencyError> {
     Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| says_open(&marker)))
 }
 
-/// Says through `open` whether everything is open, from the first time that
-/// this is known until `stop`. Who may not look is told that it is not. Tells `keep` of each turn.
+/// Publishes through `open` whether the switch is off, from the first known state until `stop`.
+/// Without the permission to read, it counts as armed. Calls `keep` for each turn.
 pub async fn follow(
     client: kube::Client,
     open: watch::Sender<Option<bool>>,
@@ -221,8 +221,8 @@ pub async fn follow(
     }
 }
 
-/// What an event says of the switch; nothing while a listing begins, which is
-/// no sign yet that the API server answers.
+/// The state of the switch by an event; `None` while a listing begins, which does not prove yet
+/// that the API server answers.
 fn said(
     event: watcher::Event<ValidatingWebhookConfiguration>,
     listed: &mut bool,
@@ -244,7 +244,7 @@ fn said(
     Some(said)
 }
 
-/// What a marker says of the last turn.
+/// The last turn, by the marker.
 fn told(marker: &ValidatingWebhookConfiguration) -> Turn {
     let annotations = marker.metadata.annotations.as_ref();
     let text = |name| annotations.and_then(|them| them.get(name)).cloned().unwrap_or_default();
@@ -252,7 +252,7 @@ fn told(marker: &ValidatingWebhookConfiguration) -> Turn {
     Turn { open: says_open(marker), by: text(BY), reason: text(REASON), emergency }
 }
 
-/// Who calls, as far as the API server says so.
+/// The calling user, as far as the API server tells.
 async fn caller(client: &kube::Client) -> String {
     own_name(client, None).await.ok().flatten().unwrap_or_default()
 }
@@ -277,7 +277,7 @@ async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<(), Emergen
         annotations.insert(OPEN.to_owned(), "off".to_owned());
         annotations.insert(BY.to_owned(), by.clone());
         annotations.extend(reason.map(|reason| (REASON.to_owned(), reason.to_owned())));
-        // Without what is kept everything opens all the same.
+        // The switch works even without a stored copy.
         if let Some(text) = serde_json::to_string(&saved).ok().filter(|text| text.len() <= SAVED_CAP) {
             annotations.insert(SAVED.to_owned(), text);
         }
@@ -304,8 +304,8 @@ async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, Eme
     }))
 }
 
-/// Puts a configuration back. Where a guard was faster, its webhooks become
-/// what they were: it makes its own of them again and leaves the admin's.
+/// Restores a configuration. If a guard was faster, its webhooks are replaced by the stored ones:
+/// the guard updates its own fields again and leaves the admin's.
 async fn restore<C: Configuration>(client: &kube::Client, saved: C) -> Result<(), EmergencyError> {
     let registrations = by_hand::<C>(client);
     for _ in 0..ATTEMPTS {
@@ -343,7 +343,7 @@ fn says_open(marker: &ValidatingWebhookConfiguration) -> bool {
     marker.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OPEN))
 }
 
-/// What a marker keeps; nothing when somebody has made it unreadable.
+/// The configurations that a marker stores; none if it is unreadable.
 fn saved(marker: &ValidatingWebhookConfiguration) -> Saved {
     let text = marker.metadata.annotations.as_ref().and_then(|annotations| annotations.get(SAVED));
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()

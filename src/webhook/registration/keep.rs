@@ -41,25 +41,25 @@ mod kinds;
 mod known;
 mod sight;
 
-/// How often a write is tried when somebody else writes at the same time.
+/// The number of tries of a write with conflicts.
 const ATTEMPTS: usize = 5;
 
-/// How long a failed write waits for the next attempt of [`maintain`].
+/// The wait of [`maintain`] after a failed write.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What is wanted of a configuration.
+/// The desired state of a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish<C> {
     /// Nothing is known yet: it is left as it is.
     Unknown,
-    /// It is to be like this.
+    /// It has to have this content.
     Present(C),
 }
 
-/// What became of the configuration.
+/// The result of keeping the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It was absent and is there now.
+    /// It was absent and has been created.
     Created,
     /// Own fields differed and were written.
     Updated,
@@ -67,7 +67,7 @@ pub enum Kept {
     Unchanged,
     /// It is being withdrawn; nothing was written.
     Withdrawn,
-    /// It is absent and was not to be created; nothing was written.
+    /// It is absent and must not be created; nothing was written.
     Absent,
 }
 
@@ -83,16 +83,15 @@ pub enum RegistrationError {
     /// Deleting it failed.
     #[error("cannot delete the {0} {NAME}; the account needs update and delete")]
     Delete(&'static str, #[source] SendError),
-    /// Somebody else keeps writing it.
+    /// Another writer keeps changing it.
     #[error("the {0} {NAME} changed during each of {ATTEMPTS} attempts to write it")]
     Contested(&'static str),
 }
 
-/// Keeps the configuration as `desired` says until `stop`: at the start, on
-/// each change of `desired`, and when somebody else changes or deletes it.
-/// While nothing is known (the guard is not ready, or does not lead) nothing is
-/// touched. While this replica leads, `tell` hears of what somebody else changes. Returns early only when
-/// the configuration is withdrawn.
+/// Keeps the configuration equal to `desired` until `stop`: at the start, on each change of
+/// `desired`, and when another writer changes or deletes it. While nothing is known (the guard is
+/// not ready, or does not lead) nothing is changed. While this replica leads, `tell` receives the
+/// changes by others. Returns early only when the configuration is withdrawn.
 pub async fn maintain<C: Configuration>(
     client: kube::Client,
     mut desired: watch::Receiver<Wish<C>>,
@@ -108,7 +107,7 @@ pub async fn maintain<C: Configuration>(
     };
     loop {
         let wished = desired.borrow_and_update().clone();
-        // The wish of a process that was stopped for a while may be old.
+        // A process that was stopped for a while may have an outdated wish.
         let followed = if leadership.holds() {
             follow(&registrations, wished, &mut sight).await
         } else {
@@ -150,7 +149,7 @@ pub async fn maintain<C: Configuration>(
     }
 }
 
-/// Makes the configuration as `desired` says, writing only what differs.
+/// Writes the fields of the configuration that differ from `desired`.
 pub async fn keep<C: Configuration>(client: &kube::Client, desired: &C) -> Result<Kept, RegistrationError> {
     write(&by_hand(client), desired, true, &mut Known::new()).await
 }
@@ -175,7 +174,7 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
 /// The outcome of following a wish.
 enum Followed {
     Done,
-    /// It is to be tried again.
+    /// It has to be tried again.
     Failed,
     Withdrawn,
 }
@@ -241,7 +240,7 @@ async fn write<C: Configuration>(
     Err(RegistrationError::Contested(C::KIND))
 }
 
-/// The desired configuration with what the admin made of the last one.
+/// The desired configuration with the admin's settings of the last one.
 fn revived<C: Configuration>(last: Option<&C>, desired: &C) -> C {
     let Some(last) = last else { return desired.clone() };
     let mut revived = merge(last, desired).unwrap_or_else(|| last.clone());
@@ -266,8 +265,8 @@ fn stand_down<C: Configuration>() {
     );
 }
 
-/// The live configuration with the own fields of the desired one, or `None`
-/// when they mean the same already.
+/// The live configuration with the guard's own fields of the desired one, or `None` if both have
+/// the same meaning.
 pub(super) fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
     let mut merged = live.clone();
     if let Some(labels) = &desired.meta().labels {
@@ -310,8 +309,8 @@ fn with_own_fields(mut old: ValidatingWebhook, new: &ValidatingWebhook) -> Valid
     old
 }
 
-/// A webhook for a group and version that nobody declared before follows what
-/// the admin made of its siblings, where they agree.
+/// A webhook for a new group and version gets the admin's settings of its siblings, where they
+/// agree.
 fn with_siblings_settings(mut new: ValidatingWebhook, known: &[ValidatingWebhook]) -> ValidatingWebhook {
     let related = |suffix| move |name: &str| name.ends_with(suffix);
     let is_sibling = [EDITS, REVERTS, STATUS].map(related).into_iter().find(|related| related(&new.name));

@@ -1,8 +1,9 @@
-//! Makes the certificate that replicas share, renews it, and has one authority follow another.
+//! Creates and renews the certificate that replicas share, and replaces its authority.
 //!
-//! Entry point: [`Renewal::run`]. Invariant: the leader alone writes; a new authority signs only after all webhook
-//! configurations hold it. Which step is due says [`SharedCertificate::due`]. While the emergency switch is off, no
-//! authority follows another: the configurations that it keeps hold the authority of before.
+//! Entry point: [`Renewal::run`]. Invariant: only the leader writes; a new authority signs only
+//! after all webhook configurations contain it. [`SharedCertificate::due`] decides which step is
+//! due. While the emergency switch is off, the authority must not be replaced: the stored
+//! configurations contain the old one.
 
 use std::time::Duration;
 
@@ -27,36 +28,36 @@ const WAIT: Duration = Duration::from_secs(1);
 /// The pause after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What keeps the certificate.
+/// Keeps the certificate.
 pub struct Renewal {
-    /// Where it is kept.
+    /// The Secret that holds it.
     pub secret: CertificateSecret,
     /// The names by which the API server calls.
     pub names: Vec<String>,
     /// How long it lives.
     pub pace: Pace,
-    /// What serves it.
+    /// The server's certificates.
     pub certificates: Certificates,
     /// Whether this replica writes.
     pub leadership: Leadership,
-    /// Whether the emergency switch is off; none while that is not known.
+    /// Whether the emergency switch is off; `None` while that is not known.
     pub open: watch::Receiver<Option<bool>>,
-    /// Who learns of each step.
+    /// The receiver of each step.
     pub renewed: Renewed,
 }
 
-/// Learns which step of a renewal was written, and where.
+/// Receives each written step of a renewal, with its Secret.
 pub type Renewed = Box<dyn Fn(&CertificateSecret, &'static str) + Send + Sync>;
 
-/// What this process has seen.
+/// The knowledge of this process.
 #[derive(Default)]
 struct Sight {
     known: Option<SharedCertificate>,
-    /// Since when the content is what it is.
+    /// The time of the last change of the content.
     since: Option<Instant>,
 }
 
-/// Why the certificate is not kept.
+/// The reason why the certificate could not be kept.
 #[derive(Debug, Error)]
 enum RenewalError {
     #[error(transparent)]
@@ -120,7 +121,7 @@ impl Renewal {
                 (Some(made), Some("the certificate that replicas share is written"))
             }
         };
-        // What somebody faster has written is found at the next look.
+        // A faster write of another process is found at the next read.
         if let Some(next) = next
             && self.secret.write(client, &next, found).await?
         {

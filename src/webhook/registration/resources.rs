@@ -1,15 +1,16 @@
-//! Which resources are sent to the guard, and which of them by Helm's label alone.
+//! Selects the resources that are sent to the guard, and those that are sent only with Helm's
+//! label.
 //!
-//! Entry points: [`judged`], [`by_label_alone`]. Invariant: what a record declares,
-//! which anybody may have forged, never brings the traffic of the cluster itself
-//! to the guard: heartbeats of nodes, events, requests that store nothing.
+//! Entry points: [`judged`], [`by_label_alone`]. Invariant: a record, which may be forged, must not
+//! direct the traffic of the cluster itself to the guard: heartbeats of nodes, events, requests
+//! that store nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{GroupVersion, Resource};
 
-/// Groups whose resources are never judged: the API server sends them to no
-/// webhook, or they are questions and measurements that nobody stores.
+/// API groups whose resources are never judged: the API server sends them to no webhook, or they
+/// are queries and measurements that are not stored.
 const NEVER: [&str; 6] = [
     "admissionregistration.k8s.io",
     "authentication.k8s.io",
@@ -22,7 +23,7 @@ const NEVER: [&str; 6] = [
 /// The same of the core group.
 const NEVER_CORE: [&str; 2] = ["bindings", "componentstatuses"];
 
-/// What nodes and controllers write all day, by group and plural.
+/// The resources that nodes and controllers write constantly, by group and plural.
 const BUSY: [(&str, &str); 8] = [
     ("", "endpoints"),
     ("", "events"),
@@ -47,14 +48,14 @@ pub(super) fn judged(resources: &BTreeSet<Resource>) -> impl Iterator<Item = &Re
     resources.iter().filter(move |resource| !is_never(resource))
 }
 
-/// Whether objects of this resource are sent only with Helm's label, even where
-/// those of others are sent without.
+/// Whether objects of this resource are sent only with Helm's label, even if others are sent
+/// without it.
 pub(super) fn by_label_alone(resource: &Resource) -> bool {
     BUSY.contains(&(resource.group.as_str(), resource.plural.as_str()))
 }
 
-/// Whether deletions are sent by the webhook for those that take others along: once
-/// is enough.
+/// Whether the webhook for deletions of other objects already sends these deletions: once is
+/// enough.
 pub(super) fn is_deletion_sent_anyway((group, _): &GroupVersion<'_>, plural: &str) -> bool {
     matches!((*group, plural), ("", "namespaces") | ("apiextensions.k8s.io", "customresourcedefinitions"))
 }

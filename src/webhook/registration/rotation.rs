@@ -1,4 +1,4 @@
-//! Makes the callers' secret, shares it, and has one token follow another.
+//! Creates and shares the callers' secret, and replaces its tokens.
 //!
 //! Entry point: [`Rotation::run`]. Invariant: a token is registered only after
 //! every replica has had the time to accept it, and is forgotten only after no
@@ -39,43 +39,43 @@ const RETRY: Duration = Duration::from_secs(5);
 pub struct Pace {
     /// For how long a token is registered.
     life: Duration,
-    /// How long replicas have to accept a new one before it is registered.
+    /// The time that replicas have to accept a new token before it is registered.
     spread: Duration,
-    /// How long the one before is accepted once no configuration holds it.
+    /// How long the old token is accepted after no configuration holds it any more.
     grace: Duration,
     /// How often the secret is read.
     look: Duration,
 }
 
-/// What keeps the secret.
+/// Keeps the secret.
 pub struct Rotation {
-    /// Where it is kept.
+    /// The place where it is stored.
     pub place: Place,
-    /// Who is told of it.
+    /// The receiver of the secret.
     pub callers: Callers,
-    /// The pace of its tokens; none where callers are known otherwise.
+    /// The pace of its tokens; `None` if callers are recognised in another way.
     pub pace: Option<Pace>,
     /// Whether this replica writes.
     pub leadership: Leadership,
-    /// Whether the emergency switch is off; none while that is not known.
+    /// Whether the emergency switch is off; `None` while that is not known.
     pub open: watch::Receiver<Option<bool>>,
 }
 
-/// What this process has seen.
+/// The knowledge of this process.
 #[derive(Default)]
 struct Sight {
     known: Option<Kept>,
     /// Whether this process writes.
     writes: bool,
-    /// Whether the token is to be replaced, whatever its age.
+    /// Whether the token has to be replaced, whatever its age.
     replace: bool,
-    /// Since when the tokens are what they are.
+    /// The time of the last change of the tokens.
     since: Option<Instant>,
-    /// Since when no configuration holds the token before.
+    /// The time since which no configuration holds the old token.
     unregistered: Option<Instant>,
 }
 
-/// Why the secret is not kept.
+/// The reason why the secret could not be kept.
 #[derive(Debug, Error)]
 enum RotationError {
     #[error(transparent)]
@@ -104,8 +104,8 @@ impl Rotation {
         let mut sight = Sight::default();
         let mut last_failure = None;
         loop {
-            // A process that was stopped for a while may still believe that it leads;
-            // what it writes then is refused, for others have written since.
+            // A process that was stopped for a while may still believe that it leads; its writes
+            // are then rejected, because others have written since.
             let looked = tokio::select! {
                 () = stop.cancelled() => return,
                 looked = self.look(&client, &mut sight) => looked,
@@ -158,7 +158,7 @@ impl Rotation {
                 })
             }
         };
-        // What somebody faster has written is found at the next look.
+        // A faster write of another process is found at the next read.
         if let Some(next) = next
             && self.place.write(client, &next, found).await?
         {
@@ -209,7 +209,7 @@ impl Rotation {
         })
     }
 
-    /// Has everybody use `kept`.
+    /// Puts `kept` into use.
     fn adopt(&self, kept: Kept, sight: &mut Sight) {
         kept.sign(&self.callers);
         if self.pace.is_some() {
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pace_is_bounded_and_shrinks_with_the_life_of_a_token() {
+    fn rotation_pace_is_bounded_and_shrinks_with_the_token_lifetime() {
         let seconds = |pace: Pace| [pace.spread, pace.grace, pace.look].map(|it| it.as_secs_f64());
         assert_eq!(seconds(Pace::of(Duration::from_secs(86_400))), [60.0, 300.0, 15.0]);
         assert_eq!(seconds(Pace::of(Duration::from_secs(20))), [2.0, 2.0, 0.5]);

@@ -90,7 +90,7 @@ fn the_rules_name_what_releases_declare_and_nothing_else() {
 }
 
 #[test]
-fn edits_are_sent_to_be_set_back_only_where_a_policy_says_so() {
+fn revert_webhooks_are_registered_only_when_a_policy_reverts() {
     let endpoint = endpoint();
     let quiet = serde_json::to_value(mutating(&declared(), &surface(&endpoint))).unwrap();
     let orders = named(&quiet, ORDERS).clone();
@@ -151,7 +151,7 @@ fn without_releases_only_records_and_deletions_are_sent() {
 }
 
 #[test]
-fn each_webhook_fails_open_in_three_seconds_and_keeps_out_of_the_guard_s_namespace() {
+fn webhooks_fail_open_after_three_seconds_and_exclude_guard_namespace() {
     let endpoint = endpoint();
     let seen = built(&surface(&endpoint));
     for webhook in seen["webhooks"].as_array().unwrap() {
@@ -203,7 +203,7 @@ fn selectors_keep_away_what_helm_did_not_write() {
 }
 
 #[test]
-fn outside_of_the_cluster_the_webhook_is_called_by_url_and_no_namespace_is_its_own() {
+fn url_webhook_outside_the_cluster_excludes_no_own_namespace() {
     let endpoint = Endpoint::Url("https://127.0.0.1:9443/".parse().unwrap());
     let surface = Surface { ca_bundle: None, own_namespace: None, ..surface(&endpoint) };
     let seen = built(&surface);
@@ -279,7 +279,7 @@ fn nothing_is_written_when_nothing_of_kubemoor_s_own_differs() {
 }
 
 #[test]
-fn what_is_kubemoor_s_own_is_put_back_and_the_rest_stays() {
+fn changed_kubemoor_webhook_fields_are_restored_and_admin_changes_kept() {
     let check = |what: &str, edit: fn(&mut Value)| {
         let live = live(|value| {
             value["webhooks"][0]["failurePolicy"] = json!("Fail");
@@ -322,7 +322,7 @@ fn what_is_kubemoor_s_own_is_put_back_and_the_rest_stays() {
 }
 
 #[test]
-fn a_webhook_for_a_new_group_follows_what_the_admin_made_of_its_siblings() {
+fn new_group_webhook_adopts_failure_policy_common_to_its_siblings() {
     let check = |edit: fn(&mut Value), expected: &str| {
         let live = live(|value| {
             value["webhooks"].as_array_mut().unwrap().remove(2);
@@ -353,7 +353,7 @@ fn a_ca_that_somebody_else_injects_is_left_alone() {
 }
 
 #[test]
-fn the_token_is_a_part_of_every_address_and_a_new_one_is_a_change() {
+fn every_webhook_path_contains_the_token_and_changes_with_it() {
     let endpoint = endpoint();
     let [old, new] = ["a", "b"].map(|letter| CallerToken::parse(&letter.repeat(64)).unwrap());
     let addressed = |address| configuration(&declared(), &Surface { address, ..surface(&endpoint) });

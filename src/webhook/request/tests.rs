@@ -32,7 +32,7 @@ fn the_three_annotations_are_read_and_others_are_not() {
 }
 
 #[test]
-fn an_object_without_them_or_of_another_form_asks_for_nothing() {
+fn missing_or_malformed_allow_annotations_request_nothing() {
     for annotations in
         [json!(null), json!({}), json!({"other": ALLOW}), json!("kubemoor.dev/allow"), json!({ALLOW: 5})]
     {
@@ -42,7 +42,7 @@ fn an_object_without_them_or_of_another_form_asks_for_nothing() {
 }
 
 #[test]
-fn what_helm_writes_beside_a_persons_annotations_is_the_charts_own() {
+fn chart_annotations_written_beside_user_annotations_belong_to_the_chart() {
     let of = |allow: &str, until: &str, reason: &str| {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         AllowAnnotations { allow: text(allow), until: text(until), reason: text(reason) }
@@ -101,7 +101,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_looked_into_fails_no_edit_that_would_not_be_refused() {
+async fn failed_lookup_rejects_changes_only_in_deny_and_revert_mode() {
     for mode in [EditsMode::Allow, EditsMode::Record, EditsMode::Warn] {
         let said = unknown(mode).await.unwrap();
         assert!(said.len() == 2 && said[0].contains("has no effect here"), "{mode:?}: {said:?}");

@@ -1,7 +1,7 @@
-//! What goes back to the API server.
+//! The response to the API server.
 //!
-//! Entry point: [`Answer`]. Invariant: an answer keeps the API server's limits
-//! on warnings, so none is lost on its way to the client.
+//! Entry point: [`Answer`]. Invariant: an answer respects the API server's limits on warnings, so
+//! none is lost on its way to the client. Must not judge.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,10 +22,10 @@ pub type Body = Full<Bytes>;
 /// The API server cuts longer warnings once all of them are too long.
 const WARNING_CHARS: usize = 256;
 
-/// What the API server passes on in one response, in characters.
+/// The most characters that the API server passes on in one response.
 const WARNINGS_CHARS: usize = 4096;
 
-/// What a last warning that counts the dropped ones may take.
+/// The most characters of the last warning, which counts the dropped ones.
 const REST_CHARS: usize = 40;
 
 /// Room for most bodies, in bytes.
@@ -35,7 +35,7 @@ const ROOM: usize = 1024;
 /// the webhook: `edits.kubemoor.dev/decision`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuditKey {
-    /// What became of the request.
+    /// The decision about the request.
     Decision,
     /// The reason for it.
     Reason,
@@ -124,25 +124,23 @@ impl Answer {
         Self { denial: Some(message.into()), ..Self::default() }
     }
 
-    /// Adds a warning. What the API server could not pass on is changed when
-    /// the answer is written: control characters become spaces, a warning is
-    /// cut at 256 characters, and the ones beyond 4096 in all are counted.
+    /// Adds a warning. Text that the API server could not pass on is changed when the answer is
+    /// written: control characters become spaces, a warning is cut at 256 characters, and the ones
+    /// beyond 4096 in all are counted.
     #[must_use]
     pub fn warn(mut self, warning: impl Into<String>) -> Self {
         self.warnings.push(warning.into());
         self
     }
 
-    /// Has the API server change the object that is under review. An empty
-    /// patch is none.
+    /// Adds a patch of the object that is under review. An empty patch is dropped.
     #[must_use]
     pub fn patch(mut self, patch: Patch) -> Self {
         self.patch = Some(patch).filter(|patch| !patch.0.is_empty());
         self
     }
 
-    /// Adds an annotation to the API server's audit event; of one key the last
-    /// counts.
+    /// Adds an annotation to the API server's audit event; the last value of a key counts.
     #[must_use]
     pub fn annotate(mut self, key: AuditKey, value: impl Into<Cow<'static, str>>) -> Self {
         self.audit.retain(|(present, _)| *present != key);
@@ -222,7 +220,7 @@ pub fn failed(error: &str) -> Response<Body> {
     plain(StatusCode::INTERNAL_SERVER_ERROR, error)
 }
 
-/// What somebody gets who is not to be answered: not a word.
+/// The empty response to a caller without access.
 pub fn nothing() -> Response<Body> {
     let mut response = Response::new(Body::default());
     *response.status_mut() = StatusCode::NOT_FOUND;

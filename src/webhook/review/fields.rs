@@ -1,7 +1,8 @@
-//! Reads a review's fields from JSON text, as far as they are wanted.
+//! Reads a review's fields from JSON text, as far as they are needed.
 //!
-//! Entry points: [`Fields::read`], and `Fields::outlined` for a whole review. Invariant: nothing but the review's own few
-//! levels is read by recursion; what it does not know it skips.
+//! Entry points: [`Fields::read`], and `Fields::outlined` for a whole review. Invariant: only the
+//! review's own few levels are read by recursion; unknown fields are skipped. Must not interpret an
+//! object.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ mod outlined;
 pub(super) enum Until {
     /// Until the head is known.
     Head,
-    /// Until it is known who asks, too.
+    /// Until the user is known too.
     Author,
     /// To its end.
     End,
@@ -46,9 +47,9 @@ pub(super) struct Fields<'a> {
     old_object: Option<Excerpt<'a>>,
     dry_run: Option<bool>,
     options: Option<Options<'a>>,
-    /// Reading ended because what is wanted is known.
+    /// Reading ended because the needed fields are known.
     settled: bool,
-    /// The field that stands twice.
+    /// The field that occurs twice.
     duplicate: Option<&'static str>,
 }
 
@@ -115,7 +116,7 @@ enum Field {
 const BEFORE_USER: [Field; 6] =
     [Field::Uid, Field::Kind, Field::Resource, Field::RequestKind, Field::RequestResource, Field::Operation];
 
-/// Which fields have been met, and whether in the API server's order.
+/// The fields that were read, and whether they were in the API server's order.
 struct Met {
     fields: u32,
     last: Option<Field>,
@@ -129,7 +130,7 @@ struct OuterSeed<'f, 'a> {
 
 struct RequestSeed<'f, 'a> {
     fields: &'f mut Fields<'a>,
-    /// The first field that is not wanted; none where all are.
+    /// The first field that is not needed; `None` if all are.
     stop: Option<Field>,
 }
 
@@ -190,7 +191,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Takes who asks out of the fields.
+    /// Takes the user out of the fields.
     pub(super) fn author(&mut self) -> Actor {
         let Some(user) = self.user.take() else { return Actor::default() };
         let listed = |(key, values): (String, Option<Vec<String>>)| (key, values.unwrap_or_default());
@@ -259,7 +260,7 @@ impl Met {
         Self { fields: 0, last: None, ordered: true }
     }
 
-    /// Takes note of `field`; says whether it stands there for the first time.
+    /// Records `field`; returns whether it occurs for the first time.
     fn note(&mut self, field: Field) -> bool {
         if field == Field::Other {
             self.ordered = false;
@@ -272,15 +273,15 @@ impl Met {
         first
     }
 
-    /// Whether `field`, noted last, shows that all before `stop` is behind; that
-    /// begins behind the head.
+    /// Whether the last recorded `field` shows that all fields before `stop` have been read; `stop`
+    /// is after the head.
     fn past(&self, stop: Field, field: Field) -> bool {
         field >= stop && self.ordered && BEFORE_USER.iter().all(|f| self.fields & f.bit() != 0)
     }
 }
 
-/// A string that is there and not empty; Go leaves empty ones out or not, as
-/// the field's tag says.
+/// A string that is present and not empty; Go omits empty ones or not, depending on the field's
+/// tag.
 fn filled(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
     text.map(|text| text.0).filter(|text| !text.is_empty())
 }
@@ -368,7 +369,7 @@ impl<'a> Visitor<'a> for RequestSeed<'_, 'a> {
             }
             if self.stop.is_some_and(|stop| met.past(stop, field)) {
                 fields.settled = true;
-                // The parser finds that the map goes on, and gives up.
+                // The parser finds that the map continues, and stops.
                 return Ok(());
             }
             fields.take(field, Next(&mut map))?;

@@ -1,7 +1,7 @@
 //! A review as the API server asks it, for code that asks in its place.
 //!
-//! Entry point: [`Question::to_json`]. Invariant: what is written is read by [`super::Request::parse`] as it was. Must
-//! not decide what is asked.
+//! Entry point: [`Question::to_json`]. Invariant: [`super::Request::parse`] reads the written
+//! review back unchanged. Must not choose the question.
 
 use serde_json::{Map, Value, json};
 
@@ -11,9 +11,9 @@ use crate::model::Actor;
 /// The edit that a review asks about, its objects as values.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
-    /// What the review is about.
+    /// The subject of the review.
     pub head: Head<'a>,
-    /// Who asks.
+    /// The user who makes the request.
     pub actor: &'a Actor,
     /// The object as it would be; `None` on DELETE.
     pub object: Option<Value>,
@@ -35,7 +35,7 @@ impl Question<'_> {
             "oldObject": self.old_object,
             "dryRun": false,
         });
-        // Where there is none, the API server leaves the field out.
+        // The API server omits absent fields.
         let texts = [("subResource", subresource), ("namespace", namespace), ("name", name)];
         let mut fields: Map<String, Value> = texts
             .into_iter()

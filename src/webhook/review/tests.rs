@@ -121,7 +121,7 @@ fn escapes_are_read_as_what_they_stand_for() {
 }
 
 #[test]
-fn what_is_no_review_is_said_clearly() {
+fn malformed_review_is_rejected_with_a_clear_error() {
     let v1beta1 = UPDATE.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
     let twice = UPDATE.replace(r#""name":"web""#, r#""name":"web","name":"db""#);
     let two_requests = UPDATE.replace(r#","request":"#, r#","request":null,"request":{},"request":"#);
@@ -176,7 +176,7 @@ fn brackets_within_text_are_no_nesting() {
 }
 
 #[test]
-fn of_a_key_that_stands_twice_the_last_counts() {
+fn last_duplicate_key_of_an_object_counts() {
     let text = r#"{"replicas": 1, "replicas": 2}"#;
     assert_eq!(object(text), Ok(json!({"replicas": 2})));
 }
@@ -299,7 +299,7 @@ proptest! {
 }
 
 #[test]
-fn who_asks_is_read_with_uid_and_scopes() {
+fn user_is_read_with_uid_and_extra_scopes() {
     let actor = Request::parse(UPDATE.as_bytes()).unwrap().actor;
     assert_eq!((actor.uid.as_str(), actor.extra), ("", [("scopes".to_owned(), vec!["a".to_owned()])].into()));
     let more = UPDATE.replacen(r#""extra":{"#, r#""uid":"7","extra":{"none":null,"#, 1);
@@ -309,7 +309,7 @@ fn who_asks_is_read_with_uid_and_scopes() {
 }
 
 #[test]
-fn who_asks_is_read_from_the_front_of_a_review_that_is_cut_off() {
+fn user_is_read_from_the_front_of_a_truncated_review() {
     let front = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",
         "kind":{"group":"","version":"v1","kind":"ConfigMap"},
         "resource":{"group":"","version":"v1","resource":"configmaps"},

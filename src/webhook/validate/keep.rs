@@ -1,8 +1,8 @@
-//! What the webhook tells the ledger and the log.
+//! The webhook's entries in the ledger and the log.
 //!
-//! Entry points: `Validator::record`, `Validator::keep_unread`,
-//! `Validator::keep_unreached`, `Validator::keep_acts`. Invariant: nobody waits for it, and what is plainly
-//! allowed or known to be a dry run leaves no row; what passes by a rule alone leaves one now and then.
+//! Entry points: `Validator::record`, `Validator::keep_unread`, `Validator::keep_unreached`,
+//! `Validator::keep_acts`. Invariant: no request waits for it; plainly allowed edits and known dry
+//! runs leave no row; edits that a rule alone allows leave one now and then. Must not judge.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::webhook::review::{self, Head};
 pub(super) const UNREACHED: &str = "unreached";
 
 impl Validator {
-    /// Records what was not plainly allowed. A dry run leaves no trace.
+    /// Records edits that were not plainly allowed. A dry run leaves no trace.
     pub(super) fn record(&self, judgement: &Judgement, case: Case<'_>, uid: String) {
         let Judgement { verdict, message, facts, .. } = judgement;
         let facts = facts.as_ref();
@@ -67,9 +67,8 @@ impl Validator {
         self.tell(Row { release, detail: reason.clone(), ..row }, verdict);
     }
 
-    /// Keeps what was not plainly allowed, and every edit of a record: who
-    /// writes Helm's records is what releases hang on. Of what passes by a rule one of
-    /// many is kept.
+    /// Stores edits that were not plainly allowed, and every edit of a record, because releases
+    /// depend on Helm's records. Of the edits that a rule alone allows, one of many is stored.
     pub(super) fn keep(&self, verdict: &Verdict, facts: Option<&Facts>, case: Case<'_>, uid: String) {
         let of_record = verdict.reason == Reason::RecordIntact;
         let spared = Spared::of(verdict, facts);
@@ -91,7 +90,7 @@ impl Validator {
 
     fn row(&self, verdict: &Verdict, facts: Option<&Facts>, case: Case<'_>, uid: String) -> Row {
         let now = Timestamp::now();
-        // Another rule than the policies' has refused it, which nobody can ask again.
+        // A rule outside of the policies has denied it, which a replay cannot apply again.
         let facts = facts.filter(|_| verdict.reason != Reason::Request);
         let facts = facts.map(|facts| recorded::text(facts, self.recording(&case, now)));
         let (object, operation) = (case.subject.object, Some(case.operation));
@@ -118,7 +117,7 @@ impl Validator {
         }
     }
 
-    /// Has people told of a denial.
+    /// Notifies people of a denial.
     fn announce(&self, row: &Row, verdict: &Verdict) {
         if verdict.outcome != Outcome::Deny {
             return;
@@ -134,8 +133,8 @@ impl Validator {
         });
     }
 
-    /// Keeps the verdict on a review of which no more than the front was read. By whom
-    /// it is, the front tells; whether it is a dry run, it does not.
+    /// Stores the verdict on a review of which only the front was read. The front names the user,
+    /// but not whether it is a dry run.
     pub(super) fn keep_unread(&self, verdict: &Verdict, subject: &Subject, head: &Head<'_>, front: &[u8]) {
         if verdict.outcome == Outcome::Allow {
             return;
@@ -157,9 +156,9 @@ impl Validator {
         self.tell(Row { release, yields: true, ..row }, verdict);
     }
 
-    /// Keeps that an edit was left to `failurePolicy`.
+    /// Records that an edit was left to `failurePolicy`.
     pub(super) fn keep_unreached(&self, body: &[u8], error: &Unreached) {
-        // It was read once, so that it can be read again.
+        // It could be read before, so it can be read again.
         let Ok(request) = review::Request::parse(body) else { return };
         let driver = self.setup.record_driver;
         let subject = Subject::of(&request.head, &self.setup.source.index().read(), driver);
@@ -177,8 +176,8 @@ impl Validator {
         self.setup.ledger.record(Row { detail: error.to_string(), ..row });
     }
 
-    /// Keeps what somebody tells the guard by this edit of a GuardedRelease, which the guard itself makes and deletes
-    /// with its release.
+    /// Stores the commands of a user to the guard in this edit of a GuardedRelease. The guard
+    /// itself creates and deletes GuardedReleases with their releases.
     pub(super) fn keep_acts(&self, request: &review::Request<'_>, old: &Value, new: &Value) {
         let name = |object: &Value| Some(object.pointer("/metadata/name")?.as_str()?.to_owned());
         let Some((namespace, name)) = request.head.namespace.as_ref().zip(name(new).or_else(|| name(old)))
@@ -210,7 +209,7 @@ impl Validator {
         }
     }
 
-    /// The release and revision whose record it is.
+    /// The release and revision of a record.
     fn recorded(&self, record: &ObjectId) -> Option<(ReleaseId, u64)> {
         let (stored, revision) = records::names(record)?;
         Some((self.setup.source.index().read().release_stored_as(stored), revision))

@@ -1,7 +1,7 @@
 //! A verdict as the answer to a review.
 //!
-//! Entry points: [`put`], or [`says`] and [`annotated`] apart. Invariant: what is not plainly allowed
-//! is told to the API server's audit log as well.
+//! Entry points: [`put`], or [`says`] and [`annotated`] separately. Invariant: every verdict other
+//! than a plain allow is also written to the API server's audit log. Must not judge.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::webhook::review::{Answer, AuditKey};
 /// Room for most fields' paths, in bytes.
 const ROOM: usize = 128;
 
-/// The answer that says `verdict`, for the API server's audit log as well.
+/// The answer for `verdict`, with annotations for the API server's audit log.
 pub(super) fn put(verdict: &Verdict, message: &Message) -> Answer {
     annotated(says(verdict, message), verdict)
 }

@@ -1,6 +1,7 @@
-//! What a review's span says.
+//! The span of a review.
 //!
-//! Entry point: [`Span`]. Invariant: names and the verdict's own words, and nothing where no spans are made.
+//! Entry point: [`Span`]. Invariant: holds names and the verdict's own words, and nothing if spans
+//! are disabled. Must not hold values.
 
 use http::{HeaderMap, StatusCode};
 
@@ -18,7 +19,7 @@ impl Span {
         Self(Arrival::now(headers))
     }
 
-    /// Which review it is.
+    /// Records the identity of the review.
     pub(super) fn note(&mut self, head: &Head<'_>) {
         let Some(arrival) = &mut self.0 else { return };
         arrival.note("kubemoor.review.uid", head.uid.to_string());
@@ -36,7 +37,7 @@ impl Span {
         }
     }
 
-    /// The review is answered by this verdict.
+    /// Ends the span of a review that was answered by this verdict.
     pub(super) fn judged(mut self, stage: Stage, code: StatusCode, verdict: &Verdict) {
         if let Some(arrival) = &mut self.0 {
             arrival.note("kubemoor.decision", verdict.outcome.as_str());
@@ -48,7 +49,7 @@ impl Span {
         self.answered(stage, code);
     }
 
-    /// The review is answered without a verdict.
+    /// Ends the span of a review that was answered without a verdict.
     pub(super) fn answered(self, stage: Stage, code: StatusCode) {
         let route = match stage {
             Stage::Validate => "/validate/{token}",

@@ -1,7 +1,8 @@
-//! Edits that pass by a rule alone: of them one of many is kept, so that a stricter policy can be tried on it.
+//! Edits that a rule alone allows: one of many is stored, so that a stricter policy can be tried on
+//! it.
 //!
-//! Entry points: [`Spared::of`], [`SparedEdits::take_turn`]. Invariant: controllers write what policies ignore as
-//! often as they like, and leave a row an hour for it. Must not judge.
+//! Entry points: [`Spared::of`], [`SparedEdits::take_turn`]. Invariant: controllers may write
+//! ignored fields as often as they like, and leave one row an hour. Must not judge.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -18,9 +19,9 @@ const PERIOD: Duration = Duration::from_secs(3600);
 /// The most of them that are remembered: with more of them, some are kept again before their time.
 const REMEMBERED: u64 = 10_000;
 
-/// What an edit changes that passes by a rule alone.
+/// The changes of an edit that a rule alone allows.
 pub(super) struct Spared<'f> {
-    /// The release that lets it pass.
+    /// The release that allows it.
     pub(super) claim: &'f ClaimFacts,
     /// What it changes.
     pub(super) changes: &'f [ChangeFacts],
@@ -30,13 +31,13 @@ pub(super) struct Spared<'f> {
 pub(super) struct SparedEdits(Cache<u64, ()>);
 
 impl<'f> Spared<'f> {
-    /// None where the edit does not pass, or passes whatever the rules say.
+    /// `None` if the edit is not allowed, or is allowed whatever the rules say.
     pub(super) fn of(verdict: &Verdict, facts: Option<&'f Facts>) -> Option<Self> {
         let by_rule = matches!(verdict.reason, Reason::Ignored | Reason::Autoscaled);
         let Some(Facts::Edit(facts)) = facts.filter(|_| by_rule && verdict.outcome == Outcome::Allow) else {
             return None;
         };
-        // The last that was heard is the one that lets it pass.
+        // The last release that was consulted is the one that allows it.
         let claim = facts.claims.last()?;
         Some(Self { claim, changes: &claim.alternatives.last()?.changes })
     }

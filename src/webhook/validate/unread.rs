@@ -1,11 +1,10 @@
 //! The answer to a review that cannot be read, or not in time.
 //!
-//! Entry points: `Validator::judge_unread`, `Validator::judge_unread_record`.
-//! Invariant: what the request itself causes (its size, the rate of its own
-//! namespace) is judged by the mode, so that no editor can choose to pass; what
-//! others cause, by taking time or room, lets it pass and is recorded. A record
-//! passes in both cases, for Helm must not be refused because of others, unless
-//! a policy names who may write it.
+//! Entry points: `Validator::judge_unread`, `Validator::judge_unread_record`. Invariant: if the
+//! request itself is the cause (its size, the rate of its own namespace), the mode decides, so that
+//! no editor can choose to bypass it; if others are the cause, by using time or room, the edit is
+//! allowed and recorded. A record is allowed in both cases, because Helm must not be denied on
+//! account of others, unless a policy names the users who may write it.
 
 use super::Validator;
 use crate::model::{Actor, Operation};
@@ -17,8 +16,7 @@ use crate::webhook::intake::Received;
 use crate::webhook::review::{self, Head};
 
 impl Validator {
-    /// The verdict on a review of which no more than the front is known, and its
-    /// words.
+    /// The verdict on a review of which only the front is known, and its message.
     pub(super) fn judge_unread(
         &self,
         subject: &Subject,
@@ -44,8 +42,7 @@ impl Validator {
         (verdict, subject.no_room())
     }
 
-    /// The verdict on an edit of a record that could not be read in time, and its
-    /// words.
+    /// The verdict on an edit of a record that could not be read in time, and its message.
     pub(super) fn judge_unread_record(
         &self,
         subject: &Subject,

@@ -64,7 +64,7 @@ fn no_files_of_one_module_import_each_other() {
 }
 
 #[test]
-fn the_rule_of_circles_sees_every_way_to_name_a_file() {
+fn import_cycle_is_found_for_every_form_of_import_path() {
     let check = |first: &str, second: &str, expected: &[&str]| {
         let files = [
             ("src/helm/mod.rs", "mod a; mod b;"),

@@ -1,7 +1,7 @@
-//! The report as one page that needs nothing else: no script, no font, no other file.
+//! The report as one self-contained page: no script, no font, no other file.
 //!
-//! Entry point: [`page`]. Invariant: whatever users wrote goes through the template, which escapes it,
-//! or through the plotting crate, which does as well; the page forbids scripts besides.
+//! Entry point: [`page`]. Invariant: all user input goes through the template or the plotting crate, and both
+//! escape it. The page also forbids scripts.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -9,7 +9,7 @@ use super::section::{MOST, Section, Table, sections};
 use crate::inspect::chart;
 use crate::inspect::ledger::facts::{Report, time};
 
-/// What a page may load or run: nothing but its own style.
+/// The Content-Security-Policy: a page may load and run nothing but its own style.
 const SECURITY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 const STYLE: &str = include_str!("style.css");
@@ -49,7 +49,7 @@ fn section(section: &Section<'_>) -> anyhow::Result<Markup> {
     })
 }
 
-/// The first rows of a table, a picture of it, and how many rows there are beyond the first.
+/// The first rows of a table, a chart of it, and the number of rows left out.
 fn table(Table { head, rows, counts }: &Table<'_>) -> anyhow::Result<Markup> {
     let table = html! {
         table {

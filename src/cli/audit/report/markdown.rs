@@ -1,7 +1,6 @@
 //! The report as Markdown.
 //!
-//! Entry point: [`text`]. Invariant: whatever users wrote stays the text of its cell: no markup, no
-//! link, no HTML.
+//! Entry point: [`text`]. Invariant: user input stays the text of its cell: no markup, no link, no HTML.
 
 use std::fmt::Write as _;
 
@@ -29,7 +28,7 @@ pub(super) fn text(report: &Report) -> String {
     text
 }
 
-/// The first rows of a table, and how many there are beyond them.
+/// Adds the first rows of a table and the number of rows left out.
 fn add(text: &mut String, Table { head, rows, counts: _ }: &Table<'_>) {
     let _ = writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
     for row in rows.iter().take(MOST) {
@@ -52,7 +51,7 @@ fn plain(text: &str) -> String {
             '<' => plain.push_str("&lt;"),
             '>' => plain.push_str("&gt;"),
             '&' => plain.push_str("&amp;"),
-            // What makes an address a link without any other mark.
+            // `@` turns an address into a link without any other markup.
             '@' => plain.push_str("&#64;"),
             ':' if after.starts_with("://") || follows("mailto") || follows("xmpp") => {
                 plain.push_str("&#58;")

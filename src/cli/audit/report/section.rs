@@ -10,7 +10,7 @@ pub(super) const MOST: usize = 25;
 
 pub(super) struct Section<'a> {
     pub(super) title: &'static str,
-    /// What to know of the tables, or why there are none; may be empty.
+    /// A note on the tables, or the reason why there are none; may be empty.
     pub(super) note: String,
     pub(super) tables: Vec<Table<'a>>,
 }
@@ -18,7 +18,7 @@ pub(super) struct Section<'a> {
 pub(super) struct Table<'a> {
     pub(super) head: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
-    /// What the rows count, where a picture can show it.
+    /// The counts of the rows, where a chart can show them.
     pub(super) counts: Option<&'a [(String, u64)]>,
 }
 

@@ -5,7 +5,7 @@
 use crate::inspect::ledger::facts::{Breakdown, Report};
 use crate::inspect::sheet::Sheet;
 
-/// Each row is a number of `section`; cells that say nothing of it are empty.
+/// Each row is one number of `section`; cells that do not apply to it are empty.
 const COLUMNS: [&str; 10] =
     ["section", "name", "count", "seconds", "longestSeconds", "time", "user", "object", "fields", "detail"];
 

@@ -84,14 +84,14 @@ fn denied_changes_are_counted_by_release_user_and_field() {
 }
 
 #[test]
-fn a_change_that_the_api_server_asks_about_twice_counts_once() {
+fn denied_change_counts_once_when_api_server_repeats_the_request() {
     let again = |time: &str| entry(1, json!({"time": time, "uid": "other"}));
     let rows = [entry(1, json!({})), again("2026-11-01T00:01:00.2Z"), again("2026-11-01T00:01:02Z")];
     assert_eq!(report(&rows).denied.total, 2);
 }
 
 #[test]
-fn time_in_drift_is_from_the_first_row_to_the_repair() {
+fn time_in_drift_runs_from_first_row_to_repair() {
     let report = report(&rows());
     let Stay { release, drifts, total, longest } = &report.drift[0];
     assert_eq!((report.drift.len(), release.to_string()), (1, "shop/web".to_owned()));
@@ -125,7 +125,7 @@ fn an_empty_period_is_said_in_each_form() {
 }
 
 #[test]
-fn the_page_needs_nothing_else_and_has_a_chart_for_each_table() {
+fn html_report_loads_no_external_resources_and_charts_each_table() {
     let page = html::page(&report(&rows())).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
     assert_eq!(page.matches("<svg").count(), 6, "{page}");
@@ -154,7 +154,7 @@ const ATTACKS: [&str; 6] = [
 ];
 
 #[test]
-fn what_users_wrote_is_text_in_each_form() {
+fn user_input_is_escaped_in_every_report_format() {
     for attack in ATTACKS {
         let mut denied = entry(1, json!({}));
         denied.user = attack.to_owned();
@@ -211,7 +211,7 @@ fn what_users_wrote_is_text_in_each_form() {
 }
 
 #[test]
-fn what_is_given_to_the_report_must_be_meant_for_it() {
+fn audit_report_rejects_flags_of_the_audit_command() {
     use clap::Parser;
     let fails = |line: &[&str]| crate::cli::Cli::try_parse_from(line).is_err();
     assert!(!fails(&["kubemoor", "audit", "report", "--since", "30d", "-o", "html"]));

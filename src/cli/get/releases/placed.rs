@@ -1,6 +1,7 @@
 //! `kubemoor get releases --contexts`: the releases of several clusters in one list.
 //!
-//! Entry point: [`list()`]. Invariant: each row names its cluster; a cluster that fails takes none of the others along.
+//! Entry point: [`list()`]. Invariant: each row names its cluster. A cluster that fails does not affect the
+//! others.
 
 use anstyle::Style;
 use anyhow::bail;

@@ -1,7 +1,7 @@
-//! `kubemoor get releases --watch`: each release whose state changes.
+//! `kubemoor get releases --watch`: prints each release whose state changes.
 //!
-//! Entry point: [`watched`]. Invariant: what the guard says of a release is followed; a release that no
-//! guard speaks of is in the first list alone.
+//! Entry point: [`watched`]. Invariant: follows the guard's statuses of releases. A release without a status
+//! appears only in the first list.
 
 use super::is_wanted;
 use crate::cli::Outcome;

@@ -49,7 +49,7 @@ fn template_prints_what_kubectls_users_expect() {
 }
 
 #[test]
-fn what_is_no_template_is_refused_with_what_is_wrong() {
+fn invalid_jsonpath_template_is_rejected_with_its_error() {
     for (template, says) in [
         ("", "no {} is in it"),
         (".items", "no {} is in it"),

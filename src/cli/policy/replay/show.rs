@@ -1,4 +1,4 @@
-//! What a replay has found, for people, programs and spreadsheets.
+//! The results of a replay, for people, programs and spreadsheets.
 //!
 //! Entry point: [`text`].
 

@@ -56,7 +56,7 @@ async fn answering(pool: &ConnectionPool, method: Method) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_is_answered_over_a_new_connection_where_the_old_one_is_silent() {
+async fn read_is_retried_on_new_connection_when_old_is_silent() {
     for (servers, method, answer, requests) in [
         // A server that answers in time is asked once.
         ([After(0), After(0)], Method::GET, Some("0"), 1),
@@ -80,7 +80,7 @@ async fn a_read_is_answered_over_a_new_connection_where_the_old_one_is_silent() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn once_connections_are_known_to_be_lost_every_request_takes_a_new_one() {
+async fn all_requests_use_a_new_connection_after_connection_loss() {
     let (pool, made, sent) = pool([Lost, After(10)]);
     let began = Instant::now();
     // All that wait are asked anew, over one new client.
@@ -93,7 +93,7 @@ async fn once_connections_are_known_to_be_lost_every_request_takes_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_server_is_asked_twice_at_most_once_in_five_seconds() {
+async fn slow_server_gets_one_duplicate_read_per_five_seconds() {
     let (pool, made, sent) = pool([After(3000), After(3000)]);
     for _ in 0..3 {
         let answers = join_all((0..100).map(|_| answering(&pool, Method::GET))).await;

@@ -66,17 +66,17 @@ fn check_drift(held: &str) {
 }
 
 #[test]
-fn what_server_1_36_made_of_the_manifests_is_no_drift() {
+fn objects_stored_by_kubernetes_1_36_show_no_drift() {
     check_drift(include_str!("../../../../tests/golden/kinds.1.36.json"));
 }
 
 #[test]
-fn what_server_1_20_made_of_the_manifests_is_no_drift() {
+fn objects_stored_by_kubernetes_1_20_show_no_drift() {
     check_drift(include_str!("../../../../tests/golden/kinds.1.20.json"));
 }
 
 #[test]
-fn the_declared_paths_are_those_that_the_server_gives_the_applier() {
+fn declared_paths_match_the_fields_owned_by_the_applier() {
     check(include_str!("../../../../tests/golden/kinds.1.36.json"), |document, fields, held| {
         let mut owned = BTreeSet::new();
         owned_paths(&held.owned, &Path::default(), &mut owned);
@@ -123,7 +123,7 @@ fn mutants(value: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn every_edit_of_a_declared_value_is_found_and_its_undoing_agrees() {
+fn every_declared_value_change_is_found_and_its_undo_agrees() {
     for held in [
         include_str!("../../../../tests/golden/kinds.1.20.json"),
         include_str!("../../../../tests/golden/kinds.1.36.json"),

@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn any_json_in_the_place_of_any_field_gives_an_answer(
+    fn comparison_never_panics_when_a_field_holds_arbitrary_json(
         declared in deployment(), live in deployment(), other in any_value(), at in 0_usize..40
     ) {
         let fields = declare(&declared, deployments().as_ref());

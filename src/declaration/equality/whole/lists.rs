@@ -1,7 +1,7 @@
 //! Lists that are declared as a whole.
 //!
-//! Entry points: `Comparison::list`, `Comparison::in_any_order`. Invariant: what
-//! is tried against each other is bounded by what the lists hold.
+//! Entry points: `Comparison::list`, `Comparison::in_any_order`. Invariant: the number of comparisons is
+//! bounded by the size of the lists.
 
 use std::cmp::{Ordering, max};
 

@@ -1,11 +1,9 @@
-//! Lists whose elements are told apart by keys, before and after an update,
-//! of which only the elements that differ are read.
+//! Keyed lists before and after an update: only the elements that differ are read.
 //!
-//! Entry point: `Keep::lists`. Invariant: elements are left out of both lists
-//! only where every place holds the same keys before and after, and no element
-//! that stays shares its keys with one that is left out: so the order and the
-//! number of elements of any keys compare as those of the whole lists. Where
-//! that cannot be told from the text there is no answer.
+//! Entry point: `Keep::lists`. Invariant: elements are left out of both lists only where every place holds
+//! the same keys before and after, and no remaining element shares its keys with a left-out one. So the order
+//! and the number of elements with any keys compare like those of the whole lists. Where the text does not
+//! show that, there is no answer.
 
 use serde_json::Value;
 
@@ -17,7 +15,7 @@ use crate::declaration::schema::{ListKey, Types};
 /// Pairs of elements that are compared; of longer lists there is no answer.
 const MAX_PAIRS: usize = 1 << 12;
 
-/// Keys of an element that are told from the text.
+/// The maximum number of an element's keys that are compared by their text.
 const MAX_KEYS: usize = 4;
 
 /// The digits of a number that is the same only if its text is.
@@ -68,7 +66,7 @@ impl<'f> Keep<'f> {
     }
 }
 
-/// What is kept of the element with these keys; nothing if nobody declares it.
+/// The fields to keep of the element with these keys; none if it is undeclared.
 fn element<'f>(
     declared: &[(&'f Elements, &'f Types)],
     keys: &'f [ListKey],
@@ -104,17 +102,15 @@ fn has_spelled(element: &Element, keys: &[ListKey], own: &Spelled<'_>) -> Option
     Some(true)
 }
 
-/// Whether an element cannot have these keys, by its text alone. A key without a
-/// default stands there to the letter, unless it could be a number too, which may
-/// be spelled otherwise.
+/// Whether the text alone shows that an element cannot have these keys. A key without a default occurs there
+/// literally, unless it could be a number, which has several spellings.
 fn lacks(element: &str, keys: &[ListKey], own: &Spelled<'_>) -> bool {
     let is_name = |own: &str| own.bytes().any(|it| it.is_ascii_alphabetic() && !matches!(it, b'e' | b'E'));
     let mut names = keys.iter().zip(own).filter(|(key, own)| key.default.is_none() && is_name(own));
     names.next().is_some_and(|(_, own)| !element.contains('\\') && !element.contains(own))
 }
 
-/// The keys of a live element. None where one of them is absent, or could be
-/// the same key as another text.
+/// The keys of a live element. `None` if one of them is absent, or could equal a key with another text.
 fn spelled<'t>(element: Part<'t, '_>, keys: &'t [ListKey]) -> Option<Spelled<'t>> {
     let mut found: [Option<&str>; MAX_KEYS] = [None; MAX_KEYS];
     if keys.len() > found.len() {

@@ -118,7 +118,7 @@ fn changes_that_follow_each_other_are_written_together_and_once() {
 }
 
 #[test]
-fn what_a_database_does_not_take_is_tried_again_ever_more_seldom() {
+fn failed_database_write_is_retried_with_growing_delays() {
     check(&[
         (0, Leads(&["a"])),
         (0, Fails((true, true, &["a"]))),
@@ -151,7 +151,7 @@ fn many_releases_are_written_some_at_a_time() {
 }
 
 #[test]
-fn a_release_that_comes_back_after_it_was_gone_is_news() {
+fn returning_release_is_news_after_its_removal() {
     let mut pending = Pending::default();
     pending.lead(Vec::new(), Instant::now());
     let state = state("a", 0);

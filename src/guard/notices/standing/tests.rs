@@ -76,7 +76,7 @@ fn told(standing: &mut Standing, said: Said) -> Vec<String> {
 }
 
 #[test]
-fn what_was_told_to_begin_is_told_to_end_once() {
+fn end_is_notified_once_for_each_notified_start() {
     use Said::{Happened, Reported};
     let deployed = |drifted| Reported(Some(report(drifted, RecordState::Deployed)));
     let allowed = || Drifted { allowed: true, ..drifted("c", None) };

@@ -88,7 +88,7 @@ fn conditions_counts_and_drifts_are_those_of_the_release() {
 }
 
 #[test]
-fn release_with_nothing_but_a_deletion_under_way_has_not_drifted() {
+fn release_with_only_a_terminating_object_is_in_sync() {
     let spec = GuardedReleaseSpec::default();
     let mut report = report(1);
     report.drifted[0].kind = DriftKind::Terminating;
@@ -115,7 +115,7 @@ fn a_doubt_that_stays_is_named_with_the_missing_right() {
 }
 
 #[test]
-fn what_the_guard_may_not_look_at_is_named_with_the_reason() {
+fn unwatched_condition_names_unreadable_kinds_and_the_reason() {
     let spec = GuardedReleaseSpec::default();
     let unwatched =
         Unwatched { kind: "Widget".to_owned(), objects: 2, why: "the API server refused".to_owned() };
@@ -132,7 +132,7 @@ fn what_the_guard_may_not_look_at_is_named_with_the_reason() {
 }
 
 #[test]
-fn what_a_chart_allows_in_vain_and_what_others_own_is_said_while_it_is_so() {
+fn invalid_chart_annotations_and_foreign_objects_appear_as_conditions() {
     let spec = GuardedReleaseSpec::default();
     let mut report = report(0);
     let flaw = Flaw {
@@ -160,7 +160,7 @@ fn what_a_chart_allows_in_vain_and_what_others_own_is_said_while_it_is_so() {
 }
 
 #[test]
-fn the_same_report_gives_the_same_status_and_a_turn_a_new_time() {
+fn transition_time_changes_only_when_a_condition_changes() {
     let spec = GuardedReleaseSpec::default();
     let first = summary(&report(0), None, context(&spec, 10));
     assert_eq!(summary(&report(0), Some(&first), context(&spec, 20)), first);

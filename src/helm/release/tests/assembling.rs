@@ -65,7 +65,7 @@ fn each_object_is_held_as_both_records_declare_it() {
 }
 
 #[test]
-fn a_latest_that_is_not_believed_keeps_the_last_good_one() {
+fn invalid_latest_record_keeps_the_last_valid_release() {
     let (good, head) = (assembled(base(), None), next().head());
     let catalog = Catalog::with_core();
     for payload in [undecodable(), Given { name: "api", ..next() }.payload()] {
@@ -98,7 +98,7 @@ fn a_latest_that_is_not_believed_keeps_the_last_good_one() {
 }
 
 #[test]
-fn a_latest_that_was_never_believed_falls_back_on_the_baseline() {
+fn baseline_is_used_when_latest_record_was_never_valid() {
     let (base_head, base_payload) = (base().head(), base().payload());
     let head = next().head();
     let found = assemble(
@@ -153,13 +153,13 @@ fn a_baseline_that_is_not_believed_declares_nothing() {
 }
 
 #[test]
-fn of_two_documents_of_one_object_the_last_one_counts() {
+fn last_document_of_a_duplicate_object_counts() {
     let twice = format!("{WEB}---\n{NEXT}");
     assert_eq!(values(&assembled(Given { manifest: &twice, ..base() }, None)), (Some("new".into()), None));
 }
 
 #[test]
-fn what_is_no_object_is_named_and_skipped() {
+fn invalid_manifest_documents_are_reported_as_skipped() {
     let manifest = format!("{NEXT}---\n- a list\n---\nkind: ConfigMap\n");
     let found = assemble(
         StoredRecords {
@@ -277,7 +277,7 @@ fn check_stored(
 }
 
 #[test]
-fn records_elsewhere_speak_for_the_release_that_they_are_trusted_for() {
+fn records_in_other_namespace_count_only_for_trusted_releases() {
     check_stored("shop", None, None, ("shop", true, &["shop"]));
     check_stored("flux-system", None, None, ("flux-system", true, &["flux-system"]));
     // Nobody trusts them with these.
@@ -290,7 +290,7 @@ fn records_elsewhere_speak_for_the_release_that_they_are_trusted_for() {
 }
 
 #[test]
-fn what_was_said_before_counts_while_it_is_trusted() {
+fn previous_release_namespace_is_kept_only_while_trusted() {
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
     let before = |namespace| {
         let stored = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
@@ -313,7 +313,7 @@ fn what_was_said_before_counts_while_it_is_trusted() {
 }
 
 #[test]
-fn objects_of_records_elsewhere_are_owned_by_the_release_where_it_is() {
+fn objects_default_to_release_namespace_when_records_are_stored_elsewhere() {
     let (objects, _) = documents(
         &ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n",

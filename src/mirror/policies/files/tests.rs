@@ -54,7 +54,7 @@ impl Scene {
 }
 
 #[test]
-fn policies_of_all_files_are_in_force_and_other_files_are_left_alone() {
+fn all_yaml_files_contribute_policies_and_other_files_are_ignored() {
     let both = policy("b", "Deny") + "---\n" + &policy("c", "Deny");
     let scene = Scene::of(&[
         ("1.yaml", &policy("a", "Deny")),
@@ -67,7 +67,7 @@ fn policies_of_all_files_are_in_force_and_other_files_are_left_alone() {
 }
 
 #[test]
-fn a_file_that_changes_changes_its_policies_and_what_it_no_longer_says_ends() {
+fn changed_file_updates_its_policies_and_removes_missing_ones() {
     let mut scene = Scene::of(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
     scene.write("1.yaml", &policy("a", "Record"));
     scene.reread();
@@ -75,7 +75,7 @@ fn a_file_that_changes_changes_its_policies_and_what_it_no_longer_says_ends() {
 }
 
 #[test]
-fn what_a_file_with_a_flaw_said_before_stays() {
+fn previous_policies_stay_when_their_file_becomes_invalid() {
     for flawed in [
         policy("a", "Forbid"),
         "{".to_owned(),
@@ -90,7 +90,7 @@ fn what_a_file_with_a_flaw_said_before_stays() {
 }
 
 #[test]
-fn a_flaw_takes_no_other_document_of_its_file_with_it() {
+fn invalid_document_does_not_block_other_documents_of_its_file() {
     let mut scene = Scene::of(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
     scene.write("1.yaml", &(policy("a", "Record") + "---\n" + &policy("b", "Forbid")));
     scene.reread();
@@ -98,13 +98,13 @@ fn a_flaw_takes_no_other_document_of_its_file_with_it() {
 }
 
 #[test]
-fn a_policy_that_has_a_flaw_from_the_start_is_not_in_force_and_stops_nobody() {
+fn initially_invalid_policy_is_skipped_without_blocking_other_policies() {
     let scene = Scene::of(&[("1.yaml", &policy("a", "Forbid")), ("2.yaml", &policy("b", "Deny"))]);
     assert_eq!((scene.names(), scene.edits()), (vec!["b".to_owned()], EditsMode::Deny));
 }
 
 #[test]
-fn a_file_that_is_gone_leaves_its_policies_until_another_file_says_otherwise() {
+fn policies_of_deleted_file_stay_until_another_file_replaces_them() {
     let mut scene = Scene::of(&[("1.yaml", &policy("a", "Deny"))]);
     fs::remove_file(scene.dir.path().join("1.yaml")).unwrap();
     scene.reread();
@@ -115,7 +115,7 @@ fn a_file_that_is_gone_leaves_its_policies_until_another_file_says_otherwise() {
 }
 
 #[test]
-fn of_one_name_in_two_files_the_first_counts() {
+fn first_file_wins_for_duplicate_policy_names() {
     let scene = Scene::of(&[("1.yaml", &policy("a", "Deny")), ("2.yaml", &policy("a", "Allow"))]);
     assert_eq!((scene.names(), scene.edits()), (vec!["a".to_owned()], EditsMode::Deny));
 }

@@ -38,7 +38,7 @@ fn conditions_of_others_stay() {
 }
 
 #[test]
-fn what_others_write_into_a_status_makes_no_policy_unreadable() {
+fn policy_is_readable_despite_an_invalid_status() {
     let mut object = json!({
         "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "p"},
         "spec": {"edits": "Deny"}, "status": {"conditions": "nonsense"},

@@ -49,7 +49,7 @@ fn nothing_is_confirmed_that_was_not_seen_with_annotations() {
 }
 
 #[test]
-fn spared_field_stays_confirmed_where_the_revision_before_said_the_same() {
+fn spared_field_stays_confirmed_when_previous_revision_declared_the_same() {
     let declaring = |revision, other: &str| {
         let manifest = format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {{same: '1', other: '{other}'}}\n"
@@ -94,7 +94,7 @@ fn agreement_is_told_on_and_remembered() {
 }
 
 #[test]
-fn additions_are_confirmed_only_once_the_object_was_seen_without_them() {
+fn additions_are_confirmed_only_after_object_was_seen_without_them() {
     let (first, mut drifts) = (deployed(1, &[("a", "1")]), in_sync());
     let clean = |drifts: &Drifts, release: &Release| {
         drifts.is_seen_without_additions(&web(), &id("a"), release.declared(&id("a")).unwrap())

@@ -1,8 +1,8 @@
 //! Counts drifting objects, for the brake that stops repairs.
 //!
-//! Entry points: `Reconciler::pull_brake` before a repair, `ease` when a person asks
-//! for one. Invariant: what an operation of Helm's takes away, or never comes back,
-//! does not count; what a record alone says stops nobody's repairs.
+//! Entry points: `Reconciler::pull_brake` before a repair, `ease` when a person orders one.
+//! Invariant: objects that a Helm operation removes, or that are never re-created, do not count; a
+//! record alone cannot stop repairs. Must not repair anything.
 
 use super::super::Reconciler;
 use crate::helm::record::Status;
@@ -16,7 +16,7 @@ use crate::reconcile::tally::Share;
 use crate::reconcile::told::Told;
 
 impl Reconciler {
-    /// Whether so much drifts at once that repairs of a release stop.
+    /// The state of the brake for repairs of a release.
     pub(super) fn pull_brake(&mut self, release: &ReleaseId) -> Pull {
         if self.repairs.brake.is_on(&release.namespace) {
             return Pull::On;
@@ -31,8 +31,8 @@ impl Reconciler {
         pull
     }
 
-    /// A person asks for repairs of `release`: the brake goes off if that is most of
-    /// what drifts. Gives whether it does.
+    /// Handles a person's repair order: the brake is released if most of the drift is in `release`.
+    /// Returns whether it was.
     pub(in crate::reconcile) fn ease(&mut self, release: &ReleaseId) -> bool {
         self.recount();
         let drifting = self.tally.drifting_besides(release, self.known.objects());

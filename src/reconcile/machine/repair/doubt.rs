@@ -1,7 +1,7 @@
-//! Holds one object against its release, and asks the API server in doubt.
+//! Compares one object with its release, and asks the API server in case of doubt.
 //!
-//! Entry points: `Reconciler::weigh`, `begin_settling`, `settle_doubt`. Invariant: no
-//! dry run but for a doubt, and none twice for the same one.
+//! Entry points: `Reconciler::weigh`, `begin_settling`, `settle_doubt`. Invariant: dry runs are
+//! made only for doubts, and once for each doubt. Must not write anything.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::reconcile::event::{Failure, Fault, Outcome, Secret, Work};
 use crate::reconcile::judge::{Standing, Weighing, record};
 use crate::verdict::edit::Evidence;
 
-/// What the API server says of a doubt.
+/// The answer of the API server about a doubt.
 pub(crate) enum Answer {
     /// It was not asked.
     Unasked,
     Canonical(Arc<Secret>),
-    /// It cannot tell, or nobody may ask it: why, and whether that is because it refuses the
-    /// object that was asked for.
+    /// It cannot tell, or must not be asked: the reason, and whether it refuses the requested
+    /// object.
     None {
         why: String,
         is_refused: bool,
     },
 }
 
-/// A doubt that is settled by itself, with the reason that is said if it stays.
+/// A doubt that is settled outside a repair, with the reason to report if it remains.
 pub(crate) enum Doubt {
     /// The object is read.
     Reading(Box<Situation>, &'static str),
@@ -48,22 +48,22 @@ struct Doubted<'a> {
 }
 
 impl Answer {
-    /// It cannot tell.
+    /// An answer that settles nothing.
     pub(super) fn none(why: &str) -> Self {
         Self::None { why: why.to_owned(), is_refused: false }
     }
 
-    /// The object as the API server would hold it, if it says so.
+    /// The object as the API server would store it, if it answered.
     pub(crate) fn canonical(&self) -> Option<&Value> {
         if let Self::Canonical(value) = self { Some(&value.0) } else { None }
     }
 
-    /// Whether it was asked and says nothing.
+    /// Whether it was asked and could not tell.
     pub(super) fn is_none(&self) -> bool {
         matches!(self, Self::None { .. })
     }
 
-    /// Of what came of the question.
+    /// Turns the outcome of a request into an answer.
     pub(crate) fn of(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Canonical(value) => Self::Canonical(value),
@@ -77,7 +77,8 @@ impl Answer {
     fn evidence(&self) -> Evidence<'_> {
         match self {
             Self::Canonical(value) => Evidence::Canonical(&value.0),
-            // It does not take the manifest for the object: what is in doubt is another value.
+            // The API server refuses the manifest for this object, so the doubtful value is a
+            // different one.
             Self::None { is_refused: true, .. } => Evidence::Unavailable,
             Self::Unasked | Self::None { .. } => Evidence::None,
         }
@@ -132,11 +133,11 @@ impl Reconciler {
             return Next::settled();
         }
         self.note(task, situation, seen, standing);
-        // It is looked at anew: as what it turned out to be.
+        // The situation is gathered again, with the new result.
         match self.situation(task) {
             None => Next::settled(),
             Some(now) if !now.drift.doubt => Next::again(AGAIN),
-            // Something has changed meanwhile: it is looked at once more.
+            // Something has changed meanwhile: another look follows.
             Some(_) if self.drifts.is_suspect(&task.id, &task.object) => Next::again(AGAIN),
             Some(_) => {
                 self.say(task, &situation.release, reason);
@@ -145,14 +146,14 @@ impl Reconciler {
         }
     }
 
-    /// How the object stands.
+    /// Compares the object with its release.
     pub(super) fn weigh(&self, situation: &Situation, seen: &Seen, evidence: Evidence<'_>) -> Standing {
         let Situation { release, policy, circumstances, .. } = situation;
         Weighing { release, live: &seen.live, policy, circumstances, now: self.now }.weigh(evidence)
     }
 
-    /// How the object stands as the answer tells. Remembers the values that it has settled:
-    /// what was in doubt without it and is not with it.
+    /// Compares the object with its release by the answer. Remembers the values that the answer has
+    /// settled: those that are in doubt without it and not with it.
     pub(super) fn weigh_answered(
         &mut self,
         task: &Task,
@@ -177,13 +178,13 @@ impl Reconciler {
         stands
     }
 
-    /// Notes how the object stands.
+    /// Records the result for the object.
     pub(super) fn note(&mut self, task: &Task, situation: &Situation, seen: &Seen, standing: Standing) {
         let release = &situation.release;
         let Some(current) = self.known.release(&release.id) else { return };
         let is_old = self.drifts.is_overtaken(&task.object, version_of(&seen.live));
         if !Arc::ptr_eq(current, release) || !self.is_ruled_alike(&task.object, situation) || is_old {
-            // What is known by now says otherwise, or will.
+            // Newer knowledge contradicts this, or soon will.
             self.drifts.suspect(&release.id, task.object.clone(), self.now);
             return;
         }
@@ -191,10 +192,10 @@ impl Reconciler {
     }
 }
 
-/// Why nobody asks.
+/// The reason where no dry run is made.
 pub(super) const NO_DRY_RUNS: &str = "the guard makes no dry runs in its modes";
 
-/// What of an object only the API server can tell.
+/// The changes about which only the API server can tell.
 pub(super) fn doubts(standing: &Standing) -> Vec<FieldChange> {
     match standing {
         Standing::Drifts(_, changes) => {
@@ -204,7 +205,7 @@ pub(super) fn doubts(standing: &Standing) -> Vec<FieldChange> {
     }
 }
 
-/// What the API server is asked about an object as it was seen.
+/// The question to the API server about a live object.
 pub(super) fn question(task: &Task, situation: &Situation, seen: &Seen) -> Work {
     Work::Ask {
         object: task.object.clone(),

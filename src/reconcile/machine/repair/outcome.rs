@@ -1,8 +1,8 @@
-//! What is noted and told of a repair.
+//! Records and reports the results of repairs.
 //!
 //! Entry points: `Reconciler::say`, `fail`, `note_repaired`, `note_restored`, `keep`, `contest`.
-//! Invariant: a drift that stays is told once; an attempt that failed makes the
-//! next one wait. Must not decide what is done.
+//! Invariant: a drift that stays is reported once; a failed attempt delays the next one. Must not
+//! decide about repairs.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const WITHIN: &str = "the guard does not know the former value of what was chang
 const UNCONFIRMED: &str = "the guard has never seen the live object with these values";
 
 impl Reconciler {
-    /// Notes why the object is not repaired, or that it is.
+    /// Records why the object is not repaired; `None` if it is.
     pub(super) fn keep(&mut self, task: &Task, reason: Option<&str>) {
         self.drifts.keep(&task.id, &task.object, reason);
     }
@@ -40,7 +40,7 @@ impl Reconciler {
         }
     }
 
-    /// Somebody undoes what was done, again and again.
+    /// Reports that another writer undoes the repairs again and again.
     pub(super) fn contest(&mut self, task: &Task) {
         let Some(drift) = self.drifts.get_mut(&task.id, &task.object) else { return };
         if matches!(drift.repaired, Some(Err(_))) || std::mem::replace(&mut drift.contested, true) {
@@ -50,7 +50,7 @@ impl Reconciler {
         self.tell_of(task, drift, Fate::Contested);
     }
 
-    /// Says once that a drift stays. Of a doubt the arbiter is asked first.
+    /// Reports once that a drift stays. The arbiter is asked about a doubt first.
     pub(super) fn report(&mut self, task: &Task, situation: &Situation, reason: &'static str) -> Next {
         if situation.drift.doubt {
             return Self::begin_settling(task, situation, reason);
@@ -59,7 +59,7 @@ impl Reconciler {
         Next::settled()
     }
 
-    /// Says once that a drift stays.
+    /// Reports once that a drift stays.
     pub(super) fn say(&mut self, task: &Task, release: &Arc<Release>, reason: &str) {
         self.drifts.keep(&task.id, &task.object, Some(reason));
         let Some(drift) = self.drifts.get_mut(&task.id, &task.object) else { return };
@@ -75,8 +75,8 @@ impl Reconciler {
         self.tell(Told::Object { release: Arc::clone(release), object, drift: Box::new(drift), fate });
     }
 
-    /// Says that the object stays as it is. A doubt is settled first: what turns out to
-    /// be as declared is confirmed by that, and what stays a doubt is said as one.
+    /// Reports that the object stays unchanged. A doubt is settled first: an object that turns out
+    /// to match is confirmed by that, and a remaining doubt is reported as one.
     pub(super) fn leave_unconfirmed(&mut self, task: &Task, situation: &Situation) -> Next {
         if situation.drift.doubt {
             return self.report(task, situation, UNCONFIRMED);
@@ -92,7 +92,7 @@ impl Reconciler {
         Next::settled()
     }
 
-    /// Says that additions stay.
+    /// Reports that additions stay.
     pub(super) fn leave_additions(
         &mut self,
         task: &Task,
@@ -105,14 +105,14 @@ impl Reconciler {
         Next::settled()
     }
 
-    /// Notes whether the object stays as it is for want of a word.
+    /// Records whether the object stays unchanged because a person has to confirm the repair.
     pub(super) fn mark_unconfirmed(&mut self, task: &Task, unconfirmed: bool) {
         if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
             drift.unconfirmed = unconfirmed;
         }
     }
 
-    /// Notes whether an exception allows the object to be missing.
+    /// Records whether an exception allows the object to be missing.
     pub(super) fn mark_allowed(&mut self, task: &Task, situation: &Situation) {
         let allowed = situation.drift.kind == DriftKind::Missing
             && situation.exceptions(&task.object, self.now).of_deletion().is_some();
@@ -123,13 +123,13 @@ impl Reconciler {
         }
     }
 
-    /// Nobody serves the object's kind, so nothing can be written.
+    /// Reports that the cluster does not serve the object's kind, so nothing can be written.
     pub(super) fn leave_unserved(&mut self, task: &Task, release: &Arc<Release>) -> Next {
         self.say(task, release, "the cluster does not serve its kind");
         Next::again(UNSERVED)
     }
 
-    /// A piece of work did not happen.
+    /// Handles a piece of work that failed.
     pub(super) fn fail_by(&mut self, task: &Task, release: &Arc<Release>, failure: &Failure) -> Next {
         match failure.fault {
             Fault::Unserved => self.leave_unserved(task, release),
@@ -139,7 +139,7 @@ impl Reconciler {
         }
     }
 
-    /// An attempt was made and failed.
+    /// Records a failed attempt.
     pub(super) fn fail(&mut self, task: &Task, reason: &str) -> Next {
         self.repairs.backoff.attempt(&task.object, self.now);
         let wait = self.repairs.backoff.until(&task.object, self.now).unwrap_or(RETRY);
@@ -152,7 +152,7 @@ impl Reconciler {
         Next::Done(Done::Later(wait))
     }
 
-    /// A drift was put right.
+    /// Records a repaired drift.
     pub(super) fn note_repaired(&mut self, task: &Task, situation: &Situation, drift: Drift, fate: Fate) {
         let confirmed_by = situation.ordered_by.clone();
         let drift = Drift { repaired: Some(Ok(())), kept: None, confirmed_by, ..drift };
@@ -161,8 +161,8 @@ impl Reconciler {
         self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
     }
 
-    /// The object has this version by the guard's own write. Where the release or its policy moved on meanwhile,
-    /// the object is put right by what held before, and is looked at anew.
+    /// Records the version of the guard's own write. Where the release or its policy changed
+    /// meanwhile, the write followed the earlier state, and the object is read again.
     pub(super) fn note_restored(&mut self, task: &Task, situation: &Situation, version: Version) {
         match self.is_in_force(task, situation) {
             true => self.drifts.record_restored(&task.id, &task.object, version),
@@ -170,7 +170,7 @@ impl Reconciler {
         };
     }
 
-    /// These fields of the object cannot be changed in place in this revision.
+    /// Remembers fields of the object that cannot be changed in place in this revision.
     pub(super) fn learn_fixed(&mut self, task: &Task, revision: u64, paths: &[Path]) {
         let entry = self.repairs.fixed.entry(task.object.clone()).or_default();
         if entry.0 != revision {
@@ -179,14 +179,14 @@ impl Reconciler {
         entry.1.extend(paths.iter().map(ToString::to_string));
     }
 
-    /// Whether that is known of all these changes.
+    /// Whether all these changes are known to be of such fields.
     pub(super) fn are_known_fixed(&self, task: &Task, revision: u64, changes: &[FieldChange]) -> bool {
         self.repairs.fixed.get(&task.object).is_some_and(|(of, paths)| {
             *of == revision && changes.iter().all(|change| paths.contains(&change.path.to_string()))
         })
     }
 
-    /// Tells what happened to the object of a task.
+    /// Reports what happened to the object of a task.
     pub(super) fn tell_of(&mut self, task: &Task, drift: Drift, fate: Fate) {
         let Some(release) = self.known.release(&task.id).cloned() else { return };
         let object = self.drifts.name(&task.id, &task.object);

@@ -1,8 +1,8 @@
 //! Re-creates a missing object as Helm itself would write it.
 //!
-//! Entry points: `Reconciler::begin_recreating`, `recreate`. Invariant: it is
-//! looked for first, then the records are read, and what is written is what was
-//! weighed. After each write the records are read once more.
+//! Entry points: `Reconciler::begin_recreating`, `recreate`. Invariant: the guard looks for the
+//! object first, then reads the records, and writes only the declaration that it has judged. It
+//! reads the records again after each write. Must not replace an object that exists.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use crate::reconcile::plan::Plan;
 use crate::reconcile::report::DriftKind;
 use crate::reconcile::told::{Fate, Told};
 
-/// How far a re-creation has come.
+/// The state of a re-creation.
 pub(crate) enum Recreate {
-    /// The object is looked for.
+    /// The guard looks for the object.
     Reading(Arc<Release>),
     /// The definition of its kind is looked at; the version in which the kind is served.
     Definition(String),
@@ -37,7 +37,7 @@ pub(crate) enum Recreate {
     Writing(Creation),
 }
 
-/// An object as it is written anew.
+/// An object that is being re-created.
 pub(crate) struct Creation {
     situation: Box<Situation>,
     /// The field manager that it is written as.
@@ -46,7 +46,7 @@ pub(crate) struct Creation {
 }
 
 impl Reconciler {
-    /// Brings a missing object back.
+    /// Begins to re-create a missing object.
     pub(super) fn begin_recreating(task: &Task, situation: &Situation) -> Next {
         let version = Arc::clone(&situation.declared.version);
         let work = Work::ReadObject { object: task.object.clone(), version };
@@ -100,7 +100,7 @@ impl Reconciler {
         }
     }
 
-    /// The records are read after the object: what they say now is what counts.
+    /// Reads the records after the object, because their present state counts.
     fn read_records(task: &Task, version: String) -> Next {
         let work = Work::ReadRecords { release: task.id.clone() };
         Next::work(work, Repair::Recreate(Recreate::Records(version)))
@@ -117,7 +117,7 @@ impl Reconciler {
         let object = object.map(|Secret(value)| value);
         // What is written is what was weighed.
         let is_weighed = object.as_ref().map(Digest::of) == Some(situation.declared.digest);
-        // The record was read meanwhile, and may have told of another.
+        // The record was read meanwhile and may have changed.
         if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
             return Next::again(AGAIN);
         }
@@ -151,13 +151,13 @@ impl Reconciler {
                 self.begin_taking_back(task, situation, uid.to_owned(), Done::Repaired)
             }
             Err(Failure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
-            // The namespace takes everything along; nothing comes back into it.
+            // The namespace is deleted with all its objects; nothing can be created in it.
             Err(Failure { fault: Fault::Terminating, .. }) => {
                 self.keep(task, Some("its namespace is being deleted"));
                 Next::again(RETRY)
             }
-            // Nobody knows whether it was done. Its release may have dropped it, and then
-            // nobody would look at it again.
+            // It is unknown whether the write was done. If the release has dropped the object, no
+            // later pass would look at it again.
             Err(Failure { fault: Fault::Unanswered, message }) => {
                 let Next::Done(done) = self.fail(task, &message) else { return Next::settled() };
                 let version = Arc::clone(&situation.declared.version);
@@ -169,7 +169,7 @@ impl Reconciler {
         }
     }
 
-    /// Somebody else put it right, or something else is wrong with it by now.
+    /// Leaves an object that exists: another writer re-created it, or it has another drift now.
     fn leave_present(&mut self, task: &Task) -> Next {
         let drift = self.drifts.get_mut(&task.id, &task.object).map(|drift| drift.kind);
         if drift.is_some_and(|kind| kind != DriftKind::Missing) {
@@ -181,7 +181,7 @@ impl Reconciler {
     }
 }
 
-/// Whether every API server has the kind, with no CustomResourceDefinition.
+/// Whether the kind is built into every API server, without a CustomResourceDefinition.
 fn is_built_in(object: &ObjectId) -> bool {
     embedded::core().facts(&object.group, &object.kind).is_some()
 }

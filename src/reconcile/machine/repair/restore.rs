@@ -1,4 +1,4 @@
-//! Makes a changed object again what its release declares.
+//! Restores the declared state of a changed object.
 //!
 //! Entry points: `Reconciler::begin_restoring`, `restore`. Invariant: what is to be
 //! written is decided on one version of the object, and on records that were read
@@ -25,42 +25,42 @@ use crate::reconcile::told::Told;
 use crate::verdict::edit::Evidence;
 use crate::verdict::sealed;
 
-/// How often the guard starts over at once when somebody else writes meanwhile.
+/// The number of immediate restarts after writes by others.
 pub(super) const ROUNDS: usize = 3;
 
 /// Why the guard leaves a sealed field alone.
 const LEFT: &str = "whoever has set this has to undo it, or delete the object, which is re-created then";
 
-/// Why the guard leaves fields alone that the API server does not let change.
+/// Why the guard leaves fields that the API server does not allow to change.
 pub(super) const FIXED: &str = "these fields cannot be changed in place";
 
-/// How far a restoration has come before anything is written.
+/// The state of a restoration before the first write.
 pub(crate) enum Restore {
     /// The object is read.
     Reading(Start),
     /// The release's records are read.
     Records(Start, Box<Seen>),
-    /// Those of the release are read that the object's annotations name.
+    /// The records of the release that the object's annotations name are read.
     Owner(Start, Box<Seen>, ReleaseId),
     /// The API server is asked about doubts.
     Asking(Box<Judged>),
-    /// Its namespace is looked at.
+    /// Its namespace is read.
     Namespace(Box<Judged>),
     /// Another workload of the release is read, which still makes its new pods.
     Rollout(Box<Judged>, ObjectId),
 }
 
-/// Where a restoration began.
+/// The beginning of a restoration.
 #[derive(Clone)]
 pub(crate) struct Start {
     release: Arc<Release>,
-    /// Since when the object drifts.
+    /// The time since which the object drifts.
     since: Timestamp,
-    /// How often it has started over.
+    /// The number of restarts.
     round: usize,
 }
 
-/// An object that was read and what is to be done about it.
+/// An object that was read, and the decision about it.
 pub(crate) struct Judged {
     pub(super) situation: Situation,
     pub(super) seen: Seen,
@@ -70,7 +70,7 @@ pub(crate) struct Judged {
 }
 
 impl Reconciler {
-    /// Puts a change right, or gives back what others hold.
+    /// Begins to revert a change, or to return fields to Helm.
     pub(super) fn begin_restoring(
         task: &Task,
         situation: &Situation,
@@ -83,7 +83,7 @@ impl Reconciler {
         Next::work(work, Repair::Restore(Restore::Reading(start)))
     }
 
-    /// Somebody wrote meanwhile.
+    /// Starts over after a write by another writer.
     pub(super) fn start_over(&mut self, task: &Task, start: &Start) -> Next {
         if start.round + 1 >= ROUNDS {
             return Next::again(AGAIN);
@@ -119,7 +119,7 @@ impl Reconciler {
             (Restore::Owner(start, seen, named), Outcome::Records(ruled)) => {
                 self.learn_records(&named, ruled);
                 if self.known.declares(&named, &task.object) {
-                    // The release that it belongs to now hears of it by its own record.
+                    // The release that it belongs to now learns of it by its own record.
                     self.take_in(&task.id, &seen.live, &seen.version);
                     return Next::settled();
                 }
@@ -148,11 +148,11 @@ impl Reconciler {
         }
     }
 
-    /// The object and then the records were read.
+    /// Judges the object after it and the records were read.
     fn judge_read(&mut self, task: &Task, start: Start, seen: Seen) -> Next {
         let Some(situation) = self.situation(task) else { return Next::settled() };
         if !Arc::ptr_eq(&start.release, &situation.release) {
-            // It may be what Helm has just made of it.
+            // Helm may just have written it.
             self.take_in(&task.id, &seen.live, &seen.version);
         }
         if situation.plan != Plan::Repair {
@@ -171,7 +171,7 @@ impl Reconciler {
         Next::work(work, Repair::Restore(Restore::Asking(Box::new(judged))))
     }
 
-    /// It is known how the object stands.
+    /// Continues with the result of the comparison.
     fn weighed(
         &mut self,
         task: &Task,
@@ -203,7 +203,7 @@ impl Reconciler {
         }
     }
 
-    /// The object is not what it was said to be, by now.
+    /// Leaves an object that no longer has the reported drift.
     fn leave_as_found(
         &mut self,
         task: &Task,
@@ -222,14 +222,14 @@ impl Reconciler {
         Next::settled()
     }
 
-    /// Nothing about the object stands against a write but what was learned before.
+    /// Restores the object unless an earlier attempt has shown that its fields cannot be changed.
     fn restore_unless_held(&mut self, task: &Task, mut judged: Box<Judged>) -> Next {
         let Judged { situation, changes, .. } = &mut *judged;
         if self.are_known_fixed(task, situation.release.state.revision, changes) {
             self.say(task, &situation.release, FIXED);
             return Next::settled();
         }
-        // What else drifts is put right beside an addition that nobody has confirmed.
+        // Other drift is repaired even if an addition stays unconfirmed.
         if changes.iter().any(|change| situation.removes(change)) {
             changes.retain(|change| situation.removes(change));
         } else {
@@ -250,7 +250,7 @@ impl Reconciler {
         Next::work(work, Repair::Restore(Restore::Rollout(judged, other.object)))
     }
 
-    /// The other workload was read.
+    /// Continues after the other workload was read.
     fn rolls_on(&mut self, task: &Task, judged: Box<Judged>, other: &ObjectId, outcome: Outcome) -> Next {
         let live = match outcome {
             Outcome::Object { live, .. } => live.and_then(|live| live.object),
@@ -266,7 +266,8 @@ impl Reconciler {
             return self.send(task, Sending::new(*judged));
         };
         self.keep(task, Some(&format!("{} of its release is still being rolled out", rollout.object)));
-        // The watch tells when it is done. Should it not, it is asked after less and less.
+        // The watch reports when it is done. If it does not, the workload is read at growing
+        // intervals.
         Next::Done(Done::Later(elapsed(rollout.since, self.now).clamp(AGAIN, RETRY)))
     }
 }

@@ -1,9 +1,9 @@
-//! Writes what puts a changed object right, in the way in which its release is
-//! applied, and compares what came of it.
+//! Writes the restored state of a changed object, in the way in which its release is applied, and
+//! checks the result.
 //!
-//! Entry points: `Reconciler::send` begins, `sent` goes on. Invariant: every write is
-//! bound to the version of the object that was judged, and is made as Helm's own
-//! field manager. Must not decide whether to write.
+//! Entry points: `Reconciler::send` begins, `sent` continues. Invariant: every write is bound to
+//! the judged version of the object, and is made as Helm's own field manager. Must not decide
+//! whether to write.
 
 use std::sync::Arc;
 
@@ -38,33 +38,33 @@ use crate::verdict::ownership::{self, Operation, Owners, abandons};
 /// A restoration that is being written.
 pub(crate) struct Sending {
     judged: Judged,
-    /// What the API server does not let change.
+    /// The fields that the API server does not allow to change.
     fixed: Vec<Path>,
-    /// What it said to the first write, if it refused that.
+    /// The message of the API server, if it refused the first write.
     refusal: Option<String>,
-    /// How often less was written.
+    /// The number of tries with fewer fields.
     tries: usize,
     attempts: u32,
     manager: String,
     stage: Stage,
 }
 
-/// What is awaited.
+/// The stage of the write that waits for an answer.
 enum Stage {
     /// The manifest.
     Document,
-    /// The patch that gives moved elements their keys again, and what is applied then.
+    /// The patch that restores the keys of moved elements, and the document to apply afterwards.
     PutBack(Value),
     /// The apply; whether elements were moved before it.
     Applied { moved: bool },
-    /// What the patch wrote is given to Helm's applies.
+    /// The fields that the patch wrote are assigned to Helm's apply manager.
     Owned,
     /// The last write.
     Last,
-    /// The manifest, to see whether the API server takes it at all; what came of the
+    /// The manifest, to check whether the API server accepts it at all; with the result of the
     /// writes.
     Manifest(Result<Value, Failure>),
-    /// Whether the API server takes it.
+    /// The check whether the API server accepts it.
     Probe(Result<Value, Failure>),
 }
 
@@ -81,7 +81,7 @@ impl Sending {
         }
     }
 
-    /// The elements that somebody gave other keys and that are not to be left so.
+    /// The list elements whose keys were changed and have to be restored.
     fn moved(&self, mask: &Mask) -> Vec<Move> {
         let Some(whole) = self.judged.seen.live.whole() else { return Vec::new() };
         let fields = &self.judged.situation.declared.fields();
@@ -95,7 +95,7 @@ impl Sending {
         self.judged.changes.iter().filter(|change| !self.stays(change)).cloned().collect()
     }
 
-    /// Whether a change is not undone: nothing is written for a doubt.
+    /// Whether a change stays: a doubt alone leads to no write.
     fn stays(&self, change: &FieldChange) -> bool {
         let is_doubt = change.agreement == Agreement::Doubt && self.judged.answer.is_none();
         is_doubt || self.fixed.contains(&change.path)
@@ -114,7 +114,7 @@ impl Sending {
 }
 
 impl Reconciler {
-    /// Writes what puts the changes right.
+    /// Begins the writes that revert the changes.
     pub(super) fn send(&mut self, task: &Task, mut sending: Sending) -> Next {
         sending.attempts = self.repairs.backoff.attempt(&task.object, self.now);
         let left = sending.judged.changes.iter().filter(|change| is_left(&task.object, change));
@@ -151,7 +151,7 @@ impl Reconciler {
         self.fail(task, "nothing can be written that would change it")
     }
 
-    /// Goes on after an answer.
+    /// Continues after an answer.
     pub(super) fn sent(&mut self, task: &Task, mut sending: Sending, outcome: Outcome) -> Next {
         let stage = std::mem::replace(&mut sending.stage, Stage::Last);
         let sending = Box::new(sending);
@@ -185,7 +185,7 @@ impl Reconciler {
         }
     }
 
-    /// One of the writes was done.
+    /// Continues after one of the writes.
     fn go_on_sending(&mut self, task: &Task, sending: Box<Sending>, stage: Stage, now: Value) -> Next {
         let is_over = matches!(stage, Stage::Last);
         if !is_over && !self.is_in_force(task, &sending.judged.situation) {
@@ -217,7 +217,7 @@ impl Reconciler {
         }
     }
 
-    /// What the manifest does not name no apply takes away.
+    /// Removes fields that the manifest does not name, which no apply removes.
     fn unseal(&mut self, task: &Task, sending: Box<Sending>, now: Value) -> Next {
         match body::unsealed(&task.object, &sending.open(), &now) {
             Some(patch) => sending.merge(task, patch, Stage::Last),
@@ -231,7 +231,7 @@ impl Reconciler {
         let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
         let Document { status, digest, object, .. } = document;
         let object = object.map(|Secret(value)| value);
-        // Of a revision before the last its manifest was not compared with the first seen.
+        // The manifest of an earlier revision was not compared with the first seen one.
         let is_other =
             task.towards.is_some() && object.as_ref().map(Digest::of) != Some(situation.declared.digest);
         // What is written is what was weighed.
@@ -250,15 +250,15 @@ impl Reconciler {
         let left = staying.map(|change| &change.path).chain(&sending.fixed);
         mask.0.extend(left.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
         let body = body::applied(&document, live, &mask);
-        // What Helm has applied and the record does not say any more nobody saw go.
+        // Fields that Helm has applied and the record no longer holds were not seen to be removed.
         let abandoned = || seen.live.whole().is_none_or(|whole| abandons(&whole, &sending.manager, &body));
         if situation.ordered_by.is_none() && abandoned() {
-            // Nobody has undone anything.
+            // This was no undone repair.
             self.repairs.backoff.forget(&task.object);
             return self.leave_unconfirmed(task, situation);
         }
-        // An apply alone would leave moved elements to whoever moved them and add what is
-        // declared, and the API server refuses two elements that hold what only one may.
+        // An apply alone would leave the moved elements and add the declared ones, and the API
+        // server refuses two elements with the same unique value.
         match body::put_back(&moved, live) {
             Some(patch) => sending.merge(task, patch, Stage::PutBack(body)),
             None => {
@@ -268,7 +268,7 @@ impl Reconciler {
         }
     }
 
-    /// A write was refused: once more without what cannot be changed.
+    /// Writes again after a refusal, without the fields that cannot be changed.
     fn send_less(&mut self, task: &Task, mut sending: Box<Sending>, failure: Failure) -> Next {
         let Fault::Invalid { said, causes } = &failure.fault else {
             return self.finish_sending(task, sending, Err(failure));
@@ -280,7 +280,7 @@ impl Reconciler {
                 sending.fixed.push(path);
             }
         }
-        // One field that stays can make another one invalid.
+        // A field that stays can make another one invalid.
         sending.tries += 1;
         let is_less = sending.fixed.len() != before && sending.fixed.len() != sending.judged.changes.len();
         if is_less && sending.tries <= ROUNDS {
@@ -289,8 +289,8 @@ impl Reconciler {
         self.finish_sending(task, sending, Err(failure))
     }
 
-    /// The writes are over. Where fields could not be changed, it may be the manifest
-    /// that the API server takes no more.
+    /// Ends the writes. Where fields could not be changed, the API server may no longer accept the
+    /// manifest itself.
     fn finish_sending(&mut self, task: &Task, sending: Box<Sending>, result: Result<Value, Failure>) -> Next {
         if sending.refusal.is_none() || sending.fixed.is_empty() {
             return self.conclude(task, *sending, result, None);
@@ -301,7 +301,7 @@ impl Reconciler {
         Next::work(work, Repair::Send(Box::new(Sending { stage, ..*sending })))
     }
 
-    /// Says what came of the writes.
+    /// Reports the result of the writes.
     fn conclude(
         &mut self,
         task: &Task,
@@ -327,7 +327,7 @@ impl Reconciler {
         }
     }
 
-    /// Compares the object as it was written with what is declared.
+    /// Compares the written object with the declaration.
     fn compare(&mut self, task: &Task, sending: &Sending, now: &Value, outdated: Option<String>) -> Next {
         let Judged { situation, seen, changes, .. } = &sending.judged;
         if changes.iter().any(|change| touches_template(&task.object, &change.path)) {
@@ -373,7 +373,7 @@ impl Reconciler {
         Next::settled()
     }
 
-    /// What of the object is not as declared after the write.
+    /// The differences that remain after the write.
     fn left_after(&self, task: &Task, judged: &Judged, now: &Value) -> Vec<FieldChange> {
         let Judged { situation, answer, .. } = judged;
         let timeout = situation.policy.operation_timeout;

@@ -1,8 +1,7 @@
-//! What is known and in force when an object is to be put right.
+//! The state that is known and in force at a repair of an object.
 //!
-//! Entry point: `Reconciler::situation`. Invariant: gathered anew after each
-//! answer, so that nothing is written on what was known before it. Must not decide:
-//! that does [`plan`].
+//! Entry point: `Reconciler::situation`. Invariant: gathered again after each answer, so that no
+//! write relies on outdated knowledge. Must not decide: [`plan`] does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +25,10 @@ use crate::reconcile::report::DriftKind;
 use crate::verdict::circumstances::{Circumstances, DeclaredObject};
 use crate::verdict::exceptions::Exceptions;
 
-/// Helm's field manager where no object's history tells: its program's name.
+/// Helm's field manager where no object reveals it: its program's name.
 const HELM: &str = "helm";
 
-/// What is known and in force.
+/// The state that is known and in force.
 #[derive(Clone)]
 pub(crate) struct Situation {
     pub(crate) release: Arc<Release>,
@@ -39,32 +38,32 @@ pub(crate) struct Situation {
     pub(crate) life: Option<Life>,
     pub(crate) drift: Drift,
     pub(crate) plan: Plan,
-    /// What the live object was seen to agree with of what is declared.
+    /// The agreement of the live object with the declaration.
     pub(crate) agreement: Option<Agreement>,
-    /// Who ordered the repair and may write the object themself.
+    /// The person who ordered the repair and may write the object themself.
     pub(crate) ordered_by: Option<String>,
     /// The object was seen with nothing added below sealed paths.
     was_without_additions: bool,
 }
 
 impl Situation {
-    /// What of the object may differ now.
+    /// The exceptions for the object now.
     pub(crate) fn exceptions<'s>(&'s self, object: &'s ObjectId, now: Timestamp) -> Exceptions<'s> {
         let Self { release, declared, policy, circumstances, .. } = self;
         let of = DeclaredObject { object, release: &release.id, declared };
         Exceptions::new(of, policy, circumstances, None, now)
     }
 
-    /// Whether what is declared at these places was seen in the live object, or is
-    /// ordered by somebody who may write it.
+    /// Whether the declared values of these fields were seen in the live object, or are ordered by
+    /// a person who may write it.
     pub(crate) fn confirms(&self, changes: &[FieldChange]) -> bool {
         let paths = || changes.iter().map(|change| &change.path);
         self.ordered_by.is_some() || self.agreement.as_ref().is_some_and(|it| it.confirms(paths()))
     }
 
-    /// Whether an addition may be taken away: the object was seen without it, or somebody
-    /// orders it who may write the object. What was there before its path was sealed, or came
-    /// with Helm's own operation, may be meant. Never where nobody knows what stood there before.
+    /// Whether an addition may be removed: the object was seen without it, or a person who may
+    /// write the object orders it. An addition may be intended if it existed before its path was
+    /// sealed, or came with Helm's own operation. Never where the former value is unknown.
     pub(crate) fn removes(&self, change: &FieldChange) -> bool {
         match change.agreement {
             FieldAgreement::Within => false,
@@ -73,8 +72,8 @@ impl Situation {
         }
     }
 
-    /// The replicas, where a new object is to have those that its autoscaler gives
-    /// it: nobody has seen them as declared.
+    /// The path of the replicas, where the autoscaler sets them in a new object because the guard
+    /// has never seen them as declared.
     pub(crate) fn left_out(&self) -> Option<&Path> {
         let is_open = self.agreement.as_ref().is_some_and(|agreement| !agreement.confirms_all(None));
         self.declared.scale.as_ref().filter(|_| is_open && self.ordered_by.is_none())
@@ -89,13 +88,13 @@ impl Task {
 }
 
 impl Reconciler {
-    /// What is known of a task now; none if the object does not drift any more.
+    /// The present situation of a task; `None` if the object does not drift any more.
     pub(super) fn situation(&mut self, task: &Task) -> Option<Situation> {
         let drift = self.drifts.get_mut(&task.id, &task.object)?.clone();
         self.situation_of(task, drift)
     }
 
-    /// The same for a drift that is not known.
+    /// The same for a drift that is not recorded.
     pub(super) fn situation_of(&self, task: &Task, drift: Drift) -> Option<Situation> {
         let Task { id, object, .. } = task;
         let release = self.release_of(task)?;
@@ -139,8 +138,8 @@ impl Reconciler {
         })
     }
 
-    /// The release that the object is repaired for; none if it is gone, or has moved on
-    /// since the order.
+    /// The release that the object is repaired for; `None` if it is gone, or has changed since the
+    /// order.
     pub(super) fn release_of(&self, task: &Task) -> Option<Arc<Release>> {
         let now = self.known.release(&task.id)?;
         match &task.towards {
@@ -149,7 +148,7 @@ impl Reconciler {
         }
     }
 
-    /// Whether a situation is of the release as it is by now, under the policy and the exceptions of now.
+    /// Whether a situation still has the present release, policy and exceptions.
     pub(super) fn is_in_force(&self, task: &Task, situation: &Situation) -> bool {
         let is_release = self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release));
         is_release && self.is_ruled_alike(&task.object, situation)
@@ -165,15 +164,15 @@ impl Reconciler {
             && now.departed == circumstances.departed
     }
 
-    /// The digest of the manifest that was first seen of the revision to repair
-    /// towards. Of one that was deployed before only the last is known: each value that
-    /// is written was seen in the live object all the same.
+    /// The digest of the first seen manifest of the revision to repair towards. For an earlier
+    /// deployed revision only the last digest is known; even then, each value that is written was
+    /// seen in the live object.
     fn first_digest(&self, task: &Task, release: &Release) -> Option<[u8; 32]> {
         let first = self.drifts.first(&task.id, release.state.revision).map(|first| first.digest);
         first.or_else(|| task.towards.as_ref().map(|_| release.state.digest))
     }
 
-    /// The manager as which Helm writes the release's objects.
+    /// The field manager with which Helm writes the release's objects.
     pub(super) fn manager(&self, release: &Release, method: ApplyMethod) -> String {
         let applies = method == ApplyMethod::ServerSide;
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
@@ -183,14 +182,14 @@ impl Reconciler {
                 *votes.entry(&manager.name).or_default() += 1;
             }
         }
-        // Somebody may have written Helm's annotations by hand.
+        // A user may have written Helm's annotations by hand.
         let by_hand = |name: &str| name.starts_with("kubectl");
         let most = votes.into_iter().max_by_key(|(name, votes)| (!by_hand(name), *votes, *name));
         most.map_or(HELM, |(name, _)| name).to_owned()
     }
 }
 
-/// Who ordered the repair of such a drift and may write the object themself.
+/// The person who ordered the repair of such a drift and may write the object themself.
 fn ordered_by(task: &Task, release: &Release, kind: DriftKind) -> Option<String> {
     let verb = if kind == DriftKind::Missing { Verb::Create } else { Verb::Update };
     let state = &release.state;

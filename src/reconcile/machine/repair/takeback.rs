@@ -1,8 +1,8 @@
-//! Looks at the records once more after a re-creation: Helm may have dropped the
-//! object, or begun to uninstall it, while it was written.
+//! Reads the records again after a re-creation: Helm may have dropped the object, or begun to
+//! uninstall it, during the write.
 //!
-//! Entry points: `Reconciler::begin_taking_back`, `take_back`. Invariant: only what
-//! the guard has made is deleted, by its uid.
+//! Entry points: `Reconciler::begin_taking_back`, `take_back`. Invariant: deletes by uid. Must not
+//! delete anything but the object that the guard has created.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::helm::state::{self, Deletion};
 use crate::reconcile::event::{Fault, Outcome, Work, Write};
 use crate::reconcile::told::{Fate, Told};
 
-/// How often the records are read after a write if that fails.
+/// The number of tries to read the records after a write.
 const LOOKS: usize = 4;
 
-/// How far the look after a write has come.
+/// The state of the check after a write.
 pub(crate) enum TakeBack {
-    /// Nobody knows whether the write was done: what it would have made is looked for.
+    /// It is unknown whether the write was done: the guard looks for the object.
     Looking { release: Arc<Release>, manager: String, done: Done },
     /// The records are read.
     Records { release: Arc<Release>, uid: String, looks: usize, done: Done },
-    /// What was made is deleted.
+    /// The created object is deleted.
     Deleting { release: Arc<Release>, done: Done },
 }
 

@@ -1,9 +1,9 @@
 //! Repairs of a release whose last operation failed, towards the revision that was
 //! deployed before it.
 //!
-//! Entry points: [`Towards::question`], [`Towards::of`], `Reconciler::return_ownership`.
-//! Invariant: only an order leads here; what agrees with the failed manifest is left
-//! alone, and no value is written that the live object was not seen with.
+//! Entry points: [`Towards::question`], [`Towards::of`], `Reconciler::return_ownership`. Invariant:
+//! only an order leads here. Must not change an object that agrees with the failed manifest, or
+//! write a value that was never seen in the live object.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::verdict::edit::Evidence;
 
 /// The revision to repair towards.
 pub(crate) struct Towards {
-    /// The release as it stands.
+    /// The release in its present state.
     failed: Arc<Release>,
     /// The release as it was deployed last.
     deployed: Arc<Release>,
 }
 
-/// Why there is no revision to repair towards.
+/// The reason why there is no revision to repair towards.
 pub(crate) enum Astray {
     /// There is none, for this reason.
     Nowhere(String),
@@ -38,8 +38,7 @@ pub(crate) enum Astray {
 }
 
 impl Towards {
-    /// What is to be read to know the revision that was deployed before the operation
-    /// that failed.
+    /// The request that finds the revision that was deployed before the failed operation.
     ///
     /// # Errors
     /// When there is none.
@@ -54,7 +53,7 @@ impl Towards {
         work.ok_or_else(nowhere)
     }
 
-    /// The revision, by what was read.
+    /// The revision, by the answer to that request.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
@@ -88,7 +87,7 @@ impl Towards {
         objects
     }
 
-    /// The release as it was deployed last, while it stands as when that was asked for.
+    /// The release as it was deployed last, as long as its state has not changed since the order.
     pub(crate) fn instead_of(&self, now: &Arc<Release>) -> Option<Arc<Release>> {
         Arc::ptr_eq(now, &self.failed).then(|| Arc::clone(&self.deployed))
     }
@@ -99,8 +98,8 @@ fn nowhere() -> Astray {
 }
 
 impl Reconciler {
-    /// Returns the fields to Helm that somebody else owns, with the values that they
-    /// have in the revision that was deployed last.
+    /// Returns fields that other managers own to Helm, with the values of the last deployed
+    /// revision.
     pub(in crate::reconcile) fn return_ownership(&mut self, task: &Task) -> Next {
         let drift = Drift::new(DriftKind::Ownership, self.now);
         let Some(situation) = self.situation_of(task, drift) else { return Next::settled() };
@@ -146,7 +145,7 @@ impl Reconciler {
         }
     }
 
-    /// Gives fields back to Helm, once for each manager and revision.
+    /// Returns fields to Helm, once for each manager and revision.
     pub(super) fn give_back(
         &mut self,
         task: &Task,
@@ -156,7 +155,7 @@ impl Reconciler {
     ) -> Next {
         let revision = situation.release.state.revision;
         let key = (task.object.clone(), taken.by.clone(), revision);
-        // What the guard itself has left half done it may finish.
+        // The guard may finish its own incomplete return.
         if taken.by != taken.helm.name && self.repairs.returned.contains(&key) {
             self.say(task, &situation.release, "it was given back once, and was taken again");
             return Next::settled();

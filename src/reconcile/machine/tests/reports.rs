@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn release_is_not_in_sync_before_what_changed_was_looked_at() {
+fn release_is_not_in_sync_before_changed_object_is_checked() {
     for value in [None, Some("x")] {
         let mut scene = Scene::new(DriftMode::Repair, settings());
         assert_eq!(scene.report.take().map(|report| report.health().reason), Some(Reason::InSync));
@@ -18,7 +18,7 @@ fn release_is_not_in_sync_before_what_changed_was_looked_at() {
 }
 
 #[test]
-fn release_is_not_in_sync_by_an_answer_older_than_what_the_watch_told() {
+fn release_is_not_in_sync_after_outdated_api_server_answer() {
     for value in [None, Some("x")] {
         let mut scene = Scene::new(DriftMode::Report, settings());
         scene.outdated = Some(("v", 1));

@@ -34,7 +34,7 @@ struct Crowd {
     releases: Vec<Arc<Release>>,
     policy: Arc<Policy>,
     answers: Answers,
-    work: VecDeque<(Errand, Work)>,
+    work: VecDeque<(WorkId, Work)>,
     timer: Option<Timestamp>,
     actions: usize,
 }
@@ -66,7 +66,7 @@ impl Crowd {
             actions: 0,
         };
         for release in crowd.releases.clone() {
-            let ruled = Ruled { release: Arc::clone(&release), policy: Arc::clone(&crowd.policy) };
+            let ruled = GovernedRelease { release: Arc::clone(&release), policy: Arc::clone(&crowd.policy) };
             crowd.tell(Event::Release(release.id.clone(), Some(ruled)));
         }
         crowd.tell(Event::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
@@ -76,20 +76,20 @@ impl Crowd {
 
     /// The watch lists these objects of each release.
     fn list(&mut self, objects: usize) {
-        self.tell(Event::Watch(scope(), Tidings::Relisting));
+        self.tell(Event::Watch(scope(), ObjectNews::Relisting));
         for release in self.releases.clone() {
             for number in 0..objects {
                 let live = Box::new(self.live(&object(&release, number), &release, "v"));
-                self.tell(Event::Watch(scope(), Tidings::Object { live, is_listed: true }));
+                self.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
             }
         }
-        self.tell(Event::Watch(scope(), Tidings::Listed));
+        self.tell(Event::Watch(scope(), ObjectNews::Listed));
     }
 
     /// The watch is refused.
     fn refuse(&mut self) {
         let failure = Failure { fault: Fault::Forbidden, message: "no right".to_owned() };
-        self.tell(Event::Watch(scope(), Tidings::Broken(failure)));
+        self.tell(Event::Watch(scope(), ObjectNews::Broken(failure)));
     }
 
     fn live(&self, object: &ObjectId, release: &Release, value: &str) -> Live {
@@ -144,7 +144,7 @@ impl Crowd {
         match (work, fault) {
             (Work::ReadRecords { release }, _) => {
                 let release = self.release(&release);
-                Outcome::Records(Some(Ruled { release, policy: Arc::clone(&self.policy) }))
+                Outcome::Records(Some(GovernedRelease { release, policy: Arc::clone(&self.policy) }))
             }
             (Work::ReadNamespace { .. }, _) => Outcome::Namespace { deleting: false },
             (_, Some(fault)) => failed(fault),
@@ -244,7 +244,7 @@ fn missing_objects_are_reported_once_and_cost_nothing_more() {
 }
 
 #[test]
-fn objects_that_may_not_be_read_cost_nothing_until_they_may() {
+fn forbidden_objects_cause_no_requests_until_access_is_granted() {
     let mut crowd = Crowd::new(DriftMode::Repair, Answers::Forbidden);
     crowd.list(0);
     crowd.rest(HOUR);
@@ -253,7 +253,7 @@ fn objects_that_may_not_be_read_cost_nothing_until_they_may() {
     let quiet = crowd.rest(HOUR);
     assert_eq!((quiet.actions, quiet.looks), (0, 0), "a watch that is refused tells when it is not");
     crowd.answers = Answers::Nothing;
-    crowd.tell(Event::Watch(scope(), Tidings::Watching));
+    crowd.tell(Event::Watch(scope(), ObjectNews::Watching));
     let cost = crowd.rest(SignedDuration::from_secs(1));
     assert!(cost.actions > ALL, "the right has come, and only so much is done: {cost:?}");
 }
@@ -300,7 +300,7 @@ fn repairs_that_fail_are_tried_every_few_minutes() {
     for place in 0..few {
         let release = Arc::clone(&crowd.releases[place]);
         let live = Box::new(crowd.live(&object(&release, 0), &release, "x"));
-        crowd.tell(Event::Watch(scope(), Tidings::Object { live, is_listed: false }));
+        crowd.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
     }
     let attempts = 3600 / 225;
     check(crowd, (300 * few, 600 * few), (attempts * 9 * few, attempts * 8 * OBJECTS * few));
@@ -316,7 +316,7 @@ fn one_event_costs_its_release_however_many_objects_drift() {
     let release = Arc::clone(&crowd.releases[7]);
     let live = Box::new(crowd.live(&object(&release, 0), &release, "v"));
     let before = looks();
-    crowd.tell(Event::Watch(scope(), Tidings::Object { live, is_listed: false }));
+    crowd.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
     let cost = looks() - before;
     assert!(cost > 0 && cost <= 10 * OBJECTS, "one object came back: {cost} objects looked at");
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::super::super::event::{Event, Tidings};
+use super::super::super::event::{Event, ObjectNews};
 use super::super::world::{Change, World};
 use super::Guard;
 
@@ -42,8 +42,8 @@ impl Guard {
             self.cursor += 1;
             let Change::Object { object, version, stored } = change else { continue };
             let tidings = match stored.filter(|stored| stored.is_labelled()) {
-                Some(stored) => Tidings::Object { live: Box::new(stored.live()), is_listed: false },
-                None => Tidings::Gone { object, version: version.to_string() },
+                Some(stored) => ObjectNews::Object { live: Box::new(stored.live()), is_listed: false },
+                None => ObjectNews::Gone { object, version: version.to_string() },
             };
             return self.handle(Event::Watch(self.scope.clone(), tidings), world);
         }
@@ -57,14 +57,14 @@ impl Guard {
             .filter(|stored| stored.is_labelled())
             .map(|stored| stored.live())
             .collect();
-        self.handle(Event::Watch(self.scope.clone(), Tidings::Relisting), world);
+        self.handle(Event::Watch(self.scope.clone(), ObjectNews::Relisting), world);
         for live in lives {
-            let tidings = Tidings::Object { live: Box::new(live), is_listed: true };
+            let tidings = ObjectNews::Object { live: Box::new(live), is_listed: true };
             self.handle(Event::Watch(self.scope.clone(), tidings), world);
         }
-        self.handle(Event::Watch(self.scope.clone(), Tidings::Listed), world);
+        self.handle(Event::Watch(self.scope.clone(), ObjectNews::Listed), world);
         (self.cursor, self.is_newly_ruled) = (world.log.len(), false);
-        self.handle(Event::Watch(self.scope.clone(), Tidings::Watching), world);
+        self.handle(Event::Watch(self.scope.clone(), ObjectNews::Watching), world);
     }
 
     /// The watch breaks, and what happened meanwhile is not told.

@@ -71,7 +71,7 @@ fn controllers_appliers_and_webhooks_may_add() {
 }
 
 #[test]
-fn helm_operation_is_not_refused_where_no_dry_run_can_tell() {
+fn helm_operation_is_recorded_as_unsettled_without_a_dry_run() {
     let under_way = |evidence| Case { claims: pending(), evidence, ..sealed() };
     let verdict = under_way(Evidence::Unavailable).verdict();
     assert_eq!((verdict.outcome, verdict.reason), (Outcome::Record, Reason::Unsettled));

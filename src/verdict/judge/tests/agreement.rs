@@ -77,7 +77,7 @@ fn a_claim_has_a_say_in_its_own_version_alone() {
 }
 
 #[test]
-fn a_release_that_moves_to_another_version_is_heard_in_the_one_in_force() {
+fn change_counts_only_in_the_api_version_of_latest_manifest() {
     let moved = |status| {
         let mut release = second(status, &declaring(3), &declaring(2));
         for declarations in Arc::make_mut(&mut release.objects).values_mut() {
@@ -115,7 +115,7 @@ fn a_failed_release_is_content_with_either_manifest() {
 }
 
 #[test]
-fn a_pending_release_declares_its_pending_manifest_alone_until_it_is_locked() {
+fn only_the_pending_manifest_counts_until_the_release_is_locked() {
     for status in [Status::PendingUpgrade, Status::PendingRollback] {
         let case = |replicas: u32| Case {
             claims: vec![second(status, &declaring(3), &declaring(2))],
@@ -188,7 +188,7 @@ fn the_arbiter_settles_a_doubt_either_way() {
 }
 
 #[test]
-fn what_a_dry_run_would_write_passes_while_an_operation_is_under_way() {
+fn change_matching_the_dry_run_is_allowed_during_helm_operation() {
     let (five, six) = (scaled(5).unwrap(), scaled(6).unwrap());
     let case = |canonical, claims| Case {
         claims,
@@ -232,7 +232,7 @@ fn where_there_is_no_arbiter_a_doubt_warns_at_most() {
 }
 
 #[test]
-fn the_arbiter_is_asked_for_the_release_whose_refusal_it_may_turn() {
+fn dry_run_settles_the_arguable_claim_regardless_of_claim_order() {
     let patient = doubted().replace("spec:\n  replicas", "spec:\n  minReadySeconds: 1\n  replicas");
     let api = || named("shop", "api", &patient);
     let waiting = |key: &str| {
@@ -299,7 +299,7 @@ fn a_declared_empty_value_that_nobody_else_fills_is_judged() {
 }
 
 #[test]
-fn what_a_creation_lacks_may_have_been_dropped_by_the_server() {
+fn fields_missing_at_creation_may_be_dropped_by_the_server() {
     let without = || {
         let mut object = live(&[]);
         object["spec"].as_object_mut().unwrap().remove("replicas");

@@ -58,7 +58,7 @@ fn an_uninstallation_deletes_all_but_what_the_manifest_keeps() {
 }
 
 #[test]
-fn a_failed_operation_cleans_up_what_it_created_for_ten_minutes() {
+fn failed_operation_may_delete_its_new_objects_for_ten_minutes() {
     let failed = || delete(second(Status::Failed, MANIFEST, DROPPED));
     check(Case { old: created("2026-05-01T12:00:01Z"), ..failed() }, "Allow in-band");
     check(Case { old: created("2026-05-01T12:00:00Z"), ..failed() }, "Allow in-band");

@@ -47,7 +47,7 @@ fn autoscaler(minimum: i32, maximum: i32, by_keda: bool, declared: bool) -> Circ
 }
 
 #[test]
-fn what_a_policy_ignores_may_be_anything() {
+fn fields_ignored_by_a_policy_may_change_freely() {
     let ignored = |path: &str| format!("ignore: [{{paths: [{path:?}]}}]");
     check(scaling(&ignored("/spec/replicas"), 5), "Allow ignored");
     check(scaling(&ignored("/spec"), 5), "Allow ignored");
@@ -74,7 +74,7 @@ fn what_a_policy_ignores_may_be_anything() {
 }
 
 #[test]
-fn of_what_is_changed_only_the_covered_part_passes() {
+fn uncovered_part_of_a_change_is_denied() {
     let policy = "ignore: [{paths: [/spec/replicas]}]";
     let both = live(&[
         ("/spec/replicas", json!(5)),
@@ -87,7 +87,7 @@ fn of_what_is_changed_only_the_covered_part_passes() {
 }
 
 #[test]
-fn elements_that_are_made_alike_do_not_carry_along_what_no_rule_covers() {
+fn extra_list_element_is_denied_when_its_twin_is_ignored() {
     let tolerations = "/spec/template/spec/tolerations";
     let declared =
         MANIFEST.replace("tolerations: []", "tolerations: [{key: a, operator: Exists, effect: NoSchedule}]");
@@ -112,7 +112,7 @@ fn elements_that_are_made_alike_do_not_carry_along_what_no_rule_covers() {
 }
 
 #[test]
-fn an_open_allowance_is_recorded_and_a_closed_one_is_none() {
+fn change_is_recorded_under_open_exception_and_denied_without_one() {
     let with = |circumstances| Case { circumstances, ..scaling("", 5) };
     check(with(allowance("shop", &["/spec/replicas"])), "Record allowed /spec/replicas");
     check(with(allowance("shop", &["*"])), "Record allowed /spec/replicas");
@@ -151,7 +151,7 @@ fn a_standing_allowance_holds_on_schedule_and_for_its_subjects() {
 }
 
 #[test]
-fn a_chart_allows_by_its_own_annotations_and_not_by_the_live_ones() {
+fn allow_annotation_counts_in_the_manifest_but_not_live_object() {
     let annotated = |until: &str| {
         let annotations =
             format!("{{name: web, annotations: {{kubemoor.dev/allow: /spec/replicas{until}}}}}");
@@ -168,7 +168,7 @@ fn a_chart_allows_by_its_own_annotations_and_not_by_the_live_ones() {
 }
 
 #[test]
-fn whom_a_policy_exempts_may_do_anything_and_it_is_recorded() {
+fn changes_by_exempt_users_are_allowed_and_recorded() {
     let policy = "exempt: [{kind: User, name: alice}]";
     check(scaling(policy, 5), "Record exempt /spec/replicas");
     check(deleting(policy), "Record exempt");

@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn an_edit_of_nothing_declared_and_nothing_sealed_is_never_refused(
+    fn change_of_undeclared_unsealed_fields_is_never_denied(
         status in status(), declared in any_deployment(), live in any_deployment(), added in texts(), n in 0..9_u8
     ) {
         let mut edited = live.clone();
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn an_edit_of_a_declared_path_is_refused_unless_it_restores(
+    fn change_of_a_declared_path_is_denied_unless_it_restores(
         declared in any_deployment(), at in any::<proptest::sample::Index>()
     ) {
         prop_assume!(!has_doubled_keys(&declared));

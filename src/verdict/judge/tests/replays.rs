@@ -74,7 +74,7 @@ fn told_of(replayed: Option<Result<Replayed, Unreplayable>>) -> String {
 }
 
 #[test]
-fn a_recorded_change_is_judged_by_policies_that_were_not_there() {
+fn recorded_change_can_be_replayed_under_policies_added_later() {
     let image = "/spec/template/spec/containers";
     let changed = || live(&[(image, json!([{"name": "app", "image": "app:2"}]))]);
     let path = "/spec/template/spec/containers/[name=app]/image";
@@ -126,7 +126,7 @@ fn a_recorded_change_is_judged_by_policies_that_were_not_there() {
 }
 
 #[test]
-fn a_verdict_that_hangs_on_what_was_not_kept_is_not_told() {
+fn replay_gives_no_verdict_when_it_depends_on_dropped_values() {
     let long = json!([{"key": "a", "operator": "Exists", "effect": "NoSchedule", "value": "x".repeat(200)}]);
     let declared = MANIFEST.replace(
         "tolerations: []",
@@ -181,7 +181,7 @@ fn a_group_counts_only_where_all_groups_are_known() {
 }
 
 #[test]
-fn no_value_of_a_secret_and_no_long_value_is_kept() {
+fn recording_keeps_no_secret_values_and_no_long_values() {
     let manifest = "apiVersion: v1\nkind: Secret\nmetadata: {name: web, annotations: {note: hunter2}}\ndata: {a: aHVudGVyMg==}";
     let release = deployed(manifest);
     let object = ObjectId { group: String::new(), kind: "Secret".to_owned(), ..web() };

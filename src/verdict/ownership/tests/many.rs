@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_owner_is_found_among_many_however_the_path_is_spelled() {
+fn owner_among_many_entries_is_found_for_any_path_spelling() {
     let ports = |count: usize| -> serde_json::Map<String, Value> {
         (0..count)
             .map(|port| (format!("k:{{\"containerPort\":{port},\"protocol\":\"TCP\"}}"), json!({".": {}})))

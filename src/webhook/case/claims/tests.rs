@@ -75,7 +75,7 @@ fn counting_in(review: &str, index: &RwLock<Index>) -> (Vec<Arc<Release>>, Optio
 }
 
 #[test]
-fn claims_count_by_namespace_and_owner_and_the_owner_is_first() {
+fn claims_count_by_namespace_and_owner_with_the_owner_first() {
     let index = index();
     let check = |kind: &str, name: &str, owner: Option<&str>, expected: Value| {
         let (claims, _) = counting_in(&review("", kind, "v1", name, [owner, owner]), &index);
@@ -103,7 +103,7 @@ fn a_claim_is_heard_in_its_own_version_alone() {
 }
 
 #[test]
-fn a_release_that_is_named_is_looked_at_only_if_it_could_count() {
+fn named_unknown_release_is_read_only_if_it_could_count() {
     let index = index();
     let named = |owners: [Option<&str>; 2]| {
         let review = review("", "ConfigMap", "v1", "settings", owners);

@@ -20,7 +20,7 @@ fn fill(room: &Room, tenant: Tenant) -> (usize, Lack) {
 }
 
 #[test]
-fn a_lone_namespace_takes_half_and_a_lone_peer_three_quarters() {
+fn one_namespace_gets_half_memory_and_one_peer_three_quarters() {
     let room = Room::new(BYTES);
     assert_eq!(fill(&room, tenant(1, 1)), (BYTES / 2, Lack::Own));
     for namespace in 2..200 {
@@ -31,7 +31,7 @@ fn a_lone_namespace_takes_half_and_a_lone_peer_three_quarters() {
 }
 
 #[test]
-fn a_newcomer_finds_room_beside_those_who_take_all_they_may() {
+fn new_peer_gets_memory_when_others_use_their_full_share() {
     let room = Room::new(BYTES);
     for namespace in 0..20 {
         fill(&room, tenant(1, namespace));
@@ -43,7 +43,7 @@ fn a_newcomer_finds_room_beside_those_who_take_all_they_may() {
 }
 
 #[test]
-fn who_took_the_room_is_told() {
+fn memory_shortage_is_attributed_to_own_or_other_namespaces() {
     let room = Room::new(BYTES);
     fill(&room, tenant(1, 1));
     assert_eq!(room.take(tenant(1, 1), 100), Err(Lack::Own));
@@ -58,7 +58,7 @@ fn who_took_the_room_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_back_goes_to_who_waits() {
+async fn released_memory_goes_to_a_waiting_request() {
     let room = Room::new(BYTES);
     let mut first = room.share(tenant(1, 1));
     let until = || Instant::now() + std::time::Duration::from_secs(1);

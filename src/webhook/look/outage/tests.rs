@@ -52,7 +52,7 @@ fn calls() -> Vec<(CallError, bool)> {
 }
 
 #[test]
-fn only_an_api_server_that_does_not_answer_is_an_outage() {
+fn only_an_unresponsive_api_server_counts_as_an_outage() {
     for (error, is_outage) in calls() {
         check(Unreached::Own(Box::new(error.clone())), is_outage);
         check(Unreached::Ask(Box::new(error.clone())), is_outage);
@@ -62,7 +62,7 @@ fn only_an_api_server_that_does_not_answer_is_an_outage() {
 }
 
 #[test]
-fn records_that_move_or_take_long_to_read_are_no_outage() {
+fn slow_or_changing_record_reads_are_not_an_outage() {
     for (error, is_outage) in [
         (LookError::Late { release: release(), within: WITHIN }, true),
         (LookError::Slow { release: release(), within: WITHIN }, false),

@@ -1,7 +1,7 @@
 //! The guard's own conditions among those of a webhook.
 //!
-//! Entry point: [`merge`]. Invariant: conditions that the admin added stay, and
-//! without its own a webhook for statuses would be sent all that controllers write.
+//! Entry point: [`merge`]. Invariant: conditions that the admin added stay. Must not drop the
+//! guard's own: without them, a webhook for statuses would receive all updates of controllers.
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 

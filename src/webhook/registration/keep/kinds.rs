@@ -1,7 +1,8 @@
 //! What the two kinds of webhook configurations have in common.
 //!
-//! Invariant: a configuration whose webhooks are taken out and put back is the
-//! same, but for the reinvocation policy, which is the guard's own.
+//! Entry point: [`Configuration`]. Invariant: reading the webhooks of a configuration and setting
+//! them again leaves it unchanged, except for the reinvocation policy, which is the guard's own.
+//! Must not decide which webhooks are registered.
 
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -17,7 +18,7 @@ pub trait Configuration:
     /// The webhooks, as far as both kinds have them.
     fn webhooks(&self) -> Vec<ValidatingWebhook>;
 
-    /// Puts these in the place of all webhooks.
+    /// Replaces all webhooks by these.
     fn set_webhooks(&mut self, webhooks: Vec<ValidatingWebhook>);
 }
 
@@ -61,7 +62,7 @@ impl Configuration for MutatingWebhookConfiguration {
             name: webhook.name,
             namespace_selector: webhook.namespace_selector,
             object_selector: webhook.object_selector,
-            // What other webhooks make of the object is to be seen as well.
+            // Changes of other webhooks have to be seen too.
             reinvocation_policy: Some("IfNeeded".to_owned()),
             rules: webhook.rules,
             side_effects: webhook.side_effects,

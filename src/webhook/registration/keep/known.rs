@@ -1,8 +1,9 @@
-//! What is known of a webhook configuration, and what others change about it.
+//! The last known state of a webhook configuration, and the changes by others.
 //!
-//! Entry points: `Known::note_own`, `meet`, `note_gone`, `take_changes`. Invariant: a state that is older than the last
-//! tells nothing, and the guard's own writes are nobody else's changes. Must not tell a value of an address: it holds the
-//! token by which the API server shows that it calls.
+//! Entry points: `Known::note_own`, `meet`, `note_gone`, `take_changes`. Invariant: a state that is
+//! older than the last one is ignored, and the guard's own writes are not changes by others.
+//! Must not publish the value of an address: it holds the token by which the API server proves that
+//! it calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::kinds::Configuration;
 /// How many webhooks are named beside a change that many have in common.
 const NAMED: usize = 3;
 
-/// The settings whose values are told.
+/// The settings whose values are published.
 const TOLD: [&str; 4] = ["failurePolicy", "matchPolicy", "sideEffects", "timeoutSeconds"];
 
 /// The field manager of every guard.
@@ -29,7 +30,7 @@ const LEADERLESS: Duration = Duration::from_secs(60);
 /// The most changes that are set aside.
 const ASIDE: usize = 16;
 
-/// Somebody else changed or deleted a configuration that the guard keeps.
+/// A change or deletion by others of a configuration that the guard keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideChange {
     /// The kind of the configuration.
@@ -40,11 +41,11 @@ pub struct OutsideChange {
     pub managers: Vec<String>,
     /// What tells this change from others, the same to every guard.
     pub same: String,
-    /// What was changed, such as `failurePolicy Fail → Ignore (scale.kubemoor.dev)`.
+    /// The change, such as `failurePolicy Fail → Ignore (scale.kubemoor.dev)`.
     pub what: String,
 }
 
-/// One configuration, as it was met last.
+/// One configuration in its last known state.
 pub(super) struct Known<C> {
     last: Option<C>,
     is_gone: bool,

@@ -1,4 +1,4 @@
-//! What the watch of a webhook configuration tells.
+//! The knowledge from the watch of a webhook configuration.
 //!
 //! Entry point: `Sight::after`. Invariant: a configuration that was withdrawn is never created again. Must not write.
 
@@ -7,18 +7,17 @@ use kube::runtime::watcher;
 use super::kinds::Configuration;
 use super::known::Known;
 
-/// The annotation of a configuration that goes for good.
+/// The annotation of a configuration that is being withdrawn.
 pub(super) const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
 
-/// What the watch has told of the configuration.
+/// The knowledge from the watch of the configuration.
 pub(super) struct Sight<C> {
-    /// Whether it may be created: it was never there, or its deletion was seen
-    /// and was none for good. A mere absence can be a withdrawal whose event is
-    /// still on its way.
+    /// Whether it may be created: it never existed, or its deletion was seen and was not a
+    /// withdrawal. An absence alone can be a withdrawal whose event has not arrived yet.
     pub(super) may_create: bool,
-    /// Whether the listing under way has it.
+    /// Whether the running listing contains it.
     listed: bool,
-    /// This replica has led ever since it looked at the configuration by itself.
+    /// Whether this replica has led since it last read the configuration itself.
     pub(super) leads: bool,
     pub(super) known: Known<C>,
 }
@@ -70,7 +69,7 @@ impl<C: Configuration> Sight<C> {
     }
 }
 
-/// Whether the configuration goes for good.
+/// Whether the configuration is being withdrawn.
 pub(super) fn is_withdrawn<C: Configuration>(live: &C) -> bool {
     live.meta().annotations.as_ref().is_some_and(|annotations| annotations.contains_key(WITHDRAWN))
 }

@@ -17,7 +17,7 @@ fn sent(configuration: &Value, plural: &str) -> Vec<(String, Value, bool)> {
 }
 
 #[test]
-fn what_nodes_and_controllers_write_all_day_is_sent_by_label_alone() {
+fn frequently_written_resources_are_sent_only_by_label() {
     let endpoint = endpoint();
     let resources = BTreeSet::from([
         resource("", "v1", "configmaps", false),
@@ -120,7 +120,7 @@ fn subresources_that_can_change_metadata_are_sent_like_a_status() {
 }
 
 #[test]
-fn a_status_is_sent_where_the_server_has_conditions_and_helms_metadata_changes() {
+fn status_webhooks_require_match_conditions_and_changed_helm_metadata() {
     let endpoint = endpoint();
     let statuses = |surface: &Surface<'_>| {
         let seen = built(surface);

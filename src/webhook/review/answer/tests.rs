@@ -36,7 +36,7 @@ fn an_allowance_says_nothing_else() {
 }
 
 #[test]
-fn a_patch_is_base64_of_json_and_no_debug_output_shows_it() {
+fn patch_is_base64_json_and_hidden_from_debug_output() {
     let patch: Patch = serde_json::from_value(json!([{"op": "remove", "path": "/spec/paused"}])).unwrap();
     let answer = Answer::allow().patch(patch);
     let (_, review) = read(answer.respond("u"));
@@ -83,7 +83,7 @@ fn audit_keys_are_qualified_names_without_a_prefix() {
 }
 
 #[test]
-fn a_malformed_review_is_http_400_and_a_failure_is_500() {
+fn malformed_review_returns_http_400_and_failure_returns_500() {
     let error = Request::parse(b"{").unwrap_err();
     assert!(matches!(error, ReviewError::Truncated));
     assert_eq!(read(malformed(&error)), (400, json!({"error": "the body ends before the review does"})));

@@ -1,6 +1,7 @@
 //! The values of a request's fields, however the body is read.
 //!
-//! Entry points: [`Given`], [`Next`], `Fields::take`. Invariant: each field is named once, for both ways of reading.
+//! Entry points: [`Given`], [`Next`], `Fields::take`. Invariant: each field is named once, for both
+//! ways of reading. Must not check values.
 
 use serde::de::{Deserialize, IgnoredAny, MapAccess};
 use serde_json::value::RawValue;
@@ -11,13 +12,13 @@ use super::{Excerpt, Field, Fields};
 pub(super) trait Given<'a>: Sized {
     type Error;
 
-    /// What it is as a value of this type.
+    /// Reads it as a value of this type.
     fn read<T: Deserialize<'a>>(self) -> Result<T, Self::Error>;
 
-    /// The text of an object; none of null.
+    /// The text of an object; `None` for null.
     fn object(self) -> Result<Option<Excerpt<'a>>, Self::Error>;
 
-    /// Nobody wants it.
+    /// Skips it.
     fn skip(self) -> Result<(), Self::Error>;
 }
 

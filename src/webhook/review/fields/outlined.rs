@@ -1,5 +1,5 @@
-//! A review's fields by the outline of its text: the objects, which are most of
-//! it, are found without being read.
+//! A review's fields by the outline of its text: the objects, which are most of it, are located
+//! without being read.
 //!
 //! Entry points: `Fields::outlined`, `Fields::outlined_behind_head`. Invariant: of a body that [`Fields::read`]
 //! reads, this gives the same or nothing, whatever an editor put into the
@@ -25,7 +25,7 @@ enum Begin {
     BehindHead,
 }
 
-/// A value whose text is found and not read.
+/// A value whose text is located and not read.
 struct Outlined<'a, 'o> {
     value: Part<'a, 'o>,
     outline: &'o Arc<Outline>,

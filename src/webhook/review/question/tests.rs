@@ -47,7 +47,7 @@ fn a_question_is_read_as_it_was_asked() {
 }
 
 #[test]
-fn what_is_of_no_namespace_names_none() {
+fn cluster_scoped_question_omits_the_namespace() {
     let head = Head { namespace: None, name: None, ..head(Some(Operation::Create), None) };
     let question = Question { head, actor: &Actor::default(), object: Some(json!({})), old_object: None };
     let request = &question.to_json()["request"];

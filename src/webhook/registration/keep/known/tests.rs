@@ -39,7 +39,7 @@ fn check(before: &Value, after: &Value, told: &[&str]) {
 }
 
 #[test]
-fn a_change_is_told_with_the_webhooks_that_have_it_in_common() {
+fn webhook_configuration_change_is_reported_once_for_all_affected_webhooks() {
     let all = ["a.kubemoor.dev", "b.kubemoor.dev", "c.kubemoor.dev", "d.kubemoor.dev"];
     check(&named(&all, "Fail"), &named(&all, "Fail"), &[]);
     check(
@@ -58,7 +58,7 @@ fn the_address_is_named_and_its_token_is_not() {
 }
 
 #[test]
-fn what_the_guard_wrote_itself_is_not_told_however_late_a_watch_is() {
+fn late_watch_events_of_known_configuration_versions_are_not_reported() {
     let mut known = Known::new();
     let state = |version, policy| configuration(version, &named(&["a"], policy), &[]);
     known.meet(&state("1", "Fail"));
@@ -71,7 +71,7 @@ fn what_the_guard_wrote_itself_is_not_told_however_late_a_watch_is() {
 }
 
 #[test]
-fn a_deletion_is_told_once_and_what_comes_back_only_where_it_differs() {
+fn configuration_deletion_is_reported_once_and_its_return_if_different() {
     let mut known = Known::new();
     let state = |version, policy| configuration(version, &named(&["a"], policy), &[]);
     // Nothing was known of it.

@@ -49,7 +49,7 @@ fn crafted(value: Value, words: &[&str]) -> Value {
 }
 
 #[test]
-fn what_the_api_server_sends_is_outlined() {
+fn review_sent_by_the_api_server_is_outlined() {
     assert!(check(UPDATE.as_bytes()));
     assert!(check(UPDATE.replace(r#""object":{"#, r#""object":null,"future":{"#).as_bytes()));
 }
@@ -76,7 +76,7 @@ fn an_editor_cannot_pass_another_object_off() {
 }
 
 #[test]
-fn what_is_no_review_is_not_outlined() {
+fn malformed_review_is_not_outlined() {
     let twice = UPDATE.replace(r#""dryRun":true"#, r#""dryRun":true,"dryRun":false"#);
     let escaped = UPDATE.replace(r#""oldObject""#, r#""old\u004fbject""#);
     let typed = UPDATE.replace(r#""dryRun":true"#, r#""dryRun":"yes""#);
