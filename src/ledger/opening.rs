@@ -1,6 +1,6 @@
 //! From the URL of a database to a ledger that takes rows.
 //!
-//! Entry point: [`open`]. Invariant: a database that does not answer is given up soon; one that is busy with its tables
+//! Entry point: [`open()`]. Invariant: a database that does not answer is given up soon; one that is busy with its tables
 //! has the time that it needs, as long as it answers and the guard does not end.
 
 use std::time::Duration;

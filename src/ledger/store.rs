@@ -1,6 +1,6 @@
 //! The database: SQLite or PostgreSQL, with the same tables and the same words.
 //!
-//! Entry points: [`Store::connect_to_write`] and [`Store::migrate`] for writers, [`Store::read`] for
+//! Entry points: `Store::connect_to_write` and `Store::migrate` for writers, [`Store::read`] for
 //! readers. Invariants: a row that is written twice is there once; a reader
 //! changes nothing, not even an old schema; no connection is held longer than
 //! a statement or a transaction takes.
