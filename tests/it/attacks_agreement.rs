@@ -180,7 +180,7 @@ async fn order_writes_forged_values_only_for_who_may_update() {
     let mallory = member(&scene, &[orders, "get,update configmaps"]).await;
     let ordered = mallory.moor(&["reconcile", RELEASE, "-n", &scene.namespace], "");
     assert_eq!(ordered.code, 1, "it stays as it is: {ordered:?}");
-    assert!(ordered.error.contains("ResourceQuota/limits"), "{ordered:?}");
+    assert!(ordered.error.contains("ResourceQuota \"limits\""), "{ordered:?}");
     scene.status("the order", |status| status["lastReconcileAt"].is_string()).await;
     scene.wait_until_unconfirmed().await;
     scene.assert_untouched().await;
@@ -194,7 +194,7 @@ async fn order_writes_forged_values_only_for_who_may_update() {
     scene.assert_untouched().await;
     let ordered = operator.moor(&["reconcile", RELEASE, "-n", &scene.namespace], "");
     assert_eq!(ordered.code, 0, "{ordered:?}");
-    assert!(!ordered.error.contains("ResourceQuota/limits"), "{ordered:?}");
+    assert!(!ordered.error.contains("ResourceQuota \"limits\""), "{ordered:?}");
     scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!(FORGED)).await;
     scene.wait_for_reason("InSync").await;
     let ledger = format!("--ledger=sqlite:{}", guard.ledger().display());

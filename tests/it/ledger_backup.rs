@@ -27,9 +27,10 @@ fn bash(commands: &str, folder: &Path, (ledger, programs): (&str, &Path)) {
     assert!(output.status.success(), "{commands}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// All rows, as `kubemoor audit` shows them.
+/// The rows of denied edits, as `kubemoor audit` shows them.
 fn rows(ledger: &str) -> Vec<Value> {
-    let ran = run(&["audit", "--ledger", ledger, "-A", "-o", "json", "--limit", "0"], "");
+    let denied = ["audit", "--ledger", ledger, "-A", "--verdict", "Deny", "-o", "json", "--limit", "0"];
+    let ran = run(&denied, "");
     assert_eq!(ran.code, 0, "{ran:?}");
     items(&ran.out)
 }

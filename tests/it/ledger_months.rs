@@ -372,5 +372,6 @@ async fn tables_that_take_long_to_bring_up_to_date_are_waited_for() {
             });
         });
     });
-    assert_eq!(shared.details().await, ["old"]);
+    let rows = shared.details().await;
+    assert_eq!(rows.iter().filter(|detail| *detail == "old").count(), 1, "{rows:?}");
 }

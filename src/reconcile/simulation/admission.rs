@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::stored::{Stored, fields};
 use super::world::World;
 use crate::helm::release::Release;
-use crate::model::{Actor, ObjectId, Operation, PROBE_MANAGER};
+use crate::model::{Actor, ObjectId, Operation, PROBE_MANAGER, ReleaseId};
 use crate::policy::resolver::PolicyResolver;
 use crate::policy::samples::{policies, policy};
 use crate::reconcile::event::{Outcome, Secret};
@@ -23,18 +23,11 @@ use crate::verdict::judge::judge;
 /// Who takes a namespace apart.
 pub(super) const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
 
-/// The policies that the webhook judges by.
-pub(super) struct Admission {
-    resolver: PolicyResolver,
-}
-
-impl Admission {
-    /// What differs is denied; with `sealed`, additions too.
-    pub(super) fn new(sealed: bool) -> Self {
-        let seal = if sealed { "[{paths: [/data]}]" } else { "[]" };
-        let spec = format!("{{edits: Deny, drift: Repair, seal: {seal}}}");
-        Self { resolver: PolicyResolver::of_policies(policies([policy("all", &spec)])) }
-    }
+/// The policies that the webhook judges by: what differs is denied; with `is_sealed`, additions too.
+pub(super) fn denying(is_sealed: bool) -> PolicyResolver {
+    let seal = if is_sealed { "[{paths: [/data]}]" } else { "[]" };
+    let spec = format!("{{edits: Deny, drift: Repair, seal: {seal}}}");
+    PolicyResolver::of_policies(policies([policy("all", &spec)]))
 }
 
 impl World {
@@ -60,7 +53,7 @@ impl World {
     }
 
     fn verdict(&self, by: &str, object: &ObjectId, after: Option<&Stored>) -> Option<Verdict> {
-        let Admission { resolver } = self.admission.as_ref()?;
+        let resolver = self.admission.as_ref()?;
         let before = self.objects.get(object);
         let (old, new) = (before.map(Stored::value), after.map(Stored::value));
         let operation = match (&old, &new) {
@@ -85,9 +78,8 @@ impl World {
         let claims: Vec<Arc<Release>> = self
             .records
             .keys()
-            .filter_map(|id| self.release(id, None, &BTreeMap::new()))
+            .filter_map(|id| self.release_of_now(id))
             .filter(|release| release.declared(object).is_some())
-            .map(Arc::new)
             .collect();
         let rules = Rules { resolver, own_account: None };
         let verdict = judge(&edit, &claims, &rules, Evidence::None, self.now);
@@ -99,6 +91,18 @@ impl World {
             },
             None => Some(verdict),
         }
+    }
+
+    /// The release by its records as they are; assembled once for each state of them.
+    fn release_of_now(&self, id: &ReleaseId) -> Option<Arc<Release>> {
+        let state = self.state_of(id);
+        let mut assembled = self.assembled.borrow_mut();
+        if let Some((_, release)) = assembled.get(id).filter(|(of, _)| *of == state) {
+            return Some(Arc::clone(release));
+        }
+        let release = Arc::new(self.release(id, None, &BTreeMap::new())?);
+        assembled.insert(id.clone(), (state, Arc::clone(&release)));
+        Some(release)
     }
 
     /// The object as it would be stored if the declaration were applied now, whether it is there or not.

@@ -22,7 +22,7 @@ mod writes;
 
 use jiff::SignedDuration;
 
-use self::admission::Admission;
+use self::admission::denying;
 use self::helm::{Helm, bystander, insist, meddle};
 use self::plan::{
     ALL, CONTROLLERS, CRASHES, DENIALS, EXPIRES, FAILURES, FORGERIES, FOUND, HANDS, INSISTENCE, KINDS, LAGS,
@@ -63,7 +63,7 @@ impl Run {
         let mut world = World::new(plan.trouble & SEALS != 0);
         world.rewrites = plan.trouble & REWRITES != 0;
         world.lags = plan.trouble & LAGS != 0;
-        world.admission = (plan.trouble & DENIALS != 0).then(|| Admission::new(plan.trouble & SEALS != 0));
+        world.admission = (plan.trouble & DENIALS != 0).then(|| denying(plan.trouble & SEALS != 0));
         let helms = [("web", ApplyMethod::ServerSide), ("api", ApplyMethod::ClientSide)];
         let helms = helms.map(|(name, method)| Helm::new(release(name), method));
         bystander(&mut world);
@@ -160,6 +160,8 @@ impl Run {
 
     fn harm(&mut self, guard: usize) {
         if self.has(NAMESPACES) && !self.world.terminating && self.random.chance(5) {
+            // Whoever is at work there can write nothing more.
+            self.helms.iter_mut().for_each(Helm::end);
             return self.world.begin_termination();
         }
         match self.random.below(8) {

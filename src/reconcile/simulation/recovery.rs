@@ -5,7 +5,7 @@
 
 use jiff::SignedDuration;
 
-use super::helm::{Helm, clean, insist, meddle};
+use super::helm::{clean, insist, meddle};
 use super::plan::SEALS;
 use super::process::Guard;
 use super::{BOUND, Run};
@@ -69,7 +69,6 @@ impl Run {
         self.insists = None;
         self.rule(false);
         while self.world.terminating {
-            self.helms.iter_mut().for_each(Helm::end);
             self.world.go_on_terminating(&mut self.random);
         }
         for place in 0..self.helms.len() {

@@ -12,15 +12,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::drifts::First;
-use super::admission::Admission;
 use super::stored::{Field, Fields, Stored, fields};
 use crate::declaration::catalog::Catalog;
 use crate::helm::record::{ApplyMethod, Status};
-use crate::helm::release;
+use crate::helm::release::{self, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::agreement::SeenAlive;
-use crate::policy::resolver::Labels;
+use crate::policy::resolver::{Labels, PolicyResolver};
 use crate::policy::samples::{policies, policy};
 
 pub(super) const NAMESPACE: &str = "shop";
@@ -97,8 +96,10 @@ pub(super) struct World {
     pub(super) processes: usize,
     /// The namespace is being deleted.
     pub(super) terminating: bool,
-    /// Admission, where the webhook denies.
-    pub(super) admission: Option<Admission>,
+    /// The policies by which the webhook judges, where it denies.
+    pub(super) admission: Option<PolicyResolver>,
+    /// Releases as admission has assembled them last.
+    pub(super) assembled: RefCell<BTreeMap<ReleaseId, (Records, Arc<Release>)>>,
     /// What was done, for people.
     pub(super) history: Vec<String>,
     pub(super) violation: Option<String>,
@@ -158,6 +159,7 @@ impl World {
             processes: 0,
             terminating: false,
             admission: None,
+            assembled: RefCell::default(),
             history: Vec::new(),
             violation: None,
             writes: 0,
