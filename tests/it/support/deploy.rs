@@ -45,6 +45,10 @@ impl ControlPlane {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/crds.yaml");
         let applied = self.kubectl(Identity::Admin, &["apply", "--validate=false", "-f", file]);
         assert!(applied.status.success(), "{applied:?}");
+        // A kind is not served before its definition is established.
+        let wait = ["wait", "--for=condition=Established", "--timeout=30s", "-f", file];
+        let served = self.kubectl(Identity::Admin, &wait);
+        assert!(served.status.success(), "{served:?}");
     }
 
     /// Everything in the cluster, but what comes and goes by itself.
