@@ -4,7 +4,7 @@
 //! most, and the one that the address carries is always one of them: a new one
 //! is announced, so that every replica accepts it, then registered, and the one
 //! before goes when no registration carries it any more. When each step is due
-//! is said by the part that keeps the registration.
+//! is reported by the part that keeps the registration.
 
 use std::time::Duration;
 

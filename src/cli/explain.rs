@@ -23,7 +23,7 @@ use crate::inspect::reading::Reader;
 /// The most of a pasted message that is read.
 const PASTED: u64 = 64 << 10;
 
-/// What is said of a text that is no message.
+/// The advice for a text that is not a message of this program.
 const UNKNOWN: &str =
     "standard input holds no message of Kubemoor: paste the whole message, or name the object as KIND/NAME";
 

@@ -147,7 +147,7 @@ impl GuardedReleases {
 }
 
 impl Remembered {
-    /// The content of a GuardedRelease's status, if a guard with this key signed it; `None` if there is none
+    /// The content of a GuardedRelease's status, if a guard with this key signed it; otherwise `None`
     /// yet.
     pub fn of(guarded: &GuardedRelease, key: &SigningKey) -> Option<Self> {
         let (release, status) = (guarded.release()?, guarded.status.as_ref()?);

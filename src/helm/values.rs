@@ -52,7 +52,7 @@ pub struct Question<'a> {
     pub path: &'a Path,
     /// The place below it that counts, as a JSON Pointer from the object's root.
     pub place: Option<&'a str>,
-    /// The requested value; `None` if there is none.
+    /// The requested value; `None` for an absent value.
     pub new: Option<&'a Value>,
 }
 

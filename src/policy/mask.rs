@@ -243,7 +243,7 @@ fn replace(step: &Step, source: &[&Value], into: &mut Vec<Value>) {
     into.splice(place..place, source.iter().copied().cloned());
 }
 
-/// The part of `from` at `steps`; `None` if there is none. List elements are taken only whole.
+/// The part of `from` at `steps`; `None` if it is absent. List elements are taken only whole.
 fn excerpt(steps: &[Step], from: &Value) -> Option<Value> {
     let Some((step, rest)) = steps.split_first() else { return Some(from.clone()) };
     match from {

@@ -24,7 +24,7 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
 /// The most crons of fixed times into which one expression is split.
 const MAX_TIMES: usize = 48;
 
-/// The number of adjoining windows after which an end is returned that is none.
+/// After this number of adjoining windows, the search returns the last end that it knows.
 const MAX_CHAIN: usize = 1000;
 
 /// The years in which a cron must match once: all combinations of leap years and weekdays.

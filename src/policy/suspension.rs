@@ -33,7 +33,7 @@ impl Suspension {
         spec.suspend.then_some(Self { until, reason })
     }
 
-    /// Until when and why repairs are suspended, as the ledger has it; empty where neither is said.
+    /// Until when and why repairs are suspended, as the ledger has it; empty if neither is set.
     pub fn words(spec: &GuardedReleaseSpec) -> String {
         let until = spec.suspend_until.as_deref().map(|until| format!("until {until}"));
         let parts = [until.as_deref(), spec.suspend_reason.as_deref()];

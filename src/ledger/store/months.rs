@@ -43,7 +43,7 @@ pub(in crate::ledger) struct DroppedMonths {
     pub(in crate::ledger) names: Vec<String>,
 }
 
-/// A partition: from its first id to those that are beyond it, without a bound where there is none.
+/// A partition: its first id, and the first id after it; `None` for an open end.
 struct Part {
     name: String,
     first: Option<i64>,

@@ -1,6 +1,6 @@
 //! Admission in the simulated cluster: whatever is not a guard's is judged as the webhook judges it.
 //!
-//! Entry point: `World::is_admitted`. Invariant: the verdict is the program's own, on records that were read afresh;
+//! Entry point: `World::ask_admission`. Invariant: the verdict is the program's own, on records that were read afresh;
 //! Helm and those who take a namespace apart are never refused, nor is anything that no release declares. Must not
 //! judge what guards write.
 
@@ -23,7 +23,7 @@ use crate::verdict::judge::judge;
 /// Who takes a namespace apart.
 pub(super) const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
 
-/// The policies that the webhook judges by: what differs is denied; with `is_sealed`, additions too.
+/// The policies of the webhook: they deny every difference and, with `is_sealed`, every addition.
 pub(super) fn denying(is_sealed: bool) -> PolicyResolver {
     let seal = if is_sealed { "[{paths: [/data]}]" } else { "[]" };
     let spec = format!("{{edits: Deny, drift: Repair, seal: {seal}}}");
@@ -32,7 +32,7 @@ pub(super) fn denying(is_sealed: bool) -> PolicyResolver {
 
 impl World {
     /// Whether the webhook lets somebody else than a guard leave the object like this; none: gone.
-    pub(super) fn is_admitted(&mut self, by: &str, object: &ObjectId, after: Option<&Stored>) -> bool {
+    pub(super) fn ask_admission(&mut self, by: &str, object: &ObjectId, after: Option<&Stored>) -> bool {
         if self.admission.is_none() {
             return true;
         }

@@ -44,8 +44,8 @@ impl Run {
         self.check_nothing_dropped_is_back(when);
     }
 
-    /// Of what drifts without anybody's doing any more, each object is named, with what was tried or the reason why
-    /// nothing is.
+    /// Checks that the report names each object that drifts after the trouble, with a repair that was tried or the
+    /// reason for none.
     pub(super) fn check_drift_is_accounted_for(&mut self, when: &str) {
         let leader = self.world.lease.holder.unwrap_or_default();
         for (id, names) in self.world.drifting() {

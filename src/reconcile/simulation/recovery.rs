@@ -10,7 +10,7 @@ use super::plan::SEALS;
 use super::process::Guard;
 use super::{BOUND, Run};
 
-/// Within this time the loop accounts for what drifts: no hold and no wait between two repairs lasts longer.
+/// The time in which the loop accounts for all drift: no hold and no wait between two repairs lasts longer.
 const WHILE: SignedDuration = SignedDuration::from_mins(15);
 
 impl Run {

@@ -55,25 +55,30 @@ impl World {
 
     /// What of the releases in force is not as declared.
     pub(super) fn drift(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for (id, records) in &self.records {
-            let Some(latest) = records.last().filter(|it| it.status == Status::Deployed) else { continue };
-            for (object, declared) in self.documents(id, &latest.manifest).iter() {
-                let faults = self.faults(declared, self.objects.get(object));
-                found.extend(faults.into_iter().map(|fault| format!("{id}: {} {fault}", object.name)));
-            }
-        }
-        found
+        let told = |(id, name, faults): (&ReleaseId, String, Vec<String>)| {
+            faults.into_iter().map(|fault| format!("{id}: {name} {fault}")).collect::<Vec<_>>()
+        };
+        self.faulty().into_iter().flat_map(told).collect()
     }
 
     /// The names of what drifts, of each release in force.
     pub(super) fn drifting(&self) -> BTreeMap<ReleaseId, BTreeSet<String>> {
         let mut found: BTreeMap<ReleaseId, BTreeSet<String>> = BTreeMap::new();
+        for (id, name, _) in self.faulty() {
+            found.entry(id.clone()).or_default().insert(name);
+        }
+        found
+    }
+
+    /// The objects of the releases in force that are not as declared, with their faults.
+    fn faulty(&self) -> Vec<(&ReleaseId, String, Vec<String>)> {
+        let mut found = Vec::new();
         for (id, records) in &self.records {
             let Some(latest) = records.last().filter(|it| it.status == Status::Deployed) else { continue };
             for (object, declared) in self.documents(id, &latest.manifest).iter() {
-                if !self.faults(declared, self.objects.get(object)).is_empty() {
-                    found.entry(id.clone()).or_default().insert(object.name.clone());
+                let faults = self.faults(declared, self.objects.get(object));
+                if !faults.is_empty() {
+                    found.push((id, object.name.clone(), faults));
                 }
             }
         }

@@ -240,7 +240,7 @@ impl World {
         let before = stored.fields.clone();
         change(&mut stored, self.now);
         self.admit(&mut stored);
-        if stored.fields != before && !self.is_admitted(by, object, Some(&stored)) {
+        if stored.fields != before && !self.ask_admission(by, object, Some(&stored)) {
             return;
         }
         let once = self.once.entry(object.clone()).or_default();
@@ -260,7 +260,7 @@ impl World {
 
     /// Somebody else deletes an object.
     pub(super) fn remove(&mut self, object: &ObjectId, by: &str) {
-        if self.objects.contains_key(object) && self.is_admitted(by, object, None) {
+        if self.objects.contains_key(object) && self.ask_admission(by, object, None) {
             self.say(|| format!("{by} deletes {}", object.name));
             self.delete(object);
         }

@@ -36,7 +36,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Tells of what differs from the policies before.
+    /// Reports the differences from the previous policies.
     pub(super) fn note(&mut self, policies: &Placed, now: Timestamp) {
         let state = |(name, (policy, file)): (&String, &(Arc<Compiled>, String))| {
             (name.clone(), (short(&policy.digest), file.clone()))
