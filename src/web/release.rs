@@ -51,12 +51,17 @@ pub(super) async fn page(
 ) -> Response {
     let asked = Asked::of(query);
     let now = Timestamp::now();
-    match read(&visitor, &asked, now).await {
+    framed(&visitor, &asked, read(&visitor, &asked, now).await)
+}
+
+/// The page of the release that is asked for, or why there is none.
+pub(super) fn framed(visitor: &Visitor, asked: &Asked, read: Result<Markup, Failure>) -> Response {
+    match read {
         Ok(page) => {
             let name = asked.get("name").unwrap_or("Release").to_owned();
-            Frame::live(&visitor, &name, "releases").around(&page)
+            Frame::live(visitor, &name, "releases").around(&page)
         }
-        Err(error) => write::failure(&visitor, "releases", &error),
+        Err(error) => write::failure(visitor, "releases", &error),
     }
 }
 

@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::super::address::{Asked, Link, Place};
-use super::super::html::{self as write, Frame};
+use super::super::html as write;
+use super::super::release::framed;
 use super::super::release::timeline::{self, Timeline};
 use super::super::visitor::Visitor;
 use super::releases::badge;
@@ -31,13 +32,7 @@ pub(in crate::web) async fn page(
 ) -> Response {
     let asked = Asked::of(query);
     let now = Timestamp::now();
-    match read(&visitor, &asked, now).await {
-        Ok(page) => {
-            let name = asked.get("name").unwrap_or("Release").to_owned();
-            Frame::live(&visitor, &name, "releases").around(&page)
-        }
-        Err(error) => write::failure(&visitor, "releases", &error),
-    }
+    framed(&visitor, &asked, read(&visitor, &asked, now).await)
 }
 
 async fn read(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Result<Markup, Failure> {
