@@ -39,6 +39,8 @@ pub(crate) struct Drifts {
     /// The releases of lives, shared.
     releases: Pool<ReleaseId>,
     suspects: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Suspect>>,
+    /// The number of the last reason to read an object.
+    last_reason: u64,
     drifting: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Box<Drift>>>,
     /// The reasons why drifts stay, shared because many drifts have the same ones.
     reasons: Pool<str>,
@@ -58,6 +60,7 @@ impl Drifts {
             managers: Pool::default(),
             releases: Pool::default(),
             suspects: HashMap::new(),
+            last_reason: 0,
             drifting: HashMap::new(),
             reasons: Pool::default(),
             first: FirstSeen::default(),
@@ -104,10 +107,7 @@ impl Drifts {
         life.version = version;
         let release = Arc::clone(&life.release);
         let object = self.name(&release, object);
-        let suspects = self.suspects.entry(ReleaseId::clone(&release)).or_default();
-        let suspect = suspects.entry(object).or_insert(Suspect::new(now, true));
-        suspect.reasons = suspect.reasons.saturating_add(1);
-        (suspect.went, suspect.due) = (true, None);
+        self.add_reason(&release, object, now).went = true;
         self.touch(&release);
         Some(ReleaseId::clone(&release))
     }

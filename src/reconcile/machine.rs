@@ -73,6 +73,8 @@ pub(crate) struct Reconciler {
     errand: u64,
     timer: Option<Timestamp>,
     oldest: Option<Timestamp>,
+    /// When everything was last listed again because answers stayed old.
+    relisted: Option<Timestamp>,
     pub(super) now: Timestamp,
     pub(super) tally: Tally,
     out: Vec<Action>,
@@ -102,6 +104,7 @@ impl Reconciler {
             errand: 0,
             timer: None,
             oldest: None,
+            relisted: None,
             now: Timestamp::UNIX_EPOCH,
             tally: Tally::default(),
             out: Vec::new(),
@@ -134,6 +137,9 @@ impl Reconciler {
                 self.leads = leads;
                 if leads {
                     self.attend_all();
+                    let unwanted: Vec<_> =
+                        self.repairs.unwanted.keys().map(|(release, _)| release.clone()).collect();
+                    unwanted.iter().for_each(|release| self.attend(release));
                 }
             }
             Event::Due => self.timer = None,

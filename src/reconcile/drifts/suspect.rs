@@ -23,8 +23,8 @@ pub(crate) struct Suspect {
     pub(crate) went: bool,
     /// Its release has changed its declaration since it was last read, or has another status.
     redeclared: bool,
-    /// The number of reasons to read it so far.
-    pub(super) reasons: u32,
+    /// The number of the newest reason to read it, counted over all objects.
+    reason: u64,
     /// A read was tried and failed.
     pub(crate) unread: bool,
     /// The number of failed reads.
@@ -37,8 +37,17 @@ pub(crate) struct Suspect {
 
 impl Suspect {
     /// A suspect that has not been read yet.
-    pub(super) fn new(since: Timestamp, went: bool) -> Self {
-        Self { since, went, redeclared: false, reasons: 0, unread: false, tries: 0, barred: false, due: None }
+    fn new(since: Timestamp) -> Self {
+        Self {
+            since,
+            went: false,
+            redeclared: false,
+            reason: 0,
+            unread: false,
+            tries: 0,
+            barred: false,
+            due: None,
+        }
     }
 
     /// Whether it is to be read by now.
@@ -50,9 +59,22 @@ impl Suspect {
 impl Drifts {
     /// Marks an object to be read at once. The first reason for it counts.
     pub(crate) fn suspect(&mut self, release: &ReleaseId, object: impl Into<Arc<ObjectId>>, now: Timestamp) {
+        self.add_reason(release, object.into(), now);
+    }
+
+    /// Adds a reason to read an object at once. A suspicion that was cleared and comes again has another reason than
+    /// before.
+    pub(super) fn add_reason(
+        &mut self,
+        release: &ReleaseId,
+        object: Arc<ObjectId>,
+        now: Timestamp,
+    ) -> &mut Suspect {
+        self.last_reason += 1;
         let suspects = self.suspects.entry(release.clone()).or_default();
-        let suspect = suspects.entry(object.into()).or_insert(Suspect::new(now, false));
-        (suspect.due, suspect.reasons) = (None, suspect.reasons.saturating_add(1));
+        let suspect = suspects.entry(object).or_insert(Suspect::new(now));
+        (suspect.due, suspect.reason) = (None, self.last_reason);
+        suspect
     }
 
     /// The same once the release has changed; `is_same` says whether it declares the object as before, in the same
@@ -120,7 +142,7 @@ impl Drifts {
     /// Whether there is a newer reason to read an object than at the beginning of a read. An answer
     /// that was under way meanwhile may be older than that reason.
     pub(crate) fn has_new_reason(&self, release: &ReleaseId, object: &ObjectId, begun: &Suspect) -> bool {
-        self.suspicion(release, object).is_some_and(|now| now.reasons != begun.reasons)
+        self.suspicion(release, object).is_some_and(|now| now.reason != begun.reason)
     }
 
     /// Whether a release has suspects that the guard has not tried to read.

@@ -6,19 +6,19 @@
 //! during a Helm operation nothing is read or written; a replica that does not lead reads and never
 //! writes.
 
+mod state;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::asked::Wish;
-use super::super::drifts::Suspect;
+pub(super) use self::state::Job;
+use self::state::{Pass, Phase, in_order};
 use super::super::event::{Failure, Fault, Outcome, Work, WorkId};
-use super::super::install_order;
 use super::Reconciler;
 use super::agenda::Agenda;
-use super::repair::{AGAIN, Astray, Done, Next, RETRY, Repair, Repairs, Task, Towards};
+use super::repair::{AGAIN, Astray, Done, Next, RETRY, Repairs, Task, Towards};
 use crate::helm::record::Status;
-use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
 
 /// The number of releases with a pass at the same time.
@@ -38,41 +38,6 @@ pub(super) struct Passes {
     queued: HashSet<ReleaseId>,
     /// The times of passes without an event.
     pub(super) agenda: Agenda,
-}
-
-/// One pass under way.
-struct Pass {
-    release: Arc<Release>,
-    wish: Option<Wish>,
-    unfinished: HashSet<ObjectId>,
-    /// After which time to look again.
-    again: Option<Duration>,
-    phase: Phase,
-    queue: VecDeque<ObjectId>,
-    towards: Option<Arc<Towards>>,
-    /// A step that waits for an outcome.
-    job: Option<Job>,
-    /// What is awaited.
-    errand: Option<WorkId>,
-    /// Whether the pass handed out any work.
-    worked: bool,
-}
-
-/// How far a pass has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Looking,
-    Choosing,
-    Repairing,
-    Returning,
-    Over,
-}
-
-/// A step that waits for an outcome.
-pub(super) enum Job {
-    Look { object: ObjectId, suspect: Suspect },
-    Choose,
-    Repair { task: Task, repair: Box<Repair> },
 }
 
 /// The next step of a pass.
@@ -136,6 +101,11 @@ impl Reconciler {
     }
 
     fn begin(&mut self, id: &ReleaseId) -> Option<Pass> {
+        if let Some((release, objects)) = self.unwanted(id).filter(|_| self.leads) {
+            // An ordinary pass follows.
+            self.passes.again.insert(id.clone());
+            return Some(Pass::new(release, Phase::TakingBack, in_order(objects.into_iter())));
+        }
         let release = Arc::clone(self.known.release(id)?);
         self.answer_at_once(&release);
         if release.state.status.is_pending() || release.state.status == Status::Uninstalling {
@@ -151,18 +121,7 @@ impl Reconciler {
         let is_asked = |object: &ObjectId| wish.as_ref().is_some_and(|wish| wish.means(object));
         let open = waiting.into_iter().filter(|(object, suspect)| !suspect.barred && is_asked(object));
         let unfinished = open.map(|(object, _)| object).collect();
-        Some(Pass {
-            release,
-            wish,
-            unfinished,
-            again: None,
-            phase: Phase::Looking,
-            queue,
-            towards: None,
-            job: None,
-            errand: None,
-            worked: false,
-        })
+        Some(Pass { wish, unfinished, ..Pass::new(release, Phase::Looking, queue) })
     }
 
     /// Runs a pass until it waits for an outcome or ends.
@@ -208,7 +167,13 @@ impl Reconciler {
         let Some(object) = pass.queue.pop_front() else { return self.next_phase(pass) };
         match pass.phase {
             Phase::Looking => self.look(&pass.release, object),
-            Phase::Repairing | Phase::Returning if !self.leads => Step::Leave,
+            Phase::TakingBack | Phase::Repairing | Phase::Returning if !self.leads => Step::Leave,
+            Phase::TakingBack => {
+                let id = pass.release.id.clone();
+                let task = Task { id, object, asked: false, ticket: None, towards: None };
+                let next = self.begin_taking_back_late(&task);
+                step(task, next)
+            }
             Phase::Repairing => {
                 let asked = pass.wish.as_ref().is_some_and(|wish| wish.means(&object));
                 let task = Task {
@@ -237,7 +202,7 @@ impl Reconciler {
             Phase::Looking => Phase::Choosing,
             Phase::Choosing => Phase::Repairing,
             Phase::Repairing => Phase::Returning,
-            Phase::Returning | Phase::Over => Phase::Over,
+            Phase::TakingBack | Phase::Returning | Phase::Over => Phase::Over,
         };
         match pass.phase {
             Phase::Choosing if pass.wish.is_some() && pass.release.state.status == Status::Failed => {
@@ -263,7 +228,7 @@ impl Reconciler {
                 Step::Nothing
             }
             Phase::Over => Step::Finish,
-            Phase::Looking | Phase::Choosing => Step::Nothing,
+            Phase::TakingBack | Phase::Looking | Phase::Choosing => Step::Nothing,
         }
     }
 
@@ -350,28 +315,6 @@ impl Reconciler {
     }
 }
 
-impl Pass {
-    /// Looks again after that time, or sooner.
-    fn put_off(&mut self, delay: Duration) {
-        self.again = Some(self.again.map_or(delay, |again| again.min(delay)));
-    }
-
-    fn note(&mut self, done: &Done) {
-        if let Done::Later(delay) = done {
-            self.put_off(*delay);
-        }
-    }
-
-    fn note_looked(&mut self, object: ObjectId, done: Done) {
-        self.note(&done);
-        // An object that the guard may not read is shown in the release's status and does not delay
-        // an order.
-        if matches!(done, Done::Later(_)) && self.wish.as_ref().is_some_and(|wish| wish.means(&object)) {
-            self.unfinished.insert(object);
-        }
-    }
-}
-
 fn step(task: Task, next: Next) -> Step {
     match next {
         Next::Do(next) => {
@@ -380,10 +323,4 @@ fn step(task: Task, next: Next) -> Step {
         }
         Next::Done(done) => Step::Attempted(task, done),
     }
-}
-
-fn in_order(objects: impl Iterator<Item = ObjectId>) -> VecDeque<ObjectId> {
-    let mut objects: Vec<ObjectId> = objects.collect();
-    objects.sort_by(|a, b| (install_order::place(&a.kind), a).cmp(&(install_order::place(&b.kind), b)));
-    objects.into()
 }

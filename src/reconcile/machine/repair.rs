@@ -27,7 +27,7 @@ pub(crate) use self::recreate::Recreate;
 pub(crate) use self::restore::Restore;
 pub(crate) use self::send::Sending;
 pub(crate) use self::situation::Situation;
-pub(crate) use self::takeback::TakeBack;
+pub(crate) use self::takeback::{Created, TakeBack};
 pub(crate) use self::towards::{Astray, Towards};
 use super::Reconciler;
 use crate::helm::release::Release;
@@ -73,6 +73,8 @@ pub(crate) struct Repairs {
     returned: BTreeSet<(ObjectId, String, u64)>,
     /// Releases that are on hold, of which that was told, and until when.
     held: BTreeMap<ReleaseId, Timestamp>,
+    /// The objects that the guard created, and would have taken back if it had not lost the lead.
+    pub(super) unwanted: BTreeMap<(ReleaseId, ObjectId), Created>,
 }
 
 impl Repairs {

@@ -40,7 +40,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 17] = [
+pub(super) const FOUND: [Plan; 19] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -70,4 +70,8 @@ pub(super) const FOUND: [Plan; 17] = [
     // What an order or a forged record left behind was taken for what Helm had dropped: false alarms.
     Plan { seed: 67798, steps: 358, trouble: 205516 },
     Plan { seed: 79919, steps: 332, trouble: 4112 },
+    // An answer "not there" that was older than what a watch had told since was told as missing.
+    Plan { seed: 53910, steps: 278, trouble: 300040 },
+    // The lead was lost between a re-creation and its taking back, and the release was gone when it came again.
+    Plan { seed: 78049, steps: 338, trouble: 266528 },
 ];

@@ -1,8 +1,8 @@
 //! Reads the records again after a re-creation: Helm may have dropped the object, or begun to
 //! uninstall it, during the write.
 //!
-//! Entry points: `Reconciler::begin_taking_back`, `take_back`. Invariant: deletes by uid. Must not
-//! delete anything but the object that the guard has created.
+//! Entry points: `Reconciler::begin_taking_back`, `take_back`; `begin_taking_back_late` once this replica leads again.
+//! Invariant: deletes by uid. Must not delete anything but the object that the guard has created.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use super::super::Reconciler;
 use super::{Done, Next, Repair, Situation, Task};
 use crate::helm::release::Release;
 use crate::helm::state::{self, Deletion};
+use crate::model::{ObjectId, ReleaseId};
 use crate::reconcile::event::{Fault, Outcome, Work, Write};
 use crate::reconcile::told::{Fate, Told};
 
@@ -23,7 +24,13 @@ pub(crate) enum TakeBack {
     /// The records are read.
     Records { release: Arc<Release>, uid: String, looks: usize, done: Done },
     /// The created object is deleted.
-    Deleting { release: Arc<Release>, done: Done },
+    Deleting { created: Created, done: Done },
+}
+
+/// An object that the guard has created by a manifest of this release.
+pub(crate) struct Created {
+    release: Arc<Release>,
+    uid: String,
 }
 
 impl Reconciler {
@@ -55,8 +62,10 @@ impl Reconciler {
                 }
                 let version = release.declared(&task.object).map(|it| Arc::clone(&it.version));
                 let Some(version) = version else { return Next::Done(done) };
-                let work = Work::Write { object: task.object.clone(), version, write: Write::Delete { uid } };
-                Next::work(work, Repair::TakeBack(TakeBack::Deleting { release, done: Done::Settled }))
+                let write = Write::Delete { uid: uid.clone() };
+                let work = Work::Write { object: task.object.clone(), version, write };
+                let created = Created { release, uid };
+                Next::work(work, Repair::TakeBack(TakeBack::Deleting { created, done: Done::Settled }))
             }
             (TakeBack::Records { release, uid, looks, done }, Outcome::Failed(failure)) => {
                 if looks < LOOKS {
@@ -65,15 +74,37 @@ impl Reconciler {
                 self.tell_of_made(task, release, Fate::Unread(failure.message));
                 Next::Done(done)
             }
-            (TakeBack::Deleting { release, done }, outcome) => {
+            (TakeBack::Deleting { created, done }, outcome) => {
                 match outcome.written() {
-                    Ok(_) => self.tell_of_made(task, release, Fate::TakenBack),
+                    Ok(_) => self.tell_of_made(task, created.release, Fate::TakenBack),
                     Err(failure) if matches!(failure.fault, Fault::NotFound | Fault::Conflict) => {}
-                    Err(failure) => self.tell_of_made(task, release, Fate::CannotTakeBack(failure.message)),
+                    Err(failure) if failure.fault == Fault::NotLeading => {
+                        self.repairs.unwanted.insert((task.id.clone(), task.object.clone()), created);
+                    }
+                    Err(failure) => {
+                        self.tell_of_made(task, created.release, Fate::CannotTakeBack(failure.message));
+                    }
                 }
                 Next::Done(done)
             }
             (TakeBack::Records { done, .. }, _) => Next::Done(done),
+        }
+    }
+
+    /// The objects of a release that the guard created and could not take back because it lost the lead, with the
+    /// release by which it created them.
+    pub(crate) fn unwanted(&self, id: &ReleaseId) -> Option<(Arc<Release>, Vec<ObjectId>)> {
+        let all = self.repairs.unwanted.iter().filter(|((release, _), _)| release == id);
+        let (release, objects): (Vec<_>, Vec<_>) =
+            all.map(|((_, object), created)| (&created.release, object.clone())).unzip();
+        Some((Arc::clone(release.first()?), objects))
+    }
+
+    /// Takes one of them back now, unless a record declares it by now.
+    pub(crate) fn begin_taking_back_late(&mut self, task: &Task) -> Next {
+        match self.repairs.unwanted.remove(&(task.id.clone(), task.object.clone())) {
+            Some(Created { release, uid }) => read_records(task, release, uid, 1, Done::Settled),
+            None => Next::settled(),
         }
     }
 
