@@ -48,6 +48,9 @@ const WRITES: NonZeroU32 = match NonZeroU32::new(20) {
 /// of the guard these are all statuses.
 const MANY_DUE: usize = 100;
 
+/// Changes of suspensions that wait to be kept in the ledger; the next one waits with its status.
+const WITNESSED: usize = 1024;
+
 /// The pause between attempts to read what an earlier guard knew.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -175,7 +178,7 @@ impl Telling {
         self.metrics.leads(leadership.holds());
         let (due, counts) = watch::channel(0);
         parts.spawn("telling how many statuses are due", note_due(counts, self.condition, stop.clone()));
-        let (seen, witnessed) = mpsc::unbounded_channel();
+        let (seen, witnessed) = mpsc::channel(WITNESSED);
         let witness = Witness { ledger: self.ledger, releases: Arc::clone(&self.releases), seen: witnessed };
         parts.spawn("keeping suspensions in the ledger", witness.run(stop.clone()));
         let statuses = Statuses {

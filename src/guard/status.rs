@@ -85,7 +85,7 @@ pub struct Statuses {
     /// differ.
     pub due: watch::Sender<usize>,
     /// Who keeps suspensions that no review told of.
-    pub seen: mpsc::UnboundedSender<Seen>,
+    pub seen: mpsc::Sender<Vec<Seen>>,
 }
 
 impl Statuses {
@@ -173,7 +173,7 @@ impl Statuses {
                     known.live.remove(&release);
                 }
                 if !std::mem::replace(&mut known.listed, true) {
-                    known.live.all().for_each(|guarded| self.witness(&guarded, false));
+                    self.witness(known.live.all().map(|guarded| Seen::of(&guarded, false)).collect()).await;
                 }
                 if listing.is_empty() {
                     known.watched = false;
@@ -222,7 +222,7 @@ impl Statuses {
                 None => known.suspended.remove(release),
             };
             self.command(Command::Suspend(release.clone(), suspension)).await;
-            self.witness(guarded, true);
+            self.witness(vec![Seen::of(guarded, true)]).await;
         }
         let Some(wanted) = &guarded.spec.reconcile_at else { return };
         let done = guarded.status.as_ref().and_then(|status| status.last_reconcile_at.as_ref());
@@ -263,13 +263,13 @@ impl Statuses {
             self.command(Command::Suspend(release.clone(), None)).await;
             // With its release it ends by itself.
             if let Some(guarded) = known.live.get(release).filter(|_| self.is_guarded(release)) {
-                drop(self.seen.send(Seen::of_removed(&guarded)));
+                self.witness(vec![Seen::of_removed(&guarded)]).await;
             }
         }
     }
 
-    fn witness(&self, guarded: &GuardedRelease, is_change: bool) {
-        drop(self.seen.send(Seen::of(guarded, is_change)));
+    async fn witness(&self, seen: Vec<Seen>) {
+        drop(self.seen.send(seen).await);
     }
 
     async fn command(&self, command: Command) {

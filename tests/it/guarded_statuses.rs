@@ -91,7 +91,7 @@ impl Told {
             due: tokio::sync::watch::Sender::new(0),
             lease: None,
             // Nobody keeps a ledger here.
-            seen: mpsc::unbounded_channel().0,
+            seen: mpsc::channel(1).0,
         };
         tokio::spawn(statuses.run(stop.clone()));
         let announcer = Announcer {

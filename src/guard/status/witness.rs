@@ -18,7 +18,7 @@ use crate::ledger::entry::Entry;
 use crate::ledger::query::Filter;
 use crate::ledger::row::{Act, ReviewedEdit, Row};
 use crate::mirror::releases::Releases;
-use crate::model::{ObjectId, ReleaseId};
+use crate::model::{NamedObject, ObjectId, ReleaseId};
 use crate::policy::guarded::GuardedRelease;
 use crate::policy::suspension::Suspension;
 
@@ -44,7 +44,7 @@ pub struct Witness {
     /// The releases, for their revisions.
     pub releases: Arc<Releases>,
     /// What was seen.
-    pub seen: mpsc::UnboundedReceiver<Seen>,
+    pub seen: mpsc::Receiver<Vec<Seen>>,
 }
 
 impl Seen {
@@ -85,14 +85,13 @@ impl Witness {
                 () = stop.cancelled() => return,
                 seen = self.seen.recv() => seen,
             };
-            let Some(first) = first else { return stop.cancelled().await };
+            let Some(mut all) = first else { return stop.cancelled().await };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(SETTLING) => {}
             }
-            let mut all = vec![first];
             while let Ok(seen) = self.seen.try_recv() {
-                all.push(seen);
+                all.extend(seen);
             }
             self.keep(all).await;
         }
@@ -106,21 +105,31 @@ impl Witness {
             let is_change = seen.is_change || last.get(&release).is_some_and(|it: &Seen| it.is_change);
             last.insert(release, Seen { is_change, ..seen });
         }
-        let rows = self.rows().await;
+        let rows = self.rows(None).await;
         for (release, seen) in last {
-            let told = rows.iter().find(|row| is_about(row, &release));
-            if !seen.is_told_by(told) {
+            let mut told = rows.iter().find(|row| is_about(row, &release)).cloned();
+            if told.is_none() && seen.words.is_some() {
+                // Its row may be older than those.
+                told = self.rows(Some(&release)).await.into_iter().find(|row| is_about(row, &release));
+            }
+            if !seen.is_told_by(told.as_ref()) {
                 self.ledger.record(self.row(release, seen));
             }
         }
     }
 
-    /// The newest rows about suspensions; none where the ledger does not answer.
-    async fn rows(&self) -> Vec<Entry> {
+    /// The newest rows about suspensions, of all releases or of one; none where the ledger does not answer.
+    async fn rows(&self, release: Option<&ReleaseId>) -> Vec<Entry> {
         let Some(store) = self.ledger.store() else { return Vec::new() };
         let verdicts = [Act::Suspend, Act::Resume].map(|act| act.as_str().to_owned());
         let cluster = self.ledger.cluster().map(str::to_owned);
-        let filter = Filter { cluster, verdicts: verdicts.into(), ..Filter::default() };
+        let namespace = release.map(|release| release.namespace.clone());
+        let object = release.map(|release| NamedObject {
+            kind: KIND.to_lowercase(),
+            group: Some(GROUP.to_owned()),
+            name: release.name.clone(),
+        });
+        let filter = Filter { cluster, verdicts: verdicts.into(), namespace, object, ..Filter::default() };
         store.page(&filter).await.map(|page| page.items).unwrap_or_default()
     }
 

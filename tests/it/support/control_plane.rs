@@ -152,10 +152,17 @@ impl ControlPlane {
         self.apiserver.end_within(Duration::from_secs(10));
     }
 
-    /// Starts the API server again, at the same address, and waits until it is ready.
+    /// Starts the API server again, at the same address, and waits until it is ready. One that ends itself because a part
+    /// of it did not begin in time is started once more, as a kubelet does.
     pub(crate) fn start_apiserver(&mut self) {
         self.apiserver.start();
-        self.wait_until_ready().unwrap_or_else(|message| panic!("{message}"));
+        let mut ready = self.wait_until_ready();
+        if ready.is_err() && self.apiserver.exited().is_some() {
+            self.kill_apiserver();
+            self.apiserver.start();
+            ready = self.wait_until_ready();
+        }
+        ready.unwrap_or_else(|message| panic!("{message}"));
     }
 
     /// Ends everything in order, and starts it again with what etcd held, as a cluster that was switched off and on.
