@@ -111,6 +111,7 @@ mod newcomer;
 mod notifications;
 mod notify_command;
 mod oracle;
+mod own_certificate;
 mod policies_watched;
 mod policy_command;
 mod policy_import;

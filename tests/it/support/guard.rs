@@ -156,13 +156,17 @@ impl Guard {
 
     fn launch_within(file_limit: Option<u64>, environment: Vec<(String, String)>, flags: &[&str]) -> Self {
         let dir = folder("guard");
-        let (webhook_port, admin_port, tls_dir) = (free_port(), free_port(), dir.join("tls"));
+        let (webhook_port, admin_port) = (free_port(), free_port());
         let mut arguments = vec![
             "serve".to_owned(),
             format!("--listen=127.0.0.1:{webhook_port}"),
             format!("--admin-listen=127.0.0.1:{admin_port}"),
-            format!("--tls-dir={}", tls_dir.display()),
         ];
+        let own = flags.iter().find_map(|flag| Path::new(flag.strip_prefix("--tls-cert=")?).parent());
+        let tls_dir = own.map_or_else(|| dir.join("tls"), Path::to_owned);
+        if own.is_none() {
+            arguments.push(format!("--tls-dir={}", tls_dir.display()));
+        }
         // One of several behind a Service has no address of its own.
         if !flags.iter().any(|flag| flag.starts_with("--service")) {
             arguments.push(format!("--webhook-url=https://127.0.0.1:{webhook_port}"));
