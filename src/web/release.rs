@@ -3,6 +3,7 @@
 //! Entry point: [`page`]. Invariant: the comparison is that of `kubemoor diff`; a visitor who may not read the
 //! release's records sees what the guard says of it, and no more.
 
+mod next_upgrade;
 pub(super) mod objects;
 pub(super) mod timeline;
 
@@ -128,6 +129,7 @@ impl View<'_> {
                     Ok((release, report)) => (objects::compared(self.cluster, release, report, self.rights)),
                     Err(error) => {
                         (trouble(&error.to_string()))
+                        @if error.is_forbidden() { (next_upgrade::unknown()) }
                         (objects::told(self.guarded.as_ref().ok().and_then(Option::as_ref)))
                     }
                 }

@@ -142,5 +142,6 @@ mod web_forwarded;
 mod web_in_cluster;
 mod web_links;
 mod web_markup;
+mod web_next_upgrade;
 mod web_replay;
 mod web_rights;

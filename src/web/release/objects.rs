@@ -7,6 +7,7 @@ use maud::{Markup, html};
 
 use super::super::address::Link;
 use super::super::cluster::{Cluster, Rights};
+use super::next_upgrade;
 use crate::helm::release::Release;
 use crate::inspect::comparison::object::{FieldReport, State, What};
 use crate::inspect::comparison::{ObjectReport, ReleaseReport};
@@ -29,6 +30,7 @@ pub(in crate::web) fn compared(
     let listed = |object: &ObjectId| report.objects.iter().any(|it| it.object == *object);
     let matching: Vec<_> = release.objects.keys().filter(|object| !listed(object)).collect();
     html! {
+        (next_upgrade::summary(release, report))
         @for object in report.objects.iter().take(OBJECTS) { (shown(cluster, &release.id, object, rights)) }
         @if report.objects.len() > OBJECTS { p.quiet { "and " (report.objects.len() - OBJECTS) " more" } }
         @if !matching.is_empty() {
@@ -54,6 +56,7 @@ fn shown(cluster: &Cluster, release: &ReleaseId, report: &ObjectReport, rights: 
         article.object {
             h3 { code { (report.object.kind) "/" (report.object.name) } (elsewhere(release, &report.object)) }
             p { span class=(class) { (state) } @if let Some(reason) = &report.reason { " " (reason) } }
+            @if report.state == State::Missing { p.quiet { "The next upgrade creates it." } }
             @if !report.fields.is_empty() { (fields(report)) }
             p.actions {
                 @if !report.fields.is_empty() {
@@ -105,7 +108,7 @@ fn fields(report: &ObjectReport) -> Markup {
     html! {
         div.wide tabindex="0" role="region" aria-label=(format!("Fields of {}", report.object.name)) {
             table.fields {
-                thead { tr { @for head in ["Field", "Declared", "Live", "Owned by"] { th scope="col" { (head) } } } }
+                thead { tr { @for head in ["Field", "Declared", "Live", "Owned by", "The next upgrade"] { th scope="col" { (head) } } } }
                 tbody { @for field in report.fields.iter().take(FIELDS) { (line(field)) } }
             }
         }
@@ -138,6 +141,7 @@ fn line(field: &FieldReport) -> Markup {
             td { code.declared { (declared) } }
             td { code.live { (live) } }
             td { (field.owners.join(", ")) }
+            td { (next_upgrade::effect(&field.next_upgrade)) }
         }
     }
 }
