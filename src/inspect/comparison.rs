@@ -2,6 +2,7 @@
 //!
 //! Entry point: [`compare`]. Invariant: no report shows a Secret's values.
 
+pub(crate) mod chart_values;
 mod hunks;
 pub(crate) mod object;
 

@@ -23,7 +23,7 @@ use super::visitor::Visitor;
 use crate::client::guarded;
 use crate::helm::release::Release;
 use crate::inspect::allowances::{self, State};
-use crate::inspect::comparison::{self, ReleaseReport};
+use crate::inspect::comparison::{self, ReleaseReport, chart_values};
 use crate::inspect::failure::Failure;
 use crate::inspect::reading::Reader;
 use crate::inspect::releases::{self, Row};
@@ -98,7 +98,8 @@ async fn compare(
     now: Timestamp,
 ) -> Result<(Arc<Release>, ReleaseReport), Failure> {
     let release = reader.release(release).await?;
-    let report = comparison::compare(reader, &release, false, now, &|| ()).await;
+    let mut report = comparison::compare(reader, &release, false, now, &|| ()).await;
+    chart_values::add(reader, &release, &mut report).await;
     Ok((release, report))
 }
 

@@ -137,6 +137,7 @@ mod support;
 mod traces;
 mod web;
 mod web_browser;
+mod web_chart_values;
 mod web_fleet;
 mod web_forwarded;
 mod web_in_cluster;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Segment;
+use crate::helm::values::Candidate;
 use crate::model::ObjectId;
 use crate::verdict::difference::{Difference, Values};
 use crate::verdict::health::ObjectState;
@@ -65,6 +66,9 @@ pub(crate) struct FieldReport {
     /// What the next Helm upgrade does to it.
     #[serde(skip)]
     pub(crate) next_upgrade: Effect,
+    /// The chart value that probably sets it, where that was looked for.
+    #[serde(skip)]
+    pub(crate) chart_value: Option<Candidate>,
 }
 
 /// What is the matter with a field.
@@ -105,6 +109,7 @@ impl FieldReport {
             owners: owners.of_path(&field.path).into_iter().map(|manager| manager.name.clone()).collect(),
             path: field.path.to_string(),
             next_upgrade,
+            chart_value: None,
         }
     }
 }

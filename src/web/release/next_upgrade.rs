@@ -46,6 +46,9 @@ pub(super) fn effect(effect: &Effect) -> Markup {
 /// Why nothing is said about it to a visitor who may not read the release's record.
 pub(super) fn unknown() -> Markup {
     html! {
-        p.quiet { "The effect of the next upgrade is shown only to users who may read the release's record." }
+        p.quiet {
+            "The effect of the next upgrade and the chart values that set a field are shown only to users who may read \
+             the release's record."
+        }
     }
 }
