@@ -146,4 +146,5 @@ mod web_links;
 mod web_markup;
 mod web_next_upgrade;
 mod web_replay;
+mod web_replicas;
 mod web_rights;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use reqwest::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use reqwest::{Client, RequestBuilder, StatusCode, redirect};
 
-use super::control_plane::ControlPlane;
+use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::identity::Identity;
 use super::process::{Process, folder};
 
@@ -58,6 +58,7 @@ impl Page {
         let mut process = process.with_environment([&nowhere, environment].concat());
         process.start();
         let address = address(&mut process).await;
+        install_crypto_provider();
         let client = Client::builder().redirect(redirect::Policy::none()).build().unwrap();
         let answer = client.get(&address).send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
