@@ -139,6 +139,7 @@ mod web;
 mod web_browser;
 mod web_chart_values;
 mod web_fleet;
+mod web_fleet_numbers;
 mod web_fleet_stream;
 mod web_forwarded;
 mod web_in_cluster;

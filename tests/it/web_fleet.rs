@@ -30,6 +30,7 @@ impl Shared {
         let (eu, eu_open) = open(&url, "prod-eu").await;
         us.write(&[drifted(), state("bank", "web")], &[]).await.unwrap();
         eu.write(&[state("shop", "web"), state("shop", "api")], &[]).await.unwrap();
+        us_open.ledger.record(row(1, "shop", "web", "ursula", "Reported"));
         // Of late, and close to now.
         let now = Timestamp::now().duration_since(begin()).as_secs() - 5;
         for (written, user) in [(&us_open, "ursula"), (&eu_open, "eugen")] {
