@@ -5,6 +5,7 @@
 //! that grants access is printed, and passed to a browser through a file that only the user can read.
 
 mod in_cluster;
+mod server;
 
 use std::fs;
 use std::io::Write as _;
@@ -17,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::in_cluster::{InClusterArgs, Shared};
-use super::audit::parse_server;
+use self::server::ServerArgs;
 use super::connect::{self, RecordArgs};
 use super::guard::GuardArgs;
 use super::labels::LabelArgs;
@@ -62,13 +63,11 @@ pub(super) struct Args {
 struct LedgerArgs {
     /// Show all clusters of the PostgreSQL that their guards share, and ask no cluster:
     /// postgres://USER@HOST/DATABASE
-    #[arg(long, value_name = "URL", conflicts_with_all = ["in_cluster", "server", "certificate_authority", "kubeconfig", "context", "user", "groups"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["in_cluster", "certificate_authority", "kubeconfig", "context", "user", "groups"])]
     ledger: Option<LedgerUrl>,
 
-    /// Ask the guard at this address (its --admin-listen) for the ledger [default: a pod of each cluster's guard,
-    /// through the API server]
-    #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = parse_server)]
-    server: Option<http::Uri>,
+    #[command(flatten)]
+    server: ServerArgs,
 
     /// The CA of the guard's certificate (PEM) [default: the system's]
     #[arg(long, value_name = "FILE", requires = "server")]
@@ -104,6 +103,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 async fn serve(args: Args) -> anyhow::Result<Outcome> {
     let Args { port, no_browser, ledger, guard, cluster_labels, records, clusters, in_cluster } = args;
     if let Some(url) = &ledger.ledger {
+        let why = "--ledger cannot be used with --server: its page asks no guard";
+        ledger.server.clone().address(Some(why))?;
         let store = Store::read(url).await?;
         // A file of one guard is refused before anything is shown.
         store.fleet_mark().await?;
@@ -169,14 +170,17 @@ impl LedgerArgs {
     /// The guard that is asked: of the one cluster that is shown, or of each.
     fn address(self, guard: &GuardArgs, clusters: &ClustersArgs) -> anyhow::Result<GuardAddress> {
         let Self { ledger: _, server, certificate_authority: authority } = self;
-        let Some(server) = server else { return Ok(GuardAddress::Forwarded(guard.place())) };
-        if clusters.context.len() > 1 {
-            bail!("--server is the guard of one cluster: give one --context, or leave --server out");
-        }
-        if clusters.user.is_some() {
-            bail!("a guard asks whose your token is, not whom you act as: leave --as or --server out");
-        }
-        Ok(GuardAddress::Given { server, authority })
+        let obstacle = if clusters.context.len() > 1 {
+            Some("--server is the guard of one cluster: give one --context, or leave --server out")
+        } else if clusters.user.is_some() {
+            Some("a guard asks whose your token is, not whom you act as: leave --as or --server out")
+        } else {
+            None
+        };
+        Ok(match server.address(obstacle)? {
+            Some(server) => GuardAddress::Given { server, authority },
+            None => GuardAddress::Forwarded(guard.place()),
+        })
     }
 }
 

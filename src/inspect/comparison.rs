@@ -2,12 +2,16 @@
 //!
 //! Entry point: [`compare`]. Invariant: no report shows a Secret's values.
 
+pub(crate) mod chart_values;
 mod hunks;
 pub(crate) mod object;
+
+use std::sync::Arc;
 
 use futures::StreamExt;
 use jiff::Timestamp;
 use json_patch::Patch;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -15,10 +19,10 @@ use self::object::{FieldReport, State};
 use super::failure::spoken;
 use super::reading::{Found, Reader, Surroundings};
 use crate::declaration::equality::Agreement;
-use crate::declaration::fields::Fields;
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::Path;
-use crate::helm::record::Status;
-use crate::helm::release::Release;
+use crate::helm::record::{ApplyMethod, Status};
+use crate::helm::release::{Declared, Release};
 use crate::helm::state;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
@@ -27,7 +31,7 @@ use crate::verdict::drift::{self, Drift, Live};
 use crate::verdict::edit::{Evidence, Owner};
 use crate::verdict::health::told::Told;
 use crate::verdict::health::{Control, Facts, Health, ObjectFacts, RecordFacts};
-use crate::verdict::ownership::{self, Owners, Taken};
+use crate::verdict::ownership::{self, Manager, NextUpgrade, Owners, Taken, Votes};
 use crate::verdict::shown::Shown;
 
 /// Objects of one release that are read at once.
@@ -111,17 +115,21 @@ pub(crate) async fn compare(
     // The guard's own flags count too, and only the status shows them.
     let repair = format!("{:?}", DriftMode::Repair);
     let is_repaired = guard.as_ref().map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair);
+    let (method, votes) = (release.state.apply_method, Votes::new(release.state.apply_method).into());
+    let surroundings = &surroundings;
     let subject =
-        Subject { reader, release, policy: &policy, surroundings: &surroundings, settle, is_repaired, now };
+        Subject { reader, release, policy: &policy, surroundings, settle, is_repaired, votes: &votes, now };
     let looks: Vec<_> = release.objects.keys().map(|object| subject.object(object)).collect();
-    let mut reports: Vec<Option<ObjectReport>> = futures::stream::iter(looks)
+    let found: Vec<Option<Look>> = futures::stream::iter(looks)
         .buffer_unordered(OBJECTS_AT_ONCE)
         .inspect(|_| step())
         .filter_map(std::future::ready)
         .collect()
         .await;
-    let compared = reports.len();
-    let mut objects: Vec<ObjectReport> = reports.drain(..).flatten().collect();
+    let compared = found.len();
+    let helm = votes.lock().manager();
+    let report = |look: Look| look.report((helm.as_ref(), method));
+    let mut objects: Vec<ObjectReport> = found.into_iter().flatten().map(report).collect();
     objects.sort_by(|left, right| (left.state, &left.object).cmp(&(right.state, &right.object)));
     let facts = Facts {
         release: release.id.clone(),
@@ -157,13 +165,49 @@ struct Subject<'a> {
     settle: bool,
     /// Whether drift is repaired: then lost ownership of fields counts as drift.
     is_repaired: bool,
+    /// The field managers that may be Helm's.
+    votes: &'a Mutex<Votes>,
     now: Timestamp,
 }
 
+/// The facts about one object that is not in sync.
+struct Look {
+    report: ObjectReport,
+    /// Its fields that differ, or may.
+    differing: Option<Differing>,
+}
+
+/// The fields of a live object that differ from its declaration, or may.
+struct Differing {
+    declared: Arc<Declared>,
+    live: Value,
+    changes: Vec<FieldChange>,
+}
+
+impl Look {
+    fn of(object: &ObjectId, state: State, reason: Option<String>) -> Self {
+        let (fields, patch, hunks) = (Vec::new(), None, None);
+        let report = ObjectReport { object: object.clone(), state, reason, fields, patch, hunks };
+        Self { report, differing: None }
+    }
+
+    /// The report of the object, which says what the next upgrade does to each field.
+    fn report(self, by: (Option<&Manager>, ApplyMethod)) -> ObjectReport {
+        let Self { mut report, differing } = self;
+        if let Some(Differing { declared, live, changes }) = differing {
+            let (object, owners) = (&report.object, Owners::of(&live));
+            let next = NextUpgrade::of(object, &declared.fields(), &live, by);
+            report.fields =
+                changes.into_iter().map(|field| FieldReport::of(object, field, &owners, &next)).collect();
+        }
+        report
+    }
+}
+
 impl Subject<'_> {
-    /// The report of an object: `None` where it is not declared now, `Some(None)` where it is in sync.
-    async fn object(&self, object: &ObjectId) -> Option<Option<ObjectReport>> {
-        let report = |state, reason| Some(Some(ObjectReport::without_fields(object, state, reason)));
+    /// The facts about an object: `None` where it is not declared now, `Some(None)` where it is in sync.
+    async fn object(&self, object: &ObjectId) -> Option<Option<Look>> {
+        let report = |state, reason| Some(Some(Look::of(object, state, reason)));
         let timeout = self.policy.operation_timeout;
         let standing = state::standing(self.release, object, timeout, self.now)?;
         let version = self.release.declared(object).map(|declared| declared.version.clone())?;
@@ -188,6 +232,9 @@ impl Subject<'_> {
         if let Some(owner) = self.other_owner(object, found.as_ref()).await {
             return report(State::Foreign, Some(format!("release {} owns it", spoken(&owner))));
         }
+        if let (Some(live), ApplyMethod::ServerSide) = (&found, self.release.state.apply_method) {
+            self.votes.lock().add(&Owners::of(live));
+        }
         let (stands, reason) = self.settled(&subject, found.as_ref()).await;
         match stands {
             Live::AsDeclared(agreed) => {
@@ -207,10 +254,10 @@ impl Subject<'_> {
                 let hunks = found.as_ref().zip(restored.as_ref());
                 let hunks = hunks.and_then(|(live, (restored, _))| hunks::hunks(live, restored));
                 let patch = restored.map(|(_, patch)| patch);
-                let owners = found.as_ref().map(Owners::of).unwrap_or_default();
-                let fields =
-                    drift.changes.into_iter().map(|field| FieldReport::of(object, field, &owners)).collect();
-                Some(Some(ObjectReport { object: object.clone(), state, reason, fields, patch, hunks }))
+                let Drift { declared, changes } = drift;
+                let differing = found.map(|live| Differing { declared: Arc::clone(declared), live, changes });
+                let look = Look::of(object, state, reason);
+                Some(Some(Look { report: ObjectReport { patch, hunks, ..look.report }, differing }))
             }
         }
     }
@@ -222,8 +269,8 @@ impl Subject<'_> {
         subject: &drift::Subject<'_, '_>,
         live: Option<&Value>,
         is_allowed: bool,
-    ) -> Option<ObjectReport> {
-        let report = |state, reason| Some(ObjectReport::without_fields(subject.object, state, reason));
+    ) -> Option<Look> {
+        let report = |state, reason| Some(Look::of(subject.object, state, reason));
         match live.and_then(|live| self.taken(subject, live)) {
             Some(Taken { by, paths, .. }) => {
                 let paths: Vec<_> = paths.iter().take(PATHS).map(ToString::to_string).collect();
@@ -285,12 +332,6 @@ fn restored(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -
     let is_hidden = |value: &Value| Shown::of(subject.object, &Path::default(), value).is_masked();
     let is_hidden = is_hidden(&json!(patch)) || is_hidden(live) || is_hidden(&restored);
     (!is_hidden && !patch.0.is_empty()).then_some((restored, patch))
-}
-
-impl ObjectReport {
-    fn without_fields(object: &ObjectId, state: State, reason: Option<String>) -> Self {
-        Self { object: object.clone(), state, reason, fields: Vec::new(), patch: None, hunks: None }
-    }
 }
 
 impl ReleaseReport {

@@ -7,7 +7,6 @@ mod advice;
 mod compare;
 mod exceptions;
 pub(crate) mod fields;
-mod next_upgrade;
 mod pasted;
 pub(crate) mod report;
 

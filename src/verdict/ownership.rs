@@ -1,8 +1,8 @@
 //! The owners of declared fields of a live object, by its `managedFields`.
 //!
 //! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager in them,
-//! [`conflicts`] predicts the conflicts of the next upgrade, [`taken()`] finds matching fields that
-//! another manager holds, [`returned`] and [`undone`] return fields to Helm; [`moved`] finds list
+//! [`conflicts`] predicts the conflicts of the next upgrade, [`NextUpgrade`] its effect on each
+//! field, [`taken()`] finds matching fields that another manager holds, [`returned`] and [`undone`] return fields to Helm; [`moved`] finds list
 //! elements whose keys were changed; [`abandons`] tells whether an apply would remove fields.
 //!
 //! Helm 4 applies server-side, without force: where another manager owns a
@@ -13,8 +13,7 @@
 //! reason and written back unchanged; walks follow declared paths, never the depth of the input.
 //! Must not write to a cluster.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
@@ -27,22 +26,25 @@ use crate::declaration::fields::Fields;
 use crate::declaration::lookup::Lookup;
 use crate::declaration::path::{Path, Segment};
 use crate::helm::record::ApplyMethod;
-use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 
 mod abandoned;
 mod fieldset;
 mod holdings;
 mod moves;
+mod next_upgrade;
 mod owners;
 mod taken;
+mod votes;
 
 pub use self::abandoned::abandons;
 use self::fieldset::{Held, Prefix};
 pub(super) use self::holdings::{Holding, Holdings};
 pub use self::moves::moved;
+pub use self::next_upgrade::{Effect, Inquiry, NextUpgrade, Standing};
 use self::owners::{Entry, stands_for_text};
 pub use self::owners::{Manager, Operation, Owners, Skipped};
 pub use self::taken::{Taken, is_controller, taken};
+pub use self::votes::{Votes, helms};
 
 /// The name under which Flux's controller runs Helm. It always forces its
 /// applies, so it meets no conflict.
@@ -77,34 +79,6 @@ pub struct Back {
     pub path: Path,
     /// The declared paths at and below it; empty where the manifest declares nothing there.
     pub declared: Vec<Path>,
-}
-
-/// Helm's own manager: the one that wrote Helm's label and annotations on most of these objects of
-/// one release, by the method in the release's record. Helm's manager has the name of the program
-/// that runs it. `None` if there is none.
-pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMethod) -> Option<Manager> {
-    let operation = match method {
-        ApplyMethod::ServerSide => Operation::Apply,
-        ApplyMethod::ClientSide => Operation::Update,
-    };
-    let marks = [
-        field(&["metadata", "annotations", RELEASE_NAME]),
-        field(&["metadata", "annotations", RELEASE_NAMESPACE]),
-        field(&["metadata", "labels", MANAGED_BY.0]),
-    ];
-    let mut votes: BTreeMap<&Manager, usize> = BTreeMap::new();
-    for entry in objects.into_iter().flat_map(Owners::read) {
-        let own = entry.manager.operation == operation && entry.manager.subresource.is_empty();
-        let owned = marks.iter().filter(|mark| entry.owned.owns(mark)).count();
-        if own && owned > 0 {
-            *votes.entry(&entry.manager).or_default() += owned;
-        }
-    }
-    // A user may have applied a manifest of Helm by hand.
-    let by_hand = |manager: &Manager| manager.name.starts_with("kubectl");
-    let most =
-        votes.into_iter().max_by_key(|(manager, votes)| (*votes, !by_hand(manager), Reverse(*manager)));
-    most.map(|(manager, _)| manager.clone())
 }
 
 /// The declared fields on which the next upgrade of a release that Helm writes by `method` will
@@ -262,10 +236,6 @@ fn is_key(path: &Path) -> bool {
         [.., Segment::Key(keys), Segment::Field(name)] => keys.iter().any(|(key, _)| key == name),
         _ => false,
     }
-}
-
-fn field(names: &[&str]) -> Path {
-    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
 }
 
 /// The numbers that identify a path and its parents, the topmost first.

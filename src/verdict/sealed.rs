@@ -90,6 +90,12 @@ pub fn is_sealed(object: &ObjectId, path: &Path) -> bool {
     paths(object).any(|sealed| sealed == *path)
 }
 
+/// Whether the manifest declares the field of a change, rather than a policy or the kind sealing it.
+pub fn is_declared(object: &ObjectId, change: &FieldChange) -> bool {
+    let is_sealed = change.declared.is_none() && is_sealed(object, &change.path);
+    !change.agreement.is_addition() && !is_sealed
+}
+
 /// The sealed fields of an object.
 pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
     let switches = switches(object).iter().map(|names| pointer(names));

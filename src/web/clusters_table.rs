@@ -1,6 +1,8 @@
 //! Clusters at a glance, as a table.
 //!
-//! Entry point: [`table`]. Invariant: every number links to the rows behind it.
+//! Entry points: [`table`], [`states`]. Invariant: every number links to the rows behind it, and to no others.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -8,6 +10,9 @@ use maud::{Markup, html};
 use super::address::Place;
 use super::html as write;
 use crate::inspect::fleet::ClusterRow;
+
+/// The state of every release with drift.
+pub(super) const DRIFTED: &str = "Drifted";
 
 const HEADS: [&str; 7] =
     ["Cluster", "Releases", "Drifted", "Oldest drift", "States", "Guard", "Last sign of life"];
@@ -24,6 +29,22 @@ pub(super) fn table(rows: &[(&ClusterRow, Option<&str>)], now: Timestamp) -> Mar
     }
 }
 
+/// The releases of clusters by state, as the list of releases finds them: each release with drift counts as drifted,
+/// also one whose repairs are paused.
+pub(super) fn states<'r>(rows: impl IntoIterator<Item = &'r ClusterRow>) -> BTreeMap<&'r str, u64> {
+    let (mut states, mut drifted): (BTreeMap<&str, u64>, u64) = (BTreeMap::new(), 0);
+    for row in rows {
+        drifted += row.drifted;
+        for (state, count) in &row.states {
+            *states.entry(state).or_default() += count;
+        }
+    }
+    if drifted > 0 {
+        states.insert(DRIFTED, drifted);
+    }
+    states
+}
+
 fn line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Markup {
     let place = Place { cluster: Some(&row.cluster), namespace };
     let releases = place.link("releases");
@@ -34,11 +55,11 @@ fn line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Markup {
             @if let Some(error) = &row.error { td.message colspan="6" { (error) } } @else {
                 td.number { a href=(releases.text()) { (row.releases) } }
                 td.number {
-                    @if row.drifted == 0 { "0" } @else { a href=(of_state("Drifted")) { (row.drifted) } }
+                    @if row.drifted == 0 { "0" } @else { a href=(of_state(DRIFTED)) { (row.drifted) } }
                 }
                 td { @if let Some(oldest) = row.oldest_drift { (write::time(oldest, now)) } }
                 td {
-                    @for (state, count) in &row.states {
+                    @for (state, count) in states([row]) {
                         a.below href=(of_state(state)) { (write::words(state)) " " (count) }
                     }
                 }

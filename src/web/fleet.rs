@@ -5,7 +5,6 @@
 pub(super) mod release;
 pub(super) mod releases;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -97,10 +96,7 @@ fn form(asked: &Asked) -> Markup {
 
 /// The releases of these clusters by state.
 fn states(place: Place<'_>, clusters: &[ClusterRow]) -> Markup {
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for (state, count) in clusters.iter().flat_map(|cluster| &cluster.states) {
-        *counts.entry(state).or_default() += count;
-    }
+    let counts = clusters_table::states(clusters);
     let all: u64 = clusters.iter().map(|cluster| cluster.releases).sum();
     let releases = place.link("releases");
     html! {

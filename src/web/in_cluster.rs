@@ -7,14 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use hyper::body::Incoming;
-use tokio::time::interval;
+use jiff::Timestamp;
+use tokio::time::{interval, sleep};
 use tower::Service as _;
 
 use super::cluster::Settings as ClusterSettings;
 use super::door::Door;
 use super::login;
+use super::replicas::{self, Replicas};
 use super::routes::{of_clusters, router};
 use super::session::SealError;
 use super::visitors::Visitors;
@@ -35,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) hosts: Vec<String>,
     /// What sessions are sealed by; replicas share it.
     pub(crate) key: SigningKey,
+    /// Where the replicas are, each as `HOST:PORT`.
+    pub(crate) replicas: Vec<String>,
 }
 
 /// Serves the page on `port` until `ending` tells it to stop.
@@ -42,12 +47,18 @@ pub(crate) struct Settings {
 /// # Errors
 /// The key cannot seal sessions.
 pub(crate) async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> Result<(), SealError> {
-    let Settings { cluster, hosts, key } = settings;
-    let visitors = Arc::new(Visitors::new(cluster, key)?);
+    let Settings { cluster, hosts, key, replicas } = settings;
+    let host = hosts.first().cloned().unwrap_or_default();
+    let replicas = Arc::new(Replicas::new(replicas, host, &key, Timestamp::now())?);
+    let visitors = Arc::new(Visitors::new(cluster, key, Arc::clone(&replicas))?);
+    // Sessions of before go on if a replica knows which of them were ended.
+    replicas.exchange().await;
     let logout = Router::new().route("/logout", post(login::leave)).with_state(Arc::clone(&visitors));
     let own = of_clusters("").merge(logout);
     let open = Router::new().route("/login", get(login::page).post(login::enter));
-    let open = open.with_state(Arc::clone(&visitors));
+    let asked = post(replicas::answer).layer(DefaultBodyLimit::max(replicas::LARGEST));
+    let asked = Router::new().route(replicas::PATH, asked).with_state(Arc::clone(&replicas));
+    let open = open.with_state(Arc::clone(&visitors)).merge(asked);
     let door = Arc::new(Door::in_cluster(hosts, Arc::clone(&visitors)));
     // Probes call the pod by its address.
     let router = router(door, "", own, open).route("/livez", get(async || "ok"));
@@ -64,11 +75,18 @@ pub(crate) async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> 
         let mut ticks = interval(TIDYING);
         loop {
             ticks.tick().await;
-            visitors.tidy();
+            visitors.tidy(Timestamp::now());
+        }
+    };
+    let exchanges = async {
+        loop {
+            sleep(replicas::EVERY).await;
+            replicas.exchange().await;
         }
     };
     tokio::select! {
         () = server::serve(port, answer, limits, ending) => Ok(()),
         () = tidying => Ok(()),
+        () = exchanges => Ok(()),
     }
 }

@@ -66,7 +66,9 @@ pub(super) async fn page(
         Err(error) if error.is_forbidden() => StatusCode::FORBIDDEN,
         Err(_) => StatusCode::BAD_GATEWAY,
     };
-    let frame = Frame { status, ..Frame::still(&visitor, "Ledger", "ledger") };
+    // A shared ledger tells of new rows; older rows stay as they are.
+    let is_live = visitor.shared.is_some() && asked.get("before").is_none();
+    let frame = Frame { status, is_live, ..Frame::still(&visitor, "Ledger", "ledger") };
     frame.around(&html! {
         h1 { "Ledger" }
         (form(&visitor, &asked))
@@ -292,7 +294,7 @@ fn row(entry: &Entry, has_clusters: bool, now: Timestamp) -> Markup {
             td { (entry.object.short()) span.quiet.below { (entry.operation.as_deref().unwrap_or_default()) } }
             td { (entry.user) }
             td.message {
-                details {
+                details id=(format!("row-{}-{}", entry.id, entry.cluster)) {
                     summary { @if what.is_empty() { "Details" } @else { (what.join("; ")) } }
                     (whole(entry))
                 }

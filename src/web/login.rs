@@ -81,7 +81,7 @@ pub(super) async fn leave(
         return write::refuse_form();
     }
     if let Some(session) = session {
-        visitors.end(&session);
+        visitors.end(&session).await;
         info!(user = visitor.user.as_deref().unwrap_or_default(), "a visitor has logged out");
     }
     ([(header::SET_COOKIE, cookie(COOKIE, "", "; Max-Age=0"))], Redirect::to("login")).into_response()

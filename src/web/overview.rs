@@ -18,7 +18,7 @@ use self::history::History;
 use super::address::{Asked, Place};
 use super::board::Rows;
 use super::cluster::Cluster;
-use super::clusters_table;
+use super::clusters_table::{self, DRIFTED};
 use super::html::{self as write, Frame, notes, trouble};
 use super::visitor::Visitor;
 use crate::inspect::allowances::{self, State};
@@ -140,6 +140,11 @@ fn states(place: Place<'_>, Rows { rows, .. }: &Rows) -> Markup {
             _ => 1,
         };
         *counts.entry((rank, place, state)).or_default() += 1;
+        // The list finds every release with drift, also one whose repairs are paused.
+        if state != DRIFTED && row.drifted.is_some_and(|drifted| drifted > 0) {
+            let place = Reason::ALL.iter().position(|reason| reason.as_str() == DRIFTED);
+            *counts.entry((0, place.unwrap_or(usize::MAX), DRIFTED)).or_default() += 1;
+        }
     }
     let all = place.link("releases");
     html! {

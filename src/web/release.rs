@@ -3,6 +3,7 @@
 //! Entry point: [`page`]. Invariant: the comparison is that of `kubemoor diff`; a visitor who may not read the
 //! release's records sees what the guard says of it, and no more.
 
+mod next_upgrade;
 pub(super) mod objects;
 pub(super) mod timeline;
 
@@ -22,7 +23,7 @@ use super::visitor::Visitor;
 use crate::client::guarded;
 use crate::helm::release::Release;
 use crate::inspect::allowances::{self, State};
-use crate::inspect::comparison::{self, ReleaseReport};
+use crate::inspect::comparison::{self, ReleaseReport, chart_values};
 use crate::inspect::failure::Failure;
 use crate::inspect::reading::Reader;
 use crate::inspect::releases::{self, Row};
@@ -97,7 +98,8 @@ async fn compare(
     now: Timestamp,
 ) -> Result<(Arc<Release>, ReleaseReport), Failure> {
     let release = reader.release(release).await?;
-    let report = comparison::compare(reader, &release, false, now, &|| ()).await;
+    let mut report = comparison::compare(reader, &release, false, now, &|| ()).await;
+    chart_values::add(reader, &release, &mut report).await;
     Ok((release, report))
 }
 
@@ -128,6 +130,7 @@ impl View<'_> {
                     Ok((release, report)) => (objects::compared(self.cluster, release, report, self.rights)),
                     Err(error) => {
                         (trouble(&error.to_string()))
+                        @if error.is_forbidden() { (next_upgrade::unknown()) }
                         (objects::told(self.guarded.as_ref().ok().and_then(Option::as_ref)))
                     }
                 }

@@ -2,11 +2,13 @@
 "use strict";
 (() => {
   // Replaces what the page shows by its present state; keeps focus, open parts and the place.
+  let missed = false;
   async function refresh() {
     const before = document.querySelector("main[data-live]");
     if (!before) return;
     const busy = document.activeElement && document.activeElement.closest("main form");
-    if (busy || document.hidden) return;
+    missed = Boolean(busy || document.hidden);
+    if (missed) return;
     const answer = await fetch(location.href, { credentials: "same-origin" });
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -20,7 +22,12 @@
   }
 
   if (document.querySelector("main[data-live]")) {
-    new EventSource("stream").addEventListener("change", () => refresh().catch(() => {}));
+    const change = () => refresh().catch(() => {});
+    new EventSource("stream").addEventListener("change", change);
+    // What changed while nobody looked, or while a form was filled in.
+    const resume = () => missed && change();
+    document.addEventListener("visibilitychange", resume);
+    document.addEventListener("focusout", () => setTimeout(resume, 0));
   }
 
   // A file is read into the field of its form.

@@ -29,11 +29,14 @@ pub(super) type SessionId = [u8; 16];
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) token: SecretString,
-    until: Timestamp,
+    pub(super) until: Timestamp,
 }
 
 /// What seals sessions and opens them.
-pub(super) struct Sealer(RandomizedNonceKey);
+pub(super) struct Sealer(Seal);
+
+/// What encrypts bytes for one purpose, so that only the same key opens them.
+pub(super) struct Seal(RandomizedNonceKey);
 
 /// A session cannot be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,29 +54,46 @@ impl Session {
     }
 }
 
+impl Seal {
+    pub(super) fn new(key: &SigningKey, purpose: &str) -> Result<Self, SealError> {
+        RandomizedNonceKey::new(&AES_256_GCM, &key.mark(purpose, &[])).map(Self).map_err(|_| SealError)
+    }
+
+    /// The bytes, encrypted.
+    pub(super) fn seal(&self, mut bytes: Vec<u8>) -> Result<Vec<u8>, SealError> {
+        let nonce = self.0.seal_in_place_append_tag(Aad::empty(), &mut bytes).map_err(|_| SealError)?;
+        Ok([nonce.as_ref().as_slice(), bytes.as_slice()].concat())
+    }
+
+    /// What was encrypted, if it is unchanged.
+    pub(super) fn open<'b>(&self, sealed: &'b mut [u8]) -> Option<&'b [u8]> {
+        let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        self.0.open_in_place(nonce, Aad::empty(), sealed).ok().map(|open| &*open)
+    }
+}
+
 impl Sealer {
     pub(super) fn new(key: &SigningKey) -> Result<Self, SealError> {
-        RandomizedNonceKey::new(&AES_256_GCM, &key.mark(PURPOSE, &[])).map(Self).map_err(|_| SealError)
+        Seal::new(key, PURPOSE).map(Self)
     }
 
     /// The session as text that only this key opens.
     pub(super) fn seal(&self, session: &Session) -> Result<String, SealError> {
         let mut sealed = session.id.to_vec();
-        sealed.extend(session.until.as_second().to_be_bytes());
+        sealed.extend(session.until.as_millisecond().to_be_bytes());
         sealed.extend(session.token.expose_secret().as_bytes());
-        let nonce = self.0.seal_in_place_append_tag(Aad::empty(), &mut sealed).map_err(|_| SealError)?;
-        Ok(URL_SAFE_NO_PAD.encode([nonce.as_ref().as_slice(), sealed.as_slice()].concat()))
+        Ok(URL_SAFE_NO_PAD.encode(self.0.seal(sealed)?))
     }
 
     /// The session that was sealed, unless it is over.
     pub(super) fn open(&self, text: &str, now: Timestamp) -> Option<Session> {
         let mut sealed = URL_SAFE_NO_PAD.decode(text).ok()?;
-        let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let open = self.0.open_in_place(nonce, Aad::empty(), sealed).ok()?;
+        let open = self.0.open(&mut sealed)?;
         let (id, rest) = open.split_first_chunk()?;
         let (until, token) = rest.split_first_chunk()?;
-        let until = Timestamp::from_second(i64::from_be_bytes(*until)).ok().filter(|until| now < *until)?;
+        let until =
+            Timestamp::from_millisecond(i64::from_be_bytes(*until)).ok().filter(|until| now < *until)?;
         let token = std::str::from_utf8(token).ok()?.to_owned().into();
         Some(Session { id: *id, token, until })
     }

@@ -2,7 +2,7 @@
 //!
 //! Entry point: [`Visitors::of`]. Invariant: nobody is let in whom the API server has not named of late;
 //! what was read for one token is shown to no other; so many visitors are remembered, and only those who were
-//! named; a session that was ended stays so.
+//! named; a session that was ended stays so, also at other replicas and after a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 
 use super::cluster::{Cluster, Settings};
-use super::session::{LIFE, SealError, Sealer, Session, SessionId};
+use super::replicas::Replicas;
+use super::session::{SealError, Sealer, Session};
 use super::visitor::{Entry, Visitor};
 use crate::client::connection::Access;
 use crate::inspect::failure::Failure;
@@ -36,9 +37,6 @@ const CONFIRMED: Duration = Duration::from_secs(15);
 /// How many tokens the API server is asked about at one time.
 const ASKING: usize = 16;
 
-/// The most ended sessions that are remembered.
-const ENDED: u64 = 100_000;
-
 /// The longest token of a proxy.
 const TOKEN: usize = 16 << 10;
 
@@ -52,7 +50,8 @@ pub(super) struct Visitors {
     key: SigningKey,
     sealer: Sealer,
     known: Cache<[u8; 32], Arc<Visitor>>,
-    ended: Cache<SessionId, ()>,
+    /// Which sessions were ended, here and at other replicas.
+    replicas: Arc<Replicas>,
     asking: Semaphore,
 }
 
@@ -73,12 +72,14 @@ pub(super) enum Refused {
 impl Visitors {
     /// The visitors of a cluster; the token in `settings` is each visitor's own. Replicas with one key know each
     /// other's sessions.
-    pub(super) fn new(settings: Settings, key: SigningKey) -> Result<Self, SealError> {
+    pub(super) fn new(
+        settings: Settings,
+        key: SigningKey,
+        replicas: Arc<Replicas>,
+    ) -> Result<Self, SealError> {
         let sealer = Sealer::new(&key)?;
         let known = Cache::builder().max_capacity(MOST).time_to_idle(IDLE).time_to_live(LONGEST).build();
-        let life = Duration::from_secs(LIFE.as_secs().unsigned_abs());
-        let ended = Cache::builder().max_capacity(ENDED).time_to_live(life).build();
-        Ok(Self { settings, key, sealer, known, ended, asking: Semaphore::new(ASKING) })
+        Ok(Self { settings, key, sealer, known, replicas, asking: Semaphore::new(ASKING) })
     }
 
     /// Who sends a request, and in which session.
@@ -138,10 +139,11 @@ impl Visitors {
         self.sealer.seal(session)
     }
 
-    /// Ends a session, in whichever browser its cookie is, and forgets what was read for its token.
-    pub(super) fn end(&self, session: &Session) {
-        self.ended.insert(session.id, ());
+    /// Ends a session, in whichever browser its cookie is, and forgets what was read for its token. Every replica
+    /// that answers knows of it afterwards.
+    pub(super) async fn end(&self, session: &Session) {
         self.known.invalidate(&self.place(&session.token, Entry::Login));
+        self.replicas.end(session).await;
     }
 
     /// A mark of the page's own.
@@ -150,9 +152,9 @@ impl Visitors {
     }
 
     /// Forgets visitors who have not looked for long, and ends their watches.
-    pub(super) fn tidy(&self) {
+    pub(super) fn tidy(&self, now: Timestamp) {
         self.known.run_pending_tasks();
-        self.ended.run_pending_tasks();
+        self.replicas.tidy(now);
     }
 
     /// Under what a visitor is remembered.
@@ -164,7 +166,7 @@ impl Visitors {
     fn session(&self, headers: &HeaderMap, now: Timestamp) -> Option<Session> {
         let mut own = cookies(headers).filter(|(name, _)| *name == COOKIE);
         let session = self.sealer.open(own.next()?.1, now)?;
-        (!self.ended.contains_key(&session.id)).then_some(session)
+        self.replicas.permit(&session).then_some(session)
     }
 }
 

@@ -251,6 +251,9 @@ async fn visitors_see_and_order_what_their_rights_allow() {
             .map(|part| part.split("&#39;").next().unwrap()),
     );
     assert!(!release.contains("Repair now") && !release.contains("Make an exception"), "{release}");
+    let hidden = "effect of the next upgrade and the chart values that set a field are shown only to users who may read";
+    assert_holds(&release, &[hidden]);
+    assert!(!release.contains("probably") && !release.contains("Helm applies"), "{release}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

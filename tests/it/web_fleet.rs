@@ -7,6 +7,7 @@ use kubemoor::config::LedgerUrl;
 use kubemoor::ledger::fleet::ReleaseState;
 use kubemoor::ledger::store::ClusterFleet;
 use reqwest::StatusCode;
+use serde_json::json;
 
 use crate::fleet_tenants::{divide, fill};
 use crate::ledger::{FOREVER, Written, begin, row};
@@ -29,6 +30,7 @@ impl Shared {
         let (eu, eu_open) = open(&url, "prod-eu").await;
         us.write(&[drifted(), state("bank", "web")], &[]).await.unwrap();
         eu.write(&[state("shop", "web"), state("shop", "api")], &[]).await.unwrap();
+        us_open.ledger.record(row(1, "shop", "web", "ursula", "Reported"));
         // Of late, and close to now.
         let now = Timestamp::now().duration_since(begin()).as_secs() - 5;
         for (written, user) in [(&us_open, "ursula"), (&eu_open, "eugen")] {
@@ -274,6 +276,35 @@ async fn shared_ledger_goes_with_no_flag_of_a_cluster_and_with_no_file() {
     Written::start(&file, "east", FOREVER).close().await;
     let ran = run(&["ui", "--no-browser", "--ledger", &file.to_string()], "");
     ran.assert_failed(&["is a file of one guard", "name the PostgreSQL"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guard_address_in_the_environment_refuses_no_page() {
+    let server = Postgres::start().await;
+    let url = server.database();
+    fill(&url).await;
+    for address in ["https://localhost:9080", "no address"] {
+        let environment = [("KUBEMOOR_SERVER".to_owned(), address.to_owned())];
+        let page = Page::run(&["--ledger", &url], &environment).await;
+        assert_holds(&page.text("").await, &["prod-eu", "prod-us"], &[]);
+    }
+    // It is the address of one guard, and so of none of several clusters.
+    let cluster = |name: &str| json!({"name": name, "cluster": {"server": "https://127.0.0.1:1"}});
+    let context = |name: &str| json!({"name": name, "context": {"cluster": name, "user": "alice"}});
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "clusters": [cluster("east"), cluster("west")],
+        "contexts": [context("east"), context("west")], "users": [{"name": "alice", "user": {"token": "a"}}],
+    });
+    let path = folder("several").join("kubeconfig");
+    std::fs::write(&path, config.to_string()).unwrap();
+    let kubeconfig = format!("--kubeconfig={}", path.display());
+    let several = [kubeconfig.as_str(), "--context=east", "--context=west"];
+    let environment = [("KUBEMOOR_SERVER".to_owned(), "https://localhost:9080".to_owned())];
+    let page = Page::run(&several, &environment).await;
+    assert_holds(&page.text("").await, &["east", "west"], &[]);
+    let flag = "--server=https://localhost:9080";
+    let ran = run(&[&["ui", "--no-browser", flag], &several[..]].concat(), "");
+    ran.assert_failed(&["--server is the guard of one cluster"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -85,4 +85,13 @@ async fn overview_leads_visitor_of_one_namespace_to_its_rows() {
             }
         }
     }
+    // Drift whose repairs are paused is drift in the list, and so in the number that leads there.
+    scene.order("suspend");
+    eventually("both numbers are there", SOON, || async {
+        let text = page.text("").await;
+        let numbers = ["state=Suspended\"><strong>1</strong>", "state=Drifted\"><strong>1</strong>"];
+        if numbers.iter().all(|number| text.contains(number)) { Ok(()) } else { Err(text) }
+    })
+    .await;
+    assert!(page.text("releases?state=Drifted").await.contains("1 release<"));
 }

@@ -72,6 +72,11 @@ pub(super) struct InClusterArgs {
     #[arg(long, value_name = "FILE", requires = "in_cluster")]
     session_key: Option<PathBuf>,
 
+    /// Where the replicas of the page answer, HOST:PORT: each address of the host is one; may be repeated. They tell each
+    /// other which sessions have ended
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["in_cluster", "session_key"], value_parser = parse_replica)]
+    replica: Vec<String>,
+
     /// The API server [default: the cluster's own, by KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT]
     #[arg(long, value_name = "URL", requires = "in_cluster", value_parser = crate::cli::audit::parse_server)]
     api_server: Option<http::Uri>,
@@ -102,7 +107,7 @@ pub(super) async fn serve(args: InClusterArgs, shared: Shared) -> anyhow::Result
     let server = ApiServer { url: args.api_server()?, authority: args.api_server_ca.clone() };
     let key = args.key()?;
     let certificates = Certificates::load(args.certificate(), Timestamp::now())?;
-    let InClusterArgs { host: hosts, listen, cluster_name: name, .. } = args;
+    let InClusterArgs { host: hosts, listen, cluster_name: name, replica: replicas, .. } = args;
     let listener = TcpListener::bind(listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {listen}: choose another --listen"))?;
     let Shared { driver, labels, guard } = shared;
@@ -115,7 +120,7 @@ pub(super) async fn serve(args: InClusterArgs, shared: Shared) -> anyhow::Result
     tokio::spawn(async move { kept.keep(drop, stop).await });
     tokio::spawn(end(ending.clone())?);
     info!(address = %listen, "the page is served");
-    in_cluster::serve(Settings { cluster, hosts, key }, port, ending).await?;
+    in_cluster::serve(Settings { cluster, hosts, key, replicas }, port, ending).await?;
     Ok(Outcome::Clean)
 }
 
@@ -158,6 +163,13 @@ impl InClusterArgs {
             None => Ok(callers::random_key()?),
         }
     }
+}
+
+fn parse_replica(text: &str) -> Result<String, &'static str> {
+    let form = "a replica is HOST:PORT, such as kubemoor-ui-replicas.kubemoor-system.svc:8443";
+    let (host, port) = text.rsplit_once(':').ok_or(form)?;
+    let is_whole = !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
+    if is_whole { Ok(text.to_owned()) } else { Err(form) }
 }
 
 fn read_key(path: &Path) -> anyhow::Result<SigningKey> {

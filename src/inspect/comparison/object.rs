@@ -8,10 +8,12 @@ use serde_json::Value;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Segment;
+use crate::helm::values::Candidate;
 use crate::model::ObjectId;
 use crate::verdict::difference::{Difference, Values};
 use crate::verdict::health::ObjectState;
-use crate::verdict::ownership::Owners;
+use crate::verdict::ownership::{Effect, Inquiry, NextUpgrade, Owners, Standing};
+use crate::verdict::sealed;
 use crate::verdict::shown::Shown;
 
 /// What is the matter with an object.
@@ -61,6 +63,12 @@ pub(crate) struct FieldReport {
     /// The field managers that own it.
     #[serde(skip)]
     pub(crate) owners: Vec<String>,
+    /// What the next Helm upgrade does to it.
+    #[serde(skip)]
+    pub(crate) next_upgrade: Effect,
+    /// The chart value that probably sets it, where that was looked for.
+    #[serde(skip)]
+    pub(crate) chart_value: Option<Candidate>,
 }
 
 /// What is the matter with a field.
@@ -80,7 +88,8 @@ pub(crate) enum What {
 }
 
 impl FieldReport {
-    pub(crate) fn of(object: &ObjectId, field: FieldChange, owners: &Owners) -> Self {
+    pub(crate) fn of(object: &ObjectId, field: FieldChange, owners: &Owners, next: &NextUpgrade) -> Self {
+        let next_upgrade = next.effect(inquiry(object, &field));
         let values = [field.declared.as_ref(), None, field.new.as_ref()];
         let Values { declared, new, difference, .. } = Values::of(object, &field.path, values);
         let what = match (field.path.0.last(), &field.new) {
@@ -99,8 +108,17 @@ impl FieldReport {
             doubt: field.agreement == Agreement::Doubt,
             owners: owners.of_path(&field.path).into_iter().map(|manager| manager.name.clone()).collect(),
             path: field.path.to_string(),
+            next_upgrade,
+            chart_value: None,
         }
     }
+}
+
+/// The question what the next upgrade does to a field that is not, or may not be, as declared.
+fn inquiry<'a>(object: &ObjectId, field: &'a FieldChange) -> Inquiry<'a> {
+    let is_declared = sealed::is_declared(object, field);
+    let standing = if is_declared { Standing::Differs } else { Standing::Undeclared };
+    Inquiry { path: &field.path, declared: field.declared.as_ref(), live: field.new.as_ref(), standing }
 }
 
 impl State {

@@ -8,13 +8,12 @@ use serde_json::Value;
 
 use super::exceptions::Words;
 use super::fields::{self, Field};
-use super::next_upgrade::NextUpgrade;
 use crate::helm::record::{ChartSource, Status};
 use crate::helm::release::{Declared, Release};
 use crate::policy::pattern::Pattern;
 use crate::verdict::drift::{self, Live};
 use crate::verdict::edit::Evidence;
-use crate::verdict::ownership::{self, Taken};
+use crate::verdict::ownership::{self, NextUpgrade, Owners, Taken};
 
 /// The state of an object that matches.
 const AS_DECLARED: &str = "as declared";
@@ -66,7 +65,12 @@ pub(crate) fn compare(
         live,
         exceptions: &exceptions,
         words,
-        next_upgrade: live.map(|live| NextUpgrade::of(subject.object, declared, live, release)),
+        next_upgrade: live.map(|live| {
+            // One object shows which field manager Helm uses.
+            let method = release.state.apply_method;
+            let helm = ownership::helms([&Owners::of(live)], method);
+            NextUpgrade::of(subject.object, &declared.fields(), live, (helm.as_ref(), method))
+        }),
         is_deployed,
         sources,
     };

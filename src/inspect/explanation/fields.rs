@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::exceptions::Words;
-use super::next_upgrade::NextUpgrade;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
@@ -19,7 +18,7 @@ use crate::policy::pattern::Pattern;
 use crate::verdict::difference::{Difference, Values};
 use crate::verdict::edit::Reason;
 use crate::verdict::exceptions::{Exceptions, Source};
-use crate::verdict::ownership::{Manager, Owners};
+use crate::verdict::ownership::{Inquiry, Manager, NextUpgrade, Owners, Standing};
 use crate::verdict::sealed;
 use crate::verdict::shown::Shown;
 use crate::verdict::{additions, drift};
@@ -83,6 +82,8 @@ pub(crate) struct Subject<'a> {
 struct Look {
     path: Path,
     state: FieldState,
+    /// Whether the manifest declares it.
+    is_declared: bool,
     declared: Option<Value>,
     live: Option<Value>,
     /// Why it may differ.
@@ -129,6 +130,7 @@ impl Subject<'_> {
         Look {
             path: change.path.clone(),
             state,
+            is_declared: sealed::is_declared(self.object, change),
             declared: change.declared.clone(),
             live: change.new.clone(),
             excused: self.exceptions.of_field(change),
@@ -142,7 +144,7 @@ impl Subject<'_> {
         let leaves = self.declared.fields().leaves().into_iter();
         leaves.filter(move |(path, _)| !is_told(path)).map(move |(path, value)| {
             let live = self.live.and_then(|live| path.get(live).first().map(|value| (*value).clone()));
-            Look { path, state, declared: Some(value), live, excused: None }
+            Look { path, state, is_declared: true, declared: Some(value), live, excused: None }
         })
     }
 
@@ -179,14 +181,23 @@ impl Subject<'_> {
             difference: difference.filter(|_| look.state != FieldState::AsDeclared),
             values: self.candidates(&look),
             managers: owners.of_path(&look.path).into_iter().cloned().collect(),
-            next_upgrade: next_upgrade
-                .map(|next| next.does(&look.path, look.state == FieldState::AsDeclared)),
+            next_upgrade: next_upgrade.map(|next| next.effect(look.inquiry()).to_string()),
             spared_by,
         }
     }
 }
 
 impl Look {
+    fn inquiry(&self) -> Inquiry<'_> {
+        let standing = match self.state {
+            _ if !self.is_declared => Standing::Undeclared,
+            FieldState::AsDeclared => Standing::AsDeclared,
+            FieldState::Drifted | FieldState::InDoubt | FieldState::Absent => Standing::Differs,
+        };
+        let (declared, live) = (self.declared.as_ref(), self.live.as_ref());
+        Inquiry { path: &self.path, declared, live, standing }
+    }
+
     fn is_spared_by(&self, source: &Source<'_>) -> bool {
         let Self { path, state, excused, .. } = self;
         let covers = |mask: &Mask| mask.covers(path) || (excused.is_some() && mask.reaches_below(path));

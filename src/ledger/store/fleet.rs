@@ -74,7 +74,10 @@ const FROM: &str = " FROM releases JOIN clusters ON clusters.id = releases.clust
 /// Another text as soon as a release, or the silence of a guard, has changed.
 const MARK: &str = "SELECT concat_ws(' ', count(*), sum(revision), sum(drifted), sum(hashtext(reason || message)::int8), \
      max(since), (SELECT concat_ws(' ', count(*), count(*) FILTER (WHERE heard < now() - make_interval(secs => $1))) \
-     FROM guards)) FROM releases";
+     FROM guards), (SELECT string_agg(concat(clusters.id, ':', newest.id), ' ' ORDER BY clusters.id) FROM clusters \
+     CROSS JOIN LATERAL (SELECT id FROM entries WHERE cluster = clusters.id AND id >= \
+     ((extract(epoch FROM now() - interval '10 minutes') * 1000000)::int8 - 1577836800000000) << 12 \
+     ORDER BY id DESC LIMIT 1) AS newest)) FROM releases";
 
 /// The rows of one cluster, for its guard.
 #[derive(Clone)]
@@ -213,7 +216,8 @@ impl Store {
         read.await.map_err(self.failed("read"))
     }
 
-    /// A text that is another one as soon as what is kept of the clusters has changed, but for their signs of life.
+    /// A text that is another one as soon as what is kept of the clusters has changed, but for their signs of life, or
+    /// there are new rows of the last minutes.
     ///
     /// # Errors
     /// When the database fails, or is SQLite.

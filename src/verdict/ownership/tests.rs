@@ -7,10 +7,11 @@ use super::*;
 use crate::declaration::catalog::Catalog;
 use crate::declaration::declare::declare;
 use crate::declaration::samples::{any_value, deployment};
-use crate::model::Gvk;
+use crate::model::{Gvk, ObjectId};
 
 mod many;
 mod moves;
+mod next_upgrade;
 
 const SSA: ApplyMethod = ApplyMethod::ServerSide;
 const IMAGE: &str = "/spec/template/spec/containers/[name=app]/image";

@@ -12,6 +12,7 @@ use maud::{Markup, html};
 
 use super::super::address::{Asked, Link, Place};
 use super::super::html as write;
+use super::super::overview::history::LEFT;
 use super::super::release::framed;
 use super::super::release::timeline::{self, Timeline};
 use super::super::visitor::Visitor;
@@ -94,6 +95,15 @@ fn one(row: &ReleaseRow) -> Markup {
     }
 }
 
+/// How many objects drifted, with the rows that tell since when. The database holds no objects.
+fn drifted(release: &ReleaseId, row: &ReleaseRow) -> Markup {
+    let place = Place { cluster: Some(&row.cluster), namespace: Some(&release.namespace) };
+    let since = row.oldest_drift.map_or_else(|| "30d".to_owned(), |oldest| oldest.to_string());
+    let rows = place.link("ledger").with("release", &release.name).with("since", &since);
+    let rows = LEFT.iter().fold(rows, |rows, verdict| rows.with("verdict", verdict));
+    html! { @if row.drifted == 0 { "0" } @else { a href=(rows.text()) { (row.drifted) } } }
+}
+
 fn line(release: &ReleaseId, row: &ReleaseRow, now: Timestamp) -> Markup {
     html! {
         tr {
@@ -102,7 +112,7 @@ fn line(release: &ReleaseId, row: &ReleaseRow, now: Timestamp) -> Markup {
             td.number { @if let Some(revision) = row.revision { (revision) } }
             td { (row.chart.as_deref().unwrap_or_default()) }
             td { @if let Some(values) = &row.values { code { (values) } } }
-            td.number { (row.drifted) }
+            td.number { (drifted(release, row)) }
             td { @if let Some(oldest) = row.oldest_drift { (write::time(oldest, now)) } }
             td { (row.differs.join(", ")) }
         }

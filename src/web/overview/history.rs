@@ -32,7 +32,7 @@ const USERS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The verdicts on drift that stays, and on drift that was repaired.
-const LEFT: &[&str] = &["Reported", "Failed"];
+pub(in crate::web) const LEFT: &[&str] = &["Reported", "Failed"];
 const REPAIRED: &[&str] = &["Restored", "Recreated"];
 
 /// What happened of late.

@@ -7,7 +7,9 @@ use maud::{Markup, html};
 
 use super::super::address::Link;
 use super::super::cluster::{Cluster, Rights};
+use super::next_upgrade;
 use crate::helm::release::Release;
+use crate::helm::values::Candidate;
 use crate::inspect::comparison::object::{FieldReport, State, What};
 use crate::inspect::comparison::{ObjectReport, ReleaseReport};
 use crate::model::{ObjectId, ReleaseId};
@@ -29,6 +31,7 @@ pub(in crate::web) fn compared(
     let listed = |object: &ObjectId| report.objects.iter().any(|it| it.object == *object);
     let matching: Vec<_> = release.objects.keys().filter(|object| !listed(object)).collect();
     html! {
+        (next_upgrade::summary(release, report))
         @for object in report.objects.iter().take(OBJECTS) { (shown(cluster, &release.id, object, rights)) }
         @if report.objects.len() > OBJECTS { p.quiet { "and " (report.objects.len() - OBJECTS) " more" } }
         @if !matching.is_empty() {
@@ -54,10 +57,11 @@ fn shown(cluster: &Cluster, release: &ReleaseId, report: &ObjectReport, rights: 
         article.object {
             h3 { code { (report.object.kind) "/" (report.object.name) } (elsewhere(release, &report.object)) }
             p { span class=(class) { (state) } @if let Some(reason) = &report.reason { " " (reason) } }
+            @if report.state == State::Missing { p.quiet { "The next upgrade creates it." } }
             @if !report.fields.is_empty() { (fields(report)) }
             p.actions {
                 @if !report.fields.is_empty() {
-                    a href=(about("explain", cluster, release, report).text()) { "Chart values and advice" (whose(report)) }
+                    a href=(about("explain", cluster, release, report).text()) { "All chart values, and advice" (whose(report)) }
                 }
                 @if rights.allow && may_be_allowed(report.state) {
                     a href=(allow(cluster, release, report)) { "Make an exception" (whose(report)) }
@@ -105,7 +109,7 @@ fn fields(report: &ObjectReport) -> Markup {
     html! {
         div.wide tabindex="0" role="region" aria-label=(format!("Fields of {}", report.object.name)) {
             table.fields {
-                thead { tr { @for head in ["Field", "Declared", "Live", "Owned by"] { th scope="col" { (head) } } } }
+                thead { tr { @for head in ["Field", "Declared", "Live", "Owned by", "The next upgrade", "Chart value"] { th scope="col" { (head) } } } }
                 tbody { @for field in report.fields.iter().take(FIELDS) { (line(field)) } }
             }
         }
@@ -138,8 +142,16 @@ fn line(field: &FieldReport) -> Markup {
             td { code.declared { (declared) } }
             td { code.live { (live) } }
             td { (field.owners.join(", ")) }
+            td { (next_upgrade::effect(&field.next_upgrade)) }
+            td { @if let Some(value) = &field.chart_value { (chart_value(value)) } }
         }
     }
+}
+
+/// The value of the chart that probably sets a field, and what speaks for it.
+fn chart_value(Candidate { value, evidence, .. }: &Candidate) -> Markup {
+    let evidence: Vec<_> = evidence.iter().map(ToString::to_string).collect();
+    html! { "probably " code { (value) } span.quiet.below { (evidence.join(", ")) } }
 }
 
 /// What a state is called, and how it looks.

@@ -99,7 +99,9 @@ impl Found {
                         }
                     }
                 }
-                @for (count, words) in report.unjudged() { p.quiet { (count) " not judged: " (words) "." } }
+                @for (count, words) in report.unjudged() {
+                    p.quiet { a href=(all(&EDITS)) { (count) " not judged" } ": " (words) "." }
+                }
                 (self.days())
                 (self.by_day())
                 (self.changes())

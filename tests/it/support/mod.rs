@@ -68,7 +68,7 @@ pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, items, moor, run};
 pub(crate) use page::{Page, Shown, form};
 pub(crate) use postgres::Postgres;
-pub(crate) use process::folder;
+pub(crate) use process::{folder, free_port};
 pub(crate) use prometheus::Prometheus;
 pub(crate) use receiver::Receiver;
 pub(crate) use records::{bomb, encoded, forged, holding, opened, record_name, sealed};

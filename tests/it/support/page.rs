@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use reqwest::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use reqwest::{Client, RequestBuilder, StatusCode, redirect};
 
-use super::control_plane::ControlPlane;
+use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::identity::Identity;
 use super::process::{Process, folder};
 
@@ -40,23 +40,25 @@ impl Page {
     /// Starts one with this kubeconfig, and goes in by the address that it prints.
     pub(crate) async fn of(kubeconfig: &Path, flags: &[&str]) -> Self {
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        Self::run(&[&[kubeconfig.as_str()], flags].concat()).await
+        Self::run(&[&[kubeconfig.as_str()], flags].concat(), &[]).await
     }
 
     /// Starts one of a ledger that clusters share, where there is no kubeconfig.
     pub(crate) async fn of_ledger(url: &str) -> Self {
-        Self::run(&["--ledger", url]).await
+        Self::run(&["--ledger", url], &[]).await
     }
 
-    async fn run(flags: &[&str]) -> Self {
+    /// Starts one with these flags and this environment.
+    pub(crate) async fn run(flags: &[&str], environment: &[(String, String)]) -> Self {
         let words = [&["ui", "--no-browser"], flags].concat();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_kubemoor"));
         let words = words.into_iter().map(str::to_owned).collect();
         let nowhere = ["HOME", "KUBECONFIG"].map(|name| (name.to_owned(), "/nonexistent".to_owned()));
         let process = Process::new("ui", program, words, &folder("ui"));
-        let mut process = process.with_environment(nowhere.to_vec());
+        let mut process = process.with_environment([&nowhere, environment].concat());
         process.start();
         let address = address(&mut process).await;
+        install_crypto_provider();
         let client = Client::builder().redirect(redirect::Policy::none()).build().unwrap();
         let answer = client.get(&address).send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);

@@ -1,0 +1,72 @@
+use super::*;
+
+/// What the next upgrade does to a field of [`live`] in a group, with these managers.
+#[track_caller]
+fn check(group: &str, (live, method): (&Value, ApplyMethod), field: Inquiry<'_>, wanted: Effect) {
+    let object =
+        ObjectId { group: group.to_owned(), kind: "Deployment".into(), namespace: None, name: "web".into() };
+    let owners = Owners::of(live);
+    let helm = helms([&owners], method);
+    let next = NextUpgrade::of(&object, &fields(&super::live(&[])), live, (helm.as_ref(), method));
+    assert_eq!(next.effect(field), wanted, "{group} {method:?} {}", field.path);
+}
+
+fn inquiry<'a>(path: &'a Path, values: &'a [Value; 2], standing: Standing) -> Inquiry<'a> {
+    let [declared, live] = values;
+    Inquiry { path, declared: Some(declared), live: Some(live), standing }
+}
+
+fn edited(entries: &[Value]) -> Value {
+    let mut live = live(entries);
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = json!("mine:1");
+    live
+}
+
+#[test]
+fn server_side_upgrade_fails_on_fields_of_other_managers() {
+    let (image, replicas) = (path(IMAGE), path("/spec/replicas"));
+    let values = [json!("app:1"), json!("mine:1")];
+    let differs = || inquiry(&image, &values, Standing::Differs);
+    let theirs = || edited(&[helm_without(), set_image()]);
+    let kubectl = || "kubectl-set".to_owned();
+    check("apps", (&theirs(), SSA), differs(), Effect::Fails(kubectl()));
+    check("apps", (&edited(&[helm()]), SSA), differs(), Effect::Sets);
+    let flux = || edited(&[entry("helm-controller", "Apply", &helms_fields()), set_image()]);
+    check("apps", (&flux(), SSA), differs(), Effect::Sets);
+    // The whole list is a part of the conflict.
+    let containers = path("/spec/template/spec/containers");
+    check(
+        "apps",
+        (&theirs(), SSA),
+        inquiry(&containers, &values, Standing::Differs),
+        Effect::Fails(kubectl()),
+    );
+    check("apps", (&theirs(), SSA), inquiry(&replicas, &values, Standing::Differs), Effect::Sets);
+
+    let same = [json!("app:1"), json!("app:1")];
+    let is_same = || inquiry(&image, &same, Standing::AsDeclared);
+    check("apps", (&live(&[helm(), set_image()]), SSA), is_same(), Effect::FailsOnceChanged(kubectl()));
+    check("apps", (&live(&[helm()]), SSA), is_same(), Effect::FailsOnceEdited);
+    check("apps", (&theirs(), SSA), inquiry(&image, &values, Standing::Undeclared), Effect::Leaves);
+}
+
+#[test]
+fn client_side_upgrade_sets_or_leaves_by_kind_and_value() {
+    let (image, values) = (path(IMAGE), [json!("app:1"), json!("mine:1")]);
+    let live = edited(&[entry("helm", "Update", &helms_fields()), set_image()]);
+    let client_side = (&live, ApplyMethod::ClientSide);
+    let differs = || inquiry(&image, &values, Standing::Differs);
+    for known in ["", "apps", "networking.k8s.io"] {
+        check(known, client_side, differs(), Effect::Sets);
+    }
+    for other in ["example.com", "gateway.networking.k8s.io", "apiextensions.k8s.io"] {
+        check(other, client_side, differs(), Effect::LeavesUntilChanged);
+    }
+    let more = [json!({"disk": "ssd"}), json!({"disk": "ssd", "zone": "a"})];
+    check("apps", client_side, inquiry(&image, &more, Standing::Differs), Effect::Leaves);
+    let deep = [json!({"matchLabels": {"a": "b"}}), json!({"matchLabels": {"a": "b", "c": "d"}})];
+    check("apps", client_side, inquiry(&image, &deep, Standing::Differs), Effect::Leaves);
+    let less = [json!({"disk": "ssd"}), json!({"zone": "a"})];
+    check("apps", client_side, inquiry(&image, &less, Standing::Differs), Effect::Sets);
+    check("apps", client_side, inquiry(&image, &values, Standing::Undeclared), Effect::Leaves);
+}
