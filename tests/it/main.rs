@@ -65,6 +65,7 @@ mod fidelity_masks;
 mod fidelity_nulls;
 mod fidelity_sealed;
 mod fleet;
+mod fleet_lists;
 mod fleet_tenants;
 mod floods;
 mod flux_storage;
