@@ -83,7 +83,11 @@ impl Follow {
 
     /// Remembers a row. Returns whether its text changed.
     fn note<T: Listed>(&mut self, row: &T) -> anyhow::Result<bool> {
-        let text = serde_json::to_string(row).context("cannot write the row as JSON")?;
+        let mut text = serde_json::to_string(row).context("cannot write the row as JSON")?;
+        if let Form::People(form @ (People::Table | People::Wide)) = self.args.output {
+            // People also see what the JSON form leaves out.
+            text.extend(row.cells(self.all, form == People::Wide).into_iter().map(|(cell, _)| cell));
+        }
         let key = (row.namespace().to_owned(), row.name().to_owned());
         let before = self.printed.insert(key, text.clone());
         Ok(before.is_none_or(|before| before != text))
