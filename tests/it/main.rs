@@ -93,6 +93,7 @@ mod ledger_filters;
 mod ledger_fleet;
 mod ledger_months;
 mod ledger_outages;
+mod ledger_repeats;
 mod ledger_secrets;
 mod ledger_unjudged;
 mod loop_brakes;

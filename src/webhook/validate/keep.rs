@@ -26,7 +26,7 @@ use crate::webhook::acts::acts;
 use crate::webhook::case::{Aspect, Case, Judgement, Subject};
 use crate::webhook::claims::certain;
 use crate::webhook::look::Unreached;
-use crate::webhook::repeats::Time;
+use crate::webhook::repeats::{Time, Version};
 use crate::webhook::review::{self, Head};
 
 /// The reason of an edit that was left to the webhook's `failurePolicy`.
@@ -44,7 +44,11 @@ impl Validator {
             return self.keep(verdict, facts, case, uid);
         }
         let what = (&case.subject.object, case.operation, &case.actor);
-        if self.repeats.note(what, verdict, Instant::now()) == Time::Again {
+        let version = match case.texts() {
+            (Some(old), Some(new)) => Version::of(old, new),
+            _ => None,
+        };
+        if self.repeats.note(what, verdict, version, Instant::now()) == Time::Again {
             return;
         }
         let grounds = verdict.grounds.as_ref();
