@@ -118,6 +118,7 @@ mod policy_command;
 mod policy_import;
 mod policy_library;
 mod policy_library_traffic;
+mod policy_lint;
 mod policy_replay;
 mod policy_resources;
 mod prometheus;
