@@ -113,6 +113,7 @@ mod newcomer;
 mod notifications;
 mod notify_command;
 mod oracle;
+mod owned_releases;
 mod policies_watched;
 mod policy_command;
 mod policy_import;
