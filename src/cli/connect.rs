@@ -55,6 +55,13 @@ pub(super) struct ClusterArgs {
     #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
     groups: Vec<String>,
 
+    #[command(flatten)]
+    requests: RequestArgs,
+}
+
+/// How requests to an API server are made: kubectl's own flags.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct RequestArgs {
     /// How long to wait for a server's answer, such as 10s; 0 for no limit
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_timeout)]
     request_timeout: Timeout,
@@ -103,28 +110,30 @@ pub(super) struct NamespacesArgs {
 impl ClusterArgs {
     /// Creates a client; sends no request yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
-        if self.verbosity >= TELLS_REQUESTS {
-            // A command may connect more than once, and logging begins once.
-            let _ = telemetry::init(connection::REQUESTS);
-        }
+        self.requests.tell();
         Ok(connection::connect_by(&self.access()).await?)
     }
 
     /// The credentials that the flags choose.
     pub(super) fn access(&self) -> Access {
-        let Self {
-            kubeconfig,
-            context,
-            cluster,
-            account,
-            token,
-            user,
-            groups,
-            request_timeout,
-            verbosity: _,
-        } = self.clone();
-        let (timeout, server) = (request_timeout.0, None);
+        let Self { kubeconfig, context, cluster, account, token, user, groups, requests } = self.clone();
+        let (timeout, server) = (requests.timeout(), None);
         Access { kubeconfig, context, cluster, account, token, timeout, user, groups, server }
+    }
+}
+
+impl RequestArgs {
+    /// Time limit for one answer of the server; `None` for no limit.
+    pub(super) fn timeout(self) -> Option<Duration> {
+        self.request_timeout.0
+    }
+
+    /// Prints the requests that follow, if the user wants to see them.
+    pub(super) fn tell(self) {
+        if self.verbosity >= TELLS_REQUESTS {
+            // A command may connect more than once, and logging begins once.
+            let _ = telemetry::init(connection::REQUESTS);
+        }
     }
 }
 

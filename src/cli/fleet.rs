@@ -3,6 +3,8 @@
 //! Entry point: [`run`]. Invariant: reads only. With the guards' shared ledger no cluster is contacted. With
 //! several contexts each one fails alone.
 
+mod clusters;
+mod releases;
 mod show;
 
 use std::path::PathBuf;
@@ -11,8 +13,9 @@ use anyhow::bail;
 use clap_complete::ArgValueCandidates;
 
 use self::show::People;
-use super::connect::{self, RecordArgs, parse_namespace, parse_release};
+use super::connect::{self, RecordArgs, RequestArgs, parse_namespace, parse_release};
 use super::contexts::{self, Answers};
+use super::list::RowsArgs;
 use super::output::Form;
 use super::{Outcome, candidates};
 use crate::client::connection::{self, Access};
@@ -57,6 +60,9 @@ struct FleetArgs {
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Form<People>,
 
+    #[command(flatten)]
+    rows: RowsArgs,
+
     /// Only this cluster, by its --cluster-name or its context; may be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     cluster: Vec<String>,
@@ -81,7 +87,7 @@ struct FleetArgs {
 #[command(next_help_heading = "Clusters")]
 struct SourceArgs {
     /// Read the PostgreSQL that the guards share, and ask no cluster: postgres://USER@HOST/DATABASE
-    #[arg(long, value_name = "URL", conflicts_with_all = ["contexts", "kubeconfig", "user"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["contexts", "kubeconfig", "user", "request_timeout"])]
     ledger: Option<LedgerUrl>,
 
     /// The contexts of the kubeconfig whose clusters are asked [default: all that answer]
@@ -99,6 +105,9 @@ struct SourceArgs {
     /// A group to act as; may be repeated
     #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
     groups: Vec<String>,
+
+    #[command(flatten)]
+    requests: RequestArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -110,9 +119,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 /// Prints the clusters.
 async fn overview(args: FleetArgs) -> anyhow::Result<Outcome> {
-    let (form, wanted) = (args.output.clone(), args.wanted(None));
+    let wanted = args.wanted(None);
+    let nothing = "no cluster found: give each guard the same PostgreSQL as --ledger, or name contexts";
     if let Some(url) = &args.source.ledger {
-        return show::clusters(&fleet::clusters(&Store::read(url).await?, &wanted).await?, &form);
+        let rows = fleet::clusters(&Store::read(url).await?, &wanted).await?;
+        return show::print((&args.output, &args.rows), rows, nothing);
     }
     let is_asked_for = !args.source.contexts.is_empty();
     let answers = args.ask(&wanted).await?;
@@ -120,15 +131,17 @@ async fn overview(args: FleetArgs) -> anyhow::Result<Outcome> {
     let mut rows: Vec<ClusterRow> = answers.found.into_iter().map(|(_, (cluster, _))| cluster).collect();
     rows.retain(|row| wanted.states.is_empty() || row.releases > 0);
     rows.extend(answers.errors.iter().map(|(name, error)| ClusterRow::failed(name, error.clone())));
-    let outcome = show::clusters(&rows, &form)?;
+    let outcome = show::print((&args.output, &args.rows), rows, nothing)?;
     failed.map_or(Ok(outcome), Err)
 }
 
 /// Prints releases of all clusters.
 async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<Outcome> {
-    let (form, wanted) = (args.output.clone(), args.wanted(release));
+    let what = release.as_ref().map_or("releases".to_owned(), |name| format!("release {name}"));
+    let (wanted, nothing) = (args.wanted(release), format!("no {what} found in any cluster"));
     if let Some(url) = &args.source.ledger {
-        return show::releases(&fleet::kept(&Store::read(url).await?, &wanted).await?, &form, &wanted);
+        let rows = fleet::kept(&Store::read(url).await?, &wanted).await?;
+        return show::print((&args.output, &args.rows), rows, &nothing);
     }
     let is_asked_for = !args.source.contexts.is_empty();
     let answers = args.ask(&wanted).await?;
@@ -136,7 +149,7 @@ async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<Outcom
     let mut rows: Vec<ReleaseRow> = answers.found.into_iter().flat_map(|(_, (_, rows))| rows).collect();
     fleet::compare(&mut rows);
     rows.retain(|row| wanted.is_met(row));
-    let outcome = show::releases(&rows, &form, &wanted)?;
+    let outcome = show::print((&args.output, &args.rows), rows, &nothing)?;
     failed.map_or(Ok(outcome), Err)
 }
 
@@ -161,11 +174,13 @@ impl FleetArgs {
 impl SourceArgs {
     /// The clusters to ask, by the names of their contexts; only those in `wanted`, unless that is empty.
     async fn clusters(&self, wanted: &[String]) -> anyhow::Result<Vec<(String, Access)>> {
-        let Self { ledger: _, contexts, kubeconfig, user, groups } = self;
+        let Self { ledger: _, contexts, kubeconfig, user, groups, requests } = self;
+        requests.tell();
         let access = Access {
             kubeconfig: kubeconfig.clone(),
             user: user.clone(),
             groups: groups.clone(),
+            timeout: requests.timeout(),
             ..Access::default()
         };
         let mut named = match contexts.is_empty() {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::connect::failed;
-use super::list::{ListArgs, Listed, People, table};
+use super::list::{self, ListArgs, Listed, People, table};
 use super::output::{self, Form};
 use super::warn;
 use crate::client::Resource;
@@ -49,7 +49,7 @@ impl Follow {
         let mut follow = Self { args, all, widths, printed: HashMap::new() };
         if let Form::People(form @ (People::Table | People::Wide)) = follow.args.output {
             let wide = form == People::Wide;
-            let table = table(&follow.args, &rows, all, wide);
+            let table = table(&follow.args.rows, &rows, all, wide);
             follow.widths = table.widths();
             output::write(table.text().as_str())?;
             for row in &rows {
@@ -69,7 +69,7 @@ impl Follow {
             return Ok(true);
         }
         let text = match &self.args.output {
-            Form::People(People::Name) => format!("{}/{}\n", T::RESOURCE, row.name()),
+            Form::People(People::Name) => list::name(row),
             Form::People(form) => {
                 let mut table = output::Table::at_least(&self.widths);
                 table.styled(row.cells(self.all, *form == People::Wide));
@@ -83,7 +83,11 @@ impl Follow {
 
     /// Remembers a row. Returns whether its text changed.
     fn note<T: Listed>(&mut self, row: &T) -> anyhow::Result<bool> {
-        let text = serde_json::to_string(row).context("cannot write the row as JSON")?;
+        let mut text = serde_json::to_string(row).context("cannot write the row as JSON")?;
+        if let Form::People(form @ (People::Table | People::Wide)) = self.args.output {
+            // People also see what the JSON form leaves out.
+            text.extend(row.cells(self.all, form == People::Wide).into_iter().map(|(cell, _)| cell));
+        }
         let key = (row.namespace().to_owned(), row.name().to_owned());
         let before = self.printed.insert(key, text.clone());
         Ok(before.is_none_or(|before| before != text))

@@ -123,10 +123,7 @@ pub(super) fn print<T: Listed>(
     args.rows.sort(&mut rows)?;
     let wide = match &args.output {
         Form::Data(data) => return data.print(&Items::of(&rows)),
-        Form::People(People::Name) => {
-            let lines = rows.iter().map(|row| format!("{}/{}\n", T::RESOURCE, row.name()));
-            return output::write(&lines.collect::<String>());
-        }
+        Form::People(People::Name) => return output::write(&rows.iter().map(name).collect::<String>()),
         Form::People(People::Table) => false,
         Form::People(People::Wide) => true,
     };
@@ -134,16 +131,21 @@ pub(super) fn print<T: Listed>(
         warn(&nothing(T::PLURAL, namespace));
         return Ok(Outcome::Clean);
     }
-    output::write(table(args, &rows, namespace.is_none(), wide).text().as_str())
+    output::write(table(&args.rows, &rows, namespace.is_none(), wide).text().as_str())
 }
 
 /// The rows for people; `all` where several namespaces are listed.
-pub(super) fn table<T: Listed>(args: &ListArgs, rows: &[T], all: bool, wide: bool) -> Table {
-    let mut table = if args.rows.no_headers { Table::default() } else { Table::new(T::head(all, wide)) };
+pub(super) fn table<T: Listed>(args: &RowsArgs, rows: &[T], all: bool, wide: bool) -> Table {
+    let mut table = if args.no_headers { Table::default() } else { Table::new(T::head(all, wide)) };
     for row in rows {
         table.styled(row.cells(all, wide));
     }
     table
+}
+
+/// The line of a row in a list of names.
+pub(super) fn name<T: Listed>(row: &T) -> String {
+    format!("{}/{}\n", T::RESOURCE, row.name())
 }
 
 impl RowsArgs {

@@ -1,6 +1,6 @@
 //! DriftPolicies and their statuses.
 //!
-//! Entry points: [`list`]; [`PolicyStatuses::set`] for a guard. Invariant: only a leader writes statuses, at
+//! Entry points: [`list`], [`resource`]; [`PolicyStatuses::set`] for a guard. Invariant: only a leader writes statuses, at
 //! a bounded rate, each only if the policy's version is still the judged one. Decides nothing about the
 //! content.
 
@@ -39,19 +39,22 @@ impl PolicyStatuses {
     }
 }
 
+/// The kind of the policies.
+pub(crate) fn resource() -> Resource {
+    Resource::new(GROUP, VERSION, "DriftPolicy", "driftpolicies")
+}
+
 /// The policies of the cluster as they are kept, of those that match the label selector `labels`.
 ///
 /// # Errors
 /// When the API server gives no usable answer; `NotFound` where the definition is not installed.
 pub(crate) async fn list(client: &kube::Client, labels: Option<&str>) -> Result<Vec<Value>, CallError> {
-    let resource = Resource::new(GROUP, VERSION, "DriftPolicy", "driftpolicies");
-    let pages = Pages::objects(client, &resource, None)?;
+    let pages = Pages::objects(client, &resource(), None)?;
     labels.into_iter().fold(pages, Pages::labelled).all().await
 }
 
 fn request(policy: Seen<'_>, conditions: Vec<Value>) -> Result<Request<Vec<u8>>, CallError> {
-    let resource = Resource::new(GROUP, VERSION, "DriftPolicy", "driftpolicies");
-    let path = format!("{}/{}/status?fieldManager=kubemoor", resource.path(None)?, segment(policy.name)?);
+    let path = format!("{}/{}/status?fieldManager=kubemoor", resource().path(None)?, segment(policy.name)?);
     let body = json!({
         "metadata": {"resourceVersion": policy.resource_version},
         "status": {"observedGeneration": policy.generation, "conditions": conditions},

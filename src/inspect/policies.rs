@@ -86,6 +86,13 @@ pub(crate) async fn namespaces(client: &kube::Client) -> Result<Vec<(String, Lab
 }
 
 impl Row {
+    /// A policy that was deleted; this it was last.
+    pub(crate) fn deleted(policy: &Value) -> Self {
+        let told = "the policy was deleted and has no effect".to_owned();
+        let (accepted, reason) = ("False".to_owned(), "Deleted".to_owned());
+        Self { accepted, reason, message: told.clone(), told, ..Self::of(policy) }
+    }
+
     pub(crate) fn of(policy: &Value) -> Self {
         let text = |pointer: &str| policy.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let texts = |pointer: &str| {

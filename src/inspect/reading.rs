@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -41,6 +42,9 @@ const DRY_RUNS: NonZeroU32 = match NonZeroU32::new(10) {
 
 /// How long one dry run may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Releases that are read at once.
+const AT_ONCE: usize = 8;
 
 /// The revisions of which charts and values are read.
 const SOURCES: usize = 5;
@@ -159,6 +163,11 @@ impl Reader {
     /// A release as its records say.
     pub(crate) async fn release(&self, id: &ReleaseId) -> Result<Arc<Release>, Failure> {
         self.find(id).await?.ok_or_else(|| unknown_release(id, self.unread.as_deref()))
+    }
+
+    /// These releases as their records say, several at once.
+    pub(crate) async fn all(&self, ids: &[ReleaseId]) -> Vec<Result<Arc<Release>, Failure>> {
+        futures::stream::iter(ids.iter().map(|id| self.release(id))).buffered(AT_ONCE).collect().await
     }
 
     /// A release from its records; `None` without records.

@@ -1,15 +1,17 @@
 //! Finds parts of policies that have no effect, or another one than it seems.
 //!
 //! Entry points: [`lint`] for findings from the policies alone, [`unmatched`] for those that depend
-//! on the releases. Invariant: a finding is certain: a part that it calls useless can be removed,
+//! on the releases, [`aimless`] for those that depend on the objects of releases. Invariant: a finding is certain: a part that it calls useless can be removed,
 //! whatever objects exist. Must not know files.
 
 mod cover;
 mod rules;
+mod targets;
 
 use serde::Serialize;
 
 use self::cover::is_for_all_of;
+pub use self::targets::{aimless, targeted};
 use super::glob::Globs;
 use super::resource::{DriftPolicy, DriftPolicySpec, SubjectKind, SubjectSpec};
 use super::target::{misspelled, unknown_fields};
@@ -45,7 +47,7 @@ pub enum Check {
     UnknownKind,
     /// A path names a field that the kind does not have.
     UnknownField,
-    /// No release matches.
+    /// No release matches, or no object.
     MatchesNothing,
 }
 

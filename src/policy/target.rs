@@ -136,7 +136,9 @@ pub(super) fn unknown_fields(spec: &DriftPolicySpec) -> Vec<(String, String)> {
 }
 
 /// Every rule with objects and paths: where it stands, and both.
-fn rules(spec: &DriftPolicySpec) -> impl Iterator<Item = (String, Option<&TargetSpec>, &[String])> {
+pub(super) fn rules(
+    spec: &DriftPolicySpec,
+) -> impl Iterator<Item = (String, Option<&TargetSpec>, &[String])> {
     let ignore = spec.ignore.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
     let allow = spec.allow.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
     let seal = spec.seal.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();

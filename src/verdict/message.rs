@@ -11,6 +11,7 @@
 mod field;
 mod lines;
 mod listed;
+mod owner;
 mod remedy;
 mod request;
 
@@ -20,7 +21,8 @@ use std::sync::Arc;
 use self::field::FieldWords;
 use self::lines::{OneLine, at_a_word, one_line};
 use self::listed::Listed;
-pub use self::remedy::{Owner, Upgrade, allow, audit};
+pub use self::owner::{LiveWriters, Owner};
+pub use self::remedy::{Upgrade, allow, audit};
 use self::remedy::{Way, WayKind, Ways, details};
 pub use self::request::{Unwritten, granted, of_order, refused, withdrawn, without_effect};
 use super::dependants::Dependant;
@@ -73,6 +75,8 @@ pub struct Context<'a> {
     pub declared: Option<&'a Arc<Declared>>,
     /// The release that declares it; `None` where it is not known.
     pub release: Option<&'a Release>,
+    /// The live object before and after the edit, as JSON; empty where there is none.
+    pub live: [&'a str; 2],
 }
 
 impl Context<'_> {
@@ -119,8 +123,9 @@ impl Context<'_> {
 
     /// The way to change the release permanently.
     fn upgrade(&self, release: &ReleaseId) -> Upgrade {
-        let writer = self.release.map(|release| release.latest.writer).unwrap_or_default();
-        let owner = self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), writer));
+        let record = self.release.map(|release| &release.latest);
+        let live = || LiveWriters::of_review(self.live);
+        let owner = self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), record, live));
         let chart = self.release.and_then(|release| release.state.chart.clone());
         Upgrade { release: release.clone(), owner, chart }
     }

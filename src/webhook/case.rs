@@ -339,7 +339,8 @@ impl<'a> Case<'a> {
         let declared = release.and_then(|release| release.declared(object));
         let policy = resolver.of(&grounds.release);
         let (policy, operation) = (Some(&*policy), self.operation);
-        say(&Context { object, operation, policy, declared, release })
+        let live = [&self.old, &self.new].map(|text| text.as_ref().map(Excerpt::get).unwrap_or_default());
+        say(&Context { object, operation, policy, declared, release, live })
     }
 }
 

@@ -32,6 +32,8 @@ async fn replay_page_matches_replay_command_and_links_its_rows() {
     scene.wait_for_confirmed(1).await;
     for (key, value) in [("level", "debug"), ("mode", "slow"), ("level", "trace")] {
         scene.data("settings", json!({key: value})).await.done().unwrap();
+        // The API server asks about an update twice if its cache lags.
+        scene.wait_for_cached(&scene.config_map("settings"), &format!("/data/{key}"), json!(value)).await;
     }
     let directory = folder("stricter");
     fs::write(directory.join("policy.yaml"), POLICY).unwrap();

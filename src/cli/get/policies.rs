@@ -5,9 +5,12 @@
 use anstyle::Style;
 
 use crate::cli::connect::{self, ClusterArgs};
-use crate::cli::list::{self, ListArgs, Listed};
+use crate::cli::follow::{self, Change, Follow};
+use crate::cli::list::{self, ListArgs, Listed, WatchArgs};
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
 use crate::cli::{Outcome, standing};
+use crate::client::connection::Connection;
+use crate::client::policy_statuses;
 use crate::inspect::policies::{self, Row};
 
 /// The flags of `kubemoor get policies`.
@@ -17,18 +20,38 @@ pub(super) struct Args {
     list: ListArgs,
 
     #[command(flatten)]
+    watch: WatchArgs,
+
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { list, cluster } = args;
-    let labels = list.selector.labels.clone();
-    let rows = connect::run(async move {
+    let Args { list, watch, cluster } = args;
+    connect::run(async move {
         let connection = cluster.connect().await?;
         standing::say(&connection, None).await;
-        Ok(policies::read(&connection, labels.as_deref()).await?)
-    })?;
-    list::print(&list, rows, None)
+        let rows = policies::read(&connection, list.selector.labels.as_deref()).await?;
+        match watch.watch {
+            true => watched(&connection, list, rows).await,
+            false => list::print(&list, rows, None),
+        }
+    })
+}
+
+/// Prints the policies, and each that comes, changes or goes.
+async fn watched(connection: &Connection, list: ListArgs, rows: Vec<Row>) -> anyhow::Result<Outcome> {
+    let labels = list.selector.labels.clone();
+    let mut follow = Follow::begin(list, rows, None)?;
+    let (resource, doing) = (policy_statuses::resource(), "watch the policies");
+    follow::changes(connection, (&resource, None, labels.as_deref()), doing, async |change| {
+        follow.print(&match change {
+            Change::There(policy) => Row::of(&policy),
+            Change::Gone(policy) => Row::deleted(&policy),
+        })
+    })
+    .await?;
+    Ok(Outcome::Clean)
 }
 
 impl Listed for Row {
@@ -101,6 +124,8 @@ mod tests {
         let refused = policy(2, "False");
         assert_eq!((refused.accepted.as_str(), refused.message.as_str()), ("False", "no"));
         assert_eq!(policy(1, "True").accepted, "Unknown");
+        let gone = Row::deleted(&json!({"metadata": {"name": "production"}}));
+        assert_eq!((gone.accepted.as_str(), gone.reason.as_str()), ("False", "Deleted"));
         let wide: Vec<_> = accepted.cells(true, true).into_iter().map(|(text, _)| text).collect();
         assert_eq!(wide, ["production", "10", "Deny", "-", "True", "Flawed", "shop-*", "*", "no"]);
         assert_eq!(Row::head(true, true).len(), wide.len());

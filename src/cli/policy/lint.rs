@@ -3,22 +3,27 @@
 //! Entry point: [`run`]. Invariant: reads policies as the guard reads them; changes nothing.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{CaseResult, Judged, People, Tally, collect, junit};
-use crate::cli::connect::{self, ClusterArgs};
+use crate::cli::connect::{self, ClusterArgs, RecordArgs};
 use crate::cli::list::Items;
 use crate::cli::output::{self, BAD, Form, HEAD, PLAIN, Text, counted};
 use crate::cli::{Outcome, policy_files, warn};
 use crate::client::connection::Connection;
 use crate::client::{guarded, policy_statuses};
+use crate::config::RecordDriver;
+use crate::helm::release::Release;
+use crate::inspect::reading::Reader;
 use crate::model::ReleaseId;
 use crate::policy::flaw::{Flaw, FlawReason};
-use crate::policy::lint::{Finding, lint, unmatched};
+use crate::policy::lint::{Finding, aimless, lint, targeted, unmatched};
 use crate::policy::read;
+use crate::policy::resolver::Labels;
 use crate::policy::resource::DriftPolicy;
 
 /// The flags of `kubemoor policy lint`.
@@ -31,6 +36,9 @@ pub(super) struct Args {
     /// How the findings are printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Form<People>,
+
+    #[command(flatten)]
+    records: RecordArgs,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -63,10 +71,10 @@ pub(in crate::cli) struct Row {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args { directory, output, cluster } = args;
+    let Args { directory, output, records, cluster } = args;
     let read = match directory {
         Some(directory) => of_files(&directory)?,
-        None => connect::run(of_cluster(cluster))?,
+        None => connect::run(of_cluster(cluster, records.record_driver))?,
     };
     match output {
         Form::People(People::Table) => output::write(read.text().as_str())?,
@@ -104,8 +112,8 @@ fn of_files(directory: &Path) -> anyhow::Result<Read> {
     Ok(read)
 }
 
-/// The findings in the policies of a cluster, checked against its releases too.
-async fn of_cluster(cluster: ClusterArgs) -> anyhow::Result<Read> {
+/// The findings in the policies of a cluster, checked against its releases and their objects too.
+async fn of_cluster(cluster: ClusterArgs, driver: RecordDriver) -> anyhow::Result<Read> {
     let connection = cluster.connect().await?;
     let found = policy_statuses::list(&connection.client, None).await.map_err(|error| {
         match error.is_not_found() {
@@ -123,13 +131,36 @@ async fn of_cluster(cluster: ClusterArgs) -> anyhow::Result<Read> {
     read.find(lint(&read.accepted));
     if let Some(releases) = releases(&connection).await {
         read.find(unmatched(&read.accepted, &releases));
+        let targeted = targeted(&read.accepted, &releases);
+        let declared = declared(connection, driver, targeted).await?;
+        read.find(aimless(&read.accepted, &declared));
     }
     Ok(read)
 }
 
+/// Releases with their objects; says if one cannot be read.
+async fn declared(
+    connection: Connection,
+    driver: RecordDriver,
+    releases: Vec<ReleaseId>,
+) -> anyhow::Result<Vec<(ReleaseId, Option<Arc<Release>>)>> {
+    if releases.is_empty() {
+        return Ok(Vec::new());
+    }
+    let read = Reader::new(connection, driver, &Labels::new()).await?.all(&releases).await;
+    if let Some(error) = read.iter().find_map(|read| read.as_ref().err()) {
+        warn(&format!("the targets of some policies are not compared with declared objects: {error}"));
+    }
+    Ok(releases.into_iter().zip(read.into_iter().map(Result::ok)).collect())
+}
+
 /// The guarded releases; `None` where they cannot be read.
 async fn releases(connection: &Connection) -> Option<Vec<ReleaseId>> {
-    let unknown = |why: String| warn(&format!("the globs of policies are not held against releases: {why}"));
+    let unknown = |why: String| {
+        warn(&format!(
+            "the globs and targets of policies are not compared with releases, whose secrets declare the objects: {why}"
+        ));
+    };
     match guarded::list(&connection.client, None).await {
         Ok(Some(listed)) => Some(listed.iter().filter_map(|it| it.release()).collect()),
         Ok(None) => {

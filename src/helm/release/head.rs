@@ -9,6 +9,12 @@ use crate::helm::record::Status;
 /// The prefix of the field managers of Terraform's provider for Helm, in every version.
 const TERRAFORM: &str = "terraform-provider-helm";
 
+/// The field manager of Flux's controller for Helm.
+const FLUX: &str = "helm-controller";
+
+/// The prefix of the field managers of Argo CD: `argocd-controller`, `argocd-application-controller`.
+const ARGO: &str = "argocd-";
+
 /// One record as its metadata shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -41,11 +47,15 @@ pub enum Appearance {
     Seen(Status),
 }
 
-/// The program that runs Helm, as the record's field manager names it.
+/// The program that deploys a release, as a field manager of its record or of its objects names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writer {
     /// Terraform's provider for Helm.
     Terraform,
+    /// Flux.
+    Flux,
+    /// Argo CD.
+    Argo,
     /// Any other.
     #[default]
     Other,
@@ -54,6 +64,11 @@ pub enum Writer {
 impl Writer {
     /// The program with this field manager. Helm as a library goes by the name of the program that runs it.
     pub fn of(manager: &str) -> Self {
-        if manager.starts_with(TERRAFORM) { Self::Terraform } else { Self::Other }
+        match manager {
+            FLUX => Self::Flux,
+            _ if manager.starts_with(TERRAFORM) => Self::Terraform,
+            _ if manager.starts_with(ARGO) => Self::Argo,
+            _ => Self::Other,
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::policy::pattern::Pattern;
 use crate::policy::{Policy, Source};
 use crate::verdict::drift;
 use crate::verdict::health::told::Told;
-use crate::verdict::message::{Owner, Upgrade};
+use crate::verdict::message::{LiveWriters, Owner, Upgrade};
 
 /// What may not be read where a right is missing.
 pub(crate) const GUARD: &str = "the guard's status of the release";
@@ -149,7 +149,9 @@ async fn of_declared(reader: &Reader, inquiry: Inquiry, release: &Release, now: 
         }
         _ => Comparison::of_nothing(),
     };
-    let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), release.latest.writer));
+    let writers = || live.as_ref().map(LiveWriters::of).unwrap_or_default();
+    let record = Some(&release.latest);
+    let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), record, writers));
     let upgrade = Upgrade { release: release.id.clone(), owner, chart: release.state.chart.clone() };
     let answered = Answered { object: &object, upgrade: &upgrade, patterns: &patterns };
     Report {

@@ -40,7 +40,7 @@ fn metadata_tells_release_revision_status_and_the_last_touch() {
 }
 
 #[test]
-fn terraform_is_detected_by_the_newest_field_manager_of_record() {
+fn deployer_is_detected_by_the_newest_field_manager_of_record() {
     let writer = |managers: [(&str, &str); 2]| {
         let mut meta = meta("sh.helm.release.v1.web.v1", "1", json!({"name": "web"}));
         let entry = |(manager, time): (&str, &str)| json!({"manager": manager, "time": time});
@@ -52,6 +52,8 @@ fn terraform_is_detected_by_the_newest_field_manager_of_record() {
     assert_eq!(writer([(terraform, new), ("Helm", old)]), Writer::Terraform);
     assert_eq!(writer([(terraform, old), ("Helm", new)]), Writer::Other);
     assert_eq!(writer([("kubectl", old), ("helm", new)]), Writer::Other);
+    assert_eq!(writer([("helm", old), ("helm-controller", new)]), Writer::Flux);
+    assert_eq!(writer([("argocd-application-controller", new), ("helm", old)]), Writer::Argo);
 }
 
 #[test]

@@ -140,3 +140,37 @@ fn globs_that_match_no_release_are_found_each() {
     assert_eq!(found, ["spec.releases.names[0]", "spec.releases.namespaces[0]"]);
     assert_eq!(unmatched(&[policy("all", json!({}))], &[]), []);
 }
+
+#[test]
+fn targets_that_select_no_declared_object_are_found() {
+    use crate::helm::release::tests::{Given, assembled};
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, labels: {tier: front}}\n---\n\
+                    apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
+    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let all = std::slice::from_ref(&release.id);
+    let found = |target: Value| {
+        let rule = json!({"target": target, "paths": ["/data"]});
+        let other = json!({"releases": {"names": ["none-*"]}, "ignore": [{"target": {"name": "x"}, "paths": ["/a"]}]});
+        let policies = [policy("a", json!({"ignore": [rule]})), policy("b", other)];
+        assert_eq!(targeted(&policies, all), all);
+        let unread = (ReleaseId { name: "b".to_owned(), ..release.id.clone() }, None);
+        let read = (release.id.clone(), Some(release.clone().into()));
+        assert_eq!(aimless(&policies, &[read.clone(), unread]), []);
+        let found = aimless(&policies, &[read]);
+        found.into_iter().map(|it| it.field).collect::<Vec<_>>()
+    };
+    assert_eq!(found(json!({"name": "web"})), Vec::<String>::new());
+    assert_eq!(found(json!({"name": "we.*", "kind": "Deployment|StatefulSet"})), Vec::<String>::new());
+    assert_eq!(found(json!({"labelSelector": "tier=front"})), Vec::<String>::new());
+    assert_eq!(found(json!({"name": "wbe"})), ["spec.ignore[0].target.name"]);
+    assert_eq!(found(json!({"name": "web-.*", "kind": "ConfigMap"})), ["spec.ignore[0].target.name"]);
+    assert_eq!(found(json!({"name": "web", "kind": "ConfigMap"})), ["spec.ignore[0].target"]);
+    assert_eq!(found(json!({"labelSelector": "tier=back"})), ["spec.ignore[0].target.labelSelector"]);
+    assert_eq!(
+        found(json!({"name": "wbe", "namespace": "elsewhere"})),
+        ["spec.ignore[0].target.namespace", "spec.ignore[0].target.name"]
+    );
+    // What is misspelled has a finding already, whatever is declared.
+    assert_eq!(found(json!({"kind": "deployment"})), Vec::<String>::new());
+    assert_eq!(targeted(&[policy("a", json!({"edits": "Deny"}))], all), []);
+}

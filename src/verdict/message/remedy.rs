@@ -8,10 +8,9 @@ use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use crate::declaration::fields::Fields;
+use super::owner::{self, Owner};
 use crate::declaration::path::Path;
 use crate::helm::record::ChartVersion;
-use crate::helm::release::Writer;
 use crate::helm::values::Candidate;
 use crate::model::{ObjectId, ReleaseId};
 
@@ -36,28 +35,8 @@ const USUAL: [&str; 8] = [
 /// What stands for the command that explains an object where its name leaves no room.
 const EXPLAIN_PASTED: &str = "Details: paste this message into the input of: kubectl moor explain -";
 
-/// The labels by which Flux marks what a HelmRelease installs.
-const FLUX: [&str; 2] = ["helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace"];
-
-/// How Argo CD marks what an Application installs: as an annotation
-/// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, or as a label.
-const ARGO: [&str; 2] = ["argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"];
-
 /// The values that a sentence names.
 const VALUES: usize = 3;
-
-/// Who upgrades a release, as its manifest and its record say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// A user with the Helm command line.
-    Helm,
-    /// Terraform, by its provider for Helm.
-    Terraform,
-    /// Flux, for a HelmRelease.
-    Flux(ReleaseId),
-    /// Argo CD, for an Application.
-    Argo(String),
-}
 
 /// A sentence that says what to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,46 +79,6 @@ pub(super) struct Ways<'a> {
     pub(super) upgrade: &'a Upgrade,
 }
 
-impl Owner {
-    /// The owner of the release of an object with these declared fields, where `writer` wrote the
-    /// latest record.
-    pub fn of(fields: &Fields, writer: Writer) -> Self {
-        let text = |map: &str, name: &str| match fields.get(&["metadata", map, name]) {
-            Some(serde_json::Value::String(text)) if !text.is_empty() => Some(text),
-            _ => None,
-        };
-        let flux = |map| Some((text(map, FLUX[0])?, text(map, FLUX[1])?));
-        if let Some((name, namespace)) = flux("labels").or_else(|| flux("annotations")) {
-            return Self::Flux(ReleaseId { namespace, name });
-        }
-        let tracked = text("annotations", ARGO[0]);
-        let tracked = tracked.and_then(|id| Some(id.split_once(':')?.0.to_owned()));
-        match (tracked.or_else(|| text("labels", ARGO[1])), writer) {
-            (Some(application), _) => Self::Argo(application),
-            (None, Writer::Terraform) => Self::Terraform,
-            (None, Writer::Other) => Self::Helm,
-        }
-    }
-
-    fn removal(&self, release: &ReleaseId) -> String {
-        let ReleaseId { namespace, name } = release;
-        match self {
-            Self::Helm => format!(
-                "To remove it, remove it from the chart and upgrade, or uninstall the release: helm uninstall {name} -n {namespace}"
-            ),
-            Self::Terraform => format!(
-                "To remove it, remove it from the chart or its values in the Terraform resource helm_release of release {name:?} and run: terraform apply"
-            ),
-            Self::Flux(ReleaseId { namespace, name }) => format!(
-                "To remove it, remove it from the chart or its values in HelmRelease {name:?} in namespace {namespace:?}: Flux upgrades the release."
-            ),
-            Self::Argo(application) => format!(
-                "To remove it, remove it from the chart or its values in Argo CD Application {application:?}."
-            ),
-        }
-    }
-}
-
 impl Upgrade {
     /// The sentence about this way. `values` has, for each field to change, the chart value that
     /// probably sets it.
@@ -170,15 +109,17 @@ impl Upgrade {
                 ),
                 "",
             ),
-            Owner::Flux(ReleaseId { namespace, name }) => (
+            Owner::Flux(found) => (
                 format!(
-                    "To make it permanent, change spec.values{probable} of HelmRelease {name:?} in namespace {namespace:?}: Flux upgrades the release."
+                    "To make it permanent, change spec.values{probable} of {}: Flux upgrades the release.",
+                    owner::helm_release(found.as_ref(), name)
                 ),
                 " If another program sets the field, add it to spec.driftDetection.ignore there and to a policy's `ignore`.",
             ),
-            Owner::Argo(application) => (
+            Owner::Argo(found) => (
                 format!(
-                    "To make it permanent, change the Helm values{probable} of Argo CD Application {application:?}."
+                    "To make it permanent, change the Helm values{probable} of {}.",
+                    owner::application(found.as_deref())
                 ),
                 " If another program sets the field, add it to spec.ignoreDifferences there and to a policy's `ignore`.",
             ),

@@ -1,7 +1,6 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::helm::release::Writer;
 use crate::model::{EditsMode, ReleaseId};
 use crate::verdict::difference::Values;
 use crate::verdict::judge::tests::resolver;
@@ -37,7 +36,7 @@ pub(crate) fn drift(object: &ObjectId, fields: Vec<(&str, [Value; 3])>) -> Messa
 }
 
 pub(crate) fn context(object: &ObjectId, operation: Operation) -> Context<'_> {
-    Context { object, operation, policy: None, declared: None, release: None }
+    Context { object, operation, policy: None, declared: None, release: None, live: [""; 2] }
 }
 
 const PERMANENT: &str = "To make it permanent, change the chart value and upgrade: helm upgrade shop CHART -n shop --reuse-values --set KEY=VALUE";
@@ -253,37 +252,6 @@ fn dependants_are_told_and_counted() {
             "Uninstall these releases first: helm uninstall r0 -n shop, and the others in the same way"
         ]
     );
-}
-
-#[test]
-fn owner_is_told_from_the_manifest() {
-    use crate::declaration::declare::declare;
-    let by = |labels: Value, annotations: Value, writer| {
-        let metadata = json!({"name": "web", "labels": labels, "annotations": annotations});
-        Owner::of(
-            &declare(&json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata}), None),
-            writer,
-        )
-    };
-    let owner = |labels, annotations| by(labels, annotations, Writer::Other);
-    let permanent =
-        |owner, release: &ReleaseId| Upgrade { release: release.clone(), owner, chart: None }.text(&[]);
-    let flux = json!({"helm.toolkit.fluxcd.io/name": "web", "helm.toolkit.fluxcd.io/namespace": "flux"});
-    let shop = ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() };
-    assert_eq!(owner(json!({}), json!({})), Owner::Helm);
-    assert_eq!(owner(json!({"helm.toolkit.fluxcd.io/name": "web"}), json!({})), Owner::Helm);
-    let told = permanent(by(flux, json!({}), Writer::Terraform), &shop);
-    assert!(told.contains(r#"spec.values of HelmRelease "web" in namespace "flux""#), "{told}");
-    assert!(told.contains("spec.driftDetection.ignore") && !told.contains("helm upgrade"), "{told}");
-    let tracked = json!({"argocd.argoproj.io/tracking-id": "site:apps/Deployment:shop/web"});
-    let told = permanent(owner(json!({}), tracked), &shop);
-    assert!(told.contains(r#"Argo CD Application "site""#) && !told.contains("helm upgrade"), "{told}");
-    assert_eq!(
-        owner(json!({"argocd.argoproj.io/instance": "site"}), json!({})),
-        Owner::Argo("site".to_owned())
-    );
-    let told = permanent(by(json!({}), json!({}), Writer::Terraform), &shop);
-    assert!(told.contains(r#"helm_release of release "shop" and run: terraform apply"#), "{told}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::client::guarded::KIND;
 use crate::client::resource::GROUP;
 use crate::helm::release::Release;
 use crate::ledger::row::{Changes, ReviewedEdit, Row};
+use crate::metrics::UNREACHED;
 use crate::model::{EditsMode, ObjectId, ReleaseId};
 use crate::notify::Denial;
 use crate::verdict::edit::{Outcome, Reason, Verdict};
@@ -26,11 +27,8 @@ use crate::webhook::acts::acts;
 use crate::webhook::case::{Aspect, Case, Judgement, Subject};
 use crate::webhook::claims::certain;
 use crate::webhook::look::Unreached;
-use crate::webhook::repeats::Time;
+use crate::webhook::repeats::{Time, Version};
 use crate::webhook::review::{self, Head};
-
-/// The reason of an edit that was left to the webhook's `failurePolicy`.
-pub(super) const UNREACHED: &str = "unreached";
 
 impl Validator {
     /// Records edits that were not plainly allowed. A dry run leaves no trace.
@@ -44,7 +42,11 @@ impl Validator {
             return self.keep(verdict, facts, case, uid);
         }
         let what = (&case.subject.object, case.operation, &case.actor);
-        if self.repeats.note(what, verdict, Instant::now()) == Time::Again {
+        let version = match case.texts() {
+            (Some(old), Some(new)) => Version::of(old, new),
+            _ => None,
+        };
+        if self.repeats.note(what, verdict, version, Instant::now()) == Time::Again {
             return;
         }
         let grounds = verdict.grounds.as_ref();

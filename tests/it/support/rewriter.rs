@@ -6,16 +6,11 @@ use axum::response::Json;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use super::caller::Caller;
-use super::control_plane::{ControlPlane, install_crypto_provider};
+use super::control_plane::ControlPlane;
+use super::hook::serve_hook;
 use super::identity::Identity;
 
 /// Where images come from once it has rewritten them.
@@ -27,37 +22,17 @@ pub(crate) struct Rewriter {
     server: JoinHandle<()>,
 }
 
-/// Connections over TLS.
-struct Tls {
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-}
-
 impl Rewriter {
     /// Starts it and has the API server call it.
     pub(crate) async fn start(control_plane: &ControlPlane) -> Self {
-        install_crypto_provider();
-        let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let key = rustls::pki_types::PrivateKeyDer::Pkcs8(signed.signing_key.serialize_der().into());
-        let config = rustls::ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![signed.cert.der().clone()], key)
-            .unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let tls = Tls { listener, acceptor: TlsAcceptor::from(Arc::new(config)) };
-        let router = Router::new().fallback(rewrite);
-        let server = tokio::spawn(async move { axum::serve(tls, router).await.unwrap() });
+        let (server, client_config) = serve_hook(Router::new().fallback(rewrite)).await;
         let configuration = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": "mirror"},
             "webhooks": [{
                 "name": "mirror.example.org", "sideEffects": "None", "admissionReviewVersions": ["v1"],
                 "failurePolicy": "Fail", "matchPolicy": "Equivalent",
-                "clientConfig": {
-                    "url": format!("https://{address}/"),
-                    "caBundle": STANDARD.encode(signed.cert.pem()),
-                },
+                "clientConfig": client_config,
                 "rules": [{
                     "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"],
                     "operations": ["CREATE", "UPDATE"],
@@ -74,24 +49,6 @@ impl Rewriter {
 impl Drop for Rewriter {
     fn drop(&mut self) {
         self.server.abort();
-    }
-}
-
-impl axum::serve::Listener for Tls {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let Ok((connection, address)) = self.listener.accept().await else { continue };
-            if let Ok(connection) = self.acceptor.accept(connection).await {
-                return (connection, address);
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
     }
 }
 

@@ -17,6 +17,16 @@ use super::scene::{RELEASE, Scene};
 use super::wait::{SOON, eventually};
 
 impl Scene {
+    /// Waits until the API server has this value in its cache, from which it takes objects for updates.
+    pub(crate) async fn wait_for_cached(&self, path: &str, pointer: &str, wanted: Value) {
+        let cached = format!("{path}?resourceVersion=0");
+        eventually(&format!("{cached}{pointer} is {wanted}"), SOON, || async {
+            let object = self.admin.get(&cached).await.done()?;
+            if object.pointer(pointer) == Some(&wanted) { Ok(()) } else { Err(object.to_string()) }
+        })
+        .await;
+    }
+
     /// Waits until the API server asks the guard about edits of this object: it takes up a changed webhook
     /// configuration a moment after it was written. Whoever calls this after an edit knows that the edit was judged.
     pub(crate) async fn wait_until_guarded(&self, path: &str) {

@@ -234,5 +234,6 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
 }
 
 fn said(operation: Operation, verdict: &Verdict) -> Message {
-    Context { object: &web(), operation, policy: None, declared: None, release: None }.of_edit(verdict)
+    Context { object: &web(), operation, policy: None, declared: None, release: None, live: [""; 2] }
+        .of_edit(verdict)
 }

@@ -1,0 +1,90 @@
+//! The version of an object that an update changes.
+//!
+//! Entry points: [`Version::of`], [`Version::follows`]. Invariant: of all updates of one version at most one is stored,
+//! so two reviews about versions with at most one change in between tell whether the first update was stored. Pure.
+
+use serde::Deserialize;
+
+use crate::declaration::outline::Excerpt;
+
+/// The version of an object that an update changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::webhook) struct Version {
+    uid: String,
+    resource_version: String,
+    /// The object's generation, where the update raises it: the API server counts the changes of the kind's `spec` so.
+    /// Other updates raise the resourceVersion alone, which counts the writes to the whole database.
+    generation: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    uid: String,
+    resource_version: String,
+    generation: Option<i64>,
+}
+
+impl Version {
+    /// The version that the update from `old` to `new` changes; `None` where the objects do not tell.
+    pub(in crate::webhook) fn of(old: &Excerpt<'_>, new: &Excerpt<'_>) -> Option<Self> {
+        let read = |text: &Excerpt<'_>| serde_json::from_str::<Object>(text.get()).ok().map(|it| it.metadata);
+        let (old, new) = (read(old)?, read(new)?);
+        let generation = old.generation.filter(|before| new.generation.is_some_and(|now| now > *before));
+        let Metadata { uid, resource_version, .. } = old;
+        (!uid.is_empty() && !resource_version.is_empty()).then_some(Self {
+            uid,
+            resource_version,
+            generation,
+        })
+    }
+
+    /// Whether the object has this version after `before`, with at most one change in between that `generation` counts,
+    /// or exactly one of any kind.
+    pub(super) fn follows(&self, before: &Self) -> bool {
+        if self.uid != before.uid || self.resource_version == before.resource_version {
+            return false;
+        }
+        match (before.generation, self.generation) {
+            (Some(before), Some(now)) => now == before || before.checked_add(1) == Some(now),
+            (None, None) => {
+                let [before, now] = [before, self].map(|it| it.resource_version.parse::<u64>().ok());
+                before.and_then(|before| before.checked_add(1)).is_some_and(|next| now == Some(next))
+            }
+            _ => false,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn sample(uid: &str, resource_version: &str, generation: Option<i64>) -> Self {
+        Self { uid: uid.to_owned(), resource_version: resource_version.to_owned(), generation }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn generation_counts_only_where_the_update_raises_it() {
+        let version = |old: i64, new: i64| {
+            let [old, new] = [(old, "7"), (new, "7")].map(|(generation, version)| {
+                let metadata = json!({"uid": "u", "resourceVersion": version, "generation": generation});
+                json!({"spec": {"replicas": generation}, "metadata": metadata}).to_string()
+            });
+            Version::of(&Excerpt::of(&old), &Excerpt::of(&new))
+        };
+        assert_eq!(version(3, 4), Some(Version::sample("u", "7", Some(3))));
+        assert_eq!(version(3, 3), Some(Version::sample("u", "7", None)));
+        let bare = json!({"metadata": {"name": "web"}}).to_string();
+        assert_eq!(Version::of(&Excerpt::of(&bare), &Excerpt::of(&bare)), None);
+    }
+}
