@@ -6,39 +6,14 @@
 //! or a log. Both are asked each time, so that a right that was taken away is
 //! gone at once.
 
-use std::collections::BTreeMap;
+mod token;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+pub use self::token::who;
 use super::call::{self, CallError};
 use crate::model::Actor;
-
-#[derive(Deserialize)]
-struct TokenReview {
-    #[serde(default)]
-    status: TokenStatus,
-}
-
-#[derive(Default, Deserialize)]
-struct TokenStatus {
-    #[serde(default)]
-    authenticated: bool,
-    #[serde(default)]
-    user: UserInfo,
-}
-
-#[derive(Default, Deserialize)]
-struct UserInfo {
-    #[serde(default)]
-    username: String,
-    #[serde(default)]
-    groups: Option<Vec<String>>,
-    #[serde(default)]
-    uid: Option<String>,
-    #[serde(default)]
-    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
-}
 
 #[derive(Deserialize)]
 struct AccessReview {
@@ -52,34 +27,6 @@ struct AccessStatus {
     allowed: bool,
     #[serde(default)]
     denied: bool,
-}
-
-/// The user of `token`; `None` for a token that the API server rejects.
-///
-/// # Errors
-/// When the API server cannot be asked, or this account may not ask (`create` on
-/// `tokenreviews.authentication.k8s.io`).
-pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, CallError> {
-    let review = json!({
-        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
-    });
-    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
-    // The answer repeats the token, and a refusal could quote it.
-    let TokenReview { status } =
-        call::post(client, path, &review).await.map_err(CallError::without_values)?;
-    let TokenStatus { authenticated, user } = status;
-    let known = authenticated && !user.username.is_empty();
-    Ok(known.then(|| Actor {
-        user: user.username,
-        groups: user.groups.unwrap_or_default(),
-        uid: user.uid.unwrap_or_default(),
-        extra: user
-            .extra
-            .into_iter()
-            .flatten()
-            .map(|(key, values)| (key, values.unwrap_or_default()))
-            .collect(),
-    }))
 }
 
 /// A right to check.
