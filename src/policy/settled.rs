@@ -2,24 +2,25 @@
 //! differently, or that a mutating webhook rewrites.
 //!
 //! Entry points: [`Settled::holds`] tells whether a value is one of these, [`SettledValues`] keeps
-//! them for all code that judges. Invariant: a value counts for one path of one declaration of one
+//! them for all code that judges (`settlements`). Invariant: a value counts for one path of one declaration of one
 //! object, and only under the guard's key: the stored marks reveal nothing about the value, and
 //! cannot be made without the key. Pure. Must not make a dry run.
 
-use std::collections::{BTreeMap, HashMap};
+mod settlements;
+
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use parking_lot::RwLock;
 use serde_json::{Value, json};
 
+pub use self::settlements::{SettledValues, Settlements};
 use super::declaration::Declaration;
 use super::signing::SigningKey;
 use crate::declaration::digest::Digest;
 use crate::declaration::path::Path;
-use crate::model::{ObjectId, ReleaseId};
+use crate::model::ReleaseId;
 
 /// The most values that are kept of one object, and the most characters of a path. Dry runs are
 /// repeated for others.
@@ -39,14 +40,6 @@ pub struct Settled {
     /// The marks of the values, by path.
     values: BTreeMap<String, Mark>,
 }
-
-/// The values of all objects that dry runs have settled.
-#[derive(Debug, Default)]
-pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
-
-/// The same, shared by all code that judges.
-#[derive(Debug, Default)]
-pub struct SettledValues(RwLock<Settlements>);
 
 impl Settled {
     /// Marks these values of a declaration, without those that are nested too deeply.
@@ -114,50 +107,6 @@ impl Settled {
             }
         }
         self
-    }
-}
-
-impl Settlements {
-    /// The settled values of an object.
-    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
-        self.0.get(object).cloned()
-    }
-
-    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
-    /// are new.
-    pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
-        if settled.values.is_empty() {
-            return false;
-        }
-        let settled = match self.0.get(object) {
-            Some(before) => settled.after(before),
-            None => settled,
-        };
-        let before = self.0.insert(object.clone(), Arc::new(settled.clone()));
-        before.is_none_or(|before| *before != settled)
-    }
-
-    /// Forgets the values of a release that is gone.
-    pub fn forget(&mut self, release: &ReleaseId) {
-        self.0.retain(|_, settled| settled.release != *release);
-    }
-}
-
-impl SettledValues {
-    /// The settled values of an object.
-    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
-        self.0.read().of(object)
-    }
-
-    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
-    /// are new.
-    pub fn learn(&self, object: &ObjectId, settled: Settled) -> bool {
-        self.0.write().learn(object, settled)
-    }
-
-    /// Forgets the values of a release that is gone.
-    pub fn forget(&self, release: &ReleaseId) {
-        self.0.write().forget(release);
     }
 }
 

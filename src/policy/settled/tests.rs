@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::ObjectId;
 
 fn key() -> SigningKey {
     SigningKey::new([7; 32])
