@@ -8,9 +8,8 @@ use std::cmp::max;
 
 use serde_json::{Map, Value};
 
-use super::{
-    Agreement, Family, Place, Spot, is_empty, is_same_scalar, is_zero, known, limits, same_text, work,
-};
+use super::scalars::same_text;
+use super::{Agreement, Family, Place, Spot, is_empty, is_same_scalar, is_zero, known, limits, work};
 use crate::declaration::embedded;
 use crate::declaration::quantity;
 use crate::declaration::schema::{ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};

@@ -7,7 +7,9 @@ use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
-use super::{Path, Segment, is_json};
+use super::read::{name, scalar, split_outside_quotes};
+use super::spell::is_json;
+use super::{Path, Segment};
 
 /// The key by which an element is named with its value alone: `[app]`.
 const NAME: &str = "name";
@@ -125,7 +127,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 fn bracketed(text: &str) -> Option<Segment> {
-    if text.starts_with('"') && super::split_outside_quotes(text, '=').len() == 1 {
+    if text.starts_with('"') && split_outside_quotes(text, '=').len() == 1 {
         return serde_json::from_str::<String>(text).ok().map(Segment::Field);
     }
     if is_word(text) {
@@ -136,11 +138,11 @@ fn bracketed(text: &str) -> Option<Segment> {
         return Some(Segment::Field(text.to_owned())).filter(|_| !text.is_empty());
     }
     if let Some(value) = text.strip_prefix('=') {
-        return super::scalar(value).map(Segment::Element);
+        return scalar(value).map(Segment::Element);
     }
-    let keys = super::split_outside_quotes(text, ',').into_iter().map(|part| {
-        match super::split_outside_quotes(part, '=').as_slice() {
-            [key, value] => Some((super::name(key)?.as_str()?.to_owned(), super::scalar(value)?)),
+    let keys = split_outside_quotes(text, ',').into_iter().map(|part| {
+        match split_outside_quotes(part, '=').as_slice() {
+            [key, value] => Some((name(key)?.as_str()?.to_owned(), scalar(value)?)),
             _ => None,
         }
     });
