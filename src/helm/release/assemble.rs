@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::documents::placed;
 use super::packing::Packing;
-use super::{Declarations, Declared, Head, Invalid, Payload, Release, State, believe, gvk, placed};
+use super::{Declarations, Declared, Head, Invalid, Payload, Release, State, believe, gvk};
 use crate::declaration::catalog::Catalog;
 use crate::declaration::packed::FieldsCache;
 use crate::helm::manifest::{self, Skipped};
