@@ -1,3 +1,4 @@
+use serde_json::Value;
 use serde_json::json;
 
 use super::*;
