@@ -132,16 +132,6 @@ impl Certificates {
         self.configured(Arc::new(users::Asking::new(users.clone())))
     }
 
-    fn configured(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, TlsError> {
-        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(TlsError::Configure)?
-            .with_client_cert_verifier(clients)
-            .with_cert_resolver(Arc::clone(&self.resolver) as _);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    }
-
     /// From when to when the certificate in use is valid.
     ///
     /// # Errors
@@ -183,25 +173,6 @@ impl Certificates {
         matches!(self.source, Source::Shared { .. }) && self.authority.borrow().is_none()
     }
 
-    fn take(&self, material: Material, now: Timestamp) -> Result<bool, TlsError> {
-        let mut taken = self.taken.lock();
-        if *taken == material {
-            return Ok(false);
-        }
-        let pair = parse(&self.source, &material)?;
-        warn_when_outside(&pair, now);
-        info!(certificate.not_after = %pair.not_after, "a new certificate is served");
-        self.resolver.set(pair);
-        let authority = material.authority.as_deref().map(Arc::from);
-        self.authority.send_if_modified(|present| {
-            let changes = *present != authority;
-            *present = authority;
-            changes
-        });
-        *taken = material;
-        Ok(true)
-    }
-
     /// Refreshes every ten seconds until `stop` is cancelled, and tells `renewed` until when a new certificate is
     /// valid. The wall clock decides what is due, because timers stand still while a machine sleeps.
     pub async fn keep(&self, renewed: impl Fn(Timestamp), stop: CancellationToken) {
@@ -237,6 +208,35 @@ impl Certificates {
             }
             last_failure = failure;
         }
+    }
+
+    fn configured(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, TlsError> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Configure)?
+            .with_client_cert_verifier(clients)
+            .with_cert_resolver(Arc::clone(&self.resolver) as _);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn take(&self, material: Material, now: Timestamp) -> Result<bool, TlsError> {
+        let mut taken = self.taken.lock();
+        if *taken == material {
+            return Ok(false);
+        }
+        let pair = parse(&self.source, &material)?;
+        warn_when_outside(&pair, now);
+        info!(certificate.not_after = %pair.not_after, "a new certificate is served");
+        self.resolver.set(pair);
+        let authority = material.authority.as_deref().map(Arc::from);
+        self.authority.send_if_modified(|present| {
+            let changes = *present != authority;
+            *present = authority;
+            changes
+        });
+        *taken = material;
+        Ok(true)
     }
 }
 

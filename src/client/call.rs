@@ -272,17 +272,6 @@ impl From<kube::core::request::Error> for CallError {
     }
 }
 
-/// The text of a warning: `299 - "text"`.
-fn warning(header: &http::HeaderValue) -> Option<String> {
-    let quoted = header.to_str().ok()?.split_once('"')?.1.strip_suffix('"')?;
-    let mut text = String::with_capacity(quoted.len());
-    let mut letters = quoted.chars();
-    while let Some(letter) = letters.next() {
-        text.extend(if letter == '\\' { letters.next() } else { Some(letter) });
-    }
-    Some(text)
-}
-
 /// The error and what caused it, in one sentence: transports say the useful
 /// part (refused, name not known, bad certificate) only in the innermost.
 pub(crate) fn causes_of(error: &dyn std::error::Error) -> String {
@@ -297,6 +286,17 @@ pub(crate) fn causes_of(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+/// The text of a warning: `299 - "text"`.
+fn warning(header: &http::HeaderValue) -> Option<String> {
+    let quoted = header.to_str().ok()?.split_once('"')?.1.strip_suffix('"')?;
+    let mut text = String::with_capacity(quoted.len());
+    let mut letters = quoted.chars();
+    while let Some(letter) = letters.next() {
+        text.extend(if letter == '\\' { letters.next() } else { Some(letter) });
+    }
+    Some(text)
 }
 
 async fn collect(body: Body, cap: usize) -> Result<Vec<u8>, CallError> {

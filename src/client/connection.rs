@@ -140,34 +140,6 @@ pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
     open(access, client).await
 }
 
-async fn open(
-    access: &Access,
-    make: impl Fn(Config) -> kube::Result<kube::Client>,
-) -> Result<Connection, ConnectError> {
-    let mut config = configuration(access).await?;
-    let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
-    config.headers.push((USER_AGENT, agent));
-    let url = config.cluster_url.to_string();
-    let namespace = config.default_namespace.clone();
-    let claimed = identity::claimed(&config.auth_info);
-    match make(config) {
-        Ok(client) => Ok(Connection { client, url, namespace, claimed }),
-        Err(error) => Err(ConnectError::Client { url, reason: no_client(&error) }),
-    }
-}
-
-/// Why a configuration makes no client.
-fn no_client(error: &kube::Error) -> String {
-    let reason = causes_of(error);
-    // rustls names the version and not whose certificate it is.
-    if reason.contains("UnsupportedCertVersion") {
-        return "the client certificate is of X.509 version 1, which is not supported. Have it issued as version 3, \
-                which has extensions: with openssl x509 -req, give -extfile"
-            .to_owned();
-    }
-    reason
-}
-
 /// A client for the server at `url`, with the credentials that `access`
 /// chooses: for a guard, which asks the API server whose they are. The server is
 /// believed if one of the certificates in the file `authority` vouches for it;
@@ -206,4 +178,32 @@ pub(super) async fn credentials(
     config.accept_invalid_certs = false;
     config.tls_server_name = None;
     Ok(config)
+}
+
+async fn open(
+    access: &Access,
+    make: impl Fn(Config) -> kube::Result<kube::Client>,
+) -> Result<Connection, ConnectError> {
+    let mut config = configuration(access).await?;
+    let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
+    let url = config.cluster_url.to_string();
+    let namespace = config.default_namespace.clone();
+    let claimed = identity::claimed(&config.auth_info);
+    match make(config) {
+        Ok(client) => Ok(Connection { client, url, namespace, claimed }),
+        Err(error) => Err(ConnectError::Client { url, reason: no_client(&error) }),
+    }
+}
+
+/// Why a configuration makes no client.
+fn no_client(error: &kube::Error) -> String {
+    let reason = causes_of(error);
+    // rustls names the version and not whose certificate it is.
+    if reason.contains("UnsupportedCertVersion") {
+        return "the client certificate is of X.509 version 1, which is not supported. Have it issued as version 3, \
+                which has extensions: with openssl x509 -req, give -extfile"
+            .to_owned();
+    }
+    reason
 }

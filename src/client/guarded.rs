@@ -190,13 +190,13 @@ pub(crate) fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
     serde_json::from_value(object).ok().map(Box::new)
 }
 
-fn api_version() -> String {
-    format!("{GROUP}/{VERSION}")
-}
-
 /// Where they are served.
 pub(crate) fn resource() -> Resource {
     Resource::new(GROUP, VERSION, KIND, PLURAL)
+}
+
+fn api_version() -> String {
+    format!("{GROUP}/{VERSION}")
 }
 
 fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {

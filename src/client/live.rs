@@ -28,6 +28,12 @@ pub(crate) struct Whole {
     managed: Option<Box<RawValue>>,
 }
 
+#[derive(Deserialize)]
+struct Head<'t> {
+    #[serde(borrow)]
+    metadata: &'t RawValue,
+}
+
 impl Live {
     pub(crate) fn of(resource: &Resource, whole: Whole) -> Self {
         let Whole { meta, object, managed } = whole;
@@ -98,12 +104,6 @@ impl Sighting {
             touched,
         }
     }
-}
-
-#[derive(Deserialize)]
-struct Head<'t> {
-    #[serde(borrow)]
-    metadata: &'t RawValue,
 }
 
 #[cfg(test)]

@@ -20,6 +20,27 @@ pub(super) mod index;
 pub(super) mod moved;
 mod settle;
 
+struct Walk<'t> {
+    types: &'t Types,
+    family: Family,
+    found: Vec<FieldChange>,
+}
+
+/// The values of one place before and after.
+#[derive(Clone, Copy)]
+struct Versions<'v> {
+    old: Option<&'v Value>,
+    new: Option<&'v Value>,
+}
+
+/// The values of a change.
+#[derive(Default)]
+struct Values {
+    declared: Option<Value>,
+    old: Option<Value>,
+    new: Option<Value>,
+}
+
 /// See [`Fields::changed`].
 pub(super) fn changed(fields: &Fields, old: &Value, new: &Value) -> Vec<FieldChange> {
     let mut walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
@@ -66,27 +87,6 @@ impl Fields {
     pub fn settler<'f, 'v>(&'f self, canonical: &'v Value) -> Settler<'f, 'v> {
         Settler::new(self, canonical)
     }
-}
-
-struct Walk<'t> {
-    types: &'t Types,
-    family: Family,
-    found: Vec<FieldChange>,
-}
-
-/// The values of one place before and after.
-#[derive(Clone, Copy)]
-struct Versions<'v> {
-    old: Option<&'v Value>,
-    new: Option<&'v Value>,
-}
-
-/// The values of a change.
-#[derive(Default)]
-struct Values {
-    declared: Option<Value>,
-    old: Option<Value>,
-    new: Option<Value>,
 }
 
 impl<'v> Versions<'v> {

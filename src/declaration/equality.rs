@@ -30,6 +30,9 @@ mod spot;
 mod whole;
 pub(super) mod work;
 
+/// Pairs of list elements up to which elements are matched by trying all.
+const MAX_PAIRS: usize = 1 << 16;
+
 /// Whether a live value is the declared one. Ordered from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -58,9 +61,6 @@ impl Agreement {
         matches!(self, Self::Added | Self::Within)
     }
 }
-
-/// Pairs of list elements up to which elements are matched by trying all.
-const MAX_PAIRS: usize = 1 << 16;
 
 /// Compares a declared value of type `ty` with the live one; `None` where the live object has none.
 ///

@@ -41,48 +41,8 @@ pub(crate) fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
-fn text() -> impl Strategy<Value = String> {
-    prop_oneof![Just(""), Just("a"), Just("b"), Just("c/d"), Just("[e]"), Just("80")].prop_map(str::to_owned)
-}
-
 pub(crate) fn texts() -> impl Strategy<Value = Value> {
     proptest::collection::btree_map(text(), text(), 0..4).prop_map(|map| json!(map))
-}
-
-fn quantity() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        Just(json!("1")),
-        Just(json!("1000m")),
-        Just(json!(2)),
-        Just(json!("1Gi")),
-        Just(json!("1024Mi"))
-    ]
-}
-
-fn env() -> impl Strategy<Value = Value> {
-    let one = (0..4_u8, text()).prop_map(|(n, value)| json!({"name": format!("N{n}"), "value": value}));
-    proptest::collection::vec(one, 0..4).prop_map(Value::from)
-}
-
-fn ports() -> impl Strategy<Value = Value> {
-    let one = (80..83_u16, proptest::option::of(prop_oneof![Just("TCP"), Just("UDP")])).prop_map(
-        |(port, protocol)| match protocol {
-            Some(protocol) => json!({"containerPort": port, "protocol": protocol}),
-            None => json!({"containerPort": port}),
-        },
-    );
-    proptest::collection::vec(one, 0..4).prop_map(Value::from)
-}
-
-fn container() -> impl Strategy<Value = Value> {
-    (0..3_u8, text(), env(), ports(), quantity(), any::<bool>()).prop_map(
-        |(n, image, env, ports, cpu, privileged)| {
-            json!({
-                "name": format!("c{n}"), "image": image, "env": env, "ports": ports, "args": [image],
-                "resources": {"limits": {"cpu": cpu}}, "securityContext": {"privileged": privileged},
-            })
-        },
-    )
 }
 
 /// Deployments that look like real ones, with doubled keys now and then.
@@ -181,18 +141,6 @@ pub(crate) fn spelled(value: &Value, choices: &mut dyn Iterator<Item = u8>) -> S
     }
 }
 
-/// A string in JSON's text; with `escaped` of one its first character is.
-fn spelled_text(text: &str, escaped: u8) -> String {
-    let mut rest = text.chars();
-    match rest.next() {
-        Some(first) if escaped == 1 && first.is_ascii() => {
-            let rest = Value::from(rest.as_str()).to_string();
-            format!("\"\\u{:04x}{}", u32::from(first), rest.strip_prefix('"').unwrap())
-        }
-        _ => Value::from(text).to_string(),
-    }
-}
-
 /// `value` with its scalar number `place` replaced.
 pub(crate) fn touched(value: &Value, place: &mut usize, by: &Value) -> Value {
     match value {
@@ -204,6 +152,58 @@ pub(crate) fn touched(value: &Value, place: &mut usize, by: &Value) -> Value {
             *place = place.wrapping_sub(1);
             if *place == usize::MAX { by.clone() } else { scalar.clone() }
         }
+    }
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![Just(""), Just("a"), Just("b"), Just("c/d"), Just("[e]"), Just("80")].prop_map(str::to_owned)
+}
+
+fn quantity() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!("1")),
+        Just(json!("1000m")),
+        Just(json!(2)),
+        Just(json!("1Gi")),
+        Just(json!("1024Mi"))
+    ]
+}
+
+fn env() -> impl Strategy<Value = Value> {
+    let one = (0..4_u8, text()).prop_map(|(n, value)| json!({"name": format!("N{n}"), "value": value}));
+    proptest::collection::vec(one, 0..4).prop_map(Value::from)
+}
+
+fn ports() -> impl Strategy<Value = Value> {
+    let one = (80..83_u16, proptest::option::of(prop_oneof![Just("TCP"), Just("UDP")])).prop_map(
+        |(port, protocol)| match protocol {
+            Some(protocol) => json!({"containerPort": port, "protocol": protocol}),
+            None => json!({"containerPort": port}),
+        },
+    );
+    proptest::collection::vec(one, 0..4).prop_map(Value::from)
+}
+
+fn container() -> impl Strategy<Value = Value> {
+    (0..3_u8, text(), env(), ports(), quantity(), any::<bool>()).prop_map(
+        |(n, image, env, ports, cpu, privileged)| {
+            json!({
+                "name": format!("c{n}"), "image": image, "env": env, "ports": ports, "args": [image],
+                "resources": {"limits": {"cpu": cpu}}, "securityContext": {"privileged": privileged},
+            })
+        },
+    )
+}
+
+/// A string in JSON's text; with `escaped` of one its first character is.
+fn spelled_text(text: &str, escaped: u8) -> String {
+    let mut rest = text.chars();
+    match rest.next() {
+        Some(first) if escaped == 1 && first.is_ascii() => {
+            let rest = Value::from(rest.as_str()).to_string();
+            format!("\"\\u{:04x}{}", u32::from(first), rest.strip_prefix('"').unwrap())
+        }
+        _ => Value::from(text).to_string(),
     }
 }
 

@@ -70,16 +70,6 @@ impl Index {
         }
     }
 
-    fn weigh(&mut self, namespace: &str, before: usize, after: usize) {
-        let Taken { by_namespace, all, .. } = &mut *self.taken;
-        *all = *all + after - before;
-        let own = by_namespace.entry(namespace.to_owned()).or_default();
-        *own = *own + after - before;
-        if *own == 0 {
-            by_namespace.remove(namespace);
-        }
-    }
-
     /// Adds a release, and replaces the earlier one of the same records.
     pub fn set(&mut self, release: Release) {
         let (stored, release) = (release.stored(), Arc::new(release));
@@ -166,6 +156,16 @@ impl Index {
     /// The resources that releases declare. Kinds that are not served yet are left out.
     pub fn resources(&self) -> BTreeSet<DeclaredResource> {
         self.declared.keys().cloned().collect()
+    }
+
+    fn weigh(&mut self, namespace: &str, before: usize, after: usize) {
+        let Taken { by_namespace, all, .. } = &mut *self.taken;
+        *all = *all + after - before;
+        let own = by_namespace.entry(namespace.to_owned()).or_default();
+        *own = *own + after - before;
+        if *own == 0 {
+            by_namespace.remove(namespace);
+        }
     }
 
     /// Adds the resources of a release to the counts, or subtracts them.

@@ -103,6 +103,16 @@ pub enum SkipReason {
     Memory,
 }
 
+struct Reader {
+    manifest: Manifest,
+    budget: Budget,
+}
+
+enum Kind {
+    Object(Value),
+    List(Vec<Value>),
+}
+
 /// Parses a manifest as Helm does when it applies it: documents apart at `---`
 /// lines (or JSON objects one after the other), YAML by Go's rules, any object
 /// with `items` taken apart as a list, empty documents passed over.
@@ -200,11 +210,6 @@ fn child<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, V
     object.as_object_mut()?.entry(field).or_insert_with(|| Value::Object(Map::new())).as_object_mut()
 }
 
-struct Reader {
-    manifest: Manifest,
-    budget: Budget,
-}
-
 impl Reader {
     /// Takes one document; `None` when the budget is used up.
     fn document(&mut self, index: usize, document: Document<'_>) -> Option<()> {
@@ -256,11 +261,6 @@ impl Reader {
         self.manifest.skipped.push(Skipped { index, source, reason });
         Some(())
     }
-}
-
-enum Kind {
-    Object(Value),
-    List(Vec<Value>),
 }
 
 /// Whether a value is an object or a list of objects, by apimachinery's test: a value with `items` is a list,

@@ -145,6 +145,13 @@ pub enum RecordError {
     },
 }
 
+/// A record's payload at rest: base64 text of gzip, or of plain JSON.
+pub struct Packed {
+    text: Box<str>,
+    /// Whether Kubernetes' own base64 is around it.
+    is_secret: bool,
+}
+
 /// Decodes a record from the value of `data.release`: in a Helm Secret after Kubernetes' own base64 is
 /// removed, in a Helm ConfigMap unchanged. It is base64 text of the release's JSON, compressed with gzip or
 /// plain.
@@ -158,13 +165,6 @@ pub enum RecordError {
 /// twice, or not a valid time.
 pub fn decode(payload: &[u8], cap: usize) -> Result<Record, RecordError> {
     layers(payload, cap, &mut Kept::new(MANIFEST_CAP))
-}
-
-/// A record's payload at rest: base64 text of gzip, or of plain JSON.
-pub struct Packed {
-    text: Box<str>,
-    /// Whether Kubernetes' own base64 is around it.
-    is_secret: bool,
 }
 
 impl Packed {

@@ -162,6 +162,11 @@ impl Release {
 }
 
 impl State {
+    /// Whether it comes from a trusted record.
+    pub(super) fn is_known(&self) -> bool {
+        self.digest != [0; 32]
+    }
+
     fn of(head: &Head, record: &Record) -> Self {
         Self {
             revision: record.revision,
@@ -174,11 +179,6 @@ impl State {
             digest: record.digest,
             values: record.values,
         }
-    }
-
-    /// Whether it comes from a trusted record.
-    pub(super) fn is_known(&self) -> bool {
-        self.digest != [0; 32]
     }
 
     fn unknown(head: &Head) -> Self {

@@ -92,6 +92,18 @@ pub(crate) struct ObjectReport {
     pub(crate) hunks: Option<String>,
 }
 
+/// What all comparisons of a release share.
+struct Subject<'a> {
+    reader: &'a Reader,
+    release: &'a Release,
+    policy: &'a Policy,
+    surroundings: &'a Surroundings,
+    settle: bool,
+    /// Whether drift is repaired: then lost ownership of fields counts as drift.
+    is_repaired: bool,
+    now: Timestamp,
+}
+
 /// Holds every object of a release against its declaration.
 pub(crate) async fn compare(
     reader: &Reader,
@@ -146,18 +158,6 @@ pub(crate) async fn compare(
         health: Some(health),
         objects,
     }
-}
-
-/// What all comparisons of a release share.
-struct Subject<'a> {
-    reader: &'a Reader,
-    release: &'a Release,
-    policy: &'a Policy,
-    surroundings: &'a Surroundings,
-    settle: bool,
-    /// Whether drift is repaired: then lost ownership of fields counts as drift.
-    is_repaired: bool,
-    now: Timestamp,
 }
 
 impl Subject<'_> {

@@ -58,16 +58,6 @@ impl Ids {
     }
 }
 
-/// An id of the second of `time`; where in it, `same` alone says.
-fn shared(time: Timestamp, same: &str) -> i64 {
-    let digest: [u8; 32] = Sha256::digest(same.as_bytes()).into();
-    let [a, b, c, d, e, f, ..] = digest;
-    let micros = i64::from(u32::from_be_bytes([a, b, c, d])) % 1_000_000;
-    let tag = i64::from(u16::from_be_bytes([e, f])) & ((1 << TAG_BITS) - 1);
-    let second = time.as_second().saturating_mul(1_000_000).saturating_sub(EPOCH);
-    (second.saturating_add(micros).max(0) << TAG_BITS) | tag
-}
-
 /// The number for `same` in the database; rows with the same number are one row. Different texts must not
 /// share a number.
 pub(super) fn of_same(same: &str) -> i64 {
@@ -106,6 +96,16 @@ pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES], NoRandomness> 
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.secure_random.fill(&mut bytes).map_err(|_| NoRandomness)?;
     Ok(bytes)
+}
+
+/// An id of the second of `time`; where in it, `same` alone says.
+fn shared(time: Timestamp, same: &str) -> i64 {
+    let digest: [u8; 32] = Sha256::digest(same.as_bytes()).into();
+    let [a, b, c, d, e, f, ..] = digest;
+    let micros = i64::from(u32::from_be_bytes([a, b, c, d])) % 1_000_000;
+    let tag = i64::from(u16::from_be_bytes([e, f])) & ((1 << TAG_BITS) - 1);
+    let second = time.as_second().saturating_mul(1_000_000).saturating_sub(EPOCH);
+    (second.saturating_add(micros).max(0) << TAG_BITS) | tag
 }
 
 #[cfg(test)]

@@ -189,6 +189,11 @@ impl Store {
         Ok(SealingKey::new(key))
     }
 
+    /// What a failed statement becomes.
+    pub(super) fn failed(&self, action: &'static str) -> impl Fn(sqlx::Error) -> StoreError + '_ {
+        move |error| StoreError::Statement { place: self.place.clone(), action, reason: said(&error) }
+    }
+
     async fn connect(url: &LedgerUrl, reads: bool) -> Result<Self, StoreError> {
         let place = url.to_string();
         let failed = |error: sqlx::Error| StoreError::Connect { place: place.clone(), reason: said(&error) };
@@ -228,11 +233,6 @@ impl Store {
             }
         };
         Ok(Self { pool, place })
-    }
-
-    /// What a failed statement becomes.
-    pub(super) fn failed(&self, action: &'static str) -> impl Fn(sqlx::Error) -> StoreError + '_ {
-        move |error| StoreError::Statement { place: self.place.clone(), action, reason: said(&error) }
     }
 }
 

@@ -18,6 +18,11 @@ pub use self::notifier::Notifier;
 /// The most bytes of a file, and of one that holds a value.
 const SIZE: u64 = 1 << 20;
 
+/// The time for which denied changes are counted: the default, and the limits.
+const WINDOW: SignedDuration = SignedDuration::from_mins(5);
+const WINDOWS: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
+
 /// The content of a file.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -26,18 +31,6 @@ pub struct Settings {
     /// How long denied changes are counted before they are reported.
     pub(super) denial_window: SignedDuration,
 }
-
-impl Default for Settings {
-    /// Without receivers.
-    fn default() -> Self {
-        Self { notifiers: Vec::new(), denial_window: WINDOW }
-    }
-}
-
-/// The time for which denied changes are counted: the default, and the limits.
-const WINDOW: SignedDuration = SignedDuration::from_mins(5);
-const WINDOWS: (SignedDuration, SignedDuration) =
-    (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
 
 /// Why notifiers cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +74,13 @@ pub enum NotifierError {
 struct File {
     denial_window: Option<String>,
     notifiers: Vec<Entry>,
+}
+
+impl Default for Settings {
+    /// Without receivers.
+    fn default() -> Self {
+        Self { notifiers: Vec::new(), denial_window: WINDOW }
+    }
 }
 
 /// The notifiers of a file.

@@ -89,6 +89,16 @@ pub struct Message {
     pub remaining: usize,
 }
 
+/// The identity of a condition, from its first message to its last.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Condition {
+    pub(super) topic: Topic,
+    pub(super) release: Option<ReleaseId>,
+    pub(super) namespace: Option<String>,
+    pub(super) object: Option<ObjectId>,
+    pub(super) key: String,
+}
+
 impl Subject {
     /// The kind of event.
     pub fn topic(self) -> Topic {
@@ -233,16 +243,6 @@ impl Message {
         }
         hasher.finish()
     }
-}
-
-/// The identity of a condition, from its first message to its last.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Condition {
-    pub(super) topic: Topic,
-    pub(super) release: Option<ReleaseId>,
-    pub(super) namespace: Option<String>,
-    pub(super) object: Option<ObjectId>,
-    pub(super) key: String,
 }
 
 /// Sixteen bytes of the digest of a text, as hexadecimal digits.

@@ -59,21 +59,6 @@ impl Schedule {
         Some(end)
     }
 
-    /// The end of the window that opened last.
-    fn end(&self, now: Timestamp) -> Option<Timestamp> {
-        // Crons count in seconds.
-        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
-        let starts = self.0.crons.iter().filter_map(|cron| cron.find_previous_occurrence(&now, true).ok());
-        starts.map(|start| start.timestamp()).max()?.checked_add(self.0.length).ok()
-    }
-
-    /// The first start after `now`.
-    fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
-        let starts = self.0.crons.iter().filter_map(|cron| cron.find_next_occurrence(&now, false).ok());
-        starts.map(|start| start.timestamp()).min()
-    }
-
     pub(super) fn compile(spec: &ScheduleSpec, at: &str, flaws: &mut Flaws) -> Option<Self> {
         let ScheduleSpec { cron, duration, time_zone } = spec;
         let crons = flaws.take(&format!("{at}.cron"), FlawReason::InvalidSchedule, crons(cron));
@@ -91,6 +76,21 @@ impl Schedule {
         let zone = flaws.take(&format!("{at}.timeZone"), FlawReason::UnknownTimeZone, zone);
         let text = format!("{cron} for {duration} ({name})");
         Some(Self(Arc::new(Inner { text, crons: crons?, length: length?, zone: zone? })))
+    }
+
+    /// The end of the window that opened last.
+    fn end(&self, now: Timestamp) -> Option<Timestamp> {
+        // Crons count in seconds.
+        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
+        let starts = self.0.crons.iter().filter_map(|cron| cron.find_previous_occurrence(&now, true).ok());
+        starts.map(|start| start.timestamp()).max()?.checked_add(self.0.length).ok()
+    }
+
+    /// The first start after `now`.
+    fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
+        let starts = self.0.crons.iter().filter_map(|cron| cron.find_next_occurrence(&now, false).ok());
+        starts.map(|start| start.timestamp()).min()
     }
 }
 

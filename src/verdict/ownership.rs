@@ -79,6 +79,25 @@ pub struct Back {
     pub declared: Vec<Path>,
 }
 
+/// An edit of which some paths are reverted.
+#[derive(Clone, Copy)]
+pub struct PartUndone<'a> {
+    /// The object before.
+    pub old: &'a Value,
+    /// The object as the editor wants it.
+    pub new: &'a Value,
+    /// The object after the revert.
+    pub result: &'a Value,
+    /// The manager that the request names; empty if it names none.
+    pub editor: &'a str,
+}
+
+/// The owners of paths, by the numbers of the paths: each entry is visited once.
+struct Holders {
+    /// The places of entries, and whether they own the path as one value.
+    by_path: HashMap<u64, Vec<(usize, bool)>>,
+}
+
 /// Helm's own manager: the one that wrote Helm's label and annotations on most of these objects of
 /// one release, by the method in the release's record. Helm's manager has the name of the program
 /// that runs it. `None` if there is none.
@@ -177,19 +196,6 @@ pub fn patch(live: &Value, managed_fields: Value) -> Patch {
     Patch(vec![replace("managedFields", managed_fields), replace("resourceVersion", version)])
 }
 
-/// An edit of which some paths are reverted.
-#[derive(Clone, Copy)]
-pub struct PartUndone<'a> {
-    /// The object before.
-    pub old: &'a Value,
-    /// The object as the editor wants it.
-    pub new: &'a Value,
-    /// The object after the revert.
-    pub result: &'a Value,
-    /// The manager that the request names; empty if it names none.
-    pub editor: &'a str,
-}
-
 /// The `managedFields` that an edit must have after the revert of the paths `back`.
 ///
 /// Other reverted fields have their owners from before the edit; declared ones belong to Helm, and
@@ -274,12 +280,6 @@ fn prefixes(path: &Path) -> impl Iterator<Item = u64> {
         *prefix = prefix.then(segment);
         Some(prefix.number())
     })
-}
-
-/// The owners of paths, by the numbers of the paths: each entry is visited once.
-struct Holders {
-    /// The places of entries, and whether they own the path as one value.
-    by_path: HashMap<u64, Vec<(usize, bool)>>,
 }
 
 impl Holders {

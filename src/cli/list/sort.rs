@@ -28,10 +28,6 @@ impl FromStr for FieldPath {
 }
 
 impl FieldPath {
-    fn value<'v>(&self, row: &'v Value) -> Option<&'v Value> {
-        self.0.iter().try_fold(row, |value, step| value.get(step)).filter(|value| !value.is_null())
-    }
-
     /// Sorts rows; those without the field are last.
     pub(super) fn sort<T: Serialize>(&self, rows: &mut Vec<T>) -> anyhow::Result<()> {
         let values: Vec<Value> = rows
@@ -49,6 +45,10 @@ impl FieldPath {
         pairs.sort_by(|(left, _), (right, _)| compare(self.value(left), self.value(right)));
         rows.extend(pairs.into_iter().map(|(_, row)| row));
         Ok(())
+    }
+
+    fn value<'v>(&self, row: &'v Value) -> Option<&'v Value> {
+        self.0.iter().try_fold(row, |value, step| value.get(step)).filter(|value| !value.is_null())
     }
 }
 

@@ -11,12 +11,12 @@ use serde_json::{Map, Value};
 /// The fields of a JSON object, with one of them left as text.
 pub(super) type Peeled<'t> = (Map<String, Value>, Option<&'t RawValue>);
 
+struct Peel(&'static str);
+
 pub(super) fn peel<'t>(text: &'t str, name: &'static str) -> serde_json::Result<Peeled<'t>> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     Peel(name).deserialize(&mut deserializer)
 }
-
-struct Peel(&'static str);
 
 impl<'t> DeserializeSeed<'t> for Peel {
     type Value = Peeled<'t>;

@@ -51,6 +51,12 @@ impl Walk<'_> {
         }
     }
 
+    pub(super) fn worst(&self, node: &Node, live: &Value) -> Agreement {
+        let mut walk = Walk { types: self.types, family: self.family, found: Vec::new() };
+        walk.drift(node, "", &Trail::ROOT, Some(live));
+        walk.found.iter().fold(Agreement::Agrees, |worst, change| max(worst, change.agreement))
+    }
+
     fn elements_drift(&mut self, elements: &Elements, trail: &Trail<'_>, live: Option<&Value>) {
         let index = Index::new(elements, self.types, live);
         let mut places = Vec::new();
@@ -73,11 +79,5 @@ impl Walk<'_> {
             let values = Values { declared: Some(declared), old: None, new: Some(live) };
             self.push(trail, values, ordering(false));
         }
-    }
-
-    pub(super) fn worst(&self, node: &Node, live: &Value) -> Agreement {
-        let mut walk = Walk { types: self.types, family: self.family, found: Vec::new() };
-        walk.drift(node, "", &Trail::ROOT, Some(live));
-        walk.found.iter().fold(Agreement::Agrees, |worst, change| max(worst, change.agreement))
     }
 }

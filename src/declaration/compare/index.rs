@@ -29,6 +29,37 @@ pub(in crate::declaration) enum Found<'v> {
     Many,
 }
 
+/// A live list, to look up elements by declared keys.
+pub(in crate::declaration) struct Index<'v, 't> {
+    pub(super) keys: &'t [ListKey],
+    items: &'v [Value],
+    /// Only for long lists.
+    places: Option<HashMap<Vec<String>, Vec<usize>>>,
+}
+
+/// Declared elements, for lookups by their keys.
+pub(in crate::declaration) struct Known<'f> {
+    items: &'f [Element],
+    places: HashMap<Vec<String>, usize>,
+}
+
+/// Declared elements, to tell whether a live one is among them.
+pub(in crate::declaration) struct Declared<'f> {
+    elements: &'f Elements,
+    keys: &'f [ListKey],
+    /// Only for many elements.
+    known: Option<HashSet<Vec<String>>>,
+}
+
+/// The elements of a set, to find declared ones.
+pub(in crate::declaration) struct Held<'v, 't> {
+    types: &'t Types,
+    item: TypeId,
+    items: &'v [Value],
+    /// Only for long sets.
+    alike: Option<Alike<'v, 't>>,
+}
+
 impl<'v> Found<'v> {
     /// The element, if it is there once.
     pub(in crate::declaration) fn one(self) -> Option<&'v Value> {
@@ -39,14 +70,6 @@ impl<'v> Found<'v> {
     pub(super) fn place(self) -> Option<usize> {
         if let Self::One(place, _) = self { Some(place) } else { None }
     }
-}
-
-/// A live list, to look up elements by declared keys.
-pub(in crate::declaration) struct Index<'v, 't> {
-    pub(super) keys: &'t [ListKey],
-    items: &'v [Value],
-    /// Only for long lists.
-    places: Option<HashMap<Vec<String>, Vec<usize>>>,
 }
 
 impl<'v, 't> Index<'v, 't> {
@@ -128,12 +151,6 @@ impl<'v, 't> Index<'v, 't> {
     }
 }
 
-/// Declared elements, for lookups by their keys.
-pub(in crate::declaration) struct Known<'f> {
-    items: &'f [Element],
-    places: HashMap<Vec<String>, usize>,
-}
-
 impl<'f> Known<'f> {
     pub(in crate::declaration) fn new(elements: &'f Elements) -> Self {
         let place = |(place, item): (usize, &Element)| (item.keys.iter().map(spelled_any).collect(), place);
@@ -150,14 +167,6 @@ impl<'f> Known<'f> {
     }
 }
 
-/// Declared elements, to tell whether a live one is among them.
-pub(in crate::declaration) struct Declared<'f> {
-    elements: &'f Elements,
-    keys: &'f [ListKey],
-    /// Only for many elements.
-    known: Option<HashSet<Vec<String>>>,
-}
-
 impl<'f> Declared<'f> {
     pub(in crate::declaration) fn new(elements: &'f Elements, types: &'f Types) -> Self {
         let all = || elements.items.iter().filter_map(|e| e.keys.iter().map(spelled).collect()).collect();
@@ -171,15 +180,6 @@ impl<'f> Declared<'f> {
             None => self.elements.items.iter().any(|e| equality::has_keys(item, self.keys, &e.keys)),
         }
     }
-}
-
-/// The elements of a set, to find declared ones.
-pub(in crate::declaration) struct Held<'v, 't> {
-    types: &'t Types,
-    item: TypeId,
-    items: &'v [Value],
-    /// Only for long sets.
-    alike: Option<Alike<'v, 't>>,
 }
 
 impl<'v, 't> Held<'v, 't> {

@@ -221,20 +221,6 @@ pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<
     if says_something && !is_own { Agreement::Altered } else { Agreement::Agrees }
 }
 
-/// Whether `live` may be what the server sets where nothing is declared.
-fn is_filled(spot: Spot<'_>, live: &Value) -> bool {
-    spot.place != Place::Template && known::is_filled(spot.within, spot.name, live)
-}
-
-/// How many values a value holds directly.
-fn width(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => items.len(),
-        Value::Object(map) => map.len(),
-        _ => 0,
-    }
-}
-
 /// A declared value that the live object does not have.
 pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &Value) -> Agreement {
     match spot.place {
@@ -255,6 +241,20 @@ pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &
             _ if known::keeps_zero(spot.name) => Agreement::Doubt,
             _ => Agreement::Agrees,
         },
+    }
+}
+
+/// Whether `live` may be what the server sets where nothing is declared.
+fn is_filled(spot: Spot<'_>, live: &Value) -> bool {
+    spot.place != Place::Template && known::is_filled(spot.within, spot.name, live)
+}
+
+/// How many values a value holds directly.
+fn width(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.len(),
+        Value::Object(map) => map.len(),
+        _ => 0,
     }
 }
 

@@ -18,6 +18,9 @@ const NAME: &str = "name";
 #[derive(Clone, Copy, Debug)]
 pub struct Plain<'p>(&'p Path);
 
+/// A key's value, in quotes where it would read as something else.
+struct Spelled<'v>(&'v Value);
+
 impl Path {
     /// The path in the notation for people. A field whose name holds dots or other marks is written in
     /// brackets and quotes: `metadata.annotations["example.org/a"]`.
@@ -66,9 +69,6 @@ impl fmt::Display for Plain<'_> {
         Ok(())
     }
 }
-
-/// A key's value, in quotes where it would read as something else.
-struct Spelled<'v>(&'v Value);
 
 impl fmt::Display for Spelled<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

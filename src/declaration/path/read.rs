@@ -9,24 +9,6 @@ use serde_json::Value;
 
 use super::{Path, PathError, Segment};
 
-fn unescape(text: &str) -> Result<String, PathError> {
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text.chars();
-    while let Some(c) = rest.next() {
-        if c != '~' {
-            plain.push(c);
-            continue;
-        }
-        match rest.next() {
-            Some('0') => plain.push('~'),
-            Some('1') => plain.push('/'),
-            Some('2') if plain.is_empty() => plain.push('['),
-            _ => return Err(PathError::Escape(text.to_owned())),
-        }
-    }
-    Ok(plain)
-}
-
 impl FromStr for Path {
     type Err = PathError;
 
@@ -97,4 +79,22 @@ pub(super) fn split_outside_quotes(text: &str, separator: char) -> Vec<&str> {
         splits
     })
     .collect()
+}
+
+fn unescape(text: &str) -> Result<String, PathError> {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        if c != '~' {
+            plain.push(c);
+            continue;
+        }
+        match rest.next() {
+            Some('0') => plain.push('~'),
+            Some('1') => plain.push('/'),
+            Some('2') if plain.is_empty() => plain.push('['),
+            _ => return Err(PathError::Escape(text.to_owned())),
+        }
+    }
+    Ok(plain)
 }

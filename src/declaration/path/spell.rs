@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use super::{Path, Segment};
 
+/// Writes what it is given as RFC 6901 escapes it.
+struct Escaping<'f, 'b>(&'f mut fmt::Formatter<'b>);
+
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|segment| {
@@ -49,9 +52,6 @@ impl fmt::Display for Segment {
     }
 }
 
-/// Writes what it is given as RFC 6901 escapes it.
-struct Escaping<'f, 'b>(&'f mut fmt::Formatter<'b>);
-
 impl fmt::Write for Escaping<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if !text.bytes().any(|byte| matches!(byte, b'~' | b'/')) {
@@ -71,6 +71,15 @@ impl fmt::Write for Escaping<'_, '_> {
     }
 }
 
+/// Whether a text without quotes and brackets is JSON: a number or a literal.
+pub(super) fn is_json(text: &str) -> bool {
+    let text = text.trim_matches([' ', '\t', '\n', '\r']);
+    match text.as_bytes().first() {
+        Some(b'-' | b'0'..=b'9') => serde_json::from_str::<Value>(text).is_ok(),
+        _ => matches!(text, "true" | "false" | "null"),
+    }
+}
+
 /// Writes a key's value in the form for brackets.
 fn spell(value: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match value {
@@ -87,13 +96,4 @@ fn spell_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 fn is_bare(text: &str) -> bool {
     let plain = |byte| !matches!(byte, b'"' | b',' | b'=' | b'[' | b']' | b'{' | b'}');
     !text.is_empty() && text.bytes().all(plain) && !is_json(text)
-}
-
-/// Whether a text without quotes and brackets is JSON: a number or a literal.
-pub(super) fn is_json(text: &str) -> bool {
-    let text = text.trim_matches([' ', '\t', '\n', '\r']);
-    match text.as_bytes().first() {
-        Some(b'-' | b'0'..=b'9') => serde_json::from_str::<Value>(text).is_ok(),
-        _ => matches!(text, "true" | "false" | "null"),
-    }
 }

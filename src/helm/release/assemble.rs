@@ -53,6 +53,38 @@ pub struct StoredRecords<'a> {
     pub baseline: Option<(&'a Head, &'a Payload)>,
 }
 
+/// A record that is believed.
+struct Believed<'a> {
+    head: &'a Head,
+    payload: &'a Payload,
+    record: &'a Record,
+}
+
+/// The records of a release whose namespace is known by now.
+struct Assembly<'a> {
+    id: ReleaseId,
+    records: StoredRecords<'a>,
+    /// The baseline, where it is believed.
+    believed: Option<Believed<'a>>,
+    catalog: &'a Catalog,
+    cache: &'a Arc<FieldsCache>,
+}
+
+/// Why nothing is kept of a record that is believed.
+#[derive(Debug, thiserror::Error)]
+enum Unkept {
+    #[error(transparent)]
+    Excess(#[from] Excess),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// The declarations of a manifest.
+struct Found {
+    objects: Vec<(Arc<ObjectId>, Arc<Declared>)>,
+    skipped: Vec<Skipped>,
+}
+
 /// Assembles records.
 ///
 /// They belong to a release with their own name, in the namespace of their payloads, if `storage` trusts them
@@ -94,23 +126,6 @@ pub fn assemble(
             Assembled { release, skipped: Vec::new() }
         }
     }
-}
-
-/// A record that is believed.
-struct Believed<'a> {
-    head: &'a Head,
-    payload: &'a Payload,
-    record: &'a Record,
-}
-
-/// The records of a release whose namespace is known by now.
-struct Assembly<'a> {
-    id: ReleaseId,
-    records: StoredRecords<'a>,
-    /// The baseline, where it is believed.
-    believed: Option<Believed<'a>>,
-    catalog: &'a Catalog,
-    cache: &'a Arc<FieldsCache>,
 }
 
 impl Assembly<'_> {
@@ -209,19 +224,4 @@ impl Assembly<'_> {
 fn weight(objects: &HashMap<Arc<ObjectId>, Declarations>) -> usize {
     let declared = objects.values().flat_map(|it| it.latest.iter().chain(&it.baseline));
     declared.map(|declared| declared.memory()).sum()
-}
-
-/// Why nothing is kept of a record that is believed.
-#[derive(Debug, thiserror::Error)]
-enum Unkept {
-    #[error(transparent)]
-    Excess(#[from] Excess),
-    #[error(transparent)]
-    Record(#[from] RecordError),
-}
-
-/// The declarations of a manifest.
-struct Found {
-    objects: Vec<(Arc<ObjectId>, Arc<Declared>)>,
-    skipped: Vec<Skipped>,
 }

@@ -14,6 +14,9 @@ use super::super::desk::quiet::QuietHours;
 use super::super::desk::route::Routes;
 use super::super::format::Format;
 
+/// The minimum length of a possible credential.
+const SECRET: usize = 6;
+
 /// One receiver.
 #[derive(Clone)]
 pub struct Notifier {
@@ -61,9 +64,6 @@ impl Notifier {
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "(redacted)"))
     }
 }
-
-/// The minimum length of a possible credential.
-const SECRET: usize = 6;
 
 impl fmt::Debug for Notifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

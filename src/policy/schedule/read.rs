@@ -51,14 +51,6 @@ pub(super) fn comes(cron: &Cron) -> bool {
         .any(|date| comes_on(cron, date).unwrap_or(false))
 }
 
-fn comes_on(cron: &Cron, date: Date) -> Result<bool, CronError> {
-    let number = |number: i8| u32::from(number.unsigned_abs());
-    let weekday = Weekday::from_days_from_sunday(number(date.weekday().to_sunday_zero_offset()));
-    let (month, day) = (number(date.month()), number(date.day()));
-    Ok(cron.pattern.month_match(month)?
-        && cron.pattern.day_match(i32::from(date.year()), month, day, weekday)?)
-}
-
 pub(super) fn length(text: &str) -> Result<SignedDuration, String> {
     let length: SignedDuration =
         text.parse().map_err(|_| format!("{text:?} is no length of time: write one such as 10h or 1h30m"))?;
@@ -66,4 +58,12 @@ pub(super) fn length(text: &str) -> Result<SignedDuration, String> {
         return Err(format!("{text:?} is not between one second and {} hours", LONGEST.as_hours()));
     }
     Ok(length)
+}
+
+fn comes_on(cron: &Cron, date: Date) -> Result<bool, CronError> {
+    let number = |number: i8| u32::from(number.unsigned_abs());
+    let weekday = Weekday::from_days_from_sunday(number(date.weekday().to_sunday_zero_offset()));
+    let (month, day) = (number(date.month()), number(date.day()));
+    Ok(cron.pattern.month_match(month)?
+        && cron.pattern.day_match(i32::from(date.year()), month, day, weekday)?)
 }

@@ -67,20 +67,6 @@ impl Test {
     }
 }
 
-fn word(text: &str) -> Option<String> {
-    let word = text.trim();
-    let stray = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | ',' | '=' | '!' | '<' | '>');
-    (!word.contains(stray)).then(|| word.to_owned())
-}
-
-fn words(text: &str) -> Option<Vec<String>> {
-    text.trim().strip_prefix('(')?.strip_suffix(')')?.split(',').map(word).collect()
-}
-
-fn number(text: &str) -> Result<i64, SelectorError> {
-    text.trim().parse().map_err(|_| SelectorError::Number(text.trim().to_owned()))
-}
-
 pub(super) fn checked_key(key: &str) -> Result<String, SelectorError> {
     let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -94,4 +80,18 @@ pub(super) fn checked_key(key: &str) -> Result<String, SelectorError> {
         true => Ok(key.to_owned()),
         false => Err(SelectorError::Key(key.to_owned())),
     }
+}
+
+fn word(text: &str) -> Option<String> {
+    let word = text.trim();
+    let stray = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | ',' | '=' | '!' | '<' | '>');
+    (!word.contains(stray)).then(|| word.to_owned())
+}
+
+fn words(text: &str) -> Option<Vec<String>> {
+    text.trim().strip_prefix('(')?.strip_suffix(')')?.split(',').map(word).collect()
+}
+
+fn number(text: &str) -> Result<i64, SelectorError> {
+    text.trim().parse().map_err(|_| SelectorError::Number(text.trim().to_owned()))
 }

@@ -112,6 +112,14 @@ impl Repair<'_> {
     }
 }
 
+pub(super) fn named(release: &ReleaseId, revision: u64) -> [KeyValue; 3] {
+    [
+        KeyValue::new("kubemoor.release.name", release.name.clone()),
+        KeyValue::new("kubemoor.release.namespace", release.namespace.clone()),
+        KeyValue::new("kubemoor.release.revision", i64::try_from(revision).unwrap_or(i64::MAX)),
+    ]
+}
+
 /// The object's names, by OpenTelemetry's conventions where it has some.
 fn names(object: &ObjectId) -> Vec<KeyValue> {
     let ObjectId { group, kind, namespace, name } = object;
@@ -124,12 +132,4 @@ fn names(object: &ObjectId) -> Vec<KeyValue> {
     let conventional = WORKLOADS.iter().find(|(workload, _)| workload == kind);
     names.extend(conventional.map(|(_, key)| KeyValue::new(*key, name.clone())));
     names
-}
-
-pub(super) fn named(release: &ReleaseId, revision: u64) -> [KeyValue; 3] {
-    [
-        KeyValue::new("kubemoor.release.name", release.name.clone()),
-        KeyValue::new("kubemoor.release.namespace", release.namespace.clone()),
-        KeyValue::new("kubemoor.release.revision", i64::try_from(revision).unwrap_or(i64::MAX)),
-    ]
 }

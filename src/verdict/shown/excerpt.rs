@@ -76,6 +76,19 @@ pub(in crate::verdict) fn is_within(value: &Value, bytes: usize) -> bool {
     serde_json::to_writer(Room(bytes), value).is_ok()
 }
 
+/// At most `limit` characters of `text`, and whether there were more.
+pub(super) fn cut(mut text: String, limit: usize) -> (String, bool) {
+    match place_of(limit, &text) {
+        Some(end) => {
+            text.truncate(end);
+            text.push('…');
+            text.shrink_to_fit();
+            (text, true)
+        }
+        None => (text, false),
+    }
+}
+
 /// The front of a value's JSON, of about so many bytes, and whether that is all:
 /// no more is written than is kept.
 fn front(value: &Value, bytes: usize) -> (String, bool) {
@@ -103,19 +116,6 @@ fn front(value: &Value, bytes: usize) -> (String, bool) {
     let end = kept.0.utf8_chunks().next().map_or(0, |chunk| chunk.valid().len());
     kept.0.truncate(end);
     (String::from_utf8(kept.0).unwrap_or_default(), is_whole)
-}
-
-/// At most `limit` characters of `text`, and whether there were more.
-pub(super) fn cut(mut text: String, limit: usize) -> (String, bool) {
-    match place_of(limit, &text) {
-        Some(end) => {
-            text.truncate(end);
-            text.push('…');
-            text.shrink_to_fit();
-            (text, true)
-        }
-        None => (text, false),
-    }
 }
 
 fn quoted(text: &str) -> String {

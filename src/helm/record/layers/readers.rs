@@ -7,6 +7,15 @@ use std::io::{self, BufRead, Read};
 /// The payload without the line breaks that Go's base64 decoder passes over.
 pub(super) struct Unbroken<R>(pub(super) R);
 
+/// A reader that fails past its cap, and keeps its source's error: the JSON reader would replace that with
+/// one of its own.
+pub(super) struct Capped<R> {
+    pub(super) source: R,
+    pub(super) left: usize,
+    pub(super) exceeded: bool,
+    pub(super) failure: Option<io::Error>,
+}
+
 impl<R: BufRead> Read for Unbroken<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut written = 0;
@@ -31,15 +40,6 @@ impl<R: BufRead> Read for Unbroken<R> {
         }
         Ok(written)
     }
-}
-
-/// A reader that fails past its cap, and keeps its source's error: the JSON reader would replace that with
-/// one of its own.
-pub(super) struct Capped<R> {
-    pub(super) source: R,
-    pub(super) left: usize,
-    pub(super) exceeded: bool,
-    pub(super) failure: Option<io::Error>,
 }
 
 impl<R: Read> Read for Capped<R> {

@@ -19,6 +19,35 @@ pub(super) fn number(text: &str) -> Option<Scalar> {
     }
 }
 
+/// The number that Go's JSON makes of a float on its way to the API server.
+pub(in crate::helm) fn shortest(number: f64) -> Option<Number> {
+    let whole = (number.fract() == 0.0 && number.abs() < 1e19).then(|| number.to_string());
+    match whole.and_then(|digits| digits.parse::<i64>().ok()) {
+        Some(integer) => Some(Number::from(integer)),
+        None => Number::from_f64(number),
+    }
+}
+
+/// Go's `FormatFloat(number, 'g', -1, 32)`.
+pub(super) fn float_key(number: f64) -> String {
+    let number = number as f32;
+    if number.is_nan() {
+        return ".nan".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { ".inf" } else { "-.inf" }.to_owned();
+    }
+    let scientific = format!("{number:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:02}", exponent.abs())
+        }
+        _ => number.to_string(),
+    }
+}
+
 /// Go's `ParseInt` and `ParseUint` with base 0: the prefixes `0x`, `0b`, `0o`
 /// and the bare `0` of YAML 1.1 octals. A sign goes with `i64` only.
 fn integer(text: &str) -> Option<Scalar> {
@@ -81,33 +110,4 @@ fn leading_dot(text: &str) -> Option<f64> {
 /// goyaml.v2's own reading of `0b` lets a sign follow the prefix.
 fn signed_binary(text: &str) -> Option<Scalar> {
     i64::from_str_radix(text.strip_prefix("0b")?, 2).ok().map(Scalar::Int)
-}
-
-/// The number that Go's JSON makes of a float on its way to the API server.
-pub(in crate::helm) fn shortest(number: f64) -> Option<Number> {
-    let whole = (number.fract() == 0.0 && number.abs() < 1e19).then(|| number.to_string());
-    match whole.and_then(|digits| digits.parse::<i64>().ok()) {
-        Some(integer) => Some(Number::from(integer)),
-        None => Number::from_f64(number),
-    }
-}
-
-/// Go's `FormatFloat(number, 'g', -1, 32)`.
-pub(super) fn float_key(number: f64) -> String {
-    let number = number as f32;
-    if number.is_nan() {
-        return ".nan".to_owned();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { ".inf" } else { "-.inf" }.to_owned();
-    }
-    let scientific = format!("{number:e}");
-    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
-    match exponent.parse::<i32>() {
-        Ok(exponent) if !(-4..6).contains(&exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{mantissa}e{sign}{:02}", exponent.abs())
-        }
-        _ => number.to_string(),
-    }
 }

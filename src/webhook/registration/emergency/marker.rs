@@ -81,21 +81,6 @@ pub(super) async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<
     Err(EmergencyError::Contested)
 }
 
-/// A configuration as it is, without what the API server sets.
-async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, EmergencyError> {
-    let live = by_hand::<C>(client).read(NAME).await.map_err(EmergencyError::Read)?;
-    Ok(live.map(|mut live| {
-        let meta = live.meta_mut();
-        *meta = ObjectMeta {
-            name: meta.name.take(),
-            labels: meta.labels.take(),
-            annotations: meta.annotations.take(),
-            ..ObjectMeta::default()
-        };
-        live
-    }))
-}
-
 pub(super) async fn change(
     markers: &Markers,
     change: impl Fn(&mut std::collections::BTreeMap<String, String>),
@@ -120,4 +105,19 @@ pub(super) fn says_open(marker: &ValidatingWebhookConfiguration) -> bool {
 pub(super) fn saved(marker: &ValidatingWebhookConfiguration) -> Saved {
     let text = marker.metadata.annotations.as_ref().and_then(|annotations| annotations.get(SAVED));
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// A configuration as it is, without what the API server sets.
+async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, EmergencyError> {
+    let live = by_hand::<C>(client).read(NAME).await.map_err(EmergencyError::Read)?;
+    Ok(live.map(|mut live| {
+        let meta = live.meta_mut();
+        *meta = ObjectMeta {
+            name: meta.name.take(),
+            labels: meta.labels.take(),
+            annotations: meta.annotations.take(),
+            ..ObjectMeta::default()
+        };
+        live
+    }))
 }
