@@ -1,3 +1,4 @@
+use crate::model::ReleaseId;
 use proptest::prelude::*;
 use serde_json::json;
 
