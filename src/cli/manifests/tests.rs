@@ -1,8 +1,10 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use clap::Parser;
 use serde_json::Value;
 
+use super::webhook::chart_resources;
 use super::*;
 
 #[derive(Debug, Parser)]
