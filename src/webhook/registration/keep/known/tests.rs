@@ -1,4 +1,5 @@
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use serde_json::Value;
 use serde_json::json;
 
 use super::*;
