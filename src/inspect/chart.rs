@@ -1,6 +1,6 @@
 //! Bar charts as SVG.
 //!
-//! Entry points: [`bars`], [`days`]. Invariant: labels are text of the picture; the plotting crate escapes them.
+//! Entry points: [`bars`], [`days()`]. Invariant: labels are text of the picture; the plotting crate escapes them.
 
 mod days;
 

@@ -22,7 +22,7 @@ pub(super) const WAITING: usize = 256;
 /// The longest pause between looks at the clock, which may be set.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Delivers what [`Notifiers`] takes.
+/// Delivers what [`super::Notifiers`] takes.
 pub struct Worker {
     pub(super) settings: Settings,
     pub(super) events: mpsc::Receiver<Event>,

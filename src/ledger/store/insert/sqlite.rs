@@ -1,6 +1,6 @@
 //! Rows into SQLite.
 //!
-//! Entry point: [`write`]. Invariant: writes all rows, or none; a row that exists stays unchanged.
+//! Entry point: [`write()`]. Invariant: writes all rows, or none; a row that exists stays unchanged.
 
 use std::sync::LazyLock;
 
