@@ -1,4 +1,4 @@
-//! Whether a record can be believed.
+//! Checks whether a record agrees with itself.
 //!
 //! Entry point: [`believe`]. Invariant: name, labels and payload of a believed record agree, and its storage is trusted
 //! for its namespace.

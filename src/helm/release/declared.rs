@@ -1,7 +1,7 @@
 //! An object as one manifest declares it.
 //!
-//! Entry point: [`Declared::fields`]. Invariant: holds what the manifest says, and what the catalog said of its kind at
-//! that time. Must not show a field.
+//! Entry point: [`Declared::fields`]. Invariant: the fields are the manifest's; the facts about the kind are those that
+//! the catalog had at that time. Must not show a field.
 
 use super::allow::AllowAnnotations;
 use std::sync::Arc;

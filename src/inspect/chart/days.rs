@@ -1,4 +1,4 @@
-//! A chart of days: what gets worse on each, and what gets better.
+//! A chart of the changes for the worse and for the better on each day.
 //!
 //! Entry point: [`days`]. Invariant: labels are text of the picture; the plotting crate escapes them.
 

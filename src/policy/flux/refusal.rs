@@ -31,22 +31,6 @@ pub(super) fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static st
     Some((field.into_iter().find(|field| flaw.field.ends_with(field)).unwrap_or("name"), flaw.message))
 }
 
-/// Whether a class of letters begins in another one. `[[:alpha:]]` does not.
-fn has_nested(text: &str) -> bool {
-    let mut inside = false;
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => drop(letters.next()),
-            '[' if inside && letters.peek() != Some(&':') => return true,
-            '[' => inside = true,
-            ']' => inside = false,
-            _ => {}
-        }
-    }
-    false
-}
-
 /// The reason why a policy cannot express a path of Flux: there, each segment is a whole name or
 /// index.
 pub(super) fn refused_path(path: &str) -> Option<String> {
@@ -63,6 +47,22 @@ pub(super) fn refused_path(path: &str) -> Option<String> {
         ));
     }
     flaw_of(IgnoreRule { target: None, paths: vec![path.to_owned()] }).map(|flaw| flaw.message)
+}
+
+/// Whether a class of letters begins in another one. `[[:alpha:]]` does not.
+fn has_nested(text: &str) -> bool {
+    let mut inside = false;
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => drop(letters.next()),
+            '[' if inside && letters.peek() != Some(&':') => return true,
+            '[' => inside = true,
+            ']' => inside = false,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The first flaw of a rule.

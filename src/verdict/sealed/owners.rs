@@ -28,6 +28,11 @@ pub(super) fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item 
     uids.all(|uid| declared.contains(uid))
 }
 
+pub(super) fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
+    let owners = read(object, &OWNERS).and_then(Value::as_array);
+    owners.into_iter().flatten().filter_map(uid)
+}
+
 /// The uids of owners that a leaf declares: the list as one value, or one of its elements, which
 /// their uids identify.
 fn declared_uids(below: &[Segment], value: &Value) -> Vec<String> {
@@ -41,11 +46,6 @@ fn declared_uids(below: &[Segment], value: &Value) -> Vec<String> {
     uids.into_iter().map(str::to_owned).collect()
 }
 
-pub(super) fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
-    let owners = read(object, &OWNERS).and_then(Value::as_array);
-    owners.into_iter().flatten().filter_map(uid)
-}
-
-pub(super) fn uid(owner: &Value) -> Option<&str> {
+fn uid(owner: &Value) -> Option<&str> {
     owner.get("uid")?.as_str()
 }

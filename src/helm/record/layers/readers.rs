@@ -1,6 +1,6 @@
 //! Readers between the layers of a record.
 //!
-//! Entry points: [`Unbroken`], [`Capped`]. Invariant: hold no content.
+//! Entry points: [`Unbroken`], [`Capped`]. Invariant: a reader holds no content.
 
 use std::io::{self, BufRead, Read};
 
