@@ -128,6 +128,14 @@ struct Stops {
     closing: CancellationToken,
 }
 
+/// The secrets with which the webhook and its callers authenticate each other.
+struct Secured<'a> {
+    callers: &'a config::Callers,
+    tls: &'a Tls,
+    /// None where the certificate is not shared.
+    certifying: Option<Certifying>,
+}
+
 /// Serves until SIGTERM or SIGINT, then finishes what is under way. A second
 /// signal ends the process at once.
 ///
@@ -253,14 +261,6 @@ impl Services {
             parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
         }
     }
-}
-
-/// The secrets with which the webhook and its callers authenticate each other.
-struct Secured<'a> {
-    callers: &'a config::Callers,
-    tls: &'a Tls,
-    /// None where the certificate is not shared.
-    certifying: Option<Certifying>,
 }
 
 impl Run {

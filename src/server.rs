@@ -40,6 +40,16 @@ use self::patience::{Impatient, Turn};
 use self::seats::{Seat, Seats};
 use crate::metrics::{ConnectionEnd, ConnectionMetrics};
 
+/// The pause when the system has no more descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The pause between checks whether the last request has ended on a connection that is being replaced.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+/// The maximum size of a request's head, and of one piece of its body. Every client that may open a
+/// connection could use that much memory.
+const BUFFER: usize = 64 << 10;
+
 /// A port that is served.
 pub struct TlsPort {
     /// Where connections arrive.
@@ -70,14 +80,6 @@ pub struct Peer {
     pub certificates: Arc<[CertificateDer<'static>]>,
 }
 
-impl Peer {
-    fn of(address: IpAddr, stream: &TlsStream<TcpStream>) -> Self {
-        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned());
-        Self { address, certificates: certificates.collect() }
-    }
-}
-
 /// The times and numbers that keep one client from holding up the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -98,16 +100,6 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-/// The pause when the system has no more descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// The pause between checks whether the last request has ended on a connection that is being replaced.
-const FAREWELL: Duration = Duration::from_millis(100);
-
-/// The maximum size of a request's head, and of one piece of its body. Every client that may open a
-/// connection could use that much memory.
-const BUFFER: usize = 64 << 10;
-
 /// Everything that a connection's task needs.
 struct Shared<H> {
     tls: TlsAcceptor,
@@ -117,6 +109,14 @@ struct Shared<H> {
     ending: Ending,
     /// No further patience with requests in flight.
     abort: CancellationToken,
+}
+
+impl Peer {
+    fn of(address: IpAddr, stream: &TlsStream<TcpStream>) -> Self {
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned());
+        Self { address, certificates: certificates.collect() }
+    }
 }
 
 impl Default for Limits {

@@ -8,6 +8,7 @@
 
 mod authority;
 mod clients;
+mod error;
 pub(crate) mod files;
 mod issue;
 mod pair;
@@ -25,13 +26,13 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub use self::clients::ClientAuthority;
+pub use self::error::TlsError;
 use self::pair::Pair;
 use self::resolver::Resolver;
 pub use self::shared::{Due, Pace, SharedCertificate};
@@ -67,74 +68,6 @@ pub enum Source {
         /// Its lifetime.
         pace: Pace,
     },
-}
-
-/// Why there is no certificate to serve.
-#[derive(Debug, Error)]
-pub enum TlsError {
-    /// A file cannot be read.
-    #[error("cannot read {path}: {source}")]
-    ReadFile {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// A file cannot be written.
-    #[error("cannot write {path}: {source}; give a directory that this process may write to")]
-    WriteFile {
-        /// The file, or the directory for it.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// A file holds no certificate.
-    #[error("{path} holds no PEM certificate that can be read: {reason}")]
-    ParseCertificate {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A file holds no private key.
-    #[error("{path} holds no PEM private key that can be used")]
-    ParseKey {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Certificate and key are of two pairs.
-    #[error("the private key in {key} does not belong to the certificate in {certificate}")]
-    MatchKey {
-        /// The certificate's file.
-        certificate: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-    },
-    /// The authority can sign no more.
-    #[error(
-        "{key} is missing or does not belong to {certificate}, so no certificate can be signed: put it \
-         back, or remove all of ca.crt, ca.key, tls.crt and tls.key for a new authority"
-    )]
-    UseAuthority {
-        /// The authority's certificate.
-        certificate: PathBuf,
-        /// The authority's key.
-        key: PathBuf,
-    },
-    /// A certificate cannot be made.
-    #[error("cannot make a certificate for {names}: {source}")]
-    Issue {
-        /// The names in the certificate.
-        names: String,
-        /// What is wrong.
-        source: rcgen::Error,
-    },
-    /// The new certificate is not complete.
-    #[error("a certificate that was just made cannot be read back")]
-    ReadBack,
-    /// The TLS library refuses its settings.
-    #[error("cannot set up TLS: {0}")]
-    Configure(#[source] rustls::Error),
 }
 
 /// The certificate in use and where it comes from; clones share it.
@@ -199,16 +132,6 @@ impl Certificates {
         self.configured(Arc::new(users::Asking::new(users.clone())))
     }
 
-    fn configured(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, TlsError> {
-        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(TlsError::Configure)?
-            .with_client_cert_verifier(clients)
-            .with_cert_resolver(Arc::clone(&self.resolver) as _);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    }
-
     /// From when to when the certificate in use is valid.
     ///
     /// # Errors
@@ -250,25 +173,6 @@ impl Certificates {
         matches!(self.source, Source::Shared { .. }) && self.authority.borrow().is_none()
     }
 
-    fn take(&self, material: Material, now: Timestamp) -> Result<bool, TlsError> {
-        let mut taken = self.taken.lock();
-        if *taken == material {
-            return Ok(false);
-        }
-        let pair = parse(&self.source, &material)?;
-        warn_when_outside(&pair, now);
-        info!(certificate.not_after = %pair.not_after, "a new certificate is served");
-        self.resolver.set(pair);
-        let authority = material.authority.as_deref().map(Arc::from);
-        self.authority.send_if_modified(|present| {
-            let changes = *present != authority;
-            *present = authority;
-            changes
-        });
-        *taken = material;
-        Ok(true)
-    }
-
     /// Refreshes every ten seconds until `stop` is cancelled, and tells `renewed` until when a new certificate is
     /// valid. The wall clock decides what is due, because timers stand still while a machine sleeps.
     pub async fn keep(&self, renewed: impl Fn(Timestamp), stop: CancellationToken) {
@@ -304,6 +208,35 @@ impl Certificates {
             }
             last_failure = failure;
         }
+    }
+
+    fn configured(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>, TlsError> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Configure)?
+            .with_client_cert_verifier(clients)
+            .with_cert_resolver(Arc::clone(&self.resolver) as _);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn take(&self, material: Material, now: Timestamp) -> Result<bool, TlsError> {
+        let mut taken = self.taken.lock();
+        if *taken == material {
+            return Ok(false);
+        }
+        let pair = parse(&self.source, &material)?;
+        warn_when_outside(&pair, now);
+        info!(certificate.not_after = %pair.not_after, "a new certificate is served");
+        self.resolver.set(pair);
+        let authority = material.authority.as_deref().map(Arc::from);
+        self.authority.send_if_modified(|present| {
+            let changes = *present != authority;
+            *present = authority;
+            changes
+        });
+        *taken = material;
+        Ok(true)
     }
 }
 

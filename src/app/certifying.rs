@@ -81,6 +81,15 @@ pub(super) fn source(tls: &config::Tls) -> Source {
     }
 }
 
+/// Keeps in the ledger that this guard serves another certificate, from files.
+pub(super) fn keep_files(ledger: Ledger) -> impl Fn(Timestamp) + Send {
+    move |until| {
+        let edit = ReviewedEdit::watched(lifetime::guard(), None);
+        let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
+        ledger.record(Row { detail: format!("from files: valid until {until}"), ..row });
+    }
+}
+
 /// Keeps each step in the ledger.
 fn keep(ledger: Ledger) -> impl Fn(&CertificateSecret, &'static str) + Send + Sync {
     move |CertificateSecret { namespace, name }, step| {
@@ -93,14 +102,5 @@ fn keep(ledger: Ledger) -> impl Fn(&CertificateSecret, &'static str) + Send + Sy
         let edit = ReviewedEdit::watched(object, None);
         let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
         ledger.record(Row { detail: step.to_owned(), ..row });
-    }
-}
-
-/// Keeps in the ledger that this guard serves another certificate, from files.
-pub(super) fn keep_files(ledger: Ledger) -> impl Fn(Timestamp) + Send {
-    move |until| {
-        let edit = ReviewedEdit::watched(lifetime::guard(), None);
-        let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
-        ledger.record(Row { detail: format!("from files: valid until {until}"), ..row });
     }
 }

@@ -28,31 +28,6 @@ pub(super) fn keep(ledger: Ledger, notifiers: Notifiers) -> impl Fn(Turn) + Send
     }
 }
 
-/// The notification that an emergency began or ended.
-fn message(turn: &Turn) -> Message {
-    let subject = if turn.open { Subject::EmergencyOpened } else { Subject::EmergencyClosed };
-    let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    Message { by: said(&turn.by), detail: said(&turn.reason), ..Message::new(subject, Timestamp::now()) }
-}
-
-/// The same as the ledger keeps it: once, whichever guard sees it first.
-fn row(turn: Turn) -> Row {
-    let act = if turn.open { Act::Open } else { Act::Close };
-    let edit = ReviewedEdit {
-        object: ObjectId {
-            group: "admissionregistration.k8s.io".to_owned(),
-            kind: "ValidatingWebhookConfiguration".to_owned(),
-            namespace: None,
-            name: MARKER.to_owned(),
-        },
-        operation: None,
-        actor: Actor { user: turn.by, ..Actor::default() },
-        uid: String::new(),
-    };
-    let same = Some(format!("{} {act:?}", turn.emergency)).filter(|_| !turn.emergency.is_empty());
-    Row { same, detail: turn.reason, ..Row::act(Timestamp::now(), edit, None, act) }
-}
-
 /// Does what `open` says until `stop`.
 pub(super) async fn obey(
     mut open: watch::Receiver<Option<bool>>,
@@ -89,4 +64,29 @@ pub(super) async fn obey(
             }
         }
     }
+}
+
+/// The notification that an emergency began or ended.
+fn message(turn: &Turn) -> Message {
+    let subject = if turn.open { Subject::EmergencyOpened } else { Subject::EmergencyClosed };
+    let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    Message { by: said(&turn.by), detail: said(&turn.reason), ..Message::new(subject, Timestamp::now()) }
+}
+
+/// The same as the ledger keeps it: once, whichever guard sees it first.
+fn row(turn: Turn) -> Row {
+    let act = if turn.open { Act::Open } else { Act::Close };
+    let edit = ReviewedEdit {
+        object: ObjectId {
+            group: "admissionregistration.k8s.io".to_owned(),
+            kind: "ValidatingWebhookConfiguration".to_owned(),
+            namespace: None,
+            name: MARKER.to_owned(),
+        },
+        operation: None,
+        actor: Actor { user: turn.by, ..Actor::default() },
+        uid: String::new(),
+    };
+    let same = Some(format!("{} {act:?}", turn.emergency)).filter(|_| !turn.emergency.is_empty());
+    Row { same, detail: turn.reason, ..Row::act(Timestamp::now(), edit, None, act) }
 }

@@ -104,6 +104,15 @@ impl Policing {
     }
 }
 
+/// Keeps each change of a policy in a file in the ledger, once for all replicas that read the same file.
+pub(super) fn keep_files(ledger: Ledger) -> impl Fn(FileChange) + Send + Sync {
+    move |FileChange { policy, file, fate, same }| {
+        let (act, edit) = edit(policy, fate);
+        let detail = format!("in the policy file {file}");
+        ledger.record(Row { same: Some(same), detail, ..Row::act(Timestamp::now(), edit, None, act) });
+    }
+}
+
 /// Keeps each state of a policy in the ledger, once, whichever guard sees it first. Who made it no watch tells, but for the
 /// name of the program.
 fn keep(ledger: Ledger) -> impl Fn(PolicyChange) + Send + Sync {
@@ -112,15 +121,6 @@ fn keep(ledger: Ledger) -> impl Fn(PolicyChange) + Send + Sync {
         let same = Some(format!("{uid} {generation} {act:?}"));
         let detail = if manager.is_empty() { String::new() } else { format!("by field manager {manager}") };
         ledger.record(Row { same, detail, ..Row::act(time.unwrap_or_else(Timestamp::now), edit, None, act) });
-    }
-}
-
-/// Keeps each change of a policy in a file in the ledger, once for all replicas that read the same file.
-pub(super) fn keep_files(ledger: Ledger) -> impl Fn(FileChange) + Send + Sync {
-    move |FileChange { policy, file, fate, same }| {
-        let (act, edit) = edit(policy, fate);
-        let detail = format!("in the policy file {file}");
-        ledger.record(Row { same: Some(same), detail, ..Row::act(Timestamp::now(), edit, None, act) });
     }
 }
 

@@ -210,6 +210,21 @@ impl Telling {
     }
 }
 
+/// The releases that users have suspended, once the API server answers. Without the right to read them there
+/// are none.
+pub(super) async fn suspended(client: &kube::Client) -> Suspended {
+    loop {
+        match guarded::suspended(client).await {
+            Ok(suspended) => return suspended,
+            Err(CallError::Refused { code: 401 | 403, .. }) => return Suspended::new(),
+            Err(error) => {
+                tracing::debug!("which releases are suspended cannot be read, trying again: {error}");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
 /// Reports in `/readyz` how many statuses still have to be compared, if there are many.
 async fn note_due(mut counts: watch::Receiver<usize>, condition: Condition, stop: CancellationToken) {
     loop {
@@ -261,20 +276,5 @@ async fn remember(
     tokio::select! {
         () = stop.cancelled() => false,
         () = telling => true,
-    }
-}
-
-/// The releases that users have suspended, once the API server answers. Without the right to read them there
-/// are none.
-pub(super) async fn suspended(client: &kube::Client) -> Suspended {
-    loop {
-        match guarded::suspended(client).await {
-            Ok(suspended) => return suspended,
-            Err(CallError::Refused { code: 401 | 403, .. }) => return Suspended::new(),
-            Err(error) => {
-                tracing::debug!("which releases are suspended cannot be read, trying again: {error}");
-                tokio::time::sleep(RETRY).await;
-            }
-        }
     }
 }

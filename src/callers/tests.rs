@@ -57,7 +57,7 @@ fn no_debug_output_holds_a_secret() {
 }
 
 #[test]
-fn one_token_follows_another_with_an_overlap() {
+fn token_follows_another_with_an_overlap() {
     let first = Kept::random(NOW).unwrap();
     let day = SignedDuration::from_hours(24);
     let life = day.unsigned_abs();

@@ -103,6 +103,15 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     Ok(if report.verdict.outcome.is_refusal() { Outcome::Found } else { Outcome::Clean })
 }
 
+/// A resolver for one namespace; the label that every namespace has needs no
+/// telling.
+pub(super) fn resolver(policies: Policies, namespace: &str, mut labels: Labels) -> PolicyResolver {
+    labels.entry(NAMESPACE_LABEL.to_owned()).or_insert_with(|| namespace.to_owned());
+    let resolver = PolicyResolver::of_policies(policies);
+    resolver.set_namespace(namespace, Some(labels));
+    resolver
+}
+
 fn report(release: &Path, review: &Path, given: &Given<'_>, now: Timestamp) -> anyhow::Result<Report> {
     let cannot_read = || format!("cannot read the review {}", review.display());
     let body = fs::read(review).with_context(cannot_read)?;
@@ -127,15 +136,6 @@ fn report(release: &Path, review: &Path, given: &Given<'_>, now: Timestamp) -> a
     Bench { release: assembled.release, resolver: &resolver, allowances: Vec::new(), autoscalers: &[], now }
         .judge(&request)
         .with_context(cannot_read)
-}
-
-/// A resolver for one namespace; the label that every namespace has needs no
-/// telling.
-pub(super) fn resolver(policies: Policies, namespace: &str, mut labels: Labels) -> PolicyResolver {
-    labels.entry(NAMESPACE_LABEL.to_owned()).or_insert_with(|| namespace.to_owned());
-    let resolver = PolicyResolver::of_policies(policies);
-    resolver.set_namespace(namespace, Some(labels));
-    resolver
 }
 
 impl Bench<'_> {

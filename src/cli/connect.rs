@@ -183,24 +183,6 @@ pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> 
     failure::failed(connection, doing, error).into()
 }
 
-/// A token.
-fn parse_token(text: &str) -> Result<SecretString, &'static str> {
-    if text.is_empty() || text.contains(|letter: char| !letter.is_ascii_graphic()) {
-        return Err("a bearer token has neither spaces nor control characters");
-    }
-    Ok(text.into())
-}
-
-/// A duration, or seconds, as kubectl takes them; 0 for no limit.
-fn parse_timeout(text: &str) -> Result<Timeout, String> {
-    match text.parse::<u64>() {
-        Ok(0) => Ok(Timeout(None)),
-        Ok(seconds) => Ok(Timeout(Some(Duration::from_secs(seconds)))),
-        Err(_) if matches!(text, "0s" | "0m" | "0h") => Ok(Timeout(None)),
-        Err(_) => parse_duration(text).map(|timeout| Timeout(Some(timeout))),
-    }
-}
-
 /// A namespace's name.
 pub(super) fn parse_namespace(text: &str) -> Result<String, &'static str> {
     if config::is_dns_label(text) {
@@ -218,6 +200,24 @@ pub(super) fn parse_release(text: &str) -> Result<String, &'static str> {
         Ok(text.to_owned())
     } else {
         Err("a release's name has lower-case letters, digits, dashes and dots")
+    }
+}
+
+/// A token.
+fn parse_token(text: &str) -> Result<SecretString, &'static str> {
+    if text.is_empty() || text.contains(|letter: char| !letter.is_ascii_graphic()) {
+        return Err("a bearer token has neither spaces nor control characters");
+    }
+    Ok(text.into())
+}
+
+/// A duration, or seconds, as kubectl takes them; 0 for no limit.
+fn parse_timeout(text: &str) -> Result<Timeout, String> {
+    match text.parse::<u64>() {
+        Ok(0) => Ok(Timeout(None)),
+        Ok(seconds) => Ok(Timeout(Some(Duration::from_secs(seconds)))),
+        Err(_) if matches!(text, "0s" | "0m" | "0h") => Ok(Timeout(None)),
+        Err(_) => parse_duration(text).map(|timeout| Timeout(Some(timeout))),
     }
 }
 

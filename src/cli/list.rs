@@ -4,16 +4,12 @@
 //! [`RowsArgs`] for rows of another form; [`Items`] for programs. Invariant: every list has the same shape in
 //! JSON and YAML. A sort field must exist.
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
-use std::convert::Infallible;
-use std::str::FromStr;
+mod sort;
 
 use anstyle::Style;
-use anyhow::{Context, bail};
 use serde::Serialize;
-use serde_json::Value;
 
+use self::sort::FieldPath;
 use super::output::{self, Form, Table};
 use super::{Outcome, warn};
 
@@ -73,10 +69,6 @@ pub(super) struct SelectorArgs {
     #[arg(long = "selector", short = 'l', value_name = "LABELS")]
     pub(super) labels: Option<String>,
 }
-
-/// A field of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FieldPath(Vec<String>);
 
 /// A row of a list.
 pub(super) trait Listed: Serialize {
@@ -163,91 +155,5 @@ pub(super) fn nothing(what: &str, namespace: Option<&str>) -> String {
     }
 }
 
-impl FromStr for FieldPath {
-    type Err = Infallible;
-
-    /// As kubectl takes it: `.metadata.name` and `{.metadata.name}` are the same.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let path = text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('.');
-        // Rows hold the fields of `metadata` directly.
-        let path = path.strip_prefix("metadata.").unwrap_or(path);
-        Ok(Self(path.split('.').map(str::to_owned).collect()))
-    }
-}
-
-impl FieldPath {
-    fn value<'v>(&self, row: &'v Value) -> Option<&'v Value> {
-        self.0.iter().try_fold(row, |value, step| value.get(step)).filter(|value| !value.is_null())
-    }
-
-    /// Sorts rows; those without the field are last.
-    fn sort<T: Serialize>(&self, rows: &mut Vec<T>) -> anyhow::Result<()> {
-        let values: Vec<Value> = rows
-            .iter()
-            .map(serde_json::to_value)
-            .collect::<Result<_, _>>()
-            .context("cannot sort the list")?;
-        if !rows.is_empty() && values.iter().all(|row| self.value(row).is_none()) {
-            let fields = values.iter().filter_map(Value::as_object).flat_map(|row| row.keys());
-            let fields: BTreeSet<_> = fields.map(String::as_str).collect();
-            let fields: Vec<_> = fields.into_iter().collect();
-            bail!("no row has the field {:?}: sort by one of {}", self.0.join("."), fields.join(", "));
-        }
-        let mut pairs: Vec<_> = values.into_iter().zip(rows.drain(..)).collect();
-        pairs.sort_by(|(left, _), (right, _)| compare(self.value(left), self.value(right)));
-        rows.extend(pairs.into_iter().map(|(_, row)| row));
-        Ok(())
-    }
-}
-
-fn compare(left: Option<&Value>, right: Option<&Value>) -> Ordering {
-    let (left, right) = match (left, right) {
-        (Some(left), Some(right)) => (left, right),
-        (left, right) => return right.is_some().cmp(&left.is_some()),
-    };
-    match (left.as_f64(), right.as_f64(), left.as_str(), right.as_str()) {
-        (Some(left), Some(right), ..) => left.total_cmp(&right),
-        (_, _, Some(left), Some(right)) => left.cmp(right),
-        _ => left.to_string().cmp(&right.to_string()),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn sorted(field: &str, rows: &Value) -> Result<Vec<String>, String> {
-        let field: FieldPath = field.parse().unwrap();
-        let mut rows = rows.as_array().unwrap().clone();
-        field.sort(&mut rows).map_err(|error| error.to_string())?;
-        Ok(rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect())
-    }
-
-    #[test]
-    fn rows_are_sorted_by_any_field_as_numbers_or_texts() {
-        let rows = json!([
-            {"name": "b", "drifted": 10, "object": {"kind": "Service"}},
-            {"name": "c", "drifted": null, "object": {"kind": "ConfigMap"}},
-            {"name": "a", "drifted": 9, "object": {"kind": "Deployment"}},
-        ]);
-        for (field, expected) in [
-            ("name", ["a", "b", "c"]),
-            (".metadata.name", ["a", "b", "c"]),
-            ("{.drifted}", ["a", "b", "c"]),
-            ("object.kind", ["c", "a", "b"]),
-        ] {
-            assert_eq!(sorted(field, &rows).unwrap(), expected, "{field}");
-        }
-        let error = sorted("age", &rows).unwrap_err();
-        assert!(error.ends_with("sort by one of drifted, name, object"), "{error}");
-        assert_eq!(sorted("age", &json!([])), Ok(Vec::new()));
-    }
-
-    #[test]
-    fn a_list_has_the_shape_of_kubectls() {
-        let list = serde_json::to_value(Items::of([1, 2])).unwrap();
-        assert_eq!(list, json!({"apiVersion": "v1", "kind": "List", "items": [1, 2]}));
-    }
-}
+mod tests;

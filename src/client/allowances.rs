@@ -236,6 +236,11 @@ impl Clearing {
     }
 }
 
+/// Where they are served.
+pub(crate) fn defined() -> Resource {
+    Resource::new(GROUP, VERSION, "DriftAllowance", "driftallowances")
+}
+
 fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Vec<u8>>, CallError> {
     let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
     let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
@@ -245,11 +250,6 @@ fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Ve
 /// Whether the allowance to delete does not exist any more, or was replaced by another one.
 fn is_gone(error: &CallError) -> bool {
     matches!(error, CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)
-}
-
-/// Where they are served.
-pub(crate) fn defined() -> Resource {
-    Resource::new(GROUP, VERSION, "DriftAllowance", "driftallowances")
 }
 
 fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {

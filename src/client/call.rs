@@ -4,6 +4,8 @@
 //! request ends within its time, and no body ever reaches a log or an error
 //! (kube's own decoding logs what it cannot decode, and bodies hold Secrets).
 
+mod error;
+
 use std::time::Duration;
 
 use http::request::Builder;
@@ -11,11 +13,11 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use kube::core::Status;
-use kube::core::response::reason;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::model::Cause;
+pub use self::error::CallError;
+pub(crate) use self::error::causes_of;
 
 /// The most bytes of one object or one page: etcd takes requests of 1.5 MiB, a
 /// page holds up to [`super::pages::PAGE`] objects' metadata.
@@ -24,64 +26,8 @@ pub(crate) const BODY_CAP: usize = 64 << 20;
 /// The most bytes of a refusal that are read.
 const REFUSAL_CAP: usize = 1 << 20;
 
-/// Replaces a message that could quote a Secret's values.
-const WITHHELD: &str = "(withheld, since it may quote the Secret)";
-
 /// Time limit for one request, unless the caller sets a shorter one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Why the API server gave no usable answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// No connection, or it broke.
-    #[error("the API server did not answer: {reason}")]
-    Unreachable {
-        /// The transport's reason.
-        reason: String,
-    },
-    /// The time for the request ran out.
-    #[error("the API server did not answer within {} ms", .within.as_millis())]
-    Late {
-        /// The time that the request had.
-        within: Duration,
-    },
-    /// The API server refused.
-    #[error("the API server refused ({code} {reason}): {message}")]
-    Refused {
-        /// The HTTP status.
-        code: u16,
-        /// The API's reason word, such as `NotFound`; may be empty.
-        reason: String,
-        /// The API server's message. Withheld where it could quote a Secret.
-        message: String,
-        /// The fields at fault, as `field: message`, where the API names any.
-        causes: Vec<Cause>,
-    },
-    /// The API server knows no such path: it does not serve the kind, or not in
-    /// this version.
-    #[error("the API server does not serve this")]
-    Unserved,
-    /// The answer is larger than the cap.
-    #[error("the API server's answer exceeds {cap} bytes")]
-    TooLarge {
-        /// The cap in bytes.
-        cap: usize,
-    },
-    /// The answer is not what the API promises. Holds a place, no content.
-    #[error("the API server's answer cannot be read at line {line}, column {column}")]
-    Unreadable {
-        /// The line, from 1.
-        line: usize,
-        /// The column, from 1.
-        column: usize,
-    },
-    /// The request could not be formed.
-    #[error("the request cannot be formed: {reason}")]
-    Unformed {
-        /// What is wrong with it.
-        reason: String,
-    },
-}
 
 /// Sends `request` and gives the body of a successful answer, of at most `cap`
 /// bytes, within the time `within`.
@@ -185,93 +131,6 @@ pub(super) fn carry(request: Builder, form: &str, object: &Value) -> Result<Requ
         .map_err(|error| CallError::Unformed { reason: error.to_string() })
 }
 
-impl CallError {
-    /// Whether the object, or the kind, does not exist.
-    pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Refused { code: 404, .. } | Self::Unserved)
-    }
-
-    /// Whether the rights for the request are missing.
-    pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Refused { code: 403, .. })
-    }
-
-    /// Whether the API server does not accept the credentials, or no longer does.
-    pub fn is_unauthorized(&self) -> bool {
-        matches!(self, Self::Refused { code: 401, .. })
-    }
-
-    /// Whether the `resourceVersion` or `continue` token of the request has expired.
-    pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Self::Refused { code: 410, .. })
-    }
-
-    /// Whether the API server did not answer: trying the same again soon may help.
-    pub fn is_outage(&self) -> bool {
-        match self {
-            Self::Refused { code, .. } => *code >= 500 || *code == 429,
-            Self::Unserved | Self::TooLarge { .. } | Self::Unreadable { .. } | Self::Unformed { .. } => false,
-            Self::Unreachable { .. } | Self::Late { .. } => true,
-        }
-    }
-
-    /// The same refusal without any text that could quote a field's value.
-    pub(crate) fn without_values(self) -> Self {
-        match self {
-            Self::Refused { code, reason, causes, .. } => Self::Refused {
-                code,
-                reason,
-                message: WITHHELD.to_owned(),
-                causes: causes
-                    .into_iter()
-                    .map(|cause| Cause { message: WITHHELD.to_owned(), ..cause })
-                    .collect(),
-            },
-            other => other,
-        }
-    }
-}
-
-impl From<Status> for CallError {
-    fn from(status: Status) -> Self {
-        let causes = status.details.map(|details| details.causes).unwrap_or_default();
-        Self::Refused {
-            // A status inside a watch may lack the code; the word says the same.
-            code: match (status.code, status.reason.as_str()) {
-                (0, reason::EXPIRED | reason::GONE) => 410,
-                (0, reason::NOT_FOUND) => 404,
-                (0, reason::FORBIDDEN) => 403,
-                (0, _) => 500,
-                (code, _) => code,
-            },
-            reason: status.reason,
-            message: status.message,
-            causes: causes
-                .into_iter()
-                .map(|cause| Cause { reason: cause.reason, field: cause.field, message: cause.message })
-                .collect(),
-        }
-    }
-}
-
-impl From<kube::Error> for CallError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => (*status).into(),
-            kube::Error::SerdeError(error) => Self::Unreadable { line: error.line(), column: error.column() },
-            kube::Error::BuildRequest(error) => error.into(),
-            kube::Error::HttpError(error) => Self::Unformed { reason: error.to_string() },
-            other => Self::Unreachable { reason: causes_of(&other) },
-        }
-    }
-}
-
-impl From<kube::core::request::Error> for CallError {
-    fn from(error: kube::core::request::Error) -> Self {
-        Self::Unformed { reason: error.to_string() }
-    }
-}
-
 /// The text of a warning: `299 - "text"`.
 fn warning(header: &http::HeaderValue) -> Option<String> {
     let quoted = header.to_str().ok()?.split_once('"')?.1.strip_suffix('"')?;
@@ -283,22 +142,6 @@ fn warning(header: &http::HeaderValue) -> Option<String> {
     Some(text)
 }
 
-/// The error and what caused it, in one sentence: transports say the useful
-/// part (refused, name not known, bad certificate) only in the innermost.
-pub(crate) fn causes_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
-}
-
 async fn collect(body: Body, cap: usize) -> Result<Vec<u8>, CallError> {
     match Limited::new(body, cap).collect().await {
         Ok(collected) => Ok(collected.to_bytes().into()),
@@ -308,73 +151,4 @@ async fn collect(body: Body, cap: usize) -> Result<Vec<u8>, CallError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use http::Response;
-
-    use super::*;
-
-    async fn check(status: u16, body: Vec<u8>, cap: usize) -> Result<Vec<u8>, CallError> {
-        let service = tower::service_fn(move |_: Request<Body>| {
-            let answer = Response::builder().status(status).body(Body::from(body.clone()));
-            std::future::ready(answer)
-        });
-        let client = kube::Client::new(service, "default");
-        send(&client, get("/api").unwrap(), cap, PATIENCE).await
-    }
-
-    #[tokio::test]
-    async fn a_body_up_to_its_cap_is_read() {
-        assert_eq!(check(200, vec![b'x'; 10], 10).await, Ok(vec![b'x'; 10]));
-        assert_eq!(check(200, vec![b'x'; 11], 10).await, Err(CallError::TooLarge { cap: 10 }));
-    }
-
-    #[test]
-    fn warning_is_read_as_it_was_meant() {
-        for (header, text) in [
-            (r#"299 - "a b""#, Some("a b")),
-            (r#"299 - "say \"a\" and \\""#, Some(r#"say "a" and \"#)),
-            (r#"299 kubemoor "a""#, Some("a")),
-            ("299 - a", None),
-        ] {
-            assert_eq!(warning(&header.parse().unwrap()).as_deref(), text, "{header}");
-        }
-    }
-
-    #[tokio::test]
-    async fn error_without_kubernetes_status_keeps_code_and_drops_body() {
-        let error = check(502, b"<html>password</html>".to_vec(), 10).await.unwrap_err();
-        assert!(error.is_outage());
-        assert_eq!(
-            error.to_string(),
-            "the API server refused (502 Bad Gateway): the answer is not a Kubernetes status"
-        );
-    }
-
-    /// Below Kubernetes 1.24 the API server answers like this for `/openapi/v3`.
-    #[tokio::test]
-    async fn not_found_error_distinguishes_unserved_path_from_missing_object() {
-        for body in [r#"{"paths": ["/apis", "/healthz"]}"#, "404 page not found"] {
-            let error = check(404, body.into(), 10).await.unwrap_err();
-            assert!(error == CallError::Unserved && error.is_not_found(), "{error}");
-        }
-        let missing = r#"{"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}"#;
-        let error = check(404, missing.into(), 10).await.unwrap_err();
-        assert!(error != CallError::Unserved && error.is_not_found(), "{error}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_ends_in_time() {
-        let service = tower::service_fn(|_: Request<Body>| {
-            std::future::pending::<Result<Response<Body>, std::io::Error>>()
-        });
-        let client = kube::Client::new(service, "default");
-        let answer = send(&client, get("/api").unwrap(), 10, PATIENCE).await;
-        assert_eq!(answer, Err(CallError::Late { within: PATIENCE }));
-    }
-
-    #[test]
-    fn an_unreadable_answer_is_not_quoted() {
-        let error = decode::<u64>(b"\"hunter2\"").unwrap_err();
-        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
-    }
-}
+mod tests;

@@ -3,34 +3,24 @@
 //! Entry points: [`connect`] for a kubeconfig, [`connect_by`] for everything that kubectl's flags can select.
 //! Reads a kubeconfig, or the service account of the pod; sends no request yet.
 
+mod configuration;
+mod patient;
 mod pool;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use http::HeaderValue;
 use http::header::USER_AGENT;
-use http::{HeaderValue, Request};
 use kube::Config;
-use kube::client::Body;
-use kube::client::retry::RetryPolicy;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
+use kube::config::Kubeconfig;
 use secrecy::SecretString;
-use tower::retry::RetryLayer;
-use tower::{BoxError, Layer, service_fn};
-use tracing::debug;
 
-use self::pool::ConnectionPool;
+pub(super) use self::configuration::certificates;
+use self::configuration::configuration;
+use self::patient::{client, lasting_client};
 use super::call::causes_of;
 use super::identity;
-
-/// The first and the longest pause before a request is sent again that a server turned away.
-const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-
-/// The maximum number of retries.
-const RETRIES: u32 = 15;
 
 /// The log filter that shows each request.
 pub const REQUESTS: &str = "kubemoor::client::connection=debug";
@@ -150,74 +140,6 @@ pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
     open(access, client).await
 }
 
-async fn open(
-    access: &Access,
-    make: impl Fn(Config) -> kube::Result<kube::Client>,
-) -> Result<Connection, ConnectError> {
-    let mut config = configuration(access).await?;
-    let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
-    config.headers.push((USER_AGENT, agent));
-    let url = config.cluster_url.to_string();
-    let namespace = config.default_namespace.clone();
-    let claimed = identity::claimed(&config.auth_info);
-    match make(config) {
-        Ok(client) => Ok(Connection { client, url, namespace, claimed }),
-        Err(error) => Err(ConnectError::Client { url, reason: no_client(&error) }),
-    }
-}
-
-/// Why a configuration makes no client.
-fn no_client(error: &kube::Error) -> String {
-    let reason = causes_of(error);
-    // rustls names the version and not whose certificate it is.
-    if reason.contains("UnsupportedCertVersion") {
-        return "the client certificate is of X.509 version 1, which is not supported. Have it issued as version 3, \
-                which has extensions: with openssl x509 -req, give -extfile"
-            .to_owned();
-    }
-    reason
-}
-
-/// The client of a configuration. A server that turns requests away is asked again soon, as long as the caller waits:
-/// kube's own pauses grow beyond what anybody waits for, and would outlast the server's return.
-fn client(mut config: Config) -> kube::Result<kube::Client> {
-    config.default_retry = false;
-    let namespace = config.default_namespace.clone();
-    patient(kube::Client::try_from(config)?, namespace)
-}
-
-/// The same, whose connections are replaced once they are lost.
-fn lasting_client(mut config: Config) -> kube::Result<kube::Client> {
-    config.default_retry = false;
-    let namespace = config.default_namespace.clone();
-    let pool = Arc::new(ConnectionPool::new(move || kube::Client::try_from(config.clone()))?);
-    let service = service_fn(move |request: Request<Body>| {
-        let pool = Arc::clone(&pool);
-        async move { pool.send(request).await.map_err(BoxError::from) }
-    });
-    patient(kube::Client::new(service, namespace.clone()), namespace)
-}
-
-/// A client that sends a request again that the server turned away.
-fn patient(client: kube::Client, namespace: String) -> kube::Result<kube::Client> {
-    let valid_until = *client.valid_until();
-    let once = service_fn(move |request: Request<Body>| {
-        let client = client.clone();
-        let (method, uri, begun) = (request.method().clone(), request.uri().clone(), Instant::now());
-        async move {
-            let answer = client.send(request).await;
-            let told = answer.as_ref().map_or_else(ToString::to_string, |it| it.status().to_string());
-            debug!("{method} {uri}: {told} in {} milliseconds", begun.elapsed().as_millis());
-            answer.map_err(BoxError::from)
-        }
-    });
-    let (first, longest) = RETRY;
-    let policy = RetryPolicy::new(first, longest, RETRIES, true)
-        .map_err(|error| kube::Error::Service(Box::new(error)))?;
-    let service = RetryLayer::new(policy).layer(once);
-    Ok(kube::Client::new(service, namespace).with_valid_until(valid_until))
-}
-
 /// A client for the server at `url`, with the credentials that `access`
 /// chooses: for a guard, which asks the API server whose they are. The server is
 /// believed if one of the certificates in the file `authority` vouches for it;
@@ -258,88 +180,30 @@ pub(super) async fn credentials(
     Ok(config)
 }
 
-/// The certificates in a file of PEM.
-pub(super) fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
-    let failed = |reason| ConnectError::Authority { path: path.to_owned(), reason };
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
-    let certificates: Result<Vec<_>, _> = certificates.map(|it| it.map(|it| it.to_vec())).collect();
-    match certificates {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(failed("there is none in it".to_owned())),
-        Err(error) => Err(failed(error.to_string())),
+async fn open(
+    access: &Access,
+    make: impl Fn(Config) -> kube::Result<kube::Client>,
+) -> Result<Connection, ConnectError> {
+    let mut config = configuration(access).await?;
+    let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
+    let url = config.cluster_url.to_string();
+    let namespace = config.default_namespace.clone();
+    let claimed = identity::claimed(&config.auth_info);
+    match make(config) {
+        Ok(client) => Ok(Connection { client, url, namespace, claimed }),
+        Err(error) => Err(ConnectError::Client { url, reason: no_client(&error) }),
     }
 }
 
-async fn configuration(access: &Access) -> Result<Config, ConnectError> {
-    let Access { kubeconfig, context, cluster, account, token, timeout, user, groups, server } = access;
-    if let Some(server) = server {
-        return by_token(server, token.as_ref());
+/// Why a configuration makes no client.
+fn no_client(error: &kube::Error) -> String {
+    let reason = causes_of(error);
+    // rustls names the version and not whose certificate it is.
+    if reason.contains("UnsupportedCertVersion") {
+        return "the client certificate is of X.509 version 1, which is not supported. Have it issued as version 3, \
+                which has extensions: with openssl x509 -req, give -extfile"
+            .to_owned();
     }
-    let options =
-        KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: account.clone() };
-    let named = [("context", context), ("cluster", cluster), ("user", account)];
-    let named = named.map(|(what, name)| name.as_ref().map(|name| format!("the {what} {name:?}")));
-    let named: Vec<_> = named.into_iter().flatten().collect();
-    let mut config = match kubeconfig {
-        Some(path) => from_file(path, &options).await?,
-        // A pod's service account has no contexts.
-        None if !named.is_empty() => {
-            let failed = |reason| ConnectError::Choice { choice: named.join(" with "), reason };
-            let kubeconfig = Kubeconfig::read().map_err(|error| failed(unquoted(&error)))?;
-            check_account(&kubeconfig, &options).map_err(failed)?;
-            let loaded = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-            loaded.map_err(|error| failed(unquoted(&error)))?
-        }
-        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?,
-    };
-    if let Some(token) = token {
-        // A certificate would take precedence over the token.
-        config.auth_info = AuthInfo { token: Some(token.clone()), ..AuthInfo::default() };
-    }
-    if timeout.is_some() {
-        config.connect_timeout = *timeout;
-        config.read_timeout = *timeout;
-        config.write_timeout = *timeout;
-    }
-    if user.is_some() {
-        config.auth_info.impersonate.clone_from(user);
-        config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
-    }
-    Ok(config)
-}
-
-/// A token's own configuration: neither a kubeconfig nor the pod's account is looked at.
-fn by_token(server: &ApiServer, token: Option<&SecretString>) -> Result<Config, ConnectError> {
-    let ApiServer { url, authority } = server;
-    let Some(token) = token else {
-        return Err(ConnectError::Nowhere { reason: "there is no token for the API server".to_owned() });
-    };
-    let mut config = Config::new(url.clone());
-    config.root_cert = Some(certificates(authority)?);
-    config.auth_info = AuthInfo { token: Some(token.clone()), ..AuthInfo::default() };
-    Ok(config)
-}
-
-async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
-    let failed = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(unquoted(&error)))?;
-    check_account(&kubeconfig, options).map_err(failed)?;
-    let loaded = Config::from_custom_kubeconfig(kubeconfig, options).await;
-    loaded.map_err(|error| failed(unquoted(&error)))
-}
-
-/// Without this check a missing user would become anonymous, and the API server may answer anonymous
-/// requests.
-fn check_account(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), String> {
-    match &options.user {
-        Some(user) if !kubeconfig.auth_infos.iter().any(|it| it.name == *user) => {
-            Err(format!("there is no user {user:?} in it"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The error of a kubeconfig, without the lines that the parser quotes: they may hold credentials.
-fn unquoted(error: &dyn std::error::Error) -> String {
-    causes_of(error).lines().next().unwrap_or_default().to_owned()
+    reason
 }

@@ -1,62 +1,23 @@
-//! The kinds that the API server serves.
+//! The kinds that the API server serves, and its version.
 //!
-//! Entry point: `discover`. Reads the documents that every supported server has, one per group and version.
+//! Entry points: `discover`, [`by_short_name`], [`version`]. Reads the documents that every supported server has.
 //! If an aggregated API is down, only its own kinds are missing.
+
+mod documents;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use futures::StreamExt;
 use serde::Deserialize;
 
+use self::documents::documents;
 use super::call::{self, CallError, PATIENCE};
 use crate::declaration::catalog::KindFacts;
-
-/// Documents that are read at once.
-const AT_ONCE: usize = 8;
 
 #[derive(Deserialize)]
 struct Version {
     major: String,
     minor: String,
-}
-
-#[derive(Deserialize)]
-struct CoreVersions {
-    versions: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Groups {
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Group {
-    name: String,
-    versions: Vec<GroupVersion>,
-    preferred_version: Option<GroupVersion>,
-}
-
-#[derive(Deserialize)]
-struct GroupVersion {
-    version: String,
-}
-
-#[derive(Deserialize)]
-struct Resources {
-    resources: Vec<ApiResource>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ApiResource {
-    name: String,
-    kind: String,
-    namespaced: bool,
-    #[serde(default)]
-    short_names: Vec<String>,
 }
 
 /// The kinds of every group, with their versions in the order that the API server prefers. Discovery does not
@@ -99,31 +60,6 @@ pub(crate) async fn discover(client: &kube::Client) -> Result<Vec<KindFacts>, Ca
     Ok(kinds)
 }
 
-/// The documents of all groups and versions, the preferred version of each
-/// group in front.
-async fn documents(
-    client: &kube::Client,
-) -> Result<Vec<(String, String, Result<Resources, CallError>)>, CallError> {
-    let core: CoreVersions = call::fetch(client, call::get("/api")?, PATIENCE).await?;
-    let groups: Groups = call::fetch(client, call::get("/apis")?, PATIENCE).await?;
-    let mut places: Vec<(String, String)> =
-        core.versions.into_iter().map(|version| (String::new(), version)).collect();
-    for group in groups.groups {
-        let preferred = group.preferred_version.map(|preferred| preferred.version);
-        let others = group.versions.into_iter().map(|version| version.version);
-        let others = others.filter(|version| Some(version) != preferred.as_ref()).collect::<Vec<_>>();
-        places.extend(preferred.into_iter().chain(others).map(|version| (group.name.clone(), version)));
-    }
-    Ok(futures::stream::iter(places)
-        .map(|(group, version)| async move {
-            let resources = read(client, &group, &version).await;
-            (group, version, resources)
-        })
-        .buffered(AT_ONCE)
-        .collect()
-        .await)
-}
-
 /// The resources, as group and plural, that go by a short name such as
 /// `deploy`.
 ///
@@ -154,9 +90,4 @@ pub async fn version(client: &kube::Client) -> Result<(u32, u32), CallError> {
 fn number(text: &str) -> u32 {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     text.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or_default()
-}
-
-async fn read(client: &kube::Client, group: &str, version: &str) -> Result<Resources, CallError> {
-    let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    call::fetch(client, call::get(&path)?, PATIENCE).await
 }

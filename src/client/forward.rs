@@ -6,7 +6,9 @@
 //! in its Lease, and the user with the kubeconfig's token or certificate. Invariant: no credential is sent
 //! before the guard has authenticated itself.
 
+mod error;
 mod exchange;
+mod target;
 
 use std::path::Path;
 use std::pin::pin;
@@ -14,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::api::{Api, ListParams, Portforwarder};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, Portforwarder};
 use kube::client::ConfigExt;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
@@ -24,87 +26,18 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+pub use self::error::ForwardError;
+use self::target::{Target, choose};
 use super::call::{CallError, causes_of};
 use super::connection::{self, Access, ConnectError, Connection};
 use super::lease::Place;
-use super::lease::leader_info::{self, LeaderInfo};
-
-/// The label selector of the guard's pods.
-const SELECTOR: &str = "app.kubernetes.io/name=kubemoor";
-
-/// The name of the port of health, metrics and the ledger.
-const PORT: &str = "admin";
+use super::lease::leader_info;
 
 /// How long a pod may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long after the end of the bytes it may be told why they ended.
 const TOLD: Duration = Duration::from_millis(500);
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-pub enum ForwardError {
-    /// The kubeconfig, or the authority that was named, cannot be used.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The Lease cannot be read.
-    #[error("the Lease {} in namespace {} cannot be read: {error}", .place.name, .place.namespace)]
-    ReadLease {
-        /// Where it is.
-        place: Place,
-        /// What the API server says.
-        #[source]
-        error: CallError,
-    },
-    /// There is no guard.
-    #[error("there is no Lease {} in namespace {}, so no guard runs there", .0.name, .0.namespace)]
-    FindGuard(Place),
-    /// The authority for the guard's certificate holds no certificate.
-    #[error("the Lease {} in namespace {} names no authority that can be read", .0.name, .0.namespace)]
-    ReadAuthority(Place),
-    /// Pods cannot be listed.
-    #[error("the pods in namespace {0} cannot be listed: {1}")]
-    ListPods(String, #[source] CallError),
-    /// No pod of the guard answers.
-    #[error("no pod of the guard in namespace {0} is ready")]
-    ChoosePod(String),
-    /// The API server forwards nothing.
-    #[error("no port of pod {pod} in namespace {namespace} can be forwarded: {error}")]
-    Forward {
-        /// The pod's namespace.
-        namespace: String,
-        /// The pod.
-        pod: String,
-        /// What the API server says.
-        #[source]
-        error: CallError,
-    },
-    /// The server is not the guard that the Lease describes.
-    #[error("the guard in pod {pod} does not prove that it is {name}: {reason}")]
-    Trust {
-        /// The pod.
-        pod: String,
-        /// The name that its certificate must be for.
-        name: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The connection broke before the guard answered.
-    #[error("the guard in pod {pod} does not answer: {reason}")]
-    Answer {
-        /// The pod.
-        pod: String,
-        /// What is wrong.
-        reason: String,
-    },
-}
-
-/// A pod that can be asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    pod: String,
-    port: u16,
-}
 
 /// A client for the guard whose Lease lies at `place`, with the credentials that `access` chooses. It has one
 /// connection, and ends with it. The certificates in the file `authority` vouch for the guard in place of those that the
@@ -157,44 +90,6 @@ fn parse(pem: &str) -> Result<Vec<Vec<u8>>, rustls_pki_types::pem::Error> {
         none if none.is_empty() => Err(rustls_pki_types::pem::Error::NoItemsFound),
         certificates => Ok(certificates),
     }
-}
-
-/// A pod that is ready: the leader's, else the first by name.
-async fn choose(client: &kube::Client, place: &Place, info: &LeaderInfo) -> Result<Target, ForwardError> {
-    let namespace = &place.namespace;
-    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-    let selected = ListParams::default().labels(SELECTOR);
-    let listed = timeout(PATIENCE, pods.list(&selected)).await;
-    let listed = listed.map_err(|_| CallError::Late { within: PATIENCE });
-    let listed = listed.and_then(|listed| listed.map_err(CallError::from));
-    let listed = listed.map_err(|error| ForwardError::ListPods(namespace.clone(), error))?;
-    preferred(&listed.items, &info.holder).ok_or_else(|| ForwardError::ChoosePod(namespace.clone()))
-}
-
-/// Of these pods the one to ask, where `holder` leads.
-fn preferred(pods: &[Pod], holder: &str) -> Option<Target> {
-    let targets = pods.iter().filter(|pod| is_ready(pod)).filter_map(target);
-    targets.min_by_key(|target| {
-        // A holder is named for its pod, and for its process.
-        let leads = holder.strip_prefix(target.pod.as_str()).is_some_and(|rest| rest.starts_with('_'));
-        (!leads, target.pod.clone())
-    })
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().filter_map(|status| status.conditions.as_deref()).flatten();
-    pod.metadata.deletion_timestamp.is_none()
-        && conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-fn target(pod: &Pod) -> Option<Target> {
-    let containers = &pod.spec.as_ref()?.containers;
-    let port = |container: &Container| {
-        let ports = container.ports.as_deref().unwrap_or_default();
-        let port = ports.iter().find(|port| port.name.as_deref() == Some(PORT))?;
-        u16::try_from(port.container_port).ok()
-    };
-    Some(Target { pod: pod.metadata.name.clone()?, port: containers.iter().find_map(port)? })
 }
 
 async fn forward(

@@ -5,28 +5,28 @@
 //! commands. Invariant: only a leader writes statuses, at a bounded rate. Where the CustomResourceDefinition
 //! is absent there are no GuardedReleases, and that is not an error. Decides nothing about the content.
 
+mod remembered;
+mod setting;
+
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use governor::Quota;
 use kube::core::Request as Requests;
-use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::params::{DeleteParams, GetParams, PostParams, Preconditions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{self, BODY_CAP, CallError, PATIENCE};
+pub use self::remembered::Remembered;
+pub use self::setting::{Setting, set};
+use super::call::{self, CallError, PATIENCE};
 use super::lease::Leadership;
 use super::pages::Pages;
 use super::resource::{GROUP, Resource, VERSION, segment};
 use super::writer::{SendError, Writer};
-use crate::model::{ObjectId, ReleaseId};
-use crate::policy::agreement::SeenAlive;
-use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReference, hidden_digest};
+use crate::model::ReleaseId;
+use crate::policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReference};
 use crate::policy::signing::SigningKey;
 use crate::policy::suspension::{Suspended, Suspension};
-
-/// The reason of a release with an object that another client keeps changing back.
-const CONTESTED: &str = "Contested";
 
 pub(crate) const KIND: &str = "GuardedRelease";
 pub(crate) const PLURAL: &str = "guardedreleases";
@@ -38,34 +38,6 @@ const PAGE: u32 = 100;
 pub struct GuardedReleases {
     client: kube::Client,
     writer: Writer,
-}
-
-/// An earlier guard's knowledge of a release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
-    /// The release.
-    pub release: ReleaseId,
-    /// The revision that was in force.
-    pub revision: u64,
-    /// The uid of that revision's record; `None` if the status does not name it.
-    pub record: Option<String>,
-    /// SHA-256 of that revision's manifest as it was first seen.
-    pub digest: [u8; 32],
-    /// The live objects that carried the release's annotations, and the declarations that they matched.
-    pub seen: Vec<SeenAlive>,
-    /// The objects that another client kept changing back.
-    pub contested: Vec<ObjectId>,
-}
-
-/// A setting that a user makes in a GuardedRelease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Setting {
-    /// Leave it alone.
-    Suspend(Suspension),
-    /// Leave it alone no more.
-    Resume,
-    /// Repair it now; the time makes it another request than the last.
-    Reconcile(String),
 }
 
 impl GuardedReleases {
@@ -146,29 +118,6 @@ impl GuardedReleases {
     }
 }
 
-impl Remembered {
-    /// The content of a GuardedRelease's status, if a guard with this key signed it; otherwise `None`
-    /// yet.
-    pub fn of(guarded: &GuardedRelease, key: &SigningKey) -> Option<Self> {
-        let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
-        let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
-        let drifts = status.drifts.iter().filter(|_| is_contested);
-        Some(Self {
-            contested: drifts.map(|drift| drift.object.id(&release.namespace)).collect(),
-            revision: status.revision,
-            record: status.record_uid.clone(),
-            digest: hidden_digest(
-                key,
-                &release,
-                (status.revision, status.record_uid.as_deref()),
-                digest(&status.manifest_digest)?,
-            ),
-            seen: status.seen.iter().map(|object| object.seen(key, &release)).collect(),
-            release,
-        })
-    }
-}
-
 /// The GuardedReleases in `namespace` (`None`: all); none where the definition
 /// is absent.
 ///
@@ -230,33 +179,6 @@ pub async fn suspended(client: &kube::Client) -> Result<Suspended, CallError> {
     Ok(listed.iter().filter_map(|it| Some((it.release()?, Suspension::of(&it.spec)?))).collect())
 }
 
-/// Changes a setting in the GuardedRelease of a release; returns the API server's warnings.
-///
-/// # Errors
-/// When the API server gives no usable answer; not found where there is no GuardedRelease.
-pub async fn set(
-    client: &kube::Client,
-    release: &ReleaseId,
-    setting: &Setting,
-    within: Duration,
-) -> Result<Vec<String>, CallError> {
-    let spec = match setting {
-        Setting::Suspend(Suspension { until, reason }) => json!({
-            "suspend": true,
-            "suspendUntil": until.map(|until| until.to_string()),
-            "suspendReason": Some(reason).filter(|reason| !reason.is_empty()),
-        }),
-        Setting::Resume => json!({"suspend": null, "suspendUntil": null, "suspendReason": null}),
-        Setting::Reconcile(at) => json!({"reconcileAt": at}),
-    };
-    let request = requests(Some(&release.namespace))?.patch(
-        &segment(&release.name)?,
-        &PatchParams::default(),
-        &Patch::Merge(json!({"spec": spec})),
-    )?;
-    call::send_warned(client, request, BODY_CAP, within).await.map(|(_, warnings)| warnings)
-}
-
 /// An object, also if its status is not one of this version. Without who wrote
 /// which field, which is most of it and of no use here: these are kept.
 pub(crate) fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
@@ -268,25 +190,13 @@ pub(crate) fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
     serde_json::from_value(object).ok().map(Box::new)
 }
 
-/// Thirty-two bytes of hexadecimal digits.
-fn digest(text: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    if text.len() != 64 {
-        return None;
-    }
-    for (index, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
-    }
-    Some(digest)
+/// Where they are served.
+pub(crate) fn resource() -> Resource {
+    Resource::new(GROUP, VERSION, KIND, PLURAL)
 }
 
 fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
-}
-
-/// Where they are served.
-pub(crate) fn resource() -> Resource {
-    Resource::new(GROUP, VERSION, KIND, PLURAL)
 }
 
 fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {

@@ -120,15 +120,22 @@ impl Leadership {
         self.0.told.subscribe()
     }
 
-    fn new(until: Until) -> Self {
-        let told = watch::Sender::new(matches!(until, Until::Always));
-        Self(Arc::new(Belief { until: RwLock::new(until), told }))
-    }
-
     /// Of a process that leads until that time.
     #[cfg(test)]
     pub(crate) fn until(until: Instant) -> Self {
         Self::new(Until::Instant(until))
+    }
+
+    pub(crate) fn lose(&self) {
+        *self.0.until.write() = Until::Never;
+        if self.0.told.send_if_modified(std::mem::take) {
+            tracing::info!("this replica leads no more; it goes on judging edits");
+        }
+    }
+
+    fn new(until: Until) -> Self {
+        let told = watch::Sender::new(matches!(until, Until::Always));
+        Self(Arc::new(Belief { until: RwLock::new(until), told }))
     }
 
     fn gain(&self, until: Instant) {
@@ -138,13 +145,6 @@ impl Leadership {
         let is_news = |told: &mut bool| !std::mem::replace(told, true) || !is_renewal;
         if self.0.told.send_if_modified(is_news) {
             tracing::info!("this replica leads: it repairs, registers and writes statuses");
-        }
-    }
-
-    pub(crate) fn lose(&self) {
-        *self.0.until.write() = Until::Never;
-        if self.0.told.send_if_modified(std::mem::take) {
-            tracing::info!("this replica leads no more; it goes on judging edits");
         }
     }
 }

@@ -4,14 +4,15 @@
 //! has its metadata, so that none can end a watch. `managedFields`, the largest part of many objects, are
 //! reduced to the managers' names unless the caller asks for all.
 
+mod peel;
+
 use std::cmp::Reverse;
-use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
+use self::peel::peel;
 use super::resource::{Meta, Resource};
 use super::watch::Form;
 use crate::model::{ObjectId, ReleaseId};
@@ -25,6 +26,12 @@ pub(crate) struct Whole {
     meta: Meta,
     object: Option<Value>,
     managed: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Head<'t> {
+    #[serde(borrow)]
+    metadata: &'t RawValue,
 }
 
 impl Live {
@@ -96,50 +103,6 @@ impl Sighting {
             updaters,
             touched,
         }
-    }
-}
-
-#[derive(Deserialize)]
-struct Head<'t> {
-    #[serde(borrow)]
-    metadata: &'t RawValue,
-}
-
-/// The fields of a JSON object, with one of them left as text.
-type Peeled<'t> = (Map<String, Value>, Option<&'t RawValue>);
-
-fn peel<'t>(text: &'t str, name: &'static str) -> serde_json::Result<Peeled<'t>> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    Peel(name).deserialize(&mut deserializer)
-}
-
-struct Peel(&'static str);
-
-impl<'t> DeserializeSeed<'t> for Peel {
-    type Value = Peeled<'t>;
-
-    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'t> Visitor<'t> for Peel {
-    type Value = Peeled<'t>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'t>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let (mut fields, mut peeled) = (Map::new(), None);
-        while let Some(name) = entries.next_key::<String>()? {
-            if name == self.0 {
-                peeled = Some(entries.next_value::<&RawValue>()?);
-            } else {
-                fields.insert(name, entries.next_value()?);
-            }
-        }
-        Ok((fields, peeled))
     }
 }
 

@@ -3,6 +3,8 @@
 //! Entry point: [`Objects`]. Invariant: writes are rate-limited, a delete names the uid of its object, and no
 //! error quotes a Secret's values. Decides nothing about the content of writes.
 
+mod error;
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -13,13 +15,13 @@ use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+pub use self::error::WriteError;
 use super::call::{self, BODY_CAP, CallError, PATIENCE};
 use super::lease::Leadership;
 use super::live::Whole;
 use super::resource::{Partial, Resource, segment};
 use super::watch::{Event, Form as _, Watch};
 use super::writer::{SendError, Writer};
-use crate::model::Cause;
 use crate::reconcile::live::{Live, Sighting};
 
 /// Reads and writes single objects. Cheap to clone; clones share one rate.
@@ -44,55 +46,6 @@ pub struct Target {
 pub struct Sightings {
     watch: Watch<Whole>,
     resource: Resource,
-}
-
-/// Why a write did not happen. Messages are the API server's own.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WriteError {
-    /// The object or its namespace does not exist.
-    #[error("not found: {message}")]
-    NotFound {
-        /// The API server's message.
-        message: String,
-    },
-    /// An object of that name exists.
-    #[error("it exists already: {message}")]
-    AlreadyExists {
-        /// The API server's message.
-        message: String,
-    },
-    /// The object has another version, uid or field owner than the write expects.
-    #[error("conflict: {message}")]
-    Conflict {
-        /// The API server's message.
-        message: String,
-    },
-    /// Missing rights, a quota, or an admission plugin or webhook that refuses.
-    #[error("forbidden: {message}")]
-    Forbidden {
-        /// The API server's message.
-        message: String,
-    },
-    /// The namespace is being deleted and takes no new objects.
-    #[error("the namespace is being deleted: {message}")]
-    Terminating {
-        /// The API server's message.
-        message: String,
-    },
-    /// The object is invalid, or changes a field that must not change.
-    #[error("invalid: {message}")]
-    Invalid {
-        /// The API server's message.
-        message: String,
-        /// The fields at fault.
-        causes: Vec<Cause>,
-    },
-    /// This process does not lead, or no more.
-    #[error("this replica does not lead, or is read-only, and writes nothing")]
-    NotLeading,
-    /// Any other failure.
-    #[error(transparent)]
-    Failed(#[from] CallError),
 }
 
 impl Objects {
@@ -267,26 +220,6 @@ impl Target {
 
     fn patch(&self, object: &Value, parameters: &PatchParams) -> Result<Request<Vec<u8>>, CallError> {
         Ok(self.requests()?.patch(&self.segment()?, parameters, &Patch::Apply(object))?)
-    }
-}
-
-impl WriteError {
-    fn of(target: &Target, error: CallError) -> Self {
-        let error = if target.resource.is_secret() { error.without_values() } else { error };
-        let CallError::Refused { code, reason, message, causes } = error else {
-            return Self::Failed(error);
-        };
-        match (code, reason.as_str()) {
-            (404, _) => Self::NotFound { message },
-            (409, "AlreadyExists") => Self::AlreadyExists { message },
-            (409, _) => Self::Conflict { message },
-            (403, _) if causes.iter().any(|cause| cause.reason == "NamespaceTerminating") => {
-                Self::Terminating { message }
-            }
-            (403, _) => Self::Forbidden { message },
-            (422, _) => Self::Invalid { message, causes },
-            _ => Self::Failed(CallError::Refused { code, reason, message, causes }),
-        }
     }
 }
 

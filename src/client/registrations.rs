@@ -31,15 +31,15 @@ pub trait Registration:
 {
 }
 
-impl Registration for ValidatingWebhookConfiguration {}
-impl Registration for MutatingWebhookConfiguration {}
-
 /// The webhook configurations of one kind.
 pub(crate) struct Registrations<C> {
     client: kube::Client,
     writer: Writer,
     kind: PhantomData<C>,
 }
+
+impl Registration for ValidatingWebhookConfiguration {}
+impl Registration for MutatingWebhookConfiguration {}
 
 impl<C: Registration> Registrations<C> {
     /// Those of the cluster behind `client`, written while this process leads by `leadership`.
@@ -113,14 +113,6 @@ impl<C: Registration> Registrations<C> {
     }
 }
 
-fn requests<C: Registration>() -> Requests {
-    Requests::new(C::url_path(&(), None))
-}
-
-fn bytes<C: Registration>(object: &C) -> Result<Vec<u8>, CallError> {
-    serde_json::to_vec(object).map_err(|error| CallError::Unformed { reason: error.to_string() })
-}
-
 /// Whether any webhook that judges changes is registered.
 ///
 /// # Errors
@@ -144,4 +136,12 @@ pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 403
     )
+}
+
+fn requests<C: Registration>() -> Requests {
+    Requests::new(C::url_path(&(), None))
+}
+
+fn bytes<C: Registration>(object: &C) -> Result<Vec<u8>, CallError> {
+    serde_json::to_vec(object).map_err(|error| CallError::Unformed { reason: error.to_string() })
 }

@@ -1,15 +1,13 @@
-//! The path of a kind's objects in the API, and the part of their metadata that is used here.
+//! The path of a kind's objects in the API (`metadata` has the part of their metadata that is used here).
 //!
-//! Invariant: no value in a manifest or an object can escape its path segment, and no odd value of one object
-//! makes a page of others unreadable.
+//! Entry points: [`Resource`], [`segment`]. Invariant: no value in a manifest or an object can escape its path
+//! segment.
 
-use std::collections::BTreeMap;
+mod metadata;
 
-use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 
+pub(crate) use self::metadata::{Managed, Meta, Partial};
 use super::call::CallError;
 
 /// The characters that a path needs no escape for; RBAC names hold colons.
@@ -32,64 +30,6 @@ pub struct Resource {
     pub kind: String,
     /// The plural, such as `deployments`.
     pub plural: String,
-}
-
-/// An object of which only the metadata matters.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Partial {
-    pub(crate) metadata: Meta,
-}
-
-/// The metadata of an object, as little of it as the guard needs.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Meta {
-    pub(crate) name: String,
-    pub(crate) namespace: Option<String>,
-    pub(crate) uid: String,
-    pub(crate) resource_version: String,
-    #[serde(deserialize_with = "time")]
-    pub(crate) creation_timestamp: Option<Timestamp>,
-    #[serde(deserialize_with = "some")]
-    pub(crate) deletion_timestamp: bool,
-    pub(crate) labels: Option<BTreeMap<String, String>>,
-    pub(crate) annotations: Option<BTreeMap<String, String>>,
-    pub(crate) managed_fields: Option<Vec<Managed>>,
-}
-
-/// One field manager's entry.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Managed {
-    pub(crate) manager: Option<String>,
-    pub(crate) operation: Option<String>,
-    pub(crate) subresource: Option<String>,
-    #[serde(deserialize_with = "time")]
-    pub(crate) time: Option<Timestamp>,
-    #[serde(rename = "fieldsV1")]
-    fields: Option<ManagedFields>,
-}
-
-/// Of the managed fields only the path to Helm's annotation is read.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct ManagedFields {
-    #[serde(rename = "f:metadata")]
-    metadata: Option<ManagedMetadata>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct ManagedMetadata {
-    #[serde(rename = "f:annotations")]
-    annotations: Option<ManagedAnnotations>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct ManagedAnnotations {
-    #[serde(rename = "f:meta.helm.sh/release-name")]
-    release_name: Option<IgnoredAny>,
 }
 
 impl Resource {
@@ -128,17 +68,6 @@ impl Resource {
     }
 }
 
-impl Managed {
-    /// Whether this manager wrote Helm's annotation that names the release.
-    pub(crate) fn owns_release_name(&self) -> bool {
-        self.fields
-            .as_ref()
-            .and_then(|fields| fields.metadata.as_ref())
-            .and_then(|metadata| metadata.annotations.as_ref())
-            .is_some_and(|annotations| annotations.release_name.is_some())
-    }
-}
-
 /// `text` as one segment of a path, by the API server's own rule for names.
 pub(crate) fn segment(text: &str) -> Result<String, CallError> {
     if text.is_empty() || text == "." || text == ".." || text.contains(['/', '%']) {
@@ -147,58 +76,5 @@ pub(crate) fn segment(text: &str) -> Result<String, CallError> {
     Ok(utf8_percent_encode(text, PLAIN).to_string())
 }
 
-/// A time, or none when it is missing or no RFC 3339 time. Times inside
-/// `managedFields` are whatever a client sent.
-fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-    let text = Option::<String>::deserialize(deserializer)?;
-    Ok(text.and_then(|text| text.parse().ok()))
-}
-
-fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_names_group_version_namespace_and_plural() {
-        let deployments = Resource::new("apps", "v1", "Deployment", "deployments");
-        assert_eq!(deployments.path(Some("shop")).unwrap(), "/apis/apps/v1/namespaces/shop/deployments");
-        assert_eq!(deployments.path(None).unwrap(), "/apis/apps/v1/deployments");
-        assert_eq!(
-            Resource::new("", "v1", "Secret", "secrets").path(Some("shop")).unwrap(),
-            "/api/v1/namespaces/shop/secrets"
-        );
-    }
-
-    #[test]
-    fn a_name_cannot_leave_its_place_in_a_path() {
-        for bad in ["", ".", "..", "a/b", "a%2fb"] {
-            assert!(segment(bad).is_err(), "{bad}");
-        }
-        assert_eq!(segment("system:aggregate-to-view").unwrap(), "system:aggregate-to-view");
-        assert_eq!(segment("web?dryRun=All#x y").unwrap(), "web%3FdryRun%3DAll%23x%20y");
-    }
-
-    #[test]
-    fn odd_times_do_not_make_metadata_unreadable() {
-        let meta: Meta = serde_json::from_value(serde_json::json!({
-            "name": "web", "creationTimestamp": null, "deletionTimestamp": "2026-01-01T00:00:00Z", "labels": null,
-            "managedFields": [
-                {"manager": "helm", "operation": "Apply", "time": "10000-01-01T00:00:00Z",
-                 "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, "f:meta.helm.sh/release-name": {}}}}},
-                {"manager": "kubectl", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:data": {"f:k": {}}}},
-                {},
-            ],
-        }))
-        .unwrap();
-        assert!(meta.deletion_timestamp && meta.creation_timestamp.is_none());
-        let managers = meta.managed_fields.unwrap();
-        assert_eq!(managers[0].time, None);
-        assert!(managers[0].owns_release_name());
-        assert!(managers[1].time.is_some() && !managers[1].owns_release_name());
-        assert!(!managers[2].owns_release_name());
-    }
-}
+mod tests;

@@ -352,16 +352,16 @@ impl Source {
     }
 }
 
+/// A resource version as the number that etcd made it from.
+pub(crate) fn parse_version(version: &str) -> Option<u64> {
+    version.parse().ok()
+}
+
 /// Goes on from `seen`, if the object showed it.
 fn follow(version: &mut String, seen: &str) {
     if !seen.is_empty() {
         seen.clone_into(version);
     }
-}
-
-/// A resource version as the number that etcd made it from.
-pub(crate) fn parse_version(version: &str) -> Option<u64> {
-    version.parse().ok()
 }
 
 #[cfg(test)]

@@ -36,6 +36,22 @@ pub struct Addition<'v> {
     pub is_member: bool,
 }
 
+struct Walk<'t, 'v> {
+    types: &'t Types,
+    family: Family,
+    path: Vec<Segment>,
+    found: Vec<Addition<'v>>,
+}
+
+/// A position of the walk.
+#[derive(Clone, Copy)]
+struct Spot<'s> {
+    /// What is declared here; none where nothing is.
+    node: Option<&'s Node>,
+    field: Unnamed<'s>,
+    is_member: bool,
+}
+
 impl Fields {
     /// The values of `new` within `scope` that are neither declared, nor in `old`, nor defaults. Both objects
     /// come from the API server, in the version of the manifest.
@@ -86,22 +102,6 @@ impl Fields {
         }
         true
     }
-}
-
-struct Walk<'t, 'v> {
-    types: &'t Types,
-    family: Family,
-    path: Vec<Segment>,
-    found: Vec<Addition<'v>>,
-}
-
-/// A position of the walk.
-#[derive(Clone, Copy)]
-struct Spot<'s> {
-    /// What is declared here; none where nothing is.
-    node: Option<&'s Node>,
-    field: Unnamed<'s>,
-    is_member: bool,
 }
 
 impl<'t, 'v> Walk<'t, 'v> {

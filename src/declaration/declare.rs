@@ -24,6 +24,18 @@ use crate::model::Gvk;
 /// the other.
 const ORDERED: &[&str] = &["env", "initContainers"];
 
+struct Walk<'a> {
+    types: &'a Types,
+    document: &'a Value,
+}
+
+/// The type of a list whose elements have keys.
+struct ListType<'t> {
+    list: TypeId,
+    item: TypeId,
+    keys: &'t [ListKey],
+}
+
 /// The declared fields of a manifest document. Helm's metadata must be in it
 /// already. Without a schema all but the metadata is untyped: maps granular,
 /// lists atomic.
@@ -32,28 +44,6 @@ pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
     let walk = Walk { types: &schema.types, document };
     let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
     Fields { types: Arc::clone(&schema.types), family: family(document), ty: schema.root, root }
-}
-
-/// Whether this field of `metadata` is never decided by a manifest.
-fn is_no_manifests(name: &str) -> bool {
-    matches!(name, "name" | "namespace") || SERVER_METADATA.contains(&name)
-}
-
-/// The family of the document's kind.
-fn family(document: &Value) -> Family {
-    let text = |name| document.get(name).and_then(Value::as_str).unwrap_or_default();
-    let Gvk { group, kind, .. } = Gvk::from_api_version(text("apiVersion"), text("kind"));
-    match (group.as_str(), kind.as_str()) {
-        ("rbac.authorization.k8s.io", _) => Family::Rights,
-        ("", "Pod") => Family::Pod,
-        (group, kind) if embedded::core().facts(group, kind).is_some() => Family::Core,
-        _ => Family::Custom,
-    }
-}
-
-struct Walk<'a> {
-    types: &'a Types,
-    document: &'a Value,
 }
 
 impl Walk<'_> {
@@ -197,11 +187,31 @@ impl Walk<'_> {
     }
 }
 
-/// The type of a list whose elements have keys.
-struct ListType<'t> {
-    list: TypeId,
-    item: TypeId,
-    keys: &'t [ListKey],
+/// A copy of a value at `depth` levels of nesting, without its parts below [`MAX_DEPTH`].
+pub(super) fn cut(value: &Value, depth: usize) -> Value {
+    match value {
+        Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => Value::Null,
+        Value::Array(items) => items.iter().map(|item| cut(item, depth + 1)).collect(),
+        Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), cut(value, depth + 1))).collect(),
+        scalar => scalar.clone(),
+    }
+}
+
+/// Whether this field of `metadata` is never decided by a manifest.
+fn is_no_manifests(name: &str) -> bool {
+    matches!(name, "name" | "namespace") || SERVER_METADATA.contains(&name)
+}
+
+/// The family of the document's kind.
+fn family(document: &Value) -> Family {
+    let text = |name| document.get(name).and_then(Value::as_str).unwrap_or_default();
+    let Gvk { group, kind, .. } = Gvk::from_api_version(text("apiVersion"), text("kind"));
+    match (group.as_str(), kind.as_str()) {
+        ("rbac.authorization.k8s.io", _) => Family::Rights,
+        ("", "Pod") => Family::Pod,
+        (group, kind) if embedded::core().facts(group, kind).is_some() => Family::Core,
+        _ => Family::Custom,
+    }
 }
 
 /// Entries in the order in which they are searched.
@@ -231,16 +241,6 @@ fn secret_data(data: Option<&Value>, texts: Option<&Value>) -> Value {
         merged.insert(key.clone(), Value::String(text));
     }
     if merged.is_empty() { Value::Object(Map::new()) } else { Value::Object(merged) }
-}
-
-/// A copy of a value at `depth` levels of nesting, without its parts below [`MAX_DEPTH`].
-pub(super) fn cut(value: &Value, depth: usize) -> Value {
-    match value {
-        Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => Value::Null,
-        Value::Array(items) => items.iter().map(|item| cut(item, depth + 1)).collect(),
-        Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), cut(value, depth + 1))).collect(),
-        scalar => scalar.clone(),
-    }
 }
 
 #[cfg(test)]

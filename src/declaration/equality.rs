@@ -9,23 +9,29 @@
 
 use serde_json::{Map, Value};
 
+pub(super) use self::alike::Alike;
+pub use self::alike::class_of_scalar as class;
+pub(super) use self::edited::is_chosen_late;
+pub use self::edited::settled;
+pub(super) use self::filled::{Unnamed, is_filled_in};
+pub use self::scalars::is_same_scalar;
+pub use self::spot::{Family, Place, Spot};
 use self::whole::{Comparison, Sides};
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
 
-pub(super) use self::alike::Alike;
-pub use self::alike::class_of_scalar as class;
-pub(super) use self::filled::{Unnamed, is_filled_in};
-pub use self::scalars::is_same_scalar;
-use self::scalars::same_text;
-
 mod alike;
+mod edited;
 mod filled;
 pub(super) mod keys;
 mod known;
 mod limits;
 mod scalars;
+mod spot;
 mod whole;
 pub(super) mod work;
+
+/// Pairs of list elements up to which elements are matched by trying all.
+const MAX_PAIRS: usize = 1 << 16;
 
 /// Whether a live value is the declared one. Ordered from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -56,76 +62,6 @@ impl Agreement {
     }
 }
 
-/// The place of a declared value: it decides what an absent or empty value means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A field of a struct: the server may leave out zero values and fill in
-    /// defaults.
-    Field,
-    /// A field of a template that the server stores unchanged: the defaults are set in the objects made from
-    /// it, as in the jobs of a CronJob.
-    Template,
-    /// An entry of a free map: kept as it is.
-    Entry,
-    /// A field that the schema does not list: the server may drop it.
-    Unlisted,
-}
-
-/// The origin of a kind: it decides who may add to a value that is declared as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Family {
-    /// A built-in kind that grants rights: nothing is added except the API groups of subjects.
-    Rights,
-    /// Kubernetes' own Pod, to which admission plugins add.
-    Pod,
-    /// Kubernetes' own: what is added is in a table.
-    Core,
-    /// A custom kind: additions follow its schema and the webhooks of its operator.
-    #[default]
-    Custom,
-}
-
-/// A place together with its name there.
-#[derive(Clone, Copy, Debug)]
-pub struct Spot<'a> {
-    /// The name of the field or entry; empty for list elements.
-    pub name: &'a str,
-    /// What kind of place it is.
-    pub place: Place,
-    /// Whose the kind is.
-    pub family: Family,
-    /// The name of the enclosing field, as far as that is a part of the same declared value; for list
-    /// elements the list's name.
-    within: &'a str,
-    /// The name of the field that holds it, where it is a declared value of its own.
-    above: &'a str,
-}
-
-impl<'a> Spot<'a> {
-    /// The place of a declared value.
-    pub fn new(name: &'a str, place: Place, family: Family) -> Self {
-        Self { name, place, family, within: "", above: "" }
-    }
-
-    /// The same in a field of this name.
-    pub fn of(self, above: &'a str) -> Self {
-        Self { above, ..self }
-    }
-
-    /// The name by which its fields know it.
-    fn holder(self) -> &'a str {
-        if self.name.is_empty() { self.within } else { self.name }
-    }
-
-    /// A part of it; list elements have no name.
-    fn part(self, name: &'a str, place: Place) -> Self {
-        Self { name, place, family: self.family, within: self.holder(), above: "" }
-    }
-}
-
-/// Pairs of list elements up to which elements are matched by trying all.
-const MAX_PAIRS: usize = 1 << 16;
-
 /// Compares a declared value of type `ty` with the live one; `None` where the live object has none.
 ///
 /// A declared null means absence, and also accepts the server's default. In custom kinds, and in place of
@@ -145,83 +81,6 @@ pub fn agreement(
         None => whole::with_absent(types, ty, spot, declared),
         Some(_) if is_open_empty(types, ty, declared, live) => Agreement::Agrees,
         Some(live) => Comparison::of(types).present(ty, spot, Sides { declared, live, depth: 0 }),
-    }
-}
-
-/// The agreement of `new`, which replaced `old`, where `new` alone leaves a doubt. Both are as the API server
-/// returned them.
-///
-/// The API server fills in defaults whenever it returns an object, so `old` has all possible defaults. An
-/// `old` that agrees is the canonical form, so any difference from it is a change. If `old` itself leaves a
-/// doubt, then something was added to it or changed in it. A `new` with fewer keys than that is closer to the
-/// declaration.
-pub fn settled(
-    types: &Types,
-    (ty, spot): (TypeId, Spot<'_>),
-    declared: &Value,
-    old: Option<&Value>,
-    new: Option<&Value>,
-) -> Agreement {
-    let Some(before) = old.filter(|old| !old.is_null()) else {
-        return agreement(types, ty, spot, declared, new);
-    };
-    let agrees = |live| agreement(types, ty, spot, declared, live);
-    match agrees(new) {
-        Agreement::Doubt => match agrees(old) {
-            Agreement::Agrees => Agreement::Altered,
-            Agreement::Doubt if new.is_some_and(|new| is_part(new, before)) => Agreement::Agrees,
-            Agreement::Doubt => Agreement::Altered,
-            Agreement::Altered
-            | Agreement::Missing
-            | Agreement::Added
-            | Agreement::Within
-            | Agreement::Differs => Agreement::Doubt,
-        },
-        // The server has kept it until now.
-        Agreement::Missing if new.is_none_or(Value::is_null) || agrees(old) < Agreement::Missing => {
-            Agreement::Differs
-        }
-        // Of several values that may be the default the old one was it.
-        Agreement::Agrees if is_filled_otherwise(spot, declared, new) && agrees(old) == Agreement::Agrees => {
-            Agreement::Altered
-        }
-        agreement => agreement,
-    }
-}
-
-/// Whether an edit has chosen what is declared empty, and nobody chooses explicitly for an object that is
-/// there.
-pub(super) fn is_chosen_late(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
-    spot.family == Family::Core
-        && spot.place == Place::Field
-        && is_empty(declared)
-        && known::is_chosen_at_first(spot.name)
-        && new.is_some_and(|new| !is_empty(new))
-}
-
-/// Whether the server has filled in its own value, and nothing else has.
-fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
-    let is_own = |value: &Value| match value {
-        Value::Null | Value::Object(_) => false,
-        Value::Array(_) => known::fills_list(spot.name),
-        _ => !known::is_others(spot.name),
-    };
-    spot.place == Place::Field
-        && matches!(spot.family, Family::Rights | Family::Core)
-        && (declared.is_null() || declared.as_str() == Some(""))
-        && new.is_some_and(is_own)
-}
-
-/// Whether `value` equals `whole` without some of its keys.
-fn is_part(value: &Value, whole: &Value) -> bool {
-    match (value, whole) {
-        (Value::Object(map), Value::Object(whole)) => {
-            map.iter().all(|(name, value)| whole.get(name).is_some_and(|whole| is_part(value, whole)))
-        }
-        (Value::Array(items), Value::Array(whole)) => {
-            items.len() == whole.len() && items.iter().zip(whole).all(|(item, whole)| is_part(item, whole))
-        }
-        _ => value == whole,
     }
 }
 

@@ -55,6 +55,17 @@ struct Marks {
     floor: i32,
 }
 
+/// The state that one block passes to the next.
+#[derive(Default)]
+struct Marker {
+    /// All ones within a string.
+    within: u64,
+    /// One if the next byte is escaped.
+    escaped: u64,
+    /// How many brackets are open.
+    depth: i32,
+}
+
 impl<'a> Excerpt<'a> {
     /// All of `whole`, without white space around it.
     pub fn of(whole: &'a str) -> Self {
@@ -202,17 +213,6 @@ fn balance(opens: u64, closes: u64) -> i32 {
 #[inline(always)]
 fn count(brackets: u64) -> i32 {
     brackets.count_ones().cast_signed()
-}
-
-/// The state that one block passes to the next.
-#[derive(Default)]
-struct Marker {
-    /// All ones within a string.
-    within: u64,
-    /// One if the next byte is escaped.
-    escaped: u64,
-    /// How many brackets are open.
-    depth: i32,
 }
 
 impl Marker {

@@ -13,30 +13,6 @@ use super::fields::Fields;
 use super::path::{Path, Segment};
 use crate::model::ObjectId;
 
-/// The names from the root to a value, to find what is not declared.
-#[derive(Clone, Copy)]
-pub(super) struct Above<'a> {
-    pub(super) above: Option<&'a Above<'a>>,
-    pub(super) name: &'a str,
-    pub(super) depth: usize,
-}
-
-impl Above<'_> {
-    /// Whether the values here are those that a chart gives to each of its objects.
-    pub(super) fn is_repeated(&self) -> bool {
-        self.above.is_some_and(|above| REPEATED.contains(&above.name))
-    }
-
-    /// Whether the names up to here are these, from the root. List elements
-    /// are named `*`.
-    pub(super) fn is(&self, names: &[&str]) -> bool {
-        match names.split_last() {
-            None => self.above.is_none(),
-            Some((last, rest)) => self.above.is_some_and(|above| self.name == *last && above.is(rest)),
-        }
-    }
-}
-
 /// The maps whose values are the same in many objects.
 const REPEATED: [&str; 3] = ["labels", "annotations", "matchLabels"];
 
@@ -64,6 +40,30 @@ const CA_BUNDLES: &[(&str, &str, &[&str])] = &[
     ),
     ("apiregistration.k8s.io", "APIService", &["spec", "caBundle"]),
 ];
+
+/// The names from the root to a value, to find what is not declared.
+#[derive(Clone, Copy)]
+pub(super) struct Above<'a> {
+    pub(super) above: Option<&'a Above<'a>>,
+    pub(super) name: &'a str,
+    pub(super) depth: usize,
+}
+
+impl Above<'_> {
+    /// Whether the values here are those that a chart gives to each of its objects.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.above.is_some_and(|above| REPEATED.contains(&above.name))
+    }
+
+    /// Whether the names up to here are these, from the root. List elements
+    /// are named `*`.
+    pub(super) fn is(&self, names: &[&str]) -> bool {
+        match names.split_last() {
+            None => self.above.is_none(),
+            Some((last, rest)) => self.above.is_some_and(|above| self.name == *last && above.is(rest)),
+        }
+    }
+}
 
 /// Whether the document is a Secret.
 pub(super) fn is_secret(document: &Value) -> bool {

@@ -19,6 +19,13 @@ use crate::model::{RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY};
 
 mod pair;
 
+/// Declarations of an object, and keys of a list, that most have at most.
+const FEW: usize = 2;
+
+/// Declarations of one value above which it is read whole: to ask each of them about each entry
+/// would take longer.
+const MANY: usize = 16;
+
 /// Reads an object, and keeps the paths that at least one of the declarations declares and the fields that
 /// every verdict uses: `apiVersion`, `kind`, the identity, labels, Helm's annotations and owners in
 /// `metadata`, `immutable`, `spec.paused` and `spec.suspend`.
@@ -67,23 +74,26 @@ static ANNOTATIONS: Always = Always(&[
 
 static SPEC: Always = Always(&[whole("paused"), whole("suspend")]);
 
-const fn whole(name: &'static str) -> Kept {
-    Kept { name, below: None, unchanged: false }
-}
-
-/// Declarations of an object, and keys of a list, that most have at most.
-const FEW: usize = 2;
-
-/// Declarations of one value above which it is read whole: to ask each of them about each entry
-/// would take longer.
-const MANY: usize = 16;
-
 /// The parts of one value to keep.
 #[derive(Clone, Default)]
 struct Keep<'f> {
     nodes: SmallVec<[(&'f Node, &'f Types); FEW]>,
     always: Option<&'static Always>,
     keys: SmallVec<[&'f str; FEW]>,
+}
+
+/// The handling of one entry of a map.
+enum Fate<'f> {
+    Skip,
+    Whole,
+    Prune(Keep<'f>),
+}
+
+/// Reads a name, and copies it only if the entry is kept.
+struct Name<'k, 'f>(&'k Keep<'f>);
+
+const fn whole(name: &'static str) -> Kept {
+    Kept { name, below: None, unchanged: false }
 }
 
 impl<'f> Pruned<'f> {
@@ -110,13 +120,6 @@ impl<'de> DeserializeSeed<'de> for Pruned<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         self.keep.deserialize(deserializer)
     }
-}
-
-/// The handling of one entry of a map.
-enum Fate<'f> {
-    Skip,
-    Whole,
-    Prune(Keep<'f>),
 }
 
 impl<'f> Keep<'f> {
@@ -259,9 +262,6 @@ impl<'de> Visitor<'de> for Keep<'_> {
         Ok(Value::Array(items))
     }
 }
-
-/// Reads a name, and copies it only if the entry is kept.
-struct Name<'k, 'f>(&'k Keep<'f>);
 
 impl<'de, 'f> DeserializeSeed<'de> for Name<'_, 'f> {
     type Value = (String, Fate<'f>);

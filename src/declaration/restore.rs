@@ -19,6 +19,25 @@ mod lists;
 /// The remaining paths, below some place.
 type Paths<'p> = [&'p [Segment]];
 
+struct Walk<'t> {
+    types: &'t Types,
+    family: Family,
+}
+
+/// A part of the declaration, and the name of its field or entry.
+#[derive(Clone, Copy)]
+struct Part<'f> {
+    name: &'f str,
+    node: &'f Node,
+}
+
+/// The side whose spelling a value has.
+#[derive(Clone, Copy, PartialEq)]
+enum Whose {
+    ApiServers,
+    Editors,
+}
+
 /// See [`Fields::restore`].
 pub(super) fn restore<'p>(
     fields: &Fields,
@@ -42,25 +61,6 @@ impl Fields {
     pub fn restore<'p>(&self, paths: impl IntoIterator<Item = &'p Path>, old: &Value, new: &mut Value) {
         restore(self, paths, old, new);
     }
-}
-
-struct Walk<'t> {
-    types: &'t Types,
-    family: Family,
-}
-
-/// A part of the declaration, and the name of its field or entry.
-#[derive(Clone, Copy)]
-struct Part<'f> {
-    name: &'f str,
-    node: &'f Node,
-}
-
-/// The side whose spelling a value has.
-#[derive(Clone, Copy, PartialEq)]
-enum Whose {
-    ApiServers,
-    Editors,
 }
 
 impl Walk<'_> {

@@ -116,6 +116,14 @@ pub struct ListKey {
 
 static ANY: Shape = Shape::Any;
 
+/// Builds an arena in which equal types are one, and equal names share memory.
+#[derive(Debug)]
+pub struct Builder {
+    shapes: Vec<Shape>,
+    known: HashMap<Shape, TypeId>,
+    names: HashMap<Box<str>, Arc<str>>,
+}
+
 impl TypeId {
     /// The untyped type, first in every arena.
     pub const ANY: Self = Self(0);
@@ -155,14 +163,6 @@ impl KindSchema {
         });
         &UNKNOWN
     }
-}
-
-/// Builds an arena in which equal types are one, and equal names share memory.
-#[derive(Debug)]
-pub struct Builder {
-    shapes: Vec<Shape>,
-    known: HashMap<Shape, TypeId>,
-    names: HashMap<Box<str>, Arc<str>>,
 }
 
 impl Default for Builder {

@@ -5,14 +5,21 @@
 //! none is used for repairs. Holds no client and starts no task.
 
 mod claims;
+mod memory;
+mod named;
+mod resource;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use self::claims::ClaimTable;
 pub use self::claims::Claims;
-use super::record::Status;
-use super::release::{Declared, Invalid, Release};
+use self::memory::Taken;
+pub use self::memory::{Full, MAX_WEIGHT};
+use self::named::Named;
+pub use self::resource::DeclaredResource;
+use self::resource::resource;
+use super::release::{Declared, Release};
 use crate::declaration::packed::FieldsCache;
 use crate::declaration::path::Path;
 use crate::model::{ObjectId, ReleaseId};
@@ -31,61 +38,6 @@ pub struct Index {
     taken: Box<Taken>,
     /// The recently used declared fields.
     cache: Arc<FieldsCache>,
-}
-
-/// The memory that declarations use.
-#[derive(Debug, Default)]
-struct Taken {
-    /// By the namespace that holds the records.
-    by_namespace: HashMap<String, usize>,
-    /// All together, and what they may.
-    all: usize,
-    limit: Option<usize>,
-}
-
-/// The most memory that the declarations of releases may take whose records
-/// lie in one namespace, in bytes.
-pub const MAX_WEIGHT: usize = 24 << 20;
-
-/// There is not enough memory for the declarations of a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Full {
-    /// In its namespace.
-    #[error("the releases of its namespace declare more than {MAX_WEIGHT} bytes, so this one is not judged")]
-    Namespace,
-    /// In all.
-    #[error(
-        "all releases declare more than the {limit} bytes that the guard's memory has room for, so this one is not judged"
-    )]
-    All {
-        /// The bytes that there are.
-        limit: usize,
-    },
-}
-
-/// The histories of one release name.
-#[derive(Debug)]
-struct Named {
-    /// The releases from the records of each namespace; usually there is one.
-    histories: Vec<Arc<Release>>,
-    /// The one that counts where one has to.
-    speaker: Arc<Release>,
-}
-
-/// A resource that some release declares, in the version in which the API server reports the declared
-/// objects.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DeclaredResource {
-    /// The API group; empty for the core group.
-    pub group: String,
-    /// The version, such as `v1`.
-    pub version: String,
-    /// The kind, such as `Deployment`.
-    pub kind: String,
-    /// The plural, such as `deployments`.
-    pub plural: String,
-    /// Whether it has a `scale` subresource.
-    pub scale: bool,
 }
 
 impl Index {
@@ -115,16 +67,6 @@ impl Index {
             _ if own + grows > MAX_WEIGHT => Err(Full::Namespace),
             Some(limit) if self.taken.all + grows > limit => Err(Full::All { limit }),
             _ => Ok(()),
-        }
-    }
-
-    fn weigh(&mut self, namespace: &str, before: usize, after: usize) {
-        let Taken { by_namespace, all, .. } = &mut *self.taken;
-        *all = *all + after - before;
-        let own = by_namespace.entry(namespace.to_owned()).or_default();
-        *own = *own + after - before;
-        if *own == 0 {
-            by_namespace.remove(namespace);
         }
     }
 
@@ -216,6 +158,16 @@ impl Index {
         self.declared.keys().cloned().collect()
     }
 
+    fn weigh(&mut self, namespace: &str, before: usize, after: usize) {
+        let Taken { by_namespace, all, .. } = &mut *self.taken;
+        *all = *all + after - before;
+        let own = by_namespace.entry(namespace.to_owned()).or_default();
+        *own = *own + after - before;
+        if *own == 0 {
+            by_namespace.remove(namespace);
+        }
+    }
+
     /// Adds the resources of a release to the counts, or subtracts them.
     fn count(&mut self, release: &Release, is_there: bool) {
         for (object, declarations) in release.objects.iter() {
@@ -269,52 +221,6 @@ impl Index {
             }
         }
     }
-}
-
-impl Named {
-    /// Has the right history speak: one that is in force before one that is
-    /// uninstalled, one that is believed, then the one in the release's own
-    /// namespace.
-    fn elect(&mut self) {
-        self.histories.sort_by_cached_key(|it| {
-            (is_over(it), !it.state.is_known(), it.storage != it.id.namespace, it.storage.clone())
-        });
-        match (self.rivals(), self.histories.first()) {
-            (Some((first, second)), _) => self.speaker = Arc::new(contested(first, second)),
-            (None, Some(only)) => self.speaker = Arc::clone(only),
-            (None, None) => {}
-        }
-    }
-
-    /// The first two histories by which the release is installed.
-    fn rivals(&self) -> Option<(&Release, &Release)> {
-        let mut rivals = self.histories.iter().filter(|it| !is_over(it));
-        Some((rivals.next()?, rivals.next()?))
-    }
-}
-
-fn is_over(release: &Release) -> bool {
-    release.state.status == Status::Uninstalled
-}
-
-/// The release, marked invalid: with records in two namespaces its declarations cannot be determined.
-fn contested(release: &Release, rival: &Release) -> Release {
-    let reason = format!(
-        "the release has records in namespace {} and in namespace {}: delete those that are not its own",
-        release.storage, rival.storage
-    );
-    let invalid = Invalid { secret: rival.latest.secret.clone(), reason };
-    Release { invalid: Some(release.invalid.clone().unwrap_or(invalid)), ..release.clone() }
-}
-
-fn resource(object: &ObjectId, declared: &Declared) -> Option<DeclaredResource> {
-    Some(DeclaredResource {
-        group: object.group.clone(),
-        version: declared.served.to_string(),
-        kind: object.kind.clone(),
-        plural: declared.plural.as_ref()?.to_string(),
-        scale: declared.scale.is_some(),
-    })
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@
 //! the bytes stream by, and so is a manifest that is not to be kept. Must not print a manifest.
 
 use std::fmt;
-use std::io;
-use std::str::FromStr;
 
 use base64::Engine;
 use base64::read::DecoderReader;
@@ -14,13 +12,17 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 pub use self::chart::ChartVersion;
+pub use self::error::RecordError;
 use self::layers::{BASE64, Kept, layers};
 pub use self::source::ChartSource;
+pub use self::status::Status;
 
 mod chart;
+mod error;
 mod layers;
 mod sieve;
 mod source;
+mod status;
 mod unescape;
 mod wire;
 
@@ -63,29 +65,6 @@ pub struct Record {
     pub deleted: Option<Timestamp>,
 }
 
-/// Helm's status of a revision. Only the latest revision's matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// Helm's own `unknown`, and every word that Helm does not use.
-    Unknown,
-    /// The revision is what the cluster should hold.
-    Deployed,
-    /// The release was uninstalled with its history kept.
-    Uninstalled,
-    /// A later revision took the place of this one.
-    Superseded,
-    /// The operation failed; the cluster may hold a part of it.
-    Failed,
-    /// An uninstallation is under way.
-    Uninstalling,
-    /// An installation is under way.
-    PendingInstall,
-    /// An upgrade is under way.
-    PendingUpgrade,
-    /// A rollback is under way.
-    PendingRollback,
-}
-
 /// How Helm writes a release's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApplyMethod {
@@ -95,54 +74,11 @@ pub enum ApplyMethod {
     ClientSide,
 }
 
-/// Why a payload is not a record. No message holds any of its content.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The payload is not base64 text.
-    #[error("the record is not base64 text: {0}")]
-    Base64(#[source] io::Error),
-    /// The compressed data is broken.
-    #[error("the record does not decompress: {0}")]
-    Decompress(#[source] io::Error),
-    /// Its manifest is larger than any that Helm stores.
-    #[error("the record's manifest has more than {cap} bytes")]
-    LongManifest {
-        /// The cap in bytes.
-        cap: usize,
-    },
-    /// The record is larger than the cap.
-    #[error("the record holds more than {cap} bytes after decompression")]
-    TooLarge {
-        /// The cap in bytes.
-        cap: usize,
-    },
-    /// The content is not the JSON of a release.
-    #[error("the record is not a release's JSON: {what} at byte {at}")]
-    Json {
-        /// What is wrong.
-        what: &'static str,
-        /// Where, counted from the first byte of the JSON's last line.
-        at: usize,
-    },
-    /// A field that decides what the record says is given twice, or under a
-    /// spelling that Helm and this program would read differently.
-    #[error("the record gives `{field}` more than once or in another spelling")]
-    Ambiguous {
-        /// The field.
-        field: &'static str,
-    },
-    /// A field that every record has is missing or empty.
-    #[error("the record has no `{field}`")]
-    Missing {
-        /// The field.
-        field: &'static str,
-    },
-    /// A time is none.
-    #[error("the record's `{field}` is not an RFC 3339 time")]
-    Time {
-        /// The field.
-        field: &'static str,
-    },
+/// A record's payload at rest: base64 text of gzip, or of plain JSON.
+pub struct Packed {
+    text: Box<str>,
+    /// Whether Kubernetes' own base64 is around it.
+    is_secret: bool,
 }
 
 /// Decodes a record from the value of `data.release`: in a Helm Secret after Kubernetes' own base64 is
@@ -158,13 +94,6 @@ pub enum RecordError {
 /// twice, or not a valid time.
 pub fn decode(payload: &[u8], cap: usize) -> Result<Record, RecordError> {
     layers(payload, cap, &mut Kept::new(MANIFEST_CAP))
-}
-
-/// A record's payload at rest: base64 text of gzip, or of plain JSON.
-pub struct Packed {
-    text: Box<str>,
-    /// Whether Kubernetes' own base64 is around it.
-    is_secret: bool,
 }
 
 impl Packed {
@@ -236,53 +165,6 @@ pub fn parse_record_name(name: &str) -> Option<(String, u64)> {
     let number: u64 = revision.parse().ok()?;
     (!release.is_empty() && number > 0 && number.to_string() == revision)
         .then(|| (release.to_owned(), number))
-}
-
-impl Status {
-    /// Whether an install, upgrade or rollback is in progress by the rules of Helm's own lock: `uninstalling`
-    /// is not pending.
-    pub fn is_pending(self) -> bool {
-        matches!(self, Self::PendingInstall | Self::PendingUpgrade | Self::PendingRollback)
-    }
-
-    /// The status in Helm's words.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Deployed => "deployed",
-            Self::Uninstalled => "uninstalled",
-            Self::Superseded => "superseded",
-            Self::Failed => "failed",
-            Self::Uninstalling => "uninstalling",
-            Self::PendingInstall => "pending-install",
-            Self::PendingUpgrade => "pending-upgrade",
-            Self::PendingRollback => "pending-rollback",
-        }
-    }
-}
-
-impl FromStr for Status {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "deployed" => Self::Deployed,
-            "uninstalled" => Self::Uninstalled,
-            "superseded" => Self::Superseded,
-            "failed" => Self::Failed,
-            "uninstalling" => Self::Uninstalling,
-            "pending-install" => Self::PendingInstall,
-            "pending-upgrade" => Self::PendingUpgrade,
-            "pending-rollback" => Self::PendingRollback,
-            _ => Self::Unknown,
-        })
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 impl fmt::Debug for Record {

@@ -32,19 +32,6 @@ pub struct Standing<'r> {
     pub pending: bool,
 }
 
-impl Standing<'_> {
-    /// The part that applies to a review in `version`. `None` where the current manifest uses another
-    /// version: the object is judged in that one.
-    pub fn in_version(mut self, version: &str) -> Option<Self> {
-        let is_meant = |declared: &Declared| *declared.served == *version;
-        if !self.alternatives.first().is_some_and(|first| is_meant(first)) {
-            return None;
-        }
-        self.alternatives.retain(|declared| is_meant(declared));
-        Some(self)
-    }
-}
-
 /// The deletions of the object that Helm's own operation makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
@@ -56,6 +43,19 @@ pub enum Deletion {
     Uninstalled,
     /// The failed operation is cleaned up: objects created since this time.
     CreatedSince(Timestamp),
+}
+
+impl Standing<'_> {
+    /// The part that applies to a review in `version`. `None` where the current manifest uses another
+    /// version: the object is judged in that one.
+    pub fn in_version(mut self, version: &str) -> Option<Self> {
+        let is_meant = |declared: &Declared| *declared.served == *version;
+        if !self.alternatives.first().is_some_and(|first| is_meant(first)) {
+            return None;
+        }
+        self.alternatives.retain(|declared| is_meant(declared));
+        Some(self)
+    }
 }
 
 /// The claim of `release` on `object` at `now`. `None` if the state of its record declares no such object.

@@ -108,6 +108,12 @@ pub enum YamlError {
     },
 }
 
+/// Why a document could not be built.
+enum Failure {
+    Grammar(ScanError),
+    Document(YamlError),
+}
+
 /// The JSON value of the first document in `text`; null when there is none.
 ///
 /// `text` is the text between two `---` lines, line breaks as `\n`. Like Go, this ignores the text after a
@@ -134,12 +140,6 @@ pub(super) fn to_json(text: &str, budget: &mut Budget) -> Result<Value, YamlErro
             }
         }
     }
-}
-
-/// Why a document could not be built.
-enum Failure {
-    Grammar(ScanError),
-    Document(YamlError),
 }
 
 fn build(text: &str, budget: &mut Budget) -> Result<Value, Failure> {

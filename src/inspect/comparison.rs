@@ -96,6 +96,20 @@ pub(crate) struct ObjectReport {
     pub(crate) hunks: Option<String>,
 }
 
+/// What all comparisons of a release share.
+struct Subject<'a> {
+    reader: &'a Reader,
+    release: &'a Release,
+    policy: &'a Policy,
+    surroundings: &'a Surroundings,
+    settle: bool,
+    /// Whether drift is repaired: then lost ownership of fields counts as drift.
+    is_repaired: bool,
+    /// The field managers that may be Helm's.
+    votes: &'a Mutex<Votes>,
+    now: Timestamp,
+}
+
 /// Holds every object of a release against its declaration.
 pub(crate) async fn compare(
     reader: &Reader,
@@ -154,20 +168,6 @@ pub(crate) async fn compare(
         health: Some(health),
         objects,
     }
-}
-
-/// What all comparisons of a release share.
-struct Subject<'a> {
-    reader: &'a Reader,
-    release: &'a Release,
-    policy: &'a Policy,
-    surroundings: &'a Surroundings,
-    settle: bool,
-    /// Whether drift is repaired: then lost ownership of fields counts as drift.
-    is_repaired: bool,
-    /// The field managers that may be Helm's.
-    votes: &'a Mutex<Votes>,
-    now: Timestamp,
 }
 
 /// The facts about one object that is not in sync.

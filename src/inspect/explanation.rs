@@ -65,6 +65,17 @@ pub(crate) async fn explain(reader: &Reader, question: Question, now: Timestamp)
     Ok(report::of(reader, inquiry, now).await)
 }
 
+/// A path as people write it, such as `/spec/replicas` or `spec.replicas`.
+pub(crate) fn parse_path(text: &str) -> Result<String, String> {
+    // As people write it.
+    let pointer = match text.starts_with('/') {
+        true => None,
+        false => Path::from_plain(text).map(|path| path.to_string()),
+    };
+    let pointer = pointer.unwrap_or_else(|| text.to_owned());
+    Pattern::parse(&pointer).map(|_| pointer.clone()).map_err(|error| error.to_string())
+}
+
 /// The first of these releases that declares the object. One that cannot be
 /// read does not count: annotations and denials can name anything.
 async fn declaring(reader: &Reader, releases: Vec<ReleaseId>, object: &ObjectId) -> Option<Arc<Release>> {
@@ -75,15 +86,4 @@ async fn declaring(reader: &Reader, releases: Vec<ReleaseId>, object: &ObjectId)
         }
     }
     None
-}
-
-/// A path as people write it, such as `/spec/replicas` or `spec.replicas`.
-pub(crate) fn parse_path(text: &str) -> Result<String, String> {
-    // As people write it.
-    let pointer = match text.starts_with('/') {
-        true => None,
-        false => Path::from_plain(text).map(|path| path.to_string()),
-    };
-    let pointer = pointer.unwrap_or_else(|| text.to_owned());
-    Pattern::parse(&pointer).map(|_| pointer.clone()).map_err(|error| error.to_string())
 }

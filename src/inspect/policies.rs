@@ -67,6 +67,13 @@ pub(crate) async fn findings(
     Ok(findings)
 }
 
+/// All namespaces with their labels, by which policies select them.
+pub(crate) async fn namespaces(client: &kube::Client) -> Result<Vec<(String, Labels)>, CallError> {
+    let resource = Resource::new("", "v1", "Namespace", "namespaces");
+    let found = Pages::metadata(client, &resource, None)?.all().await?;
+    Ok(found.into_iter().map(|it| (it.metadata.name, it.metadata.labels.unwrap_or_default())).collect())
+}
+
 async fn list(connection: &Connection, labels: Option<&str>) -> Result<Vec<Value>, Failure> {
     match policy_statuses::list(&connection.client, labels).await {
         Ok(found) => Ok(found),
@@ -76,13 +83,6 @@ async fn list(connection: &Connection, labels: Option<&str>) -> Result<Vec<Value
         }
         Err(error) => Err(failed(connection, "list the policies", error)),
     }
-}
-
-/// All namespaces with their labels, by which policies select them.
-pub(crate) async fn namespaces(client: &kube::Client) -> Result<Vec<(String, Labels)>, CallError> {
-    let resource = Resource::new("", "v1", "Namespace", "namespaces");
-    let found = Pages::metadata(client, &resource, None)?.all().await?;
-    Ok(found.into_iter().map(|it| (it.metadata.name, it.metadata.labels.unwrap_or_default())).collect())
 }
 
 impl Row {

@@ -170,38 +170,6 @@ impl Reader {
         futures::stream::iter(ids.iter().map(|id| self.release(id))).buffered(AT_ONCE).collect().await
     }
 
-    /// A release from its records; `None` without records.
-    async fn find(&self, id: &ReleaseId) -> Result<Option<Arc<Release>>, Failure> {
-        let failed = |what: &str, error| failed(&self.connection, &format!("read {what}"), error);
-        let read = match self.releases.read_once(id).await {
-            Ok(read) => read,
-            Err(LookError::Call { release, reason }) => {
-                return Err(failed(&format!("the records of release {}", spoken(&release)), *reason));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        self.note_closed(&id.namespace, &read.closed);
-        match (read.found, read.closed.into_iter().next()) {
-            // It may well be there.
-            (None, Some(Closed { records, reason })) => {
-                let what =
-                    format!("the records of release {}, which may lie in namespace {records}", spoken(id));
-                Err(failed(&what, reason))
-            }
-            (found, _) => Ok(found),
-        }
-    }
-
-    fn note_closed(&self, releases: &str, closed: &[Closed]) {
-        let mut known = self.closed.lock();
-        for Closed { records, reason } in closed {
-            let why = format!(
-                "records in namespace {records} that may be those of releases in {releases} cannot be read: {reason}"
-            );
-            known.insert((releases.to_owned(), records.clone()), why);
-        }
-    }
-
     /// The records of releases in `namespace` (`None`: in all) that could not be read so far: releases may be
     /// missing, or have another history too.
     pub(crate) fn unread_records(&self, namespace: Option<&str>) -> Vec<String> {
@@ -292,6 +260,38 @@ impl Reader {
         }
         let unread = [self.unread_records(Some(namespace)), place.unread.clone(), notes].concat();
         Surroundings { place, others, unread }
+    }
+
+    /// A release from its records; `None` without records.
+    async fn find(&self, id: &ReleaseId) -> Result<Option<Arc<Release>>, Failure> {
+        let failed = |what: &str, error| failed(&self.connection, &format!("read {what}"), error);
+        let read = match self.releases.read_once(id).await {
+            Ok(read) => read,
+            Err(LookError::Call { release, reason }) => {
+                return Err(failed(&format!("the records of release {}", spoken(&release)), *reason));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.note_closed(&id.namespace, &read.closed);
+        match (read.found, read.closed.into_iter().next()) {
+            // It may well be there.
+            (None, Some(Closed { records, reason })) => {
+                let what =
+                    format!("the records of release {}, which may lie in namespace {records}", spoken(id));
+                Err(failed(&what, reason))
+            }
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn note_closed(&self, releases: &str, closed: &[Closed]) {
+        let mut known = self.closed.lock();
+        for Closed { records, reason } in closed {
+            let why = format!(
+                "records in namespace {records} that may be those of releases in {releases} cannot be read: {reason}"
+            );
+            known.insert((releases.to_owned(), records.clone()), why);
+        }
     }
 
     async fn place(&self, namespace: &str) -> Arc<Place> {

@@ -209,6 +209,16 @@ impl Object {
     }
 }
 
+/// PostgreSQL keeps no NUL in a text.
+pub(super) fn cut(text: &str) -> String {
+    let mut kept: String =
+        text.chars().take(TEXT_CAP).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect();
+    if kept.len() < text.len() && text.chars().nth(TEXT_CAP).is_some() {
+        kept.push('…');
+    }
+    kept
+}
+
 /// As many fields as the cap allows, and how many were left out.
 fn seal_fields(changes: &[Change], key: Option<&SealingKey>) -> (Vec<Field>, i64) {
     let shown = |value: &Option<Shown>| {
@@ -255,16 +265,6 @@ fn some(groups: &[String]) -> Vec<String> {
         .collect();
     if kept.len() < groups.len() {
         kept.push(format!("{MORE}{} more", groups.len() - kept.len()));
-    }
-    kept
-}
-
-/// PostgreSQL keeps no NUL in a text.
-pub(super) fn cut(text: &str) -> String {
-    let mut kept: String =
-        text.chars().take(TEXT_CAP).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect();
-    if kept.len() < text.len() && text.chars().nth(TEXT_CAP).is_some() {
-        kept.push('…');
     }
     kept
 }

@@ -5,6 +5,7 @@
 //! changes nothing, not even an old schema; no connection is held longer than
 //! a statement or a transaction takes.
 
+mod error;
 mod fleet;
 mod insert;
 mod key;
@@ -14,10 +15,6 @@ mod schema;
 mod select;
 mod trim;
 
-pub use self::fleet::ClusterFleet;
-pub(super) use self::months::DroppedMonths;
-pub(super) use self::schema::Cluster;
-
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -26,7 +23,11 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{PgConnection, PgPool, SqlitePool};
 
-use super::id::NoRandomness;
+pub use self::error::StoreError;
+use self::error::said;
+pub use self::fleet::ClusterFleet;
+pub(super) use self::months::DroppedMonths;
+pub(super) use self::schema::Cluster;
 use crate::config::LedgerUrl;
 use crate::verdict::shown::SealingKey;
 
@@ -57,89 +58,6 @@ pub(super) enum Pool {
         reading: SqlitePool,
     },
     Postgres(PgPool),
-}
-
-/// Why the database did not do what it should.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The URL is none.
-    #[error("the ledger {place} cannot be used: {reason}")]
-    Url {
-        /// The database.
-        place: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// There is no such file.
-    #[error("there is no ledger at {place}: name the file that the guard's --ledger names")]
-    Absent {
-        /// The file.
-        place: String,
-    },
-    /// It cannot be opened or reached.
-    #[error("the ledger {place} cannot be opened: {reason}")]
-    Connect {
-        /// The database.
-        place: String,
-        /// What the driver says.
-        reason: String,
-    },
-    /// The tables could not be made or brought up to date.
-    #[error("the tables of the ledger {place} cannot be made or brought up to date: {reason}")]
-    Migrate {
-        /// The database.
-        place: String,
-        /// What the driver says.
-        reason: String,
-    },
-    /// A database without tables, or with older ones.
-    #[error(
-        "the ledger {place} has version {found} of the tables and this program reads version {wanted}: \
-         let a guard of this version write to it once"
-    )]
-    Older {
-        /// The database.
-        place: String,
-        /// The version found; 0 without tables.
-        found: i64,
-        /// The version needed.
-        wanted: i64,
-    },
-    /// A database of a later program.
-    #[error(
-        "the ledger {place} has version {found} of the tables and this program knows version {wanted}: \
-         use a program as new as the guard that writes to it"
-    )]
-    Newer {
-        /// The database.
-        place: String,
-        /// The version found.
-        found: i64,
-        /// The version known.
-        wanted: i64,
-    },
-    /// A file, which no cluster shares with others.
-    #[error(
-        "the ledger {place} is a file of one guard, which keeps no states of many clusters: name the PostgreSQL that \
-         the guards share"
-    )]
-    Unshared {
-        /// The file.
-        place: String,
-    },
-    /// A statement failed.
-    #[error("the ledger {place} cannot be {action}: {reason}")]
-    Statement {
-        /// The database.
-        place: String,
-        /// What was tried: `read`, `written`, `trimmed`.
-        action: &'static str,
-        /// What the driver says.
-        reason: String,
-    },
-    /// The operating system gives no random bytes.
-    #[error(transparent)]
-    Random(#[from] NoRandomness),
 }
 
 impl Store {
@@ -189,6 +107,11 @@ impl Store {
         Ok(SealingKey::new(key))
     }
 
+    /// What a failed statement becomes.
+    pub(super) fn failed(&self, action: &'static str) -> impl Fn(sqlx::Error) -> StoreError + '_ {
+        move |error| StoreError::Statement { place: self.place.clone(), action, reason: said(&error) }
+    }
+
     async fn connect(url: &LedgerUrl, reads: bool) -> Result<Self, StoreError> {
         let place = url.to_string();
         let failed = |error: sqlx::Error| StoreError::Connect { place: place.clone(), reason: said(&error) };
@@ -228,11 +151,6 @@ impl Store {
             }
         };
         Ok(Self { pool, place })
-    }
-
-    /// What a failed statement becomes.
-    pub(super) fn failed(&self, action: &'static str) -> impl Fn(sqlx::Error) -> StoreError + '_ {
-        move |error| StoreError::Statement { place: self.place.clone(), action, reason: said(&error) }
     }
 }
 
@@ -288,14 +206,4 @@ fn make(path: &Path) -> std::io::Result<()> {
 
 async fn exists(path: &Path) -> bool {
     tokio::fs::try_exists(path).await.unwrap_or(false)
-}
-
-/// What the driver says, on one line. A database's own message may quote the
-/// row at fault only in its detail, which is left out.
-fn said(error: &sqlx::Error) -> String {
-    match error {
-        sqlx::Error::Database(error) => error.message().lines().collect::<Vec<_>>().join(" "),
-        sqlx::Error::PoolTimedOut => format!("no connection within {} s", PATIENCE.as_secs()),
-        other => other.to_string().lines().collect::<Vec<_>>().join(" "),
-    }
 }

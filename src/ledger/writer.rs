@@ -5,29 +5,29 @@
 //! writer retries the database automatically and logs when it fails and when it works again. It has a thread
 //! of its own, so that preparing a batch cannot delay a webhook's answer.
 
+mod database;
+mod handle;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{io, thread};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use self::database::Open;
+pub use self::handle::Ledger;
 use super::entry::Entry;
 use super::id::Ids;
-use super::opening::{open, within};
+use super::opening::within;
 use super::row::Row;
 use super::spill::Spill;
-use super::store::{Cluster, ClusterFleet, Store, StoreError};
-use super::{retention, store};
-use crate::config::{self, LedgerUrl, Retention};
+use super::store::{Cluster, Store};
+use crate::config::{LedgerUrl, Retention};
 use crate::metrics::{LedgerMetrics, Written};
 use crate::verdict::shown::SealingKey;
-
-/// Rows that wait for the writer.
-const QUEUE: usize = 8192;
 
 /// Rows of one transaction.
 const BATCH: usize = 2000;
@@ -39,18 +39,8 @@ const MANY: usize = 50;
 /// How long rows gather, and the pause between checks whether there are enough.
 const GATHERING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(10));
 
-/// The pauses between attempts at a database that fails.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-
 /// How long shutting down waits for the database.
 const DRAIN: Duration = Duration::from_secs(10);
-
-/// Accepts rows. Cheap to clone.
-#[derive(Clone)]
-pub struct Ledger {
-    queue: mpsc::Sender<Row>,
-    shared: Arc<Shared>,
-}
 
 /// Carries rows to the database.
 pub struct Writer {
@@ -77,84 +67,6 @@ struct Shared {
     age: Duration,
     spill: Spill,
     metrics: LedgerMetrics,
-}
-
-struct Open {
-    store: Store,
-    cluster: Cluster,
-    trimming: JoinHandle<()>,
-}
-
-impl Ledger {
-    /// A ledger with these settings, and its writer. Opens nothing yet.
-    ///
-    /// # Errors
-    /// When the URL is not valid, or the operating system gives no random bytes.
-    pub fn new(settings: config::Ledger, metrics: LedgerMetrics) -> Result<(Self, Writer), StoreError> {
-        Self::spilling_to(io::stdout(), settings, metrics)
-    }
-
-    fn spilling_to<W: io::Write + Send + 'static>(
-        out: W,
-        settings: config::Ledger,
-        metrics: LedgerMetrics,
-    ) -> Result<(Self, Writer), StoreError> {
-        let config::Ledger { url, cluster_name: _, retention } = settings;
-        store::check(&url)?;
-        let is_shared = matches!(url, LedgerUrl::Postgres(_));
-        let (sender, queue) = mpsc::channel(QUEUE);
-        let shared = Arc::new(Shared {
-            ids: Mutex::new(Ids::new()?),
-            cluster: OnceLock::new(),
-            key: OnceLock::new(),
-            store: Mutex::new(None),
-            is_shared,
-            age: retention.age,
-            spill: Spill::new(out),
-            metrics,
-        });
-        let closing = CancellationToken::new();
-        let ledger = Self { queue: sender, shared: Arc::clone(&shared) };
-        Ok((ledger, Writer { queue, shared, url, retention, open: None, closing, failing: None }))
-    }
-
-    /// Records a row. Never waits: a row that finds no room goes to standard
-    /// output.
-    pub fn record(&self, row: Row) {
-        let sent = match row.yields && self.queue.capacity() <= QUEUE / 2 {
-            true => Err(row),
-            false => self.queue.try_send(row).map_err(mpsc::error::TrySendError::into_inner),
-        };
-        match sent {
-            Ok(()) => self.shared.metrics.queued(1),
-            Err(row) => {
-                let entry = self.shared.seal(row);
-                self.shared.spill([&entry], Written::Overflow);
-            }
-        }
-    }
-
-    /// The database for readers; `None` until it was opened.
-    pub fn store(&self) -> Option<Store> {
-        self.shared.store.lock().as_ref().map(|(store, _)| store.clone())
-    }
-
-    /// Whether the database stores the states of releases of many clusters.
-    pub fn keeps_fleet(&self) -> bool {
-        self.shared.is_shared
-    }
-
-    /// The rows of this cluster's releases; `None` before the database was opened, or where it stores none.
-    pub fn fleet(&self) -> Option<ClusterFleet> {
-        let (store, cluster) = self.shared.store.lock().clone().filter(|_| self.shared.is_shared)?;
-        let key = self.shared.key.get()?.clone();
-        Some(ClusterFleet { store, cluster, key, age: self.shared.age })
-    }
-
-    /// The name of the cluster on every row; `None` before it is known.
-    pub fn cluster(&self) -> Option<&str> {
-        self.shared.cluster.get().map(String::as_str)
-    }
 }
 
 impl Writer {
@@ -274,56 +186,6 @@ impl Writer {
                 self.shared.spill(&entries, Written::Unavailable);
             }
         }
-    }
-
-    /// Tries a database that fails again, so that it is known when it is back though nothing is written.
-    async fn attempt(&mut self) {
-        let Some(Open { store, cluster, .. }) = &self.open else { return self.attempt_to_open().await };
-        match within(store.probe(*cluster)).await {
-            Ok(()) => self.recovered(),
-            Err(reason) => self.failed(&reason),
-        }
-    }
-
-    /// Rows wait in the queue meanwhile, and go to standard output when it is full.
-    async fn attempt_to_open(&mut self) {
-        let Some(name) = self.shared.cluster.get() else { return };
-        match open(&self.url, name, &self.closing).await {
-            Ok((store, key, cluster)) => {
-                let _ = self.shared.key.set(key);
-                *self.shared.store.lock() = Some((store.clone(), cluster));
-                let metrics = self.shared.metrics.clone();
-                let trimming = tokio::spawn(retention::run(store.clone(), cluster, self.retention, metrics));
-                self.open = Some(Open { store, cluster, trimming });
-                tracing::info!(ledger = %self.url, cluster = name, "the ledger is open");
-                self.recovered();
-            }
-            Err(reason) => self.failed(&reason),
-        }
-    }
-
-    fn is_due(&self) -> bool {
-        self.failing.is_none_or(|(at, _)| at <= Instant::now())
-    }
-
-    fn failed(&mut self, reason: &str) {
-        if self.failing.is_none() {
-            tracing::warn!(
-                ledger = %self.url, reason,
-                "the ledger takes no rows; they go to standard output as lines of JSON until it does"
-            );
-        }
-        let (shortest, longest) = RETRY;
-        let pause = self.failing.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
-        self.failing = Some((Instant::now() + pause, pause));
-        self.shared.metrics.available(false);
-    }
-
-    fn recovered(&mut self) {
-        if self.failing.take().is_some() {
-            tracing::info!(ledger = %self.url, "the ledger takes rows again");
-        }
-        self.shared.metrics.available(true);
     }
 }
 

@@ -163,6 +163,13 @@ impl Autoscalers {
         }
     }
 
+    /// Updates which releases declare the known autoscalers: the releases may have become known later.
+    pub fn claim(&self, index: &RwLock<Index>) {
+        // A caller that locks both locks the index first.
+        let index = index.read();
+        self.known.write().autoscalers.iter_mut().for_each(|(id, taken)| taken.claim(id, &index));
+    }
+
     async fn follow(&self, namespace: Option<&str>, index: &RwLock<Index>) {
         let newest = Gvk { group: GROUP.to_owned(), version: "v2".to_owned(), kind: KIND.to_owned() };
         // Every version from v1 on has the fields that count.
@@ -191,13 +198,6 @@ impl Autoscalers {
             self.changed.announce(workload);
         }
         Some(id)
-    }
-
-    /// Updates which releases declare the known autoscalers: the releases may have become known later.
-    pub fn claim(&self, index: &RwLock<Index>) {
-        // A caller that locks both locks the index first.
-        let index = index.read();
-        self.known.write().autoscalers.iter_mut().for_each(|(id, taken)| taken.claim(id, &index));
     }
 
     fn remove(&self, id: &ObjectId, index: &RwLock<Index>) {

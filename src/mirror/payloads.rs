@@ -198,11 +198,6 @@ impl Payloads {
         self.select(namespace, &format!("{SELECTOR},{labels}")).await
     }
 
-    async fn select(&self, namespace: Option<&str>, selector: &str) -> Result<Vec<Meta>, CallError> {
-        let pages = Pages::metadata(&self.client, &self.resource(), namespace)?.labelled(selector);
-        Ok(pages.all().await?.into_iter().map(|item| item.metadata).collect())
-    }
-
     /// Lists all records of a release from the API server itself, not from any
     /// of its caches.
     ///
@@ -220,5 +215,10 @@ impl Payloads {
             looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
         }
         Ok(looked)
+    }
+
+    async fn select(&self, namespace: Option<&str>, selector: &str) -> Result<Vec<Meta>, CallError> {
+        let pages = Pages::metadata(&self.client, &self.resource(), namespace)?.labelled(selector);
+        Ok(pages.all().await?.into_iter().map(|item| item.metadata).collect())
     }
 }

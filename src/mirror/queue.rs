@@ -104,45 +104,4 @@ impl<T: Clone + Eq + Hash> Waiting<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn waiting_item_is_delivered_once_when_announced_again() {
-        let announcer = Announcer::default();
-        let changes = announcer.subscribe(["web", "db"]);
-        announcer.announce(&"web");
-        announcer.announce(&"cache");
-        assert_eq!(
-            [changes.next().await, changes.next().await, changes.next().await],
-            ["web", "db", "cache"]
-        );
-        assert!(changes.is_empty());
-    }
-
-    #[tokio::test]
-    async fn item_can_be_queued_again_after_it_was_taken() {
-        let changes = Changes::of(["web"]);
-        assert_eq!(changes.next().await, "web");
-        changes.add("web");
-        assert_eq!(changes.next().await, "web");
-    }
-
-    #[tokio::test]
-    async fn a_receiver_that_is_gone_is_forgotten() {
-        let announcer = Announcer::default();
-        drop(announcer.subscribe(["web"]));
-        announcer.announce(&"db");
-        assert!(announcer.0.lock().is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_waiting_receiver_wakes() {
-        let announcer = Arc::new(Announcer::default());
-        let changes = announcer.subscribe([]);
-        let waiting = tokio::spawn(async move { changes.next().await });
-        tokio::task::yield_now().await;
-        announcer.announce(&"web");
-        assert_eq!(waiting.await.unwrap(), "web");
-    }
-}
+mod tests;

@@ -182,10 +182,6 @@ impl Records {
         entry.set(records, is_first)
     }
 
-    fn is_listed(&self, namespace: &str) -> bool {
-        self.listed.contains(&None) || self.listed.contains(&Some(namespace.to_owned()))
-    }
-
     /// Takes in a full listing of `namespace` (`None`: of all). The releases
     /// about which it has news.
     pub(super) fn replace(&mut self, namespace: Option<&str>, listing: Listing) -> Vec<ReleaseId> {
@@ -215,6 +211,10 @@ impl Records {
             self.releases.insert(id, entry);
         }
         changed
+    }
+
+    fn is_listed(&self, namespace: &str) -> bool {
+        self.listed.contains(&None) || self.listed.contains(&Some(namespace.to_owned()))
     }
 }
 

@@ -4,38 +4,24 @@
 //! starts. What may be a credential (URL, headers, keys, templates) is never shown.
 
 mod entry;
+mod notifier;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use http::HeaderMap;
 use jiff::SignedDuration;
-use secrecy::ExposeSecret;
 use serde::Deserialize;
 
 use self::entry::Entry;
-use super::desk::Rules;
-use super::desk::quiet::QuietHours;
-use super::desk::route::Routes;
-use super::format::Format;
+pub use self::notifier::Notifier;
 
 /// The most bytes of a file, and of one that holds a value.
 const SIZE: u64 = 1 << 20;
 
-/// One receiver.
-#[derive(Clone)]
-pub struct Notifier {
-    /// Its name.
-    pub name: String,
-    pub(super) url: reqwest::Url,
-    pub(super) headers: HeaderMap,
-    pub(super) timeout: Duration,
-    pub(super) format: Format,
-    pub(super) routes: Routes,
-    pub(super) quiet: QuietHours,
-}
+/// The time for which denied changes are counted: the default, and the limits.
+const WINDOW: SignedDuration = SignedDuration::from_mins(5);
+const WINDOWS: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
 
 /// The content of a file.
 #[derive(Clone, Debug)]
@@ -45,18 +31,6 @@ pub struct Settings {
     /// How long denied changes are counted before they are reported.
     pub(super) denial_window: SignedDuration,
 }
-
-impl Default for Settings {
-    /// Without receivers.
-    fn default() -> Self {
-        Self { notifiers: Vec::new(), denial_window: WINDOW }
-    }
-}
-
-/// The time for which denied changes are counted: the default, and the limits.
-const WINDOW: SignedDuration = SignedDuration::from_mins(5);
-const WINDOWS: (SignedDuration, SignedDuration) =
-    (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
 
 /// Why notifiers cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +76,13 @@ struct File {
     notifiers: Vec<Entry>,
 }
 
+impl Default for Settings {
+    /// Without receivers.
+    fn default() -> Self {
+        Self { notifiers: Vec::new(), denial_window: WINDOW }
+    }
+}
+
 /// The notifiers of a file.
 ///
 /// # Errors
@@ -135,44 +116,6 @@ pub fn read(path: &Path) -> Result<Settings, NotifierError> {
     Ok(Settings { notifiers, denial_window })
 }
 
-impl Notifier {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The host, without anything that may be a credential.
-    pub fn host(&self) -> String {
-        let port = self.url.port().map(|port| format!(":{port}")).unwrap_or_default();
-        format!("{}://{}{port}", self.url.scheme(), self.url.host_str().unwrap_or_default())
-    }
-
-    /// By what it is chosen.
-    pub(super) fn rules(&self) -> Rules {
-        let Self { name, routes, quiet, format, .. } = self;
-        let reminders = format.wants_reminders();
-        Rules { name: name.clone(), routes: routes.clone(), quiet: quiet.clone(), reminders }
-    }
-
-    /// `text` without anything in it that is a credential of this notifier.
-    pub(super) fn without_secrets(&self, text: &str) -> String {
-        let headers =
-            self.headers.values().filter_map(|value| value.to_str().ok()).flat_map(str::split_whitespace);
-        let query = self.url.query().unwrap_or_default().split(['&', '=']);
-        let parts = self.url.path().split('/').chain(query).chain(headers);
-        let user = [self.url.username(), self.url.password().unwrap_or_default()];
-        let key = match &self.format {
-            Format::PagerDuty(key) => key.expose_secret(),
-            _ => "",
-        };
-        let secrets = parts.chain(user).chain([key]).filter(|part| part.len() >= SECRET);
-        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "(redacted)"))
-    }
-}
-
-/// The minimum length of a possible credential.
-const SECRET: usize = 6;
-
 /// A file's content.
 fn content(path: &Path) -> Result<String, String> {
     let said = |error: std::io::Error| error.to_string();
@@ -180,15 +123,6 @@ fn content(path: &Path) -> Result<String, String> {
         return Err(format!("it has more than {SIZE} bytes"));
     }
     std::fs::read_to_string(path).map_err(said)
-}
-
-impl fmt::Debug for Notifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notifier")
-            .field("name", &self.name)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

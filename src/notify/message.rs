@@ -3,13 +3,15 @@
 //! Entry point: [`Message`]. Invariant: of values a message holds only findings,
 //! which redact. Pure.
 
-use std::fmt;
+mod topic;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::topic::Topic;
+pub(super) use self::topic::{Phase, Severity};
 use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::edit::Finding;
 
@@ -52,48 +54,6 @@ pub enum Subject {
     Test,
 }
 
-/// The kinds of event that a receiver chooses from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Topic {
-    /// Drift that was found, repaired, not repaired, or ended.
-    Drift,
-    /// Objects that somebody changes back.
-    Contest,
-    /// Repairs that stop because too much drifts.
-    Brake,
-    /// The emergency switch.
-    Emergency,
-    /// Exceptions.
-    Exception,
-    /// Denied changes.
-    Denial,
-    /// Stuck operations of Helm.
-    Operation,
-    /// Tests, which every receiver gets.
-    #[serde(skip_deserializing)]
-    Test,
-}
-
-/// Whether a condition begins or ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// It lasts until a message says that it ended.
-    Begins,
-    /// It ended.
-    Ends,
-    /// It does not last.
-    Once,
-}
-
-/// The severity of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Severity {
-    Critical,
-    Warning,
-    Info,
-}
-
 /// A message for receivers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
@@ -127,6 +87,16 @@ pub struct Message {
     pub key: String,
     /// How many conditions of the same topic and release still last.
     pub remaining: usize,
+}
+
+/// The identity of a condition, from its first message to its last.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Condition {
+    pub(super) topic: Topic,
+    pub(super) release: Option<ReleaseId>,
+    pub(super) namespace: Option<String>,
+    pub(super) object: Option<ObjectId>,
+    pub(super) key: String,
 }
 
 impl Subject {
@@ -210,58 +180,6 @@ impl Subject {
     ];
 }
 
-impl Topic {
-    /// All of which a receiver may choose.
-    pub(super) const ALL: [Self; 7] = [
-        Self::Drift,
-        Self::Contest,
-        Self::Brake,
-        Self::Emergency,
-        Self::Exception,
-        Self::Denial,
-        Self::Operation,
-    ];
-
-    /// Its name, as routes write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Drift => "drift",
-            Self::Contest => "contest",
-            Self::Brake => "brake",
-            Self::Emergency => "emergency",
-            Self::Exception => "exception",
-            Self::Denial => "denial",
-            Self::Operation => "operation",
-            Self::Test => "test",
-        }
-    }
-
-    pub(super) fn severity(self) -> Severity {
-        match self {
-            Self::Brake | Self::Emergency => Severity::Critical,
-            Self::Drift | Self::Contest | Self::Operation => Severity::Warning,
-            Self::Exception | Self::Denial | Self::Test => Severity::Info,
-        }
-    }
-}
-
-impl fmt::Display for Topic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl Severity {
-    /// Its name, which Alertmanager's users and PagerDuty share.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Critical => "critical",
-            Self::Warning => "warning",
-            Self::Info => "info",
-        }
-    }
-}
-
 impl Message {
     /// A message without details: only the event and its time.
     pub fn new(subject: Subject, at: Timestamp) -> Self {
@@ -325,16 +243,6 @@ impl Message {
         }
         hasher.finish()
     }
-}
-
-/// The identity of a condition, from its first message to its last.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Condition {
-    pub(super) topic: Topic,
-    pub(super) release: Option<ReleaseId>,
-    pub(super) namespace: Option<String>,
-    pub(super) object: Option<ObjectId>,
-    pub(super) key: String,
 }
 
 /// Sixteen bytes of the digest of a text, as hexadecimal digits.

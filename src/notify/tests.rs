@@ -1,16 +1,22 @@
 //! Against real HTTP receivers on loopback.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::desk::quiet::QuietHours;
 use super::desk::route::Routes;
 use super::format::Format;
 use super::message::Subject;
+use super::worker::WAITING;
 use super::*;
 use crate::model::{ObjectId, ReleaseId};
 

@@ -35,16 +35,6 @@ pub(super) struct Words {
     pub(super) lines: Vec<Line>,
 }
 
-/// Text of the program's own.
-fn said(text: impl Into<String>) -> Piece {
-    Piece::Said(text.into())
-}
-
-/// Text from the cluster.
-fn named(text: impl ToString) -> Piece {
-    Piece::Named(tame(&text.to_string(), LONG))
-}
-
 /// A text of at most so many characters, without control characters.
 pub(super) fn tame(text: &str, most: usize) -> String {
     let is_odd = |c: char| {
@@ -67,6 +57,16 @@ pub(super) fn plain(line: &[Piece]) -> String {
             Piece::Said(text) | Piece::Named(text) => text.as_str(),
         })
         .collect()
+}
+
+/// Text of the program's own.
+fn said(text: impl Into<String>) -> Piece {
+    Piece::Said(text.into())
+}
+
+/// Text from the cluster.
+fn named(text: impl ToString) -> Piece {
+    Piece::Named(tame(&text.to_string(), LONG))
 }
 
 impl Words {

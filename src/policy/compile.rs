@@ -169,16 +169,16 @@ impl Compiled {
         masked.chain(self.allow.iter().map(|(target, _)| target))
     }
 
+    /// Whether the policy is in force in a cluster of these labels.
+    pub fn is_in(&self, cluster: &BTreeMap<String, String>) -> bool {
+        self.cluster_selector.matches(|key| cluster.get(key).map(|value| value.as_str().into()))
+    }
+
     /// The paths of rules that name Helm's own label or annotations.
     fn paths_of_helms(&self) -> Vec<String> {
         let ignored = self.ignore.iter().map(|(_, mask)| mask);
         let masks = ignored.chain(self.allow.iter().map(|(_, standing)| &standing.grant.mask));
         masks.flat_map(Mask::names_helms).map(ToString::to_string).collect()
-    }
-
-    /// Whether the policy is in force in a cluster of these labels.
-    pub fn is_in(&self, cluster: &BTreeMap<String, String>) -> bool {
-        self.cluster_selector.matches(|key| cluster.get(key).map(|value| value.as_str().into()))
     }
 }
 

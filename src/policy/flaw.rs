@@ -3,9 +3,13 @@
 //! Entry point: [`Flaw`]. Invariant: a flaw names the field, a reason from a closed set and the
 //! correct form. A text with a flaw must not take effect, not even in part.
 
+mod flaws;
+
 use std::fmt;
 
 use serde::Serialize;
+
+pub(super) use self::flaws::Flaws;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -106,44 +110,5 @@ impl FlawReason {
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.field, self.reason.as_str(), self.message)
-    }
-}
-
-/// The flaws of one text while it is read: reading continues after the first flaw, so that a person
-/// sees all of them at once.
-#[derive(Debug, Default)]
-pub(super) struct Flaws(Vec<Flaw>);
-
-/// The most flaws that are reported for one text.
-const TOLD: usize = 20;
-
-impl Flaws {
-    pub(super) fn add(&mut self, field: &str, reason: FlawReason, message: impl fmt::Display) {
-        if self.0.len() < TOLD {
-            self.0.push(Flaw { field: field.to_owned(), reason, message: message.to_string() });
-        }
-    }
-
-    /// Returns the value, or records the error.
-    pub(super) fn take<T, E: fmt::Display>(
-        &mut self,
-        field: &str,
-        reason: FlawReason,
-        result: Result<T, E>,
-    ) -> Option<T> {
-        result.map_err(|error| self.add(field, reason, error)).ok()
-    }
-
-    /// Records a list that is longer than the limit; returns whether it is within the limit.
-    pub(super) fn within(&mut self, field: &str, count: usize, limit: usize) -> bool {
-        if count > limit {
-            self.add(field, FlawReason::TooMany, format_args!("{count} entries, at most {limit} are taken"));
-        }
-        count <= limit
-    }
-
-    /// `value`, unless there are flaws.
-    pub(super) fn or<T>(self, value: T) -> Result<T, Vec<Flaw>> {
-        if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
 }

@@ -220,11 +220,6 @@ impl Policy {
 }
 
 impl ObjectRules {
-    /// Whether there are no rules for the object.
-    fn is_empty(&self) -> bool {
-        self.ignored.is_empty() && self.standing.is_empty() && self.sealed.is_empty() && self.flaws.is_empty()
-    }
-
     /// A text that identifies the rules under which an object was seen without additions; `None` if
     /// additions are not searched.
     pub fn seal(&self) -> Option<String> {
@@ -242,6 +237,11 @@ impl ObjectRules {
             }
         }
         (ignored, standing)
+    }
+
+    /// Whether there are no rules for the object.
+    fn is_empty(&self) -> bool {
+        self.ignored.is_empty() && self.standing.is_empty() && self.sealed.is_empty() && self.flaws.is_empty()
     }
 
     fn index(&mut self) {

@@ -60,16 +60,6 @@ impl PatternTrie {
         }
     }
 
-    /// Records that a rule's pattern passes through a place, which may be a new one.
-    fn pass(&mut self, at: usize, rule: usize) {
-        if at == self.places.len() {
-            self.places.push(Place::default());
-        }
-        if let Some(place) = self.places.get_mut(at) {
-            note(&mut place.pass, rule);
-        }
-    }
-
     /// The rules that may apply to `path`, in order.
     pub fn at(&self, path: &Path) -> Vec<usize> {
         let mut found = Vec::new();
@@ -96,6 +86,16 @@ impl PatternTrie {
         found.sort_unstable();
         found.dedup();
         found
+    }
+
+    /// Records that a rule's pattern passes through a place, which may be a new one.
+    fn pass(&mut self, at: usize, rule: usize) {
+        if at == self.places.len() {
+            self.places.push(Place::default());
+        }
+        if let Some(place) = self.places.get_mut(at) {
+            note(&mut place.pass, rule);
+        }
     }
 }
 

@@ -50,6 +50,12 @@ struct Current {
     is_open: bool,
 }
 
+/// The policies that match one release, while their single values are resolved.
+struct Resolution<'p> {
+    matching: &'p [&'p Arc<Compiled>],
+    ties: Vec<Tie>,
+}
+
 impl Policies {
     /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, by
     /// which policies may select.
@@ -230,12 +236,6 @@ impl PolicyResolver {
     pub fn namespaces(&self) -> Vec<String> {
         self.current.read().namespaces.keys().cloned().collect()
     }
-}
-
-/// The policies that match one release, while their single values are resolved.
-struct Resolution<'p> {
-    matching: &'p [&'p Arc<Compiled>],
-    ties: Vec<Tie>,
 }
 
 impl Resolution<'_> {

@@ -6,29 +6,20 @@
 //! an hour that the clocks skip happens right after it; a start in a repeated hour happens once,
 //! the first time. Must not read a clock: `now` is an argument.
 
+mod read;
+
 use std::sync::{Arc, LazyLock};
 
-use croner::errors::CronError;
-use croner::parser::{CronParser, Seconds, Year};
-use croner::{Cron, Weekday};
-use jiff::civil::Date;
+use croner::Cron;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
-use jiff::{RoundMode, SignedDuration, Span, Timestamp, Unit, Zoned, ZonedRound};
+use jiff::{RoundMode, SignedDuration, Timestamp, Unit, Zoned, ZonedRound};
 
+use self::read::{comes, crons, length};
 use super::flaw::{FlawReason, Flaws};
 use super::resource::ScheduleSpec;
 
-/// The longest window.
-const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
-
-/// The most crons of fixed times into which one expression is split.
-const MAX_TIMES: usize = 48;
-
 /// After this number of adjoining windows, the search returns the last end that it knows.
 const MAX_CHAIN: usize = 1000;
-
-/// The years in which a cron must match once: all combinations of leap years and weekdays.
-const YEARS: std::ops::RangeInclusive<i16> = 2024..=2052;
 
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
@@ -68,21 +59,6 @@ impl Schedule {
         Some(end)
     }
 
-    /// The end of the window that opened last.
-    fn end(&self, now: Timestamp) -> Option<Timestamp> {
-        // Crons count in seconds.
-        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
-        let starts = self.0.crons.iter().filter_map(|cron| cron.find_previous_occurrence(&now, true).ok());
-        starts.map(|start| start.timestamp()).max()?.checked_add(self.0.length).ok()
-    }
-
-    /// The first start after `now`.
-    fn next(&self, now: Timestamp) -> Option<Timestamp> {
-        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
-        let starts = self.0.crons.iter().filter_map(|cron| cron.find_next_occurrence(&now, false).ok());
-        starts.map(|start| start.timestamp()).min()
-    }
-
     pub(super) fn compile(spec: &ScheduleSpec, at: &str, flaws: &mut Flaws) -> Option<Self> {
         let ScheduleSpec { cron, duration, time_zone } = spec;
         let crons = flaws.take(&format!("{at}.cron"), FlawReason::InvalidSchedule, crons(cron));
@@ -101,6 +77,21 @@ impl Schedule {
         let text = format!("{cron} for {duration} ({name})");
         Some(Self(Arc::new(Inner { text, crons: crons?, length: length?, zone: zone? })))
     }
+
+    /// The end of the window that opened last.
+    fn end(&self, now: Timestamp) -> Option<Timestamp> {
+        // Crons count in seconds.
+        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
+        let starts = self.0.crons.iter().filter_map(|cron| cron.find_previous_occurrence(&now, true).ok());
+        starts.map(|start| start.timestamp()).max()?.checked_add(self.0.length).ok()
+    }
+
+    /// The first start after `now`.
+    fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
+        let starts = self.0.crons.iter().filter_map(|cron| cron.find_next_occurrence(&now, false).ok());
+        starts.map(|start| start.timestamp()).min()
+    }
 }
 
 impl PartialEq for Schedule {
@@ -117,56 +108,6 @@ impl std::fmt::Display for Schedule {
 
 fn floor() -> ZonedRound {
     ZonedRound::new().smallest(Unit::Second).mode(RoundMode::Trunc)
-}
-
-/// Reads a cron of five fields. If hour and minute are lists of numbers, each time becomes a cron
-/// of its own: only such a cron is made up for when the clocks skip it.
-fn crons(text: &str) -> Result<Vec<Cron>, String> {
-    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
-    let [minute, hour, days @ ..] = fields.as_slice() else {
-        return Err(format!("{text:?} is no cron: write minute, hour, day of month, month and day of week"));
-    };
-    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    let parse = |text: &str| parser.parse(text).map_err(|error| format!("{text:?} is no cron: {error}"));
-    let whole = parse(text)?;
-    let numbers = |field: &str| {
-        let numbers: Vec<String> = field.split(',').map(str::to_owned).collect();
-        numbers.iter().all(|number| number.bytes().all(|byte| byte.is_ascii_digit())).then_some(numbers)
-    };
-    match (numbers(minute), numbers(hour)) {
-        (Some(minutes), Some(hours)) if minutes.len() * hours.len() <= MAX_TIMES => {
-            let times = hours.iter().flat_map(|hour| minutes.iter().map(move |minute| (minute, hour)));
-            times.map(|(minute, hour)| parse(&format!("{minute} {hour} {}", days.join(" ")))).collect()
-        }
-        _ => Ok(vec![whole]),
-    }
-}
-
-/// Whether a cron ever matches, unlike the 30th of February.
-fn comes(cron: &Cron) -> bool {
-    let first_days = YEARS.filter_map(|year| Date::new(year, 1, 1).ok());
-    first_days
-        .flat_map(|first| {
-            first.series(Span::new().days(1)).take_while(move |date| date.year() == first.year())
-        })
-        .any(|date| comes_on(cron, date).unwrap_or(false))
-}
-
-fn comes_on(cron: &Cron, date: Date) -> Result<bool, CronError> {
-    let number = |number: i8| u32::from(number.unsigned_abs());
-    let weekday = Weekday::from_days_from_sunday(number(date.weekday().to_sunday_zero_offset()));
-    let (month, day) = (number(date.month()), number(date.day()));
-    Ok(cron.pattern.month_match(month)?
-        && cron.pattern.day_match(i32::from(date.year()), month, day, weekday)?)
-}
-
-fn length(text: &str) -> Result<SignedDuration, String> {
-    let length: SignedDuration =
-        text.parse().map_err(|_| format!("{text:?} is no length of time: write one such as 10h or 1h30m"))?;
-    if length <= SignedDuration::ZERO || length > LONGEST {
-        return Err(format!("{text:?} is not between one second and {} hours", LONGEST.as_hours()));
-    }
-    Ok(length)
 }
 
 #[cfg(test)]

@@ -2,24 +2,25 @@
 //! differently, or that a mutating webhook rewrites.
 //!
 //! Entry points: [`Settled::holds`] tells whether a value is one of these, [`SettledValues`] keeps
-//! them for all code that judges. Invariant: a value counts for one path of one declaration of one
+//! them for all code that judges (`settlements`). Invariant: a value counts for one path of one declaration of one
 //! object, and only under the guard's key: the stored marks reveal nothing about the value, and
 //! cannot be made without the key. Pure. Must not make a dry run.
 
-use std::collections::{BTreeMap, HashMap};
+mod settlements;
+
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use parking_lot::RwLock;
 use serde_json::{Value, json};
 
+pub use self::settlements::{SettledValues, Settlements};
 use super::declaration::Declaration;
 use super::signing::SigningKey;
 use crate::declaration::digest::Digest;
 use crate::declaration::path::Path;
-use crate::model::{ObjectId, ReleaseId};
+use crate::model::ReleaseId;
 
 /// The most values that are kept of one object, and the most characters of a path. Dry runs are
 /// repeated for others.
@@ -39,14 +40,6 @@ pub struct Settled {
     /// The marks of the values, by path.
     values: BTreeMap<String, Mark>,
 }
-
-/// The values of all objects that dry runs have settled.
-#[derive(Debug, Default)]
-pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
-
-/// The same, shared by all code that judges.
-#[derive(Debug, Default)]
-pub struct SettledValues(RwLock<Settlements>);
 
 impl Settled {
     /// Marks these values of a declaration, without those that are nested too deeply.
@@ -117,50 +110,6 @@ impl Settled {
     }
 }
 
-impl Settlements {
-    /// The settled values of an object.
-    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
-        self.0.get(object).cloned()
-    }
-
-    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
-    /// are new.
-    pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
-        if settled.values.is_empty() {
-            return false;
-        }
-        let settled = match self.0.get(object) {
-            Some(before) => settled.after(before),
-            None => settled,
-        };
-        let before = self.0.insert(object.clone(), Arc::new(settled.clone()));
-        before.is_none_or(|before| *before != settled)
-    }
-
-    /// Forgets the values of a release that is gone.
-    pub fn forget(&mut self, release: &ReleaseId) {
-        self.0.retain(|_, settled| settled.release != *release);
-    }
-}
-
-impl SettledValues {
-    /// The settled values of an object.
-    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
-        self.0.read().of(object)
-    }
-
-    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
-    /// are new.
-    pub fn learn(&self, object: &ObjectId, settled: Settled) -> bool {
-        self.0.write().learn(object, settled)
-    }
-
-    /// Forgets the values of a release that is gone.
-    pub fn forget(&self, release: &ReleaseId) {
-        self.0.write().forget(release);
-    }
-}
-
 fn mark(key: &SigningKey, declaration: &Declaration<'_>, path: &str, value: Option<&Digest>) -> Mark {
     let parts = [path.as_bytes(), value.map(Digest::as_bytes).unwrap_or_default()];
     declaration.mark(key, "settled", &parts)
@@ -181,72 +130,4 @@ impl fmt::Debug for Settled {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key() -> SigningKey {
-        SigningKey::new([7; 32])
-    }
-
-    fn object(name: &str) -> ObjectId {
-        let namespace = Some("shop".to_owned());
-        ObjectId { group: "apps".to_owned(), kind: "Deployment".to_owned(), namespace, name: name.to_owned() }
-    }
-
-    fn release() -> ReleaseId {
-        ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
-    }
-
-    fn path(text: &str) -> Path {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn value_counts_for_its_path_object_and_declaration_alone() {
-        let (release, web, api) = (release(), object("web"), object("api"));
-        let (one, two) = (Digest::of(&json!({"a": 1})).unwrap(), Digest::of(&json!({"a": 2})).unwrap());
-        let (image, rewritten) = (path("/spec/image"), json!({"b": 1, "a": [2]}));
-        let declaration = Declaration { release: &release, object: &web, digest: &one, seal: None };
-        let settled = Settled::of(&key(), &declaration, [(&image, Some(&rewritten)), (&path("/gone"), None)]);
-        let check = |settled: &Settled| {
-            assert!(settled.holds(&declaration, &image, Some(&json!({"a": [2], "b": 1}))));
-            assert!(settled.holds(&declaration, &path("/gone"), None));
-            assert!(!settled.holds(&declaration, &path("/gone"), Some(&Value::Bool(false))));
-            assert!(!settled.holds(&declaration, &image, Some(&json!({"a": [2]}))));
-            assert!(!settled.holds(&declaration, &image, None));
-            assert!(!settled.holds(&declaration, &path("/spec"), Some(&rewritten)));
-            let elsewhere = Declaration { object: &api, ..declaration };
-            let later = Declaration { digest: &two, ..declaration };
-            let other = ReleaseId { name: "api".to_owned(), ..release.clone() };
-            let others = Declaration { release: &other, ..declaration };
-            for declaration in [elsewhere, later, others] {
-                assert!(!settled.holds(&declaration, &image, Some(&rewritten)), "{declaration:?}");
-            }
-        };
-        check(&settled);
-        let (text, values) = settled.texts();
-        let values = || values.iter().map(|(path, value)| (path.as_str(), value.as_str()));
-        check(&Settled::read(&key(), &release, &text, values()).unwrap());
-        let stranger = Settled::read(&SigningKey::new([8; 32]), &release, &text, values()).unwrap();
-        assert!(!stranger.holds(&declaration, &image, Some(&rewritten)));
-        assert_eq!(Settled::read(&key(), &release, "none", values()), None);
-        assert_eq!(format!("{settled:?}"), r#"["/gone", "/spec/image"]"#);
-    }
-
-    #[test]
-    fn settled_values_accumulate_until_the_declaration_changes() {
-        let (release, web) = (release(), object("web"));
-        let (one, two) = (Digest::of(&json!(1)).unwrap(), Digest::of(&json!(2)).unwrap());
-        let known = SettledValues::default();
-        let learn = |digest: &Digest, at: &str| {
-            let declaration = Declaration { release: &release, object: &web, digest, seal: None };
-            known.learn(&web, Settled::of(&key(), &declaration, [(&path(at), Some(&json!(1)))]));
-            format!("{:?}", known.of(&web).unwrap())
-        };
-        assert_eq!(learn(&one, "/a"), r#"["/a"]"#);
-        assert_eq!(learn(&one, "/b"), r#"["/a", "/b"]"#);
-        assert_eq!(learn(&two, "/c"), r#"["/c"]"#);
-        known.forget(&release);
-        assert_eq!(known.of(&web), None);
-    }
-}
+mod tests;

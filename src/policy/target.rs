@@ -5,27 +5,21 @@
 //! linear in the name. Must not look at the live object, whose labels its editor controls: only the
 //! manifest counts.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+mod regexes;
+mod spelling;
 
-use regex::{Regex, RegexBuilder};
+use std::borrow::Cow;
+
 use serde_json::Value;
 
+use self::regexes::Matcher;
+pub(super) use self::regexes::Regexes;
+pub(super) use self::spelling::{misspelled, rules, unknown_fields};
 use super::flaw::{FlawReason, Flaws};
-use super::grant::DELETE;
-use super::known::Instead;
-use super::nearest;
-use super::pattern::Pattern;
-use super::resource::{DriftPolicySpec, TargetSpec};
+use super::resource::TargetSpec;
 use super::selector::Selector;
 use crate::helm::release::Declared;
 use crate::model::ObjectId;
-
-/// The longest regular expression, in bytes.
-pub(super) const MAX_REGEX: usize = 256;
-
-/// The most memory of one compiled regular expression, in bytes.
-const REGEX_MEMORY: usize = 256 << 10;
 
 /// The objects that a rule applies to; by default all of a release.
 #[derive(Clone, Debug, Default)]
@@ -38,18 +32,6 @@ pub struct Target {
     labels: Selector,
     annotations: Selector,
 }
-
-#[derive(Clone, Debug, Default)]
-enum Matcher {
-    #[default]
-    Any,
-    Exactly(String),
-    Regex(Regex),
-}
-
-/// The regular expressions of one policy, each compiled once.
-#[derive(Default)]
-pub(super) struct Regexes(BTreeMap<String, Regex>);
 
 impl Target {
     /// Whether the rule applies to this object, as the manifest declares it.
@@ -97,108 +79,6 @@ impl Target {
         let annotations = selector("annotationSelector", annotation_selector);
         Self { group, version, kind, namespace, name, labels, annotations }
     }
-}
-
-/// The kinds of a policy's targets that do not exist while a similar one does: the field, and both
-/// names. Regular expressions are not checked, except for their alternatives.
-pub(super) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String, String)> {
-    let mut found = Vec::new();
-    for (rule, target, _) in rules(spec) {
-        let Some(TargetSpec { kind: Some(kinds), .. }) = target else { continue };
-        for kind in kinds.trim_start_matches('(').trim_end_matches(')').split('|') {
-            if let Some(meant) = nearest::kind(kind) {
-                found.push((format!("{rule}.target.kind"), kind.to_owned(), meant));
-            }
-        }
-    }
-    found
-}
-
-/// The paths of rules for one built-in kind that no object of the kind has: where they stand, and what is wrong.
-/// A custom kind may have the same name, so without a group only slips of known names are found.
-pub(super) fn unknown_fields(spec: &DriftPolicySpec) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for (rule, target, paths) in rules(spec) {
-        let Some(TargetSpec { kind: Some(kind), group, .. }) = target else { continue };
-        let group = group.as_deref().filter(|group| !group.is_empty());
-        let schemas = nearest::schemas(group, kind);
-        for (index, path) in paths.iter().enumerate().filter(|(_, path)| *path != DELETE) {
-            let Ok(pattern) = Pattern::parse(path) else { continue };
-            let unknown: Option<Vec<_>> =
-                schemas.iter().map(|schema| pattern.unknown_field(schema)).collect();
-            let Some(unknown) = unknown.and_then(|unknown| unknown.into_iter().next()) else { continue };
-            if group.is_some() || matches!(unknown.instead, Instead::Like(_) | Instead::Element) {
-                found.push((format!("{rule}.paths[{index}]"), format!("in {kind} {unknown}")));
-            }
-        }
-    }
-    found
-}
-
-/// Every rule with objects and paths: where it stands, and both.
-pub(super) fn rules(
-    spec: &DriftPolicySpec,
-) -> impl Iterator<Item = (String, Option<&TargetSpec>, &[String])> {
-    let ignore = spec.ignore.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
-    let allow = spec.allow.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
-    let seal = spec.seal.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
-    let rules = ignore.map(|it| ("ignore", it)).chain(allow.map(|it| ("allow", it)));
-    let rules = rules.chain(seal.map(|it| ("seal", it)));
-    rules.map(|(list, (index, (target, paths)))| {
-        (format!("spec.{list}[{index}]"), target.as_ref(), paths.as_slice())
-    })
-}
-
-impl Matcher {
-    fn matches(&self, text: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exactly(name) => name == text,
-            Self::Regex(regex) => regex.is_match(text),
-        }
-    }
-}
-
-impl Regexes {
-    /// An empty text matches everything, as in Flux.
-    fn matcher(&mut self, text: &str) -> Result<Matcher, String> {
-        if text.is_empty() {
-            return Ok(Matcher::Any);
-        }
-        if !text.contains(|c: char| regex_syntax_character(c)) {
-            return Ok(Matcher::Exactly(text.to_owned()));
-        }
-        if text.len() > MAX_REGEX {
-            return Err(format!("the regular expression is longer than {MAX_REGEX} bytes"));
-        }
-        if let Some(regex) = self.0.get(text) {
-            return Ok(Matcher::Regex(regex.clone()));
-        }
-        // The text alone first: `)(` must not become valid by the added parentheses.
-        let build = |text: &str| {
-            RegexBuilder::new(text)
-                .size_limit(REGEX_MEMORY)
-                .dfa_size_limit(REGEX_MEMORY)
-                .nest_limit(32)
-                .build()
-                .map_err(|error| last_line(&error))
-        };
-        build(text)?;
-        let regex = build(&format!("^(?:{text})$"))?;
-        self.0.insert(text.to_owned(), regex.clone());
-        Ok(Matcher::Regex(regex))
-    }
-}
-
-fn regex_syntax_character(c: char) -> bool {
-    matches!(c, '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$')
-}
-
-/// The last line of the parser's message; the others draw the position.
-fn last_line(error: &regex::Error) -> String {
-    let text = error.to_string();
-    let line = text.lines().last().unwrap_or_default();
-    format!("the regular expression does not compile: {}", line.trim_start_matches("error: "))
 }
 
 /// Labels and annotations are text; the API server would refuse unquoted values of other types.

@@ -27,7 +27,7 @@ async fn hello(_: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn one_connection_serves_one_request_after_the_other() {
+async fn connection_serves_one_request_after_the_other() {
     let running = Running::start(UNHURRIED, hello).await;
     let mut client = running.connect().await;
     for path in ["/a", "/b", "/c"] {

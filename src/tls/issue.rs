@@ -56,10 +56,6 @@ pub(super) fn authority_key() -> Result<KeyPair, TlsError> {
     KeyPair::generate().map_err(not_issued)
 }
 
-fn not_issued(source: rcgen::Error) -> TlsError {
-    TlsError::Issue { names: "the certificate authority".to_owned(), source }
-}
-
 /// Whether two thirds of a life are over, or it has not begun: then a clock that was ahead has been
 /// corrected.
 pub(super) fn is_due(from: Timestamp, until: Timestamp, now: Timestamp) -> bool {
@@ -91,6 +87,10 @@ pub(super) fn is_for(certificate: &X509Certificate<'_>, names: &[String]) -> boo
         Err(_) => name.clone(),
     });
     present == Some(wanted.collect())
+}
+
+fn not_issued(source: rcgen::Error) -> TlsError {
+    TlsError::Issue { names: "the certificate authority".to_owned(), source }
 }
 
 fn common_name(name: &str) -> DistinguishedName {

@@ -119,11 +119,6 @@ impl SharedCertificate {
         Self::of(authorities, text(AUTHORITY_KEY)?, text(CERTIFICATE)?, text(KEY)?)
     }
 
-    fn of(authorities: Vec<String>, authority_key: String, certificate: String, key: String) -> Option<Self> {
-        let facts = facts(&authorities, &authority_key, &certificate, &key)?;
-        Some(Self { authorities, authority_key, certificate, key, facts })
-    }
-
     /// The content of the Secret, without the names of its keys encoded.
     pub fn data(&self) -> BTreeMap<String, String> {
         let entry = |name: &str, text: &str| (name.to_owned(), text.to_owned());
@@ -198,6 +193,19 @@ impl SharedCertificate {
         }
     }
 
+    pub(super) fn material(&self) -> Material {
+        Material {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            authority: Some(self.authorities.concat()),
+        }
+    }
+
+    fn of(authorities: Vec<String>, authority_key: String, certificate: String, key: String) -> Option<Self> {
+        let facts = facts(&authorities, &authority_key, &certificate, &key)?;
+        Some(Self { authorities, authority_key, certificate, key, facts })
+    }
+
     /// With a new certificate by the authority in this place.
     fn signed(
         authorities: Vec<String>,
@@ -209,14 +217,6 @@ impl SharedCertificate {
         let authority = authorities.get(signer).map_or("", String::as_str);
         let (certificate, own) = issue::certificate(names, authority, authority_key, *now, pace.life)?;
         Self::of(authorities, key, certificate, own).ok_or(TlsError::ReadBack)
-    }
-
-    pub(super) fn material(&self) -> Material {
-        Material {
-            certificate: self.certificate.clone(),
-            key: self.key.clone(),
-            authority: Some(self.authorities.concat()),
-        }
     }
 
     fn is_for(&self, names: &[String]) -> bool {

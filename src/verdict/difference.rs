@@ -67,6 +67,15 @@ enum Step<'v> {
     Index(usize),
 }
 
+/// Where two texts first differ.
+struct Place {
+    /// From 0.
+    line: usize,
+    /// In characters.
+    column: usize,
+    is_of_lines: bool,
+}
+
 impl Values {
     /// The values at `path` of `object`.
     pub fn of(object: &ObjectId, path: &Path, [declared, old, new]: [Option<&Value>; 3]) -> Self {
@@ -188,15 +197,6 @@ fn step_down<'v>(value: &'v Value, steps: &[Step<'_>]) -> Option<&'v Value> {
         Step::Field(name) => value.get(*name),
         Step::Index(index) => value.get(*index),
     })
-}
-
-/// Where two texts first differ.
-struct Place {
-    /// From 0.
-    line: usize,
-    /// In characters.
-    column: usize,
-    is_of_lines: bool,
 }
 
 impl Place {

@@ -87,6 +87,18 @@ pub struct Drift<'r> {
     pub changes: Vec<FieldChange>,
 }
 
+/// The places at which an object differs, or possibly differs.
+struct Compared {
+    /// The changes that are not allowed.
+    changes: Vec<FieldChange>,
+    /// The paths at which it may differ.
+    spared: Vec<Path>,
+    /// Whether an allowance covers some of them.
+    allowed: bool,
+    /// Whether it holds additions that it may hold.
+    has_additions: bool,
+}
+
 /// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its
 /// declarations; agreeing with one is enough.
 ///
@@ -217,18 +229,6 @@ fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
         true => Live::Allowed,
         false => Live::Missing,
     }
-}
-
-/// The places at which an object differs, or possibly differs.
-struct Compared {
-    /// The changes that are not allowed.
-    changes: Vec<FieldChange>,
-    /// The paths at which it may differ.
-    spared: Vec<Path>,
-    /// Whether an allowance covers some of them.
-    allowed: bool,
-    /// Whether it holds additions that it may hold.
-    has_additions: bool,
 }
 
 fn changes(

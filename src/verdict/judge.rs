@@ -26,6 +26,12 @@ use crate::helm::state::{self, Standing};
 use crate::model::{Operation, PROBE_MANAGER};
 use crate::policy::Policy;
 
+/// One release's declaration of the object, with the policy of that release.
+struct Hearing<'r> {
+    standing: Standing<'r>,
+    policy: Arc<Policy>,
+}
+
 /// Judges one edit by the releases that declare its object (`claims`, the one
 /// seen first in front), in the order of the steps:
 ///
@@ -114,12 +120,6 @@ pub fn judge_with_facts(
     let unheard = hearings.len().saturating_sub(claims.len());
     let circumstances = edit.circumstances.clone();
     (verdict, Some(EditFacts { claims, unheard, circumstances }))
-}
-
-/// One release's declaration of the object, with the policy of that release.
-struct Hearing<'r> {
-    standing: Standing<'r>,
-    policy: Arc<Policy>,
 }
 
 impl Hearing<'_> {

@@ -140,21 +140,6 @@ impl Context<'_> {
 }
 
 impl Message {
-    fn about(object: &ObjectId, grounds: &Grounds) -> Self {
-        let Grounds { release, revision, .. } = grounds;
-        let (named, by) = (named(object, release), of_release(object, release));
-        Self {
-            claim: format!("{named} is managed by Helm release {by} (revision {revision})"),
-            short: format!("{named} (Helm release {by})"),
-            ..Self::default()
-        }
-    }
-
-    /// The message of these sentences about an object.
-    fn of(claim: String, ways: Vec<Way>) -> Self {
-        Self { short: claim.clone(), claim, ways, ..Self::default() }
-    }
-
     /// Whether there is nothing to say.
     pub fn is_empty(&self) -> bool {
         self.claim.is_empty()
@@ -239,6 +224,21 @@ impl Message {
         let text = parts.join("; ");
         one_line(if fields.is_empty() { text } else { format!("{text}: {fields}") })
     }
+
+    fn about(object: &ObjectId, grounds: &Grounds) -> Self {
+        let Grounds { release, revision, .. } = grounds;
+        let (named, by) = (named(object, release), of_release(object, release));
+        Self {
+            claim: format!("{named} is managed by Helm release {by} (revision {revision})"),
+            short: format!("{named} (Helm release {by})"),
+            ..Self::default()
+        }
+    }
+
+    /// The message of these sentences about an object.
+    fn of(claim: String, ways: Vec<Way>) -> Self {
+        Self { short: claim.clone(), claim, ways, ..Self::default() }
+    }
 }
 
 /// The message about an edit of a record, with the remedies.
@@ -314,15 +314,6 @@ pub fn of_no_room(object: &ObjectId, is_record: bool) -> Message {
     }
 }
 
-fn of_unread(object: &ObjectId, is_record: bool) -> Message {
-    let whose = if is_record { "is a Helm release record" } else { "is managed by a Helm release" };
-    if object.name.is_empty() {
-        return Message::of(format!("An object of kind {} {whose}", object.kind), Vec::new());
-    }
-    let claim = format!("{} {:?} {whose}", object.kind, object.name);
-    Message::of(claim, vec![details(object, None, &[])])
-}
-
 /// One field of a live object in words.
 pub fn live_field(finding: &Finding) -> String {
     let Finding { path, declared, new, added, .. } = finding;
@@ -334,6 +325,15 @@ pub fn live_field(finding: &Finding) -> String {
         (None, Some(new)) if !added && is_moved(new) => format!("{} (moved: is now {new})", path.plain()),
         _ => FieldWords::of_live(finding).to_string(),
     })
+}
+
+fn of_unread(object: &ObjectId, is_record: bool) -> Message {
+    let whose = if is_record { "is a Helm release record" } else { "is managed by a Helm release" };
+    if object.name.is_empty() {
+        return Message::of(format!("An object of kind {} {whose}", object.kind), Vec::new());
+    }
+    let claim = format!("{} {:?} {whose}", object.kind, object.name);
+    Message::of(claim, vec![details(object, None, &[])])
 }
 
 /// The name of an object in a sentence, with its namespace if it differs from its release's.

@@ -81,6 +81,25 @@ pub struct Back {
     pub declared: Vec<Path>,
 }
 
+/// An edit of which some paths are reverted.
+#[derive(Clone, Copy)]
+pub struct PartUndone<'a> {
+    /// The object before.
+    pub old: &'a Value,
+    /// The object as the editor wants it.
+    pub new: &'a Value,
+    /// The object after the revert.
+    pub result: &'a Value,
+    /// The manager that the request names; empty if it names none.
+    pub editor: &'a str,
+}
+
+/// The owners of paths, by the numbers of the paths: each entry is visited once.
+struct Holders {
+    /// The places of entries, and whether they own the path as one value.
+    by_path: HashMap<u64, Vec<(usize, bool)>>,
+}
+
 /// The declared fields on which the next upgrade of a release that Helm writes by `method` will
 /// conflict, at once or when it changes them: those with an owner other than `helm`; without a
 /// `helm`, those with any owner. Empty for client-side releases, and for Flux, which forces its
@@ -149,19 +168,6 @@ pub fn returned(live: &Value, helm: &Manager, paths: &[Path]) -> Option<Value> {
 pub fn patch(live: &Value, managed_fields: Value) -> Patch {
     let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     Patch(vec![replace("managedFields", managed_fields), replace("resourceVersion", version)])
-}
-
-/// An edit of which some paths are reverted.
-#[derive(Clone, Copy)]
-pub struct PartUndone<'a> {
-    /// The object before.
-    pub old: &'a Value,
-    /// The object as the editor wants it.
-    pub new: &'a Value,
-    /// The object after the revert.
-    pub result: &'a Value,
-    /// The manager that the request names; empty if it names none.
-    pub editor: &'a str,
 }
 
 /// The `managedFields` that an edit must have after the revert of the paths `back`.
@@ -244,12 +250,6 @@ fn prefixes(path: &Path) -> impl Iterator<Item = u64> {
         *prefix = prefix.then(segment);
         Some(prefix.number())
     })
-}
-
-/// The owners of paths, by the numbers of the paths: each entry is visited once.
-struct Holders {
-    /// The places of entries, and whether they own the path as one value.
-    by_path: HashMap<u64, Vec<(usize, bool)>>,
 }
 
 impl Holders {

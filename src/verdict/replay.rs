@@ -91,6 +91,17 @@ pub enum Unreplayable {
     Unheard,
 }
 
+/// One release that was consulted, with its policy among the other policies.
+struct Hearing<'c> {
+    release: ReleaseId,
+    claim: &'c RecordedClaim,
+    policy: Arc<Policy>,
+    alternatives: Vec<AlternativeFacts>,
+    circumstances: &'c Circumstances,
+    /// Additions count, but none were stored.
+    is_unsealed: bool,
+}
+
 impl Replay {
     /// Creates a replay by these policies; `defaults` apply where none of them sets a value.
     pub fn new(defaults: Policy, accepted: Vec<Arc<Compiled>>) -> Self {
@@ -234,17 +245,6 @@ impl Replay {
         self.declared.insert(key, Arc::clone(&declared));
         Some(declared)
     }
-}
-
-/// One release that was consulted, with its policy among the other policies.
-struct Hearing<'c> {
-    release: ReleaseId,
-    claim: &'c RecordedClaim,
-    policy: Arc<Policy>,
-    alternatives: Vec<AlternativeFacts>,
-    circumstances: &'c Circumstances,
-    /// Additions count, but none were stored.
-    is_unsealed: bool,
 }
 
 impl Hearing<'_> {

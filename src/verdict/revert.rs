@@ -96,6 +96,17 @@ pub enum Irreversible {
     Outdated,
 }
 
+/// An edit with its drifting fields reverted.
+struct Undoing<'a> {
+    edit: Whole<'a>,
+    /// What the manifest declares.
+    fields: &'a Fields,
+    ignored: &'a Mask,
+    findings: &'a [Finding],
+    /// The declared fields that the edit changes.
+    changes: &'a [FieldChange],
+}
+
 /// Plans the revert of the `findings` of the verdict by `release` on `edit`.
 ///
 /// Every field gets its value from before the edit. Fields that `policy` ignores are left alone.
@@ -136,17 +147,6 @@ pub fn plan(
     let mut patch = json_patch::diff(edit.new, &result);
     patch.0.extend(owners.map(|owners| ownership::replace("managedFields", owners)));
     Ok(Plan { patch, set_back })
-}
-
-/// An edit with its drifting fields reverted.
-struct Undoing<'a> {
-    edit: Whole<'a>,
-    /// What the manifest declares.
-    fields: &'a Fields,
-    ignored: &'a Mask,
-    findings: &'a [Finding],
-    /// The declared fields that the edit changes.
-    changes: &'a [FieldChange],
 }
 
 impl Undoing<'_> {

@@ -5,10 +5,13 @@
 //! by a manager other than Helm and Kubernetes' own controllers. A sealed field that the manifest
 //! declares is judged as a declared one instead. Must not apply a rule.
 
+mod owners;
+
 use std::collections::HashSet;
 
 use serde_json::Value;
 
+use self::owners::{declares_owners, owner_uids};
 use super::ownership::Owners;
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Fields};
@@ -176,52 +179,12 @@ fn declares(fields: &Fields, path: &[&str]) -> bool {
     })
 }
 
-/// Whether the manifest declares an owner of each of these uids.
-fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item = &'u str>) -> bool {
-    let declared: HashSet<String> = fields
-        .leaves()
-        .into_iter()
-        .filter_map(|(path, value)| match path.0.as_slice() {
-            [Segment::Field(metadata), Segment::Field(owners), below @ ..]
-                if metadata == "metadata" && owners == "ownerReferences" =>
-            {
-                Some(declared_uids(below, &value))
-            }
-            _ => None,
-        })
-        .flatten()
-        .collect();
-    uids.all(|uid| declared.contains(uid))
-}
-
-/// The uids of owners that a leaf declares: the list as one value, or one of its elements, which
-/// their uids identify.
-fn declared_uids(below: &[Segment], value: &Value) -> Vec<String> {
-    let uids: Vec<&str> = match below {
-        [] => value.as_array().into_iter().flatten().filter_map(uid).collect(),
-        [Segment::Key(keys), ..] => {
-            keys.iter().filter(|(key, _)| key == "uid").filter_map(|(_, uid)| uid.as_str()).collect()
-        }
-        _ => Vec::new(),
-    };
-    uids.into_iter().map(str::to_owned).collect()
-}
-
 fn change<'v>(path: &[&str], old: &'v Value, new: &'v Value, deletion: bool) -> Change<'v> {
     Change { path: pointer(path), old: read(old, path), new: read(new, path), deletion }
 }
 
 fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
     path.iter().try_fold(object, |value, name| value.get(name))
-}
-
-fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
-    let owners = read(object, &OWNERS).and_then(Value::as_array);
-    owners.into_iter().flatten().filter_map(uid)
-}
-
-fn uid(owner: &Value) -> Option<&str> {
-    owner.get("uid")?.as_str()
 }
 
 #[cfg(test)]

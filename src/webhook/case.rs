@@ -294,6 +294,26 @@ impl<'a> Case<'a> {
         Judgement { uid, named, facts, settled, ..Judgement::of(verdict, message, rests_on, claims) }
     }
 
+    /// Calls `say` with the sources of a verdict's message.
+    pub(super) fn in_context(
+        &self,
+        verdict: &Verdict,
+        claims: &[Arc<Release>],
+        resolver: &PolicyResolver,
+        say: impl FnOnce(&Context<'_>) -> Message,
+    ) -> Message {
+        let object = &self.subject.object;
+        let Some(grounds) = verdict.grounds.as_ref().filter(|_| verdict.outcome != Outcome::Allow) else {
+            return Message::default();
+        };
+        let release = claims.iter().map(|claim| &**claim).find(|claim| claim.id == grounds.release);
+        let declared = release.and_then(|release| release.declared(object));
+        let policy = resolver.of(&grounds.release);
+        let (policy, operation) = (Some(&*policy), self.operation);
+        let live = [&self.old, &self.new].map(|text| text.as_ref().map(Excerpt::get).unwrap_or_default());
+        say(&Context { object, operation, policy, declared, release, live })
+    }
+
     /// The message about a deletion that also deletes other objects.
     fn of_dependants(
         &self,
@@ -321,26 +341,6 @@ impl<'a> Case<'a> {
             }
             message
         })
-    }
-
-    /// Calls `say` with the sources of a verdict's message.
-    pub(super) fn in_context(
-        &self,
-        verdict: &Verdict,
-        claims: &[Arc<Release>],
-        resolver: &PolicyResolver,
-        say: impl FnOnce(&Context<'_>) -> Message,
-    ) -> Message {
-        let object = &self.subject.object;
-        let Some(grounds) = verdict.grounds.as_ref().filter(|_| verdict.outcome != Outcome::Allow) else {
-            return Message::default();
-        };
-        let release = claims.iter().map(|claim| &**claim).find(|claim| claim.id == grounds.release);
-        let declared = release.and_then(|release| release.declared(object));
-        let policy = resolver.of(&grounds.release);
-        let (policy, operation) = (Some(&*policy), self.operation);
-        let live = [&self.old, &self.new].map(|text| text.as_ref().map(Excerpt::get).unwrap_or_default());
-        say(&Context { object, operation, policy, declared, release, live })
     }
 }
 

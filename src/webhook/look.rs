@@ -132,6 +132,19 @@ impl Looker<'_> {
         }
     }
 
+    /// Judges `case` by the present knowledge, without a read.
+    pub(super) fn judged(&self, case: &Case<'_>, evidence: Evidence<'_>) -> Judgement {
+        let mut circumstances = self.source.circumstances(&case.subject.object);
+        circumstances.allowances.extend(case.granted.clone());
+        let (index, circumstances) = (self.source.index(), &circumstances);
+        case.judge(Basis { index, circumstances, rules: self.rules, evidence, now: Timestamp::now() })
+    }
+
+    /// How long another call may take.
+    pub(super) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
+    }
+
     /// The same without a cluster to ask.
     fn settled_by_itself<'c>(&self, judgement: Judgement, mut case: Case<'c>) -> (Judgement, Case<'c>) {
         if owner::is_wanted(&case, &judgement) {
@@ -190,14 +203,6 @@ impl Looker<'_> {
         Ok((judgement, case))
     }
 
-    /// Judges `case` by the present knowledge, without a read.
-    pub(super) fn judged(&self, case: &Case<'_>, evidence: Evidence<'_>) -> Judgement {
-        let mut circumstances = self.source.circumstances(&case.subject.object);
-        circumstances.allowances.extend(case.granted.clone());
-        let (index, circumstances) = (self.source.index(), &circumstances);
-        case.judge(Basis { index, circumstances, rules: self.rules, evidence, now: Timestamp::now() })
-    }
-
     /// Reads the records on which the judgement depends, if not yet done. Returns whether there
     /// were any.
     async fn look(
@@ -248,11 +253,6 @@ impl Looker<'_> {
             digest: declared.and_then(|declared| declared.digest),
         };
         Some(arbiter.canonical(&question, self.left()).await)
-    }
-
-    /// How long another call may take.
-    pub(super) fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
     }
 }
 

@@ -52,6 +52,20 @@ pub struct Orders {
     pub callers: Callers,
 }
 
+/// The API server's answers about one order.
+struct Asked {
+    objects: Vec<Grant>,
+    /// The objects that stay unchanged, and why.
+    refused: Vec<String>,
+}
+
+/// The user who gives an order, and the time until which the guard asks what they may do.
+struct Orderer<'a> {
+    live: &'a Live,
+    user: &'a Actor,
+    deadline: Instant,
+}
+
 /// Whether a review may be an order.
 pub(super) fn is_order(head: &Head<'_>) -> bool {
     head.resource.resource == "guardedreleases"
@@ -117,13 +131,6 @@ pub(super) async fn answer(
     answer.patch(annotating(new, text))
 }
 
-/// The API server's answers about one order.
-struct Asked {
-    objects: Vec<Grant>,
-    /// The objects that stay unchanged, and why.
-    refused: Vec<String>,
-}
-
 /// Asks the API server whether the user may write the unconfirmed objects: first about all objects
 /// of a kind in a namespace, then about each one.
 async fn asked(
@@ -181,13 +188,6 @@ async fn asked(
     let rest = unasked.chain(beyond.into_iter().map(|(_, object)| object));
     refused.extend(rest.map(|object| of_order(&object, &release.id, Unwritten::OrderAgain)));
     Asked { objects: granted, refused }
-}
-
-/// The user who gives an order, and the time until which the guard asks what they may do.
-struct Orderer<'a> {
-    live: &'a Live,
-    user: &'a Actor,
-    deadline: Instant,
 }
 
 impl Orderer<'_> {

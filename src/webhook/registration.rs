@@ -113,6 +113,10 @@ pub struct Surface<'a> {
     pub conditions: bool,
 }
 
+type Selected<'a> = (&'a str, Option<LabelSelector>, BTreeMap<GroupVersion<'a>, BTreeSet<String>>);
+
+type GroupVersion<'a> = (&'a str, &'a str);
+
 impl From<DeclaredResource> for Resource {
     fn from(declared: DeclaredResource) -> Self {
         let DeclaredResource { group, version, plural, scale, kind: _ } = declared;
@@ -239,8 +243,6 @@ fn helms_metadata_changes() -> String {
         .join(" || ")
 }
 
-type Selected<'a> = (&'a str, Option<LabelSelector>, BTreeMap<GroupVersion<'a>, BTreeSet<String>>);
-
 /// The resources whose edits are sent, by the selector of their objects and the suffix of the
 /// webhook's name.
 fn selected<'a>(
@@ -271,8 +273,6 @@ fn metadata() -> ObjectMeta {
 fn guarded(surface: &Surface<'_>) -> LabelSelector {
     not_in(["kube-system", NODE_LEASES].into_iter().chain(surface.own_namespace))
 }
-
-type GroupVersion<'a> = (&'a str, &'a str);
 
 /// `v1.apps.edits.kubemoor.dev`. A group that would make it too long for the
 /// API server, which would then refuse the whole configuration, is hashed.

@@ -62,6 +62,63 @@ pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Asked {
     Box::pin(looked_into(case, looker, before, after)).await.unwrap_or_else(Asked::Unknown)
 }
 
+/// Creates the requested allowance if the edit is allowed; denies the edit if the allowance may not
+/// be created and the mode is strict. Returns the warnings for the user.
+///
+/// # Errors
+/// What is asked for could not be looked into, and the edit would be refused.
+pub(super) async fn settle(
+    asked: Asked,
+    case: &Case<'_>,
+    judgement: &mut Judgement,
+    looker: &Looker<'_>,
+) -> Result<Vec<String>, Unreached> {
+    let object = &case.subject.object;
+    if matches!(asked, Asked::Nothing) || judgement.verdict.outcome.is_refusal() {
+        return asked.known().map(|_| Vec::new());
+    }
+    let policy = governing(looker.rules.resolver, object, &judgement.claims);
+    let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
+    let passes_anyway =
+        matches!(judgement.verdict.reason, Reason::BeingDeleted | Reason::Identity | Reason::OptedOut);
+    let verdict = Verdict::by_mode(&policy, Reason::Request, None);
+    let is_strict = verdict.outcome.is_refusal() && !is_exempt && !passes_anyway;
+    let refused = match (asked, looker.live()) {
+        (Asked::Nothing, _) => return Ok(Vec::new()),
+        (Asked::Withdrawn, live) => {
+            let goes_on = |release: &Arc<Release>| {
+                live.is_some_and(|live| !live.allowances.of(object, &release.id).is_empty())
+            };
+            let going_on = judgement.claims.iter().find(|release| goes_on(release));
+            let message = going_on.map(|release| message::withdrawn(object, &release.id));
+            return Ok(message.map(|message| message.warnings()).unwrap_or_default());
+        }
+        (Asked::Refused(reason), _) => reason,
+        (Asked::Unknown(error), _) if is_strict => return Err(error),
+        (Asked::Unknown(error), _) => error.to_string(),
+        (Asked::Granted(granted), _) if case.dry_run => return Ok(granted.told(object, true)),
+        (Asked::Granted(_), None) => return Ok(Vec::new()),
+        (Asked::Granted(granted), Some(live)) => {
+            let within = looker.left();
+            let making = Box::pin(live.allowances.make(&granted.resource, within));
+            let making = timeout(within, making).await;
+            match making.unwrap_or_else(|_| Err(CallError::Late { within }.into())) {
+                Ok(_) => return Ok(granted.told(object, false)),
+                Err(error) => format!("NotMade: {error}"),
+            }
+        }
+    };
+    match judgement.claims.first() {
+        Some(release) if is_strict => {
+            judgement.message = message::refused(object, &release.id, &refused);
+            judgement.verdict = verdict;
+            judgement.request_refused = Some(refused);
+            Ok(Vec::new())
+        }
+        _ => Ok(message::without_effect(object, &refused).warnings()),
+    }
+}
+
 async fn looked_into(
     case: &Case<'_>,
     looker: &Looker<'_>,
@@ -144,63 +201,6 @@ async fn without_right(
             Unreached::Ask(Box::new(error)).unless_answered()?;
             Ok(Some(unknown))
         }
-    }
-}
-
-/// Creates the requested allowance if the edit is allowed; denies the edit if the allowance may not
-/// be created and the mode is strict. Returns the warnings for the user.
-///
-/// # Errors
-/// What is asked for could not be looked into, and the edit would be refused.
-pub(super) async fn settle(
-    asked: Asked,
-    case: &Case<'_>,
-    judgement: &mut Judgement,
-    looker: &Looker<'_>,
-) -> Result<Vec<String>, Unreached> {
-    let object = &case.subject.object;
-    if matches!(asked, Asked::Nothing) || judgement.verdict.outcome.is_refusal() {
-        return asked.known().map(|_| Vec::new());
-    }
-    let policy = governing(looker.rules.resolver, object, &judgement.claims);
-    let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
-    let passes_anyway =
-        matches!(judgement.verdict.reason, Reason::BeingDeleted | Reason::Identity | Reason::OptedOut);
-    let verdict = Verdict::by_mode(&policy, Reason::Request, None);
-    let is_strict = verdict.outcome.is_refusal() && !is_exempt && !passes_anyway;
-    let refused = match (asked, looker.live()) {
-        (Asked::Nothing, _) => return Ok(Vec::new()),
-        (Asked::Withdrawn, live) => {
-            let goes_on = |release: &Arc<Release>| {
-                live.is_some_and(|live| !live.allowances.of(object, &release.id).is_empty())
-            };
-            let going_on = judgement.claims.iter().find(|release| goes_on(release));
-            let message = going_on.map(|release| message::withdrawn(object, &release.id));
-            return Ok(message.map(|message| message.warnings()).unwrap_or_default());
-        }
-        (Asked::Refused(reason), _) => reason,
-        (Asked::Unknown(error), _) if is_strict => return Err(error),
-        (Asked::Unknown(error), _) => error.to_string(),
-        (Asked::Granted(granted), _) if case.dry_run => return Ok(granted.told(object, true)),
-        (Asked::Granted(_), None) => return Ok(Vec::new()),
-        (Asked::Granted(granted), Some(live)) => {
-            let within = looker.left();
-            let making = Box::pin(live.allowances.make(&granted.resource, within));
-            let making = timeout(within, making).await;
-            match making.unwrap_or_else(|_| Err(CallError::Late { within }.into())) {
-                Ok(_) => return Ok(granted.told(object, false)),
-                Err(error) => format!("NotMade: {error}"),
-            }
-        }
-    };
-    match judgement.claims.first() {
-        Some(release) if is_strict => {
-            judgement.message = message::refused(object, &release.id, &refused);
-            judgement.verdict = verdict;
-            judgement.request_refused = Some(refused);
-            Ok(Vec::new())
-        }
-        _ => Ok(message::without_effect(object, &refused).warnings()),
     }
 }
 

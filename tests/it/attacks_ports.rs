@@ -164,7 +164,7 @@ async fn bodies_that_never_come_take_no_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_peer_that_opens_all_connections_keeps_out_no_other() {
+async fn peer_that_opens_all_connections_keeps_out_no_other() {
     let guard = guard().await;
     let url = guard.webhook_url("/validate");
     let mut held = Vec::new();

@@ -110,7 +110,7 @@ async fn three_replicas_with_cert_manager_start_after_install_and_upgrade() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn source_of_certificates_is_changed_by_helm_and_changes_are_denied() {
+async fn helm_changes_the_certificate_source_and_changes_are_denied() {
     let control_plane = ControlPlane::start_routing();
     let chart = Installed::new(&control_plane).await;
     define(&chart.admin).await;

@@ -193,7 +193,7 @@ async fn install_page_commands_work_from_installation_to_uninstallation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_commands_of_the_page_lead_from_an_empty_cluster_to_a_denial() {
+async fn two_commands_lead_from_empty_cluster_to_denial() {
     let control_plane = ControlPlane::start_routing();
     let mut reader = Reader::new(&control_plane, "docs/install.md").await;
     for heading in TWO_COMMANDS {

@@ -181,7 +181,7 @@ fn write_policy(folder: &Path, edits: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn start_stop_policy_files_and_labels_of_namespaces_are_in_the_ledger() {
+async fn start_stop_policy_files_and_namespace_labels_are_recorded() {
     let scene = Scene::own().install("lifetime", charts::TWO).await;
     let policies = folder("filed");
     write_policy(&policies, "Warn");

@@ -152,7 +152,7 @@ fn kept_for(days: u64) -> Retention {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_all_times_are_in_their_months_and_come_back_in_order() {
+async fn rows_lie_in_their_months_and_come_back_in_order() {
     let shared = Shared::start().await;
     let old: Timestamp = "2021-03-04T05:06:07Z".parse().unwrap();
     let times = [("old", old), ("this", noon(0)), ("next", noon(1)), ("third", noon(2)), ("year", noon(13))];
@@ -166,7 +166,7 @@ async fn rows_of_all_times_are_in_their_months_and_come_back_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_clock_that_is_ahead_move_into_the_month_when_it_is_made() {
+async fn rows_from_the_future_move_into_their_month_once_made() {
     let shared = Shared::start().await;
     let rows = [at(noon(1), "next"), at(noon(2), "last"), at(noon(3), "beyond")];
     shared.record("east", rows).await;
@@ -188,7 +188,7 @@ async fn rows_of_a_clock_that_is_ahead_move_into_the_month_when_it_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mark_that_two_guards_see_in_two_months_is_one_row() {
+async fn mark_seen_by_two_guards_across_months_is_one_row() {
     let shared = Shared::start().await;
     let edge = TimeZone::UTC.to_timestamp(month_of(noon(1)).at(0, 0, 0, 0)).unwrap();
     let marked = |seconds, same: &str, detail: &str| Row {
@@ -217,7 +217,7 @@ async fn mark_that_two_guards_see_in_two_months_is_one_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn month_is_dropped_when_no_cluster_keeps_it_though_one_is_silent() {
+async fn month_that_no_cluster_keeps_is_dropped_despite_silent_cluster() {
     let shared = Shared::start().await;
     shared.record("east", []).await;
     let first = month_of(noon(-5));
@@ -258,7 +258,7 @@ async fn month_is_dropped_when_no_cluster_keeps_it_though_one_is_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cluster_whose_guard_is_of_before_holds_its_rows_while_it_is_heard() {
+async fn cluster_of_an_older_guard_holds_its_rows_while_heard() {
     let shared = Shared::start().await;
     shared.record("west", []).await;
     shared.make_months_since(month_of(noon(-5)));
@@ -278,7 +278,7 @@ async fn cluster_whose_guard_is_of_before_holds_its_rows_while_it_is_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_guards_at_once_bring_tables_of_before_up_to_date() {
+async fn two_guards_at_once_update_older_tables() {
     let shared = Shared::start().await;
     let rows = [at(noon(-3), "old"), at(noon(0), "now"), at(noon(2), "ahead"), at(noon(13), "far ahead")];
     let marked = Row { same: Some("seen".to_owned()), ..at(noon(-1), "marked") };
@@ -303,7 +303,7 @@ async fn two_guards_at_once_bring_tables_of_before_up_to_date() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenant_reads_its_rows_alone_after_tables_of_before_are_brought_up_to_date() {
+async fn tenant_reads_only_its_rows_after_older_tables_are_updated() {
     let shared = Shared::start().await;
     let of = |namespace: &str| Row { detail: String::new(), ..row(1, namespace, "web", "alice", "Deny") };
     shared.record("prod-eu", [of("shop"), of("bank")]).await;
@@ -348,7 +348,7 @@ async fn tenant_reads_its_rows_alone_after_tables_of_before_are_brought_up_to_da
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_that_take_long_to_bring_up_to_date_are_waited_for() {
+async fn guard_waits_for_a_long_update_of_older_tables() {
     let shared = Shared::start().await;
     shared.record("here", [at(noon(-1), "old")]).await;
     shared.make_older(4);

@@ -79,7 +79,7 @@ async fn changes_missed_by_expired_watch_are_found_by_listing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hand_edit_after_an_upgrade_behind_an_expired_watch_is_reverted() {
+async fn hand_edit_after_upgrade_behind_expired_watch_is_reverted() {
     let scene = Scene::own().install("upgraded", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let flags = ["--register", "--drift", "Repair"];

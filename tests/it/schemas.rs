@@ -201,7 +201,7 @@ async fn answer_of_a_receiver_keeps_to_its_schema() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_of_the_switch_and_of_uninstall_keep_to_their_schemas() {
+async fn answers_of_emergency_and_uninstall_keep_to_their_schemas() {
     let control_plane = ControlPlane::start();
     let moor =
         |arguments: &[&str]| moor(&control_plane, Identity::Admin, &[arguments, &["-o", "json"]].concat());

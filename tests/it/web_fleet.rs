@@ -156,7 +156,7 @@ async fn all_clusters_of_a_ledger_are_shown_without_any_kubeconfig() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn releases_of_all_clusters_are_found_sorted_and_counted_by_the_database() {
+async fn database_finds_sorts_and_counts_releases_of_all_clusters() {
     let shared = Shared::start().await;
     let page = shared.page().await;
     for (query, count, names) in [
@@ -261,7 +261,7 @@ async fn page_shows_a_tenant_its_own_rows_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shared_ledger_goes_with_no_flag_of_a_cluster_and_with_no_file() {
+async fn shared_ledger_excludes_flags_of_clusters_and_files() {
     let url = "postgres://moor@127.0.0.1:1/none";
     for flags in [
         &["--in-cluster", "--host=ui.example"][..],
@@ -308,7 +308,7 @@ async fn guard_address_in_the_environment_refuses_no_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_a_shared_ledger_fit_their_window_and_keep_nobody_out() {
+async fn shared_ledger_pages_fit_their_window_and_keep_nobody_out() {
     let shared = Shared::start().await;
     let page = shared.page().await;
     for look in Look::ALL {

@@ -51,7 +51,7 @@ fn elsewhere(route: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_to_visitor_without_rights_are_those_for_what_does_not_exist() {
+async fn visitor_without_rights_gets_answers_as_for_absent_objects() {
     let (scene, guard) = drifted().await;
     let asked = guard.asked();
     let flags: Vec<_> = asked.iter().map(String::as_str).collect();

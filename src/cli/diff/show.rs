@@ -36,6 +36,25 @@ pub(super) fn of_many(report: &Report) -> (Style, String) {
     (if drifted > 0 { BAD } else { GOOD }, format!("{releases}, {objects}; {drifted} drifted"))
 }
 
+/// The state of an object in words.
+pub(super) fn state(state: State) -> (Style, &'static str) {
+    match state {
+        State::Drifted => (BAD, "drifted"),
+        State::Missing => (BAD, "missing"),
+        State::InDoubt => (NOTE, "in doubt"),
+        State::Ownership => (BAD, "matches, but the next `helm upgrade` may fail with a conflict"),
+        State::Awaited => (PLAIN, "not there yet: a Helm operation is under way"),
+        State::NotCreated => (NOTE, "not created: the Helm operation failed"),
+        State::Allowed => (PLAIN, "missing, as an exception allows"),
+        State::AllowedToDiffer => (PLAIN, "differs, as an exception allows"),
+        State::Foreign => (NOTE, "owned by another release"),
+        State::OptedOut => (PLAIN, "opted out by its manifest"),
+        State::BeingDeleted => (NOTE, "being deleted"),
+        State::NotServed => (NOTE, "not served"),
+        State::Unread => (NOTE, "not read"),
+    }
+}
+
 fn add_release(text: &mut Text, release: &ReleaseReport) {
     text.add(HEAD, &format!("{} in namespace {}", release.release.name, release.release.namespace));
     if let (Some(revision), Some(status)) = (release.revision, &release.status) {
@@ -78,25 +97,6 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
 /// Whether the state of a release comes from its record rather than its objects.
 fn is_of_record(reason: Reason) -> bool {
     matches!(reason, Reason::ReleaseFailed | Reason::PendingLocked | Reason::OperationUnderway)
-}
-
-/// The state of an object in words.
-pub(super) fn state(state: State) -> (Style, &'static str) {
-    match state {
-        State::Drifted => (BAD, "drifted"),
-        State::Missing => (BAD, "missing"),
-        State::InDoubt => (NOTE, "in doubt"),
-        State::Ownership => (BAD, "matches, but the next `helm upgrade` may fail with a conflict"),
-        State::Awaited => (PLAIN, "not there yet: a Helm operation is under way"),
-        State::NotCreated => (NOTE, "not created: the Helm operation failed"),
-        State::Allowed => (PLAIN, "missing, as an exception allows"),
-        State::AllowedToDiffer => (PLAIN, "differs, as an exception allows"),
-        State::Foreign => (NOTE, "owned by another release"),
-        State::OptedOut => (PLAIN, "opted out by its manifest"),
-        State::BeingDeleted => (NOTE, "being deleted"),
-        State::NotServed => (NOTE, "not served"),
-        State::Unread => (NOTE, "not read"),
-    }
 }
 
 fn add_object(text: &mut Text, object: &ObjectReport) {

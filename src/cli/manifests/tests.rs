@@ -1,8 +1,10 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use clap::Parser;
 use serde_json::Value;
 
+use super::webhook::chart_resources;
 use super::*;
 
 #[derive(Debug, Parser)]
@@ -120,7 +122,7 @@ fn cert_manager_flag_prints_issuer_certificate_and_requested_replicas() {
 }
 
 #[test]
-fn budget_follows_the_version_of_the_cluster_and_the_number_of_replicas() {
+fn disruption_budget_follows_cluster_version_and_number_of_replicas() {
     let budget = |args: &[&str]| {
         let objects = objects(&printed(&[&["install"], args].concat()));
         find(&objects, "PodDisruptionBudget", "kubemoor").cloned()

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn one_is_no_plural() {
+fn count_of_one_has_no_plural() {
     assert_eq!([0, 1, 2].map(|number| counted(number, "object")), ["0 objects", "1 object", "2 objects"]);
 }
 

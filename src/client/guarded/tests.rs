@@ -1,4 +1,5 @@
 use super::*;
+use crate::policy::guarded::hidden_digest;
 
 fn key() -> SigningKey {
     SigningKey::new([7; 32])

@@ -4,21 +4,23 @@
 //! declared elements by their keys, [`Declared`] checks whether a live element is declared. Invariant: time
 //! is linear in long lists, whatever their content.
 
-use std::collections::{HashMap, HashSet};
+mod declared;
+mod held;
+
+use std::collections::HashMap;
 
 use serde_json::Value;
 
+pub(in crate::declaration) use self::declared::{Declared, Known};
+pub(in crate::declaration) use self::held::Held;
 use crate::declaration::declare::cut;
-use crate::declaration::equality::keys::{FEW_PAIRS, spelled, spelled_any};
-use crate::declaration::equality::{self, Alike};
+use crate::declaration::equality;
+use crate::declaration::equality::keys::spelled;
 use crate::declaration::fields::{Element, Elements};
-use crate::declaration::schema::{ListKey, TypeId, Types};
+use crate::declaration::schema::{ListKey, Types};
 
 /// Pairs of elements above which a list is looked up by an index.
 const MAX_PAIRS: usize = 1 << 12;
-
-/// Declared elements above which they are looked up by an index.
-const MAX_ELEMENTS: usize = 16;
 
 /// The live elements of one declared key.
 #[derive(Clone, Copy)]
@@ -27,6 +29,14 @@ pub(in crate::declaration) enum Found<'v> {
     /// Its place, and itself.
     One(usize, &'v Value),
     Many,
+}
+
+/// A live list, to look up elements by declared keys.
+pub(in crate::declaration) struct Index<'v, 't> {
+    pub(super) keys: &'t [ListKey],
+    items: &'v [Value],
+    /// Only for long lists.
+    places: Option<HashMap<Vec<String>, Vec<usize>>>,
 }
 
 impl<'v> Found<'v> {
@@ -39,14 +49,6 @@ impl<'v> Found<'v> {
     pub(super) fn place(self) -> Option<usize> {
         if let Self::One(place, _) = self { Some(place) } else { None }
     }
-}
-
-/// A live list, to look up elements by declared keys.
-pub(in crate::declaration) struct Index<'v, 't> {
-    pub(super) keys: &'t [ListKey],
-    items: &'v [Value],
-    /// Only for long lists.
-    places: Option<HashMap<Vec<String>, Vec<usize>>>,
 }
 
 impl<'v, 't> Index<'v, 't> {
@@ -123,85 +125,6 @@ impl<'v, 't> Index<'v, 't> {
         for index in spelled.and_then(|key| places.get(&key)).into_iter().flatten() {
             if let Some(item) = self.items.get(*index) {
                 visit(*index, item);
-            }
-        }
-    }
-}
-
-/// Declared elements, for lookups by their keys.
-pub(in crate::declaration) struct Known<'f> {
-    items: &'f [Element],
-    places: HashMap<Vec<String>, usize>,
-}
-
-impl<'f> Known<'f> {
-    pub(in crate::declaration) fn new(elements: &'f Elements) -> Self {
-        let place = |(place, item): (usize, &Element)| (item.keys.iter().map(spelled_any).collect(), place);
-        let places = elements.items.iter().enumerate().map(place).collect();
-        Self { items: &elements.items, places }
-    }
-
-    /// The place of the element with exactly these keys, and itself.
-    pub(in crate::declaration) fn find(&self, keys: &[(String, Value)]) -> Option<(usize, &'f Element)> {
-        let spelled: Vec<String> = keys.iter().map(|(_, value)| spelled_any(value)).collect();
-        let place = *self.places.get(&spelled)?;
-        let item = self.items.get(place)?;
-        keys.iter().map(|(_, value)| value).eq(item.keys.iter()).then_some((place, item))
-    }
-}
-
-/// Declared elements, to tell whether a live one is among them.
-pub(in crate::declaration) struct Declared<'f> {
-    elements: &'f Elements,
-    keys: &'f [ListKey],
-    /// Only for many elements.
-    known: Option<HashSet<Vec<String>>>,
-}
-
-impl<'f> Declared<'f> {
-    pub(in crate::declaration) fn new(elements: &'f Elements, types: &'f Types) -> Self {
-        let all = || elements.items.iter().filter_map(|e| e.keys.iter().map(spelled).collect()).collect();
-        let known = (elements.items.len() > MAX_ELEMENTS).then(all);
-        Self { elements, keys: elements.keys(types), known }
-    }
-
-    pub(in crate::declaration) fn holds(&self, item: &Value) -> bool {
-        match &self.known {
-            Some(known) => spelled_keys(item, self.keys).is_some_and(|keys| known.contains(&keys)),
-            None => self.elements.items.iter().any(|e| equality::has_keys(item, self.keys, &e.keys)),
-        }
-    }
-}
-
-/// The elements of a set, to find declared ones.
-pub(in crate::declaration) struct Held<'v, 't> {
-    types: &'t Types,
-    item: TypeId,
-    items: &'v [Value],
-    /// Only for long sets.
-    alike: Option<Alike<'v, 't>>,
-}
-
-impl<'v, 't> Held<'v, 't> {
-    /// An index of the elements of `list`; `wanted` is the number of lookups to expect.
-    pub(in crate::declaration) fn new(
-        types: &'t Types,
-        item: TypeId,
-        wanted: usize,
-        list: Option<&'v Value>,
-    ) -> Self {
-        let items = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let is_long = wanted.saturating_mul(items.len()) > FEW_PAIRS;
-        Self { types, item, items, alike: is_long.then(|| Alike::new(types, item, items)) }
-    }
-
-    /// The first element that means the same as `wanted`.
-    pub(in crate::declaration) fn find(&self, wanted: &Value) -> Option<&'v Value> {
-        match &self.alike {
-            Some(alike) => alike.find(wanted),
-            None => {
-                let same = |own: &&Value| equality::is_same(self.types, self.item, Some(own), Some(wanted));
-                self.items.iter().find(same)
             }
         }
     }

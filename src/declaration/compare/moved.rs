@@ -35,6 +35,19 @@ pub struct Move {
     pub live: Path,
 }
 
+/// A declared element that is not there.
+struct Missing<'f> {
+    item: &'f Element,
+    /// Its expected position, between the declared elements that exist.
+    gap: Range<usize>,
+}
+
+/// A walk that looks for moved elements.
+struct Search<'t> {
+    walk: Walk<'t>,
+    found: Vec<Move>,
+}
+
 /// See [`Fields::moved`].
 pub(in crate::declaration) fn moved(fields: &Fields, live: &Value) -> Vec<Move> {
     let walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
@@ -62,19 +75,6 @@ fn find<'v>(root: &'v mut Value, path: &[Segment]) -> Option<&'v mut Value> {
         }),
         _ => None,
     })
-}
-
-/// A declared element that is not there.
-struct Missing<'f> {
-    item: &'f Element,
-    /// Its expected position, between the declared elements that exist.
-    gap: Range<usize>,
-}
-
-/// A walk that looks for moved elements.
-struct Search<'t> {
-    walk: Walk<'t>,
-    found: Vec<Move>,
 }
 
 impl Search<'_> {

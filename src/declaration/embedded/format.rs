@@ -3,16 +3,15 @@
 //!
 //! Entry points: [`encode`], [`decode`]. Invariant: `decode` reads what `encode` writes.
 
-use std::collections::BTreeMap;
+mod rows;
+
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 
+use self::rows::{KindRow, TypeRow, shape, type_row};
 use crate::declaration::catalog::{Catalog, KindFacts};
-use crate::declaration::schema::{
-    Builder, Field, KindSchema, ListKey, ListKind, Scalar, Shape, Struct, TypeId, Types,
-};
+use crate::declaration::schema::{Builder, KindSchema, Shape, TypeId, Types};
 use crate::model::Gvk;
 
 /// A text that is no catalog.
@@ -33,46 +32,6 @@ pub enum FormatError {
 struct Text {
     kinds: Vec<KindRow>,
     types: Vec<TypeRow>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct KindRow {
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    group: String,
-    kind: String,
-    plural: String,
-    #[serde(default, skip_serializing_if = "is_false")]
-    cluster: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    replicas: Option<String>,
-    versions: Vec<String>,
-    /// The type of the kind by version.
-    types: BTreeMap<String, u32>,
-}
-
-/// One type: a scalar, a map, a list, or else a struct.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct TypeRow {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scalar: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    map: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    list: Option<u32>,
-    #[serde(skip_serializing_if = "is_false")]
-    set: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    keys: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fields: Option<BTreeMap<String, u32>>,
-    #[serde(skip_serializing_if = "is_false")]
-    atomic: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    open: bool,
-    /// Of fields, or of keys.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    defaults: BTreeMap<String, Value>,
 }
 
 /// Writes kinds and their types, which must lie in one arena.
@@ -125,83 +84,4 @@ pub fn decode(text: &str) -> Result<Catalog, FormatError> {
         });
     }
     Ok(catalog)
-}
-
-fn type_row(shape: &Shape) -> TypeRow {
-    let default = |name: &Arc<str>, default: &Option<Box<Value>>| {
-        default.as_ref().map(|value| (name.to_string(), (**value).clone()))
-    };
-    match shape {
-        Shape::Any => TypeRow { scalar: Some("any".to_owned()), ..TypeRow::default() },
-        Shape::Scalar(scalar) => {
-            TypeRow { scalar: Some(scalar_name(*scalar).to_owned()), ..TypeRow::default() }
-        }
-        Shape::Map { value, atomic } => TypeRow { map: Some(value.0), atomic: *atomic, ..TypeRow::default() },
-        Shape::List { item, kind } => {
-            let keys: &[ListKey] = if let ListKind::Map(keys) = kind { keys } else { &[] };
-            TypeRow {
-                list: Some(item.0),
-                set: *kind == ListKind::Set,
-                keys: keys.iter().map(|key| key.name.to_string()).collect(),
-                defaults: keys.iter().filter_map(|key| default(&key.name, &key.default)).collect(),
-                ..TypeRow::default()
-            }
-        }
-        Shape::Struct(Struct { fields, atomic, open }) => TypeRow {
-            fields: Some(fields.iter().map(|field| (field.name.to_string(), field.ty.0)).collect()),
-            atomic: *atomic,
-            open: *open,
-            defaults: fields.iter().filter_map(|field| default(&field.name, &field.default)).collect(),
-            ..TypeRow::default()
-        },
-    }
-}
-
-fn shape(mut row: TypeRow, names: &mut Builder) -> Option<Shape> {
-    if let Some(name) = row.scalar {
-        return if name == "any" { Some(Shape::Any) } else { scalar_named(&name).map(Shape::Scalar) };
-    }
-    if let Some(value) = row.map {
-        return Some(Shape::Map { value: TypeId(value), atomic: row.atomic });
-    }
-    let mut default = |name: &str| row.defaults.remove(name).map(Box::new);
-    if let Some(item) = row.list {
-        let keys: Box<[ListKey]> =
-            row.keys.iter().map(|name| ListKey { default: default(name), name: names.name(name) }).collect();
-        let kind = match (row.set, keys.is_empty()) {
-            (true, _) => ListKind::Set,
-            (false, true) => ListKind::Atomic,
-            (false, false) => ListKind::Map(keys),
-        };
-        return Some(Shape::List { item: TypeId(item), kind });
-    }
-    let fields = row
-        .fields?
-        .into_iter()
-        .map(|(name, ty)| Field { default: default(&name), name: names.name(&name), ty: TypeId(ty) })
-        .collect();
-    Some(Shape::Struct(Struct { fields, atomic: row.atomic, open: row.open }))
-}
-
-fn scalar_name(scalar: Scalar) -> &'static str {
-    match scalar {
-        Scalar::Plain => "plain",
-        Scalar::Text => "text",
-        Scalar::Quantity => "quantity",
-        Scalar::IntOrString => "int-or-string",
-        Scalar::Bytes => "bytes",
-        Scalar::Time => "time",
-    }
-}
-
-fn scalar_named(name: &str) -> Option<Scalar> {
-    [Scalar::Plain, Scalar::Text, Scalar::Quantity, Scalar::IntOrString, Scalar::Bytes, Scalar::Time]
-        .into_iter()
-        .find(|scalar| scalar_name(*scalar) == name)
-}
-
-// serde calls it with a reference.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if hands out a reference")]
-fn is_false(flag: &bool) -> bool {
-    !flag
 }

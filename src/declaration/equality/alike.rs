@@ -71,6 +71,27 @@ impl<'v, 't> Alike<'v, 't> {
     }
 }
 
+/// A number that is the same for scalars that mean the same.
+pub fn class_of_scalar(kind: Scalar, value: &Value) -> u64 {
+    match (kind, value) {
+        (Scalar::Text | Scalar::IntOrString, Value::String(text)) => hash_of(&spelled(text)),
+        (Scalar::Text | Scalar::IntOrString | Scalar::Plain, Value::Number(number)) => {
+            hash_of(&canonical(number))
+        }
+        (Scalar::Quantity, value) => match quantity::of(value) {
+            Some(quantity) => hash_of(&quantity),
+            None => hash_of(&value.to_string()),
+        },
+        (Scalar::Bytes, Value::String(text)) => hash_of(&base64_digits(text).collect::<Vec<u8>>()),
+        (Scalar::Time, Value::String(text)) => match text.parse::<jiff::Timestamp>() {
+            Ok(time) => hash_of(&time.as_nanosecond()),
+            Err(_) => hash_of(text),
+        },
+        (_, Value::String(text)) => hash_of(text),
+        (_, other) => hash_of(&other.to_string()),
+    }
+}
+
 /// A class number that is equal for values that mean the same; adds the number of visited values to `size`.
 fn class(types: &Types, ty: TypeId, value: Option<&Value>, depth: usize, size: &mut usize) -> u64 {
     *size += 1;
@@ -108,27 +129,6 @@ fn class(types: &Types, ty: TypeId, value: Option<&Value>, depth: usize, size: &
             let kind = if let Shape::Scalar(kind) = shape { *kind } else { Scalar::Plain };
             class_of_scalar(kind, scalar) | 2
         }
-    }
-}
-
-/// A number that is the same for scalars that mean the same.
-pub fn class_of_scalar(kind: Scalar, value: &Value) -> u64 {
-    match (kind, value) {
-        (Scalar::Text | Scalar::IntOrString, Value::String(text)) => hash_of(&spelled(text)),
-        (Scalar::Text | Scalar::IntOrString | Scalar::Plain, Value::Number(number)) => {
-            hash_of(&canonical(number))
-        }
-        (Scalar::Quantity, value) => match quantity::of(value) {
-            Some(quantity) => hash_of(&quantity),
-            None => hash_of(&value.to_string()),
-        },
-        (Scalar::Bytes, Value::String(text)) => hash_of(&base64_digits(text).collect::<Vec<u8>>()),
-        (Scalar::Time, Value::String(text)) => match text.parse::<jiff::Timestamp>() {
-            Ok(time) => hash_of(&time.as_nanosecond()),
-            Err(_) => hash_of(text),
-        },
-        (_, Value::String(text)) => hash_of(text),
-        (_, other) => hash_of(&other.to_string()),
     }
 }
 

@@ -38,14 +38,6 @@ pub(super) fn base64_digits(text: &str) -> impl Iterator<Item = u8> + '_ {
     text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n'))
 }
 
-fn same_number(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
-        (Value::Number(a), Value::Number(b)) => a == b,
-        _ => false,
-    }
-}
-
 pub(super) fn same_text(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::String(text), other) | (other, Value::String(text)) => {
@@ -57,5 +49,13 @@ pub(super) fn same_text(a: &Value, b: &Value) -> bool {
             *text == spelled
         }
         _ => same_number(a, b),
+    }
+}
+
+fn same_number(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
+        (Value::Number(a), Value::Number(b)) => a == b,
+        _ => false,
     }
 }

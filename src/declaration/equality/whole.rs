@@ -8,9 +8,8 @@ use std::cmp::max;
 
 use serde_json::{Map, Value};
 
-use super::{
-    Agreement, Family, Place, Spot, is_empty, is_same_scalar, is_zero, known, limits, same_text, work,
-};
+use super::scalars::same_text;
+use super::{Agreement, Family, Place, Spot, is_empty, is_same_scalar, is_zero, known, limits, work};
 use crate::declaration::embedded;
 use crate::declaration::quantity;
 use crate::declaration::schema::{ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
@@ -222,20 +221,6 @@ pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<
     if says_something && !is_own { Agreement::Altered } else { Agreement::Agrees }
 }
 
-/// Whether `live` may be what the server sets where nothing is declared.
-fn is_filled(spot: Spot<'_>, live: &Value) -> bool {
-    spot.place != Place::Template && known::is_filled(spot.within, spot.name, live)
-}
-
-/// How many values a value holds directly.
-fn width(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => items.len(),
-        Value::Object(map) => map.len(),
-        _ => 0,
-    }
-}
-
 /// A declared value that the live object does not have.
 pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &Value) -> Agreement {
     match spot.place {
@@ -256,6 +241,20 @@ pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &
             _ if known::keeps_zero(spot.name) => Agreement::Doubt,
             _ => Agreement::Agrees,
         },
+    }
+}
+
+/// Whether `live` may be what the server sets where nothing is declared.
+fn is_filled(spot: Spot<'_>, live: &Value) -> bool {
+    spot.place != Place::Template && known::is_filled(spot.within, spot.name, live)
+}
+
+/// How many values a value holds directly.
+fn width(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.len(),
+        Value::Object(map) => map.len(),
+        _ => 0,
     }
 }
 

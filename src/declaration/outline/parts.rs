@@ -56,10 +56,6 @@ impl<'t, 'o> Part<'t, 'o> {
         self.first() == Some(b'[')
     }
 
-    fn first(self) -> Option<u8> {
-        self.whole.as_bytes().get(self.start).copied()
-    }
-
     /// The entries of a map, in their order; a name may occur twice.
     pub fn entries(self) -> Option<Vec<Entry<'t, 'o>>> {
         let mut entries = Vec::with_capacity(USUAL);
@@ -141,6 +137,10 @@ impl<'t, 'o> Part<'t, 'o> {
         cursor.skip_space();
         cursor.expect(b']')?;
         (cursor.at == other.end).then_some(items)
+    }
+
+    fn first(self) -> Option<u8> {
+        self.whole.as_bytes().get(self.start).copied()
     }
 
     /// Visits the items between the brackets and the commas.

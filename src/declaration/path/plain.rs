@@ -7,7 +7,9 @@ use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
-use super::{Path, Segment, is_json};
+use super::read::{name, scalar, split_outside_quotes};
+use super::spell::is_json;
+use super::{Path, Segment};
 
 /// The key by which an element is named with its value alone: `[app]`.
 const NAME: &str = "name";
@@ -15,6 +17,9 @@ const NAME: &str = "name";
 /// A [`Path`] as people write it.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain<'p>(&'p Path);
+
+/// A key's value, in quotes where it would read as something else.
+struct Spelled<'v>(&'v Value);
 
 impl Path {
     /// The path in the notation for people. A field whose name holds dots or other marks is written in
@@ -64,9 +69,6 @@ impl fmt::Display for Plain<'_> {
         Ok(())
     }
 }
-
-/// A key's value, in quotes where it would read as something else.
-struct Spelled<'v>(&'v Value);
 
 impl fmt::Display for Spelled<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,7 +127,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 fn bracketed(text: &str) -> Option<Segment> {
-    if text.starts_with('"') && super::split_outside_quotes(text, '=').len() == 1 {
+    if text.starts_with('"') && split_outside_quotes(text, '=').len() == 1 {
         return serde_json::from_str::<String>(text).ok().map(Segment::Field);
     }
     if is_word(text) {
@@ -136,11 +138,11 @@ fn bracketed(text: &str) -> Option<Segment> {
         return Some(Segment::Field(text.to_owned())).filter(|_| !text.is_empty());
     }
     if let Some(value) = text.strip_prefix('=') {
-        return super::scalar(value).map(Segment::Element);
+        return scalar(value).map(Segment::Element);
     }
-    let keys = super::split_outside_quotes(text, ',').into_iter().map(|part| {
-        match super::split_outside_quotes(part, '=').as_slice() {
-            [key, value] => Some((super::name(key)?.as_str()?.to_owned(), super::scalar(value)?)),
+    let keys = split_outside_quotes(text, ',').into_iter().map(|part| {
+        match split_outside_quotes(part, '=').as_slice() {
+            [key, value] => Some((name(key)?.as_str()?.to_owned(), scalar(value)?)),
             _ => None,
         }
     });
@@ -148,40 +150,4 @@ fn bracketed(text: &str) -> Option<Segment> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(pointer: &str, plain: &str) {
-        let path: Path = pointer.parse().unwrap();
-        assert_eq!(path.plain().to_string(), plain);
-        assert_eq!(Path::from_plain(plain), Some(path), "{plain}");
-    }
-
-    #[test]
-    fn paths_are_written_as_people_write_them_and_read_back() {
-        check("/spec/replicas", "spec.replicas");
-        check("/spec/template/spec/containers/[name=app]/image", "spec.template.spec.containers[app].image");
-        check("/spec/ports/[port=80,protocol=TCP]/targetPort", "spec.ports[port=80,protocol=TCP].targetPort");
-        check("/spec/env/[name=\"80\"]/value", "spec.env[name=\"80\"].value");
-        check("/spec/env/[name=\"a b\"]", "spec.env[name=\"a b\"]");
-        check("/metadata/annotations/kubemoor.dev~1allow", "metadata.annotations[\"kubemoor.dev/allow\"]");
-        check("/metadata/finalizers/[=foregroundDeletion]", "metadata.finalizers[=foregroundDeletion]");
-        check("/data/nginx.conf", "data[\"nginx.conf\"]");
-        check("/data/0", "data[\"0\"]");
-        check("/data/a\"]b", "data[\"a\\\"]b\"]");
-    }
-
-    #[test]
-    fn place_in_a_list_reads_as_a_pointer_has_it() {
-        let path: Path = "/spec/rules/0/host".parse().unwrap();
-        assert_eq!(Path::from_plain("spec.rules[0].host"), Some(path));
-    }
-
-    #[test]
-    fn other_text_is_no_plain_path() {
-        for text in ["", ".", "spec.", "spec..a", "/spec", "a b", "spec[", "spec[]", "spec[a", "spec[a]b"] {
-            assert_eq!(Path::from_plain(text), None, "{text}");
-        }
-    }
-}
+mod tests;

@@ -144,6 +144,11 @@ pub(super) fn source(document: &str) -> Option<String> {
     Some(path.chars().filter(|letter| !letter.is_control()).take(256).collect())
 }
 
+/// Go's line reader takes `\r\n` for a line break, and gives on `\n`.
+pub(super) fn unbroken(text: &str) -> Cow<'_, str> {
+    if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() }
+}
+
 /// Numbers as Go's JSON passes them on. Recursion stops where serde_json's
 /// parser did.
 fn normalise(value: &mut Value) {
@@ -157,9 +162,4 @@ fn normalise(value: &mut Value) {
         Value::Object(entries) => entries.values_mut().for_each(normalise),
         _ => {}
     }
-}
-
-/// Go's line reader takes `\r\n` for a line break, and gives on `\n`.
-pub(super) fn unbroken(text: &str) -> Cow<'_, str> {
-    if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() }
 }

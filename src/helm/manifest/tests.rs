@@ -1,3 +1,4 @@
+use crate::model::ReleaseId;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -347,7 +348,7 @@ fn documents_come_one_by_one_as_all_at_once() {
 }
 
 #[test]
-fn one_document_beyond_its_bound_is_skipped_alone() {
+fn document_beyond_its_bound_is_skipped_alone() {
     let thicket = format!("a:\n{}", "- {b: {}}\n".repeat(40_000));
     let object = "apiVersion: v1\nkind: A\nmetadata: {name: a}\n";
     let (mut found, text) = (0, format!("{object}---\n{thicket}---\n{object}"));

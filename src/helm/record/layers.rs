@@ -2,13 +2,16 @@
 //!
 //! Entry point: [`layers`]. Invariant: each layer is read as the next one asks for it.
 
-use std::io::{self, BufRead, BufReader, Read};
+mod readers;
+
+use std::io::{self, BufReader, Read};
 
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::read::DecoderReader;
 use flate2::bufread::MultiGzDecoder;
 
+use self::readers::{Capped, Unbroken};
 use super::sieve::{RecordFilter, Take};
 use super::{MANIFEST_CAP, Record, RecordError, wire};
 
@@ -99,63 +102,5 @@ impl Take for Kept {
             self.text = String::new();
         }
         Ok(())
-    }
-}
-
-/// The payload without the line breaks that Go's base64 decoder passes over.
-struct Unbroken<R>(R);
-
-impl<R: BufRead> Read for Unbroken<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let mut written = 0;
-        while written == 0 {
-            let chunk = self.0.fill_buf()?;
-            if chunk.is_empty() {
-                break;
-            }
-            let mut taken = 0;
-            for byte in chunk {
-                let Some(slot) = out.get_mut(written) else { break };
-                taken += 1;
-                if !matches!(byte, b'\r' | b'\n') {
-                    *slot = *byte;
-                    written += 1;
-                }
-            }
-            if taken == 0 {
-                break;
-            }
-            self.0.consume(taken);
-        }
-        Ok(written)
-    }
-}
-
-/// A reader that fails past its cap, and keeps its source's error: the JSON reader would replace that with
-/// one of its own.
-struct Capped<R> {
-    source: R,
-    left: usize,
-    exceeded: bool,
-    failure: Option<io::Error>,
-}
-
-impl<R: Read> Read for Capped<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self.source.read(out) {
-            Ok(count) if count > self.left => {
-                self.exceeded = true;
-                Err(io::ErrorKind::FileTooLarge.into())
-            }
-            Ok(count) => {
-                self.left -= count;
-                Ok(count)
-            }
-            Err(error) => {
-                let kind = error.kind();
-                self.failure = Some(error);
-                Err(kind.into())
-            }
-        }
     }
 }

@@ -87,6 +87,16 @@ enum Place {
     },
 }
 
+/// The state of a [`RecordFilter`] but for its source and the manifest.
+struct Sifting<'s> {
+    passing: &'s mut Vec<u8>,
+    depth: &'s mut usize,
+    place: &'s mut Place,
+    is_value: &'s mut bool,
+    key: &'s mut Vec<u8>,
+    values: &'s mut Values,
+}
+
 impl<'t, R: BufRead, T: Take> RecordFilter<'t, R, T> {
     pub(super) fn new(source: R, taker: &'t mut T) -> Self {
         Self {
@@ -190,16 +200,6 @@ impl Values {
             false => self.hash.finalize().into(),
         }
     }
-}
-
-/// The state of a [`RecordFilter`] but for its source and the manifest.
-struct Sifting<'s> {
-    passing: &'s mut Vec<u8>,
-    depth: &'s mut usize,
-    place: &'s mut Place,
-    is_value: &'s mut bool,
-    key: &'s mut Vec<u8>,
-    values: &'s mut Values,
 }
 
 impl Sifting<'_> {

@@ -67,6 +67,25 @@ struct Metadata {
     version: Option<String>,
 }
 
+/// How a key of the JSON relates to the fields that count.
+enum Key {
+    Field(&'static str),
+    /// Go would take the key for this field, a strict reader would not.
+    Lookalike(&'static str),
+    Other,
+}
+
+/// A JSON object whose known keys fill a value.
+trait Fill: Default {
+    /// Takes the value of `field`, or says that it is none of its fields.
+    fn fill<'de, M: MapAccess<'de>>(&mut self, field: &'static str, map: &mut M) -> Result<bool, M::Error>;
+    /// Notes that `field` was given in more than one way.
+    fn note_ambiguous(&mut self, field: &'static str);
+}
+
+/// Reads a JSON object into `T`, or `null` as its default.
+struct Seed<T>(T);
+
 impl Release {
     /// Reads one release and the end of its input.
     pub(super) fn read(source: impl Read) -> Result<Self, RecordError> {
@@ -112,18 +131,6 @@ impl Chart {
     }
 }
 
-fn required(field: &'static str, value: Option<String>) -> Result<String, RecordError> {
-    value.filter(|text| !text.is_empty()).ok_or(RecordError::Missing { field })
-}
-
-/// Helm 3 writes "" and Go's zero time where there is none, Helm 4 no key.
-fn time(field: &'static str, value: Option<String>) -> Result<Option<Timestamp>, RecordError> {
-    match value.as_deref() {
-        None | Some("" | "0001-01-01T00:00:00Z") => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| RecordError::Time { field }),
-    }
-}
-
 /// The parser's own message can quote the value, which may be a secret. Only the kind of the error and its
 /// place are reported.
 pub(super) fn json_error(error: serde_json::Error) -> RecordError {
@@ -135,20 +142,16 @@ pub(super) fn json_error(error: serde_json::Error) -> RecordError {
     RecordError::Json { what, at: error.column() }
 }
 
-/// How a key of the JSON relates to the fields that count.
-enum Key {
-    Field(&'static str),
-    /// Go would take the key for this field, a strict reader would not.
-    Lookalike(&'static str),
-    Other,
+fn required(field: &'static str, value: Option<String>) -> Result<String, RecordError> {
+    value.filter(|text| !text.is_empty()).ok_or(RecordError::Missing { field })
 }
 
-/// A JSON object whose known keys fill a value.
-trait Fill: Default {
-    /// Takes the value of `field`, or says that it is none of its fields.
-    fn fill<'de, M: MapAccess<'de>>(&mut self, field: &'static str, map: &mut M) -> Result<bool, M::Error>;
-    /// Notes that `field` was given in more than one way.
-    fn note_ambiguous(&mut self, field: &'static str);
+/// Helm 3 writes "" and Go's zero time where there is none, Helm 4 no key.
+fn time(field: &'static str, value: Option<String>) -> Result<Option<Timestamp>, RecordError> {
+    match value.as_deref() {
+        None | Some("" | "0001-01-01T00:00:00Z") => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| RecordError::Time { field }),
+    }
 }
 
 impl Fill for Release {
@@ -235,9 +238,6 @@ where
     *slot = map.next_value()?;
     Ok(again)
 }
-
-/// Reads a JSON object into `T`, or `null` as its default.
-struct Seed<T>(T);
 
 impl<'de, T: Fill> DeserializeSeed<'de> for Seed<T> {
     type Value = T;

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::documents::placed;
 use super::packing::Packing;
-use super::{Declarations, Declared, Head, Invalid, Payload, Release, State, believe, gvk, placed};
+use super::{Declarations, Declared, Head, Invalid, Payload, Release, State, believe, gvk};
 use crate::declaration::catalog::Catalog;
 use crate::declaration::packed::FieldsCache;
 use crate::helm::manifest::{self, Skipped};
@@ -52,6 +53,38 @@ pub struct StoredRecords<'a> {
     pub baseline: Option<(&'a Head, &'a Payload)>,
 }
 
+/// A record that is believed.
+struct Believed<'a> {
+    head: &'a Head,
+    payload: &'a Payload,
+    record: &'a Record,
+}
+
+/// The records of a release whose namespace is known by now.
+struct Assembly<'a> {
+    id: ReleaseId,
+    records: StoredRecords<'a>,
+    /// The baseline, where it is believed.
+    believed: Option<Believed<'a>>,
+    catalog: &'a Catalog,
+    cache: &'a Arc<FieldsCache>,
+}
+
+/// Why nothing is kept of a record that is believed.
+#[derive(Debug, thiserror::Error)]
+enum Unkept {
+    #[error(transparent)]
+    Excess(#[from] Excess),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// The declarations of a manifest.
+struct Found {
+    objects: Vec<(Arc<ObjectId>, Arc<Declared>)>,
+    skipped: Vec<Skipped>,
+}
+
 /// Assembles records.
 ///
 /// They belong to a release with their own name, in the namespace of their payloads, if `storage` trusts them
@@ -93,23 +126,6 @@ pub fn assemble(
             Assembled { release, skipped: Vec::new() }
         }
     }
-}
-
-/// A record that is believed.
-struct Believed<'a> {
-    head: &'a Head,
-    payload: &'a Payload,
-    record: &'a Record,
-}
-
-/// The records of a release whose namespace is known by now.
-struct Assembly<'a> {
-    id: ReleaseId,
-    records: StoredRecords<'a>,
-    /// The baseline, where it is believed.
-    believed: Option<Believed<'a>>,
-    catalog: &'a Catalog,
-    cache: &'a Arc<FieldsCache>,
 }
 
 impl Assembly<'_> {
@@ -208,19 +224,4 @@ impl Assembly<'_> {
 fn weight(objects: &HashMap<Arc<ObjectId>, Declarations>) -> usize {
     let declared = objects.values().flat_map(|it| it.latest.iter().chain(&it.baseline));
     declared.map(|declared| declared.memory()).sum()
-}
-
-/// Why nothing is kept of a record that is believed.
-#[derive(Debug, thiserror::Error)]
-enum Unkept {
-    #[error(transparent)]
-    Excess(#[from] Excess),
-    #[error(transparent)]
-    Record(#[from] RecordError),
-}
-
-/// The declarations of a manifest.
-struct Found {
-    objects: Vec<(Arc<ObjectId>, Arc<Declared>)>,
-    skipped: Vec<Skipped>,
 }

@@ -1,5 +1,7 @@
 use super::*;
+use crate::declaration::catalog::Catalog;
 use crate::helm::record::RecordError;
+use crate::helm::storage::Storage;
 
 mod assembling;
 

@@ -22,26 +22,6 @@ pub(super) fn merged(defaults: &Value, given: &Value) -> Value {
     merge(defaults, given, 0)
 }
 
-fn merge(defaults: &Value, given: &Value, depth: usize) -> Value {
-    match (defaults, given) {
-        (Value::Object(defaults), Value::Object(given)) if depth < DEEPEST => {
-            let mut both: Map<String, Value> = defaults.clone();
-            for (name, value) in given {
-                match (value, defaults.get(name)) {
-                    (Value::Null, _) => drop(both.remove(name)),
-                    (value, Some(default)) => {
-                        drop(both.insert(name.clone(), merge(default, value, depth + 1)))
-                    }
-                    (value, None) => drop(both.insert(name.clone(), value.clone())),
-                }
-            }
-            Value::Object(both)
-        }
-        (defaults, Value::Null) => defaults.clone(),
-        (_, given) => given.clone(),
-    }
-}
-
 /// What the values hold at a path of maps.
 pub(super) fn find<'v>(values: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(values, |value, name| value.get(name))
@@ -80,4 +60,24 @@ pub(super) fn leaves(values: &Value, below: &[String]) -> Vec<Leaf> {
         }
     }
     found
+}
+
+fn merge(defaults: &Value, given: &Value, depth: usize) -> Value {
+    match (defaults, given) {
+        (Value::Object(defaults), Value::Object(given)) if depth < DEEPEST => {
+            let mut both: Map<String, Value> = defaults.clone();
+            for (name, value) in given {
+                match (value, defaults.get(name)) {
+                    (Value::Null, _) => drop(both.remove(name)),
+                    (value, Some(default)) => {
+                        drop(both.insert(name.clone(), merge(default, value, depth + 1)))
+                    }
+                    (value, None) => drop(both.insert(name.clone(), value.clone())),
+                }
+            }
+            Value::Object(both)
+        }
+        (defaults, Value::Null) => defaults.clone(),
+        (_, given) => given.clone(),
+    }
 }

@@ -14,6 +14,14 @@ use crate::mirror::kinds::Kinds;
 use crate::model::{Gvk, ObjectId};
 use crate::policy::grant::Grant;
 
+/// What is known of the live object.
+enum Live {
+    There,
+    Absent,
+    /// It may not be read: why.
+    Unread(String),
+}
+
 /// Refuses an exception for an object or a field that does not exist; gives what could not be checked.
 pub(super) async fn check(
     connection: &Connection,
@@ -42,14 +50,6 @@ pub(super) async fn check(
         }
     }
     Ok(note)
-}
-
-/// What is known of the live object.
-enum Live {
-    There,
-    Absent,
-    /// It may not be read: why.
-    Unread(String),
 }
 
 async fn live(connection: &Connection, kinds: &Kinds, object: &ObjectId) -> Result<Live, Failure> {

@@ -2,12 +2,15 @@
 //!
 //! Entry point: [`of`].
 
+mod facts;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use self::facts::{PolicyFacts, ReleaseFacts};
 use super::super::reading::{Found, Reader};
 use super::advice::{self, Answered};
 use super::compare::{Asked, Comparison, compare};
@@ -15,9 +18,9 @@ use super::fields::Field;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
+use crate::policy::Policy;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
-use crate::policy::{Policy, Source};
 use crate::verdict::drift;
 use crate::verdict::health::told::Told;
 use crate::verdict::message::{LiveWriters, Owner, Upgrade};
@@ -50,34 +53,6 @@ pub(crate) struct Report {
     /// What could not be read, and may change the answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unread: Vec<String>,
-}
-
-/// What is known of the release that declares the object.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ReleaseFacts {
-    #[serde(flatten)]
-    pub(crate) release: ReleaseId,
-    pub(crate) revision: u64,
-    pub(crate) status: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) invalid: Option<String>,
-    /// The chart that the revision was made from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) chart: Option<String>,
-    /// What its record's state means for edits.
-    pub(crate) means: &'static str,
-}
-
-/// What policies say of the release.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PolicyFacts {
-    /// The policies that match.
-    pub(crate) matched: Vec<String>,
-    /// `None`: the flag of the guard holds.
-    pub(crate) edits: Option<String>,
-    pub(crate) drift: Option<String>,
 }
 
 /// The question, and the data that was read for it.
@@ -191,31 +166,4 @@ async fn told(reader: &Reader, release: &ReleaseId, unread: &mut Vec<String>) ->
 fn is_repaired(guard: Option<&Told>, policy: &Policy) -> bool {
     let repair = format!("{:?}", DriftMode::Repair);
     guard.map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair)
-}
-
-impl ReleaseFacts {
-    fn of(release: &Release, policy: &Policy, now: Timestamp) -> Self {
-        Self {
-            release: release.id.clone(),
-            revision: release.state.revision,
-            status: release.state.status.to_string(),
-            invalid: release.invalid.as_ref().map(|invalid| invalid.reason.clone()),
-            chart: release.state.chart.as_ref().map(ToString::to_string),
-            means: advice::means(release, policy.operation_timeout, now),
-        }
-    }
-}
-
-impl PolicyFacts {
-    fn of(policy: &Policy) -> Self {
-        let by_policy = |source: &Source, value: String| match source {
-            Source::Default => None,
-            Source::Policy(name) => Some(format!("{value} (policy {name})")),
-        };
-        Self {
-            matched: policy.matched().map(str::to_owned).collect(),
-            edits: by_policy(&policy.sources.edits, format!("{:?}", policy.edits)),
-            drift: by_policy(&policy.sources.drift, format!("{:?}", policy.drift)),
-        }
-    }
 }

@@ -138,6 +138,17 @@ impl Facts {
         }
     }
 
+    /// The report of the rows.
+    pub(crate) fn finish(self) -> Report {
+        let Self { mut report, spans, denied, excepted, repaired, repeats: _ } = self;
+        report.denied = denied.ranked();
+        report.excepted = excepted.ranked();
+        report.repairs =
+            repaired.into_iter().map(|((release, verdict), count)| (release, verdict, count)).collect();
+        report.drift = spans.finish();
+        report
+    }
+
     fn add_change(&mut self, entry: &Entry) {
         let excepted = entry.verdict != "Deny" && EXCEPTIONS.contains(&entry.reason.as_str());
         let outcome = if excepted { "Exception" } else { entry.verdict.as_str() };
@@ -162,17 +173,6 @@ impl Facts {
             user: entry.user.clone(),
             detail: entry.detail.clone(),
         });
-    }
-
-    /// The report of the rows.
-    pub(crate) fn finish(self) -> Report {
-        let Self { mut report, spans, denied, excepted, repaired, repeats: _ } = self;
-        report.denied = denied.ranked();
-        report.excepted = excepted.ranked();
-        report.repairs =
-            repaired.into_iter().map(|((release, verdict), count)| (release, verdict, count)).collect();
-        report.drift = spans.finish();
-        report
     }
 }
 
@@ -204,10 +204,6 @@ impl Counts {
             fields: ranked(self.fields),
         }
     }
-}
-
-fn user(entry: &Entry) -> String {
-    if entry.user.is_empty() { "unknown".to_owned() } else { entry.user.clone() }
 }
 
 impl Report {
@@ -248,4 +244,8 @@ impl Report {
 /// A time to the second, in UTC.
 pub(crate) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+fn user(entry: &Entry) -> String {
+    if entry.user.is_empty() { "unknown".to_owned() } else { entry.user.clone() }
 }

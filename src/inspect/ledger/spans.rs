@@ -63,19 +63,6 @@ impl Spans {
         }
     }
 
-    fn begin(&mut self, key: &(Release, ObjectKey), time: Timestamp) {
-        if let Some(open) = self.open.get_mut(key) {
-            open.began = Some(time);
-        }
-    }
-
-    fn end(&mut self, release: Release, open: &Open) {
-        if let Some(began) = open.began {
-            let seconds = open.ended.as_second().saturating_sub(began.as_second());
-            self.ended.entry(release).or_default().push(u64::try_from(seconds).unwrap_or_default());
-        }
-    }
-
     /// One stay for each release that has any, the longest first.
     pub(crate) fn finish(mut self) -> Vec<Stay> {
         for ((release, _), open) in std::mem::take(&mut self.open) {
@@ -90,6 +77,19 @@ impl Spans {
         let mut stays: Vec<_> = stays.collect();
         stays.sort_by_key(|stay| std::cmp::Reverse(stay.total));
         stays
+    }
+
+    fn begin(&mut self, key: &(Release, ObjectKey), time: Timestamp) {
+        if let Some(open) = self.open.get_mut(key) {
+            open.began = Some(time);
+        }
+    }
+
+    fn end(&mut self, release: Release, open: &Open) {
+        if let Some(began) = open.began {
+            let seconds = open.ended.as_second().saturating_sub(began.as_second());
+            self.ended.entry(release).or_default().push(u64::try_from(seconds).unwrap_or_default());
+        }
     }
 }
 

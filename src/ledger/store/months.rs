@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_keeps_rows_by_its_age_also_while_its_guard_is_silent() {
+    fn cluster_keeps_its_rows_while_its_guard_is_silent() {
         let now: Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();
         let day = |text: &str| id::first(text.parse().unwrap());
         let (said, by_age) = (day("2026-11-01T00:00:00Z"), day("2026-11-11T05:00:00Z"));

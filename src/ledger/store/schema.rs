@@ -21,6 +21,10 @@ const POSTGRES: [&str; 6] = [
 /// In a database of others the name says whose it is.
 const TABLE: &str = "kubemoor_migrations";
 
+/// A cluster, as the rows of one ledger name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ledger) struct Cluster(pub(super) i16);
+
 impl Store {
     /// Makes the tables, or brings them up to date. One guard does so at a time.
     ///
@@ -61,15 +65,6 @@ impl Store {
             Ordering::Less => Err(StoreError::Older { place, found, wanted }),
             Ordering::Greater => Err(StoreError::Newer { place, found, wanted }),
         }
-    }
-
-    /// The version of the tables that this program writes and reads.
-    fn version(&self) -> i64 {
-        let scripts = match &self.pool {
-            Pool::Sqlite { .. } => SQLITE.len(),
-            Pool::Postgres(_) => POSTGRES.len(),
-        };
-        i64::try_from(scripts).unwrap_or(i64::MAX)
     }
 
     /// The ledger's key; `fresh` where it has none yet.
@@ -155,11 +150,16 @@ impl Store {
             }
         }
     }
-}
 
-/// A cluster, as the rows of one ledger name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ledger) struct Cluster(pub(super) i16);
+    /// The version of the tables that this program writes and reads.
+    fn version(&self) -> i64 {
+        let scripts = match &self.pool {
+            Pool::Sqlite { .. } => SQLITE.len(),
+            Pool::Postgres(_) => POSTGRES.len(),
+        };
+        i64::try_from(scripts).unwrap_or(i64::MAX)
+    }
+}
 
 fn migrator<const COUNT: usize>(scripts: [&'static str; COUNT]) -> Migrator {
     let migrations = (1..).zip(scripts).map(|(version, script)| {

@@ -76,6 +76,14 @@ macro_rules! selection {
     }};
 }
 
+/// What one statement asks for.
+#[derive(Clone, Copy)]
+struct Wanted<'f> {
+    filter: &'f Filter,
+    /// One of the filter's verdicts; none for any.
+    verdict: Option<&'f str>,
+}
+
 impl Store {
     /// The rows that `filter` asks for, newest first.
     ///
@@ -181,14 +189,6 @@ async fn merged(
         entry(row, names.get(&number).copied().unwrap_or_default())
     };
     rows.iter().map(named).collect()
-}
-
-/// What one statement asks for.
-#[derive(Clone, Copy)]
-struct Wanted<'f> {
-    filter: &'f Filter,
-    /// One of the filter's verdicts; none for any.
-    verdict: Option<&'f str>,
 }
 
 impl<'f> Wanted<'f> {

@@ -1,9 +1,11 @@
 //! The queue, and rows that find no room in it.
 
+use crate::config;
 use std::io::Write;
 
 use tokio::time::timeout;
 
+use super::handle::QUEUE;
 use super::*;
 use crate::ledger::opening::PATIENCE;
 use crate::ledger::row::{GuardedObject, Repaired};

@@ -48,7 +48,7 @@ fn exception_is_active_until_exactly_its_end() {
 }
 
 #[test]
-fn one_that_moves_to_another_object_touches_both() {
+fn allowance_that_moves_to_another_object_touches_both() {
     let mut known = Known::default();
     put(&mut known, "a", "web", "12:00:00", "11:00:00");
     let touched = put(&mut known, "a", "db", "12:00:00", "11:00:00");
@@ -58,7 +58,7 @@ fn one_that_moves_to_another_object_touches_both() {
 }
 
 #[test]
-fn one_that_is_deleted_leaves_the_others() {
+fn deleted_allowance_leaves_the_others() {
     let mut known = Known::default();
     put(&mut known, "a", "web", "12:00:00", "11:00:00");
     put(&mut known, "b", "web", "13:00:00", "11:00:00");
@@ -79,7 +79,7 @@ fn expired_exception_is_ignored_and_deleted_after_its_retention() {
 }
 
 #[test]
-fn one_that_ends_is_cleared_away_later() {
+fn ended_allowance_is_cleared_away_later() {
     let mut known = Known::default();
     let open = allowance("a", "web", "12:00:00");
     known.put(&key("a"), life(Some("13:00:00")), Some(open), at("11:00:00"));

@@ -81,27 +81,6 @@ impl Scales {
     }
 }
 
-/// Whether `release` declares a ScaledObject for this workload.
-fn scales(release: &Release, scaled: &ObjectId, workload: &ObjectId) -> bool {
-    let Some(declared) = release.declared(scaled) else { return false };
-    let is = |path: &[&str], wanted: &str, default: &str| match declared.fields().get(path) {
-        Some(Value::String(text)) => text == wanted,
-        _ => default == wanted,
-    };
-    is(&["spec", "scaleTargetRef", "name"], &workload.name, "")
-        && is(&["spec", "scaleTargetRef", "kind"], &workload.kind, "Deployment")
-}
-
-/// The name of the autoscaler that KEDA makes for a ScaledObject, as `release`
-/// declares that.
-fn named_by(release: &Release, scaled: &ObjectId) -> String {
-    let name = release.declared(scaled).and_then(|declared| declared.fields().get(&NAMED));
-    match name {
-        Some(Value::String(name)) if !name.is_empty() => name,
-        _ => format!("keda-hpa-{}", scaled.name),
-    }
-}
-
 /// An autoscaler's identity and content; `None` if it is malformed.
 pub(in crate::mirror) fn read(object: &Value) -> Option<(ObjectId, Scales)> {
     let Object { metadata, spec } = Object::deserialize(object).ok()?;
@@ -125,4 +104,25 @@ pub(in crate::mirror) fn read(object: &Value) -> Option<(ObjectId, Scales)> {
         name: metadata.name,
     };
     Some((id, scales))
+}
+
+/// Whether `release` declares a ScaledObject for this workload.
+fn scales(release: &Release, scaled: &ObjectId, workload: &ObjectId) -> bool {
+    let Some(declared) = release.declared(scaled) else { return false };
+    let is = |path: &[&str], wanted: &str, default: &str| match declared.fields().get(path) {
+        Some(Value::String(text)) => text == wanted,
+        _ => default == wanted,
+    };
+    is(&["spec", "scaleTargetRef", "name"], &workload.name, "")
+        && is(&["spec", "scaleTargetRef", "kind"], &workload.kind, "Deployment")
+}
+
+/// The name of the autoscaler that KEDA makes for a ScaledObject, as `release`
+/// declares that.
+fn named_by(release: &Release, scaled: &ObjectId) -> String {
+    let name = release.declared(scaled).and_then(|declared| declared.fields().get(&NAMED));
+    match name {
+        Some(Value::String(name)) if !name.is_empty() => name,
+        _ => format!("keda-hpa-{}", scaled.name),
+    }
 }

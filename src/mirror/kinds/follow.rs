@@ -3,68 +3,20 @@
 //! Entry point: `Kinds::follow`. Invariant: a definition is read only if a release declares its kind. Any
 //! other only marks discovery as outdated. Must not decide what is watched.
 
-use std::collections::{HashMap, HashSet};
+mod definitions;
+
+use std::collections::HashSet;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::super::progress::Listings;
-use super::super::reflect::{Mirror, Reflector};
-use super::attempts::{Attempts, SETTLING};
+use self::definitions::Definitions;
+use super::super::reflect::Reflector;
+use super::attempts::Attempts;
 use super::{Draft, Kinds};
-use crate::client::call::CallError;
-use crate::client::resource::{Meta, Resource};
+use crate::client::resource::Resource;
 use crate::client::schemas;
 use crate::client::watch::MetadataWatch;
 use crate::model::Gvk;
-
-/// CustomResourceDefinitions in the versions in which they came by.
-#[derive(Default)]
-struct Definitions {
-    seen: HashMap<String, String>,
-    changed: HashSet<String>,
-    /// When the changes of now have settled.
-    settled_at: Option<Instant>,
-}
-
-impl Definitions {
-    /// The names of those that changed since this was asked.
-    fn take_changed(&mut self) -> HashSet<String> {
-        self.settled_at = None;
-        std::mem::take(&mut self.changed)
-    }
-}
-
-impl Mirror for Definitions {
-    type Object = Meta;
-    type Key = String;
-    const OBJECTS: &'static str = "CustomResourceDefinitions";
-
-    fn set(&mut self, meta: Meta) -> Option<String> {
-        let Meta { name, resource_version, .. } = meta;
-        let known = self.seen.insert(name.clone(), resource_version.clone());
-        if known != Some(resource_version) {
-            self.changed.insert(name.clone());
-            self.settled_at.get_or_insert_with(|| Instant::now() + SETTLING);
-        }
-        Some(name)
-    }
-
-    fn remove(&mut self, meta: Meta) {
-        self.seen.remove(&meta.name);
-    }
-
-    fn retain(&mut self, listed: &HashSet<String>) {
-        self.seen.retain(|name, _| listed.contains(name));
-    }
-
-    fn warn(&self, error: &CallError) {
-        tracing::warn!(%error, "CustomResourceDefinitions cannot be watched");
-    }
-
-    fn listings(&self) -> Option<&Listings> {
-        None
-    }
-}
 
 impl Kinds {
     pub(super) async fn follow(&self) {

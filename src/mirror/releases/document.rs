@@ -95,6 +95,11 @@ impl Releases {
         timeout(within, reading).await.unwrap_or(Err(slow))
     }
 
+    pub(super) fn head(&self, release: &ReleaseId, revision: u64) -> Option<Head> {
+        let records = self.records.lock().of(release);
+        records.into_iter().map(|known| known.head).find(|head| head.revision == revision)
+    }
+
     async fn read_document(
         &self,
         release: &ReleaseId,
@@ -142,10 +147,5 @@ impl Releases {
             }
         }
         Err(none())
-    }
-
-    pub(super) fn head(&self, release: &ReleaseId, revision: u64) -> Option<Head> {
-        let records = self.records.lock().of(release);
-        records.into_iter().map(|known| known.head).find(|head| head.revision == revision)
     }
 }

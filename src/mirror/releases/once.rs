@@ -116,16 +116,6 @@ impl Releases {
         Ok(found)
     }
 
-    async fn list_stored(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, CallError> {
-        let mut listing = records::Listing::new(Instant::now());
-        for meta in self.payloads.list(namespace).await? {
-            if let Ok((release, known)) = records::read(meta) {
-                listing.add(release, known);
-            }
-        }
-        Ok(self.records.lock().replace(namespace, listing))
-    }
-
     /// The release from its records; learns the types of its kinds first. `None` when it has no records. A
     /// release from [`Self::list`] is not listed again. The place of its records also works as its name.
     ///
@@ -144,6 +134,16 @@ impl Releases {
         }
         let index = self.index.read();
         Ok(Once { found: index.release(release).or_else(|| index.stored(release)).cloned(), closed })
+    }
+
+    async fn list_stored(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, CallError> {
+        let mut listing = records::Listing::new(Instant::now());
+        for meta in self.payloads.list(namespace).await? {
+            if let Ok((release, known)) = records::read(meta) {
+                listing.add(release, known);
+            }
+        }
+        Ok(self.records.lock().replace(namespace, listing))
     }
 
     async fn read_stored(&self, stored: &ReleaseId) -> Result<(), LookError> {

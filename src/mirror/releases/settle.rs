@@ -41,16 +41,6 @@ pub(super) enum Care {
     },
 }
 
-impl Care {
-    /// How long a call may take.
-    fn patience(self) -> Duration {
-        match self {
-            Self::First => PATIENCE,
-            Self::Soon { until } => until.saturating_duration_since(Instant::now()),
-        }
-    }
-}
-
 /// The records that count, whole.
 struct Material {
     /// Where they lie.
@@ -59,6 +49,16 @@ struct Material {
     latest: (Head, Payload),
     baseline: Option<(Head, Payload)>,
     previous: Option<Arc<Release>>,
+}
+
+impl Care {
+    /// How long a call may take.
+    fn patience(self) -> Duration {
+        match self {
+            Self::First => PATIENCE,
+            Self::Soon { until } => until.saturating_duration_since(Instant::now()),
+        }
+    }
 }
 
 impl Releases {
@@ -71,6 +71,30 @@ impl Releases {
             self.outdated.lock().insert(id.clone());
         }
         outcome
+    }
+
+    /// Has every release assembled again that declares objects of a kind and
+    /// was assembled before the kind's types became what they are.
+    pub(super) fn outdate_kind(&self, gvk: &Gvk) {
+        let current = self.kinds.snapshot();
+        let declaring: Vec<ReleaseId> = {
+            let index = self.index.read();
+            let declares = |release: &&Arc<Release>| {
+                release.objects.keys().any(|object| object.kind == gvk.kind && object.group == gvk.group)
+            };
+            index.histories().filter(declares).map(|release| release.stored()).collect()
+        };
+        for id in declaring {
+            let generation = self.standings.lock().get(&id).map(|standing| standing.generation);
+            if generation.is_some_and(|generation| current.is_newer(gvk, generation)) {
+                self.outdate(&id);
+            }
+        }
+    }
+
+    pub(super) fn outdate(&self, id: &ReleaseId) {
+        self.outdated.lock().insert(id.clone());
+        self.dirty.add(id.clone());
     }
 
     async fn settle_anew(&self, id: &ReleaseId, care: Care, is_outdated: bool) -> Result<bool, LookError> {
@@ -153,30 +177,6 @@ impl Releases {
             self.outdate(stored);
         }
         Ok(true)
-    }
-
-    /// Has every release assembled again that declares objects of a kind and
-    /// was assembled before the kind's types became what they are.
-    pub(super) fn outdate_kind(&self, gvk: &Gvk) {
-        let current = self.kinds.snapshot();
-        let declaring: Vec<ReleaseId> = {
-            let index = self.index.read();
-            let declares = |release: &&Arc<Release>| {
-                release.objects.keys().any(|object| object.kind == gvk.kind && object.group == gvk.group)
-            };
-            index.histories().filter(declares).map(|release| release.stored()).collect()
-        };
-        for id in declaring {
-            let generation = self.standings.lock().get(&id).map(|standing| standing.generation);
-            if generation.is_some_and(|generation| current.is_newer(gvk, generation)) {
-                self.outdate(&id);
-            }
-        }
-    }
-
-    pub(super) fn outdate(&self, id: &ReleaseId) {
-        self.outdated.lock().insert(id.clone());
-        self.dirty.add(id.clone());
     }
 
     /// Whether the index is already up to date with these records. Also updates the facts that can change

@@ -51,6 +51,18 @@ impl Releases {
         Arc::ptr_eq(&current, storage)
     }
 
+    /// Has releases read again for which there was no room, after others took less of it.
+    pub(super) fn make_room(&self, namespace: &str) {
+        let waiting: Vec<ReleaseId> = self.left_out.lock().iter().cloned().collect();
+        let (own, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|it| it.namespace == namespace);
+        own.iter().chain(&others).for_each(|stored| self.outdate(stored));
+    }
+
+    /// The place of the records that speak for `release`; without records, their regular place.
+    pub(super) fn stored(&self, release: &ReleaseId) -> ReleaseId {
+        self.index.read().release(release).map_or_else(|| release.clone(), |release| release.stored())
+    }
+
     /// Puts a release into the index, or only its name where there is no memory for its declarations.
     fn enter(&self, mut release: Release) {
         let stored = release.stored();
@@ -74,21 +86,9 @@ impl Releases {
         }
     }
 
-    /// Has releases read again for which there was no room, after others took less of it.
-    pub(super) fn make_room(&self, namespace: &str) {
-        let waiting: Vec<ReleaseId> = self.left_out.lock().iter().cloned().collect();
-        let (own, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|it| it.namespace == namespace);
-        own.iter().chain(&others).for_each(|stored| self.outdate(stored));
-    }
-
     fn distrusted(&self, storage: &Storage) -> Vec<Arc<Release>> {
         let index = self.index.read();
         let is_distrusted = |it: &&Arc<Release>| !storage.holds(&it.storage, &it.id.namespace);
         index.histories().filter(is_distrusted).cloned().collect()
-    }
-
-    /// The place of the records that speak for `release`; without records, their regular place.
-    pub(super) fn stored(&self, release: &ReleaseId) -> ReleaseId {
-        self.index.read().release(release).map_or_else(|| release.clone(), |release| release.stored())
     }
 }

@@ -48,16 +48,6 @@ impl Attempt {
     }
 }
 
-/// The pause that `Retry-After` asks for: seconds, or a date.
-fn pause(text: &str, now: Timestamp) -> Option<Duration> {
-    let seconds = text.trim().parse().ok().map(Duration::from_secs);
-    let date = || {
-        let date = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
-        Duration::try_from(date.duration_since(now)).ok()
-    };
-    seconds.or_else(date).map(|pause| pause.min(LONGEST))
-}
-
 /// The front of an answer, on one line.
 pub(super) async fn excerpt(mut answer: reqwest::Response, notifier: &Notifier) -> String {
     let mut bytes = Vec::new();
@@ -87,6 +77,16 @@ pub(super) fn reason(error: &reqwest::Error) -> String {
         cause = next.source();
     }
     innermost.map_or_else(|| what.to_owned(), |innermost| format!("{what}: {innermost}"))
+}
+
+/// The pause that `Retry-After` asks for: seconds, or a date.
+fn pause(text: &str, now: Timestamp) -> Option<Duration> {
+    let seconds = text.trim().parse().ok().map(Duration::from_secs);
+    let date = || {
+        let date = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
+        Duration::try_from(date.duration_since(now)).ok()
+    };
+    seconds.or_else(date).map(|pause| pause.min(LONGEST))
 }
 
 #[cfg(test)]

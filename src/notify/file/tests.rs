@@ -1,4 +1,5 @@
 use std::io::Write as _;
+use std::time::Duration;
 
 use super::entry::TIMEOUT;
 use super::*;

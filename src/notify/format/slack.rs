@@ -26,6 +26,20 @@ pub(super) fn body(messages: &[Arc<Message>]) -> Value {
     json!({"text": texts.join("\n\n"), "unfurl_links": false, "unfurl_media": false})
 }
 
+/// No `@` in it begins a mention. An address of mail stays as it is.
+pub(super) fn disarmed(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    let mut before = ' ';
+    for c in text.chars() {
+        safe.push(c);
+        if c == '@' && !before.is_alphanumeric() {
+            safe.push('\u{200b}');
+        }
+        before = c;
+    }
+    safe
+}
+
 fn text(message: &Message, most: usize) -> String {
     let Words { title, lines } = Words::of(message);
     let mut text = format!("{} {}", mark(message.subject).1, rendered(&title));
@@ -55,18 +69,4 @@ fn rendered(line: &Line) -> String {
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// No `@` in it begins a mention. An address of mail stays as it is.
-pub(super) fn disarmed(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    let mut before = ' ';
-    for c in text.chars() {
-        safe.push(c);
-        if c == '@' && !before.is_alphanumeric() {
-            safe.push('\u{200b}');
-        }
-        before = c;
-    }
-    safe
 }

@@ -28,6 +28,9 @@ const NAME: &str = "notification";
 #[derive(Clone, Debug)]
 pub(crate) struct Template(Environment<'static>);
 
+/// Takes a bounded number of bytes.
+struct Bounded(Vec<u8>);
+
 impl Template {
     /// Reads a template, and tries it with a message of each kind.
     pub(crate) fn parse(source: String) -> Result<Self, String> {
@@ -128,9 +131,6 @@ fn place(error: &minijinja::Error) -> String {
     };
     error.line().map_or_else(|| what.to_owned(), |line| format!("{what} (line {line})"))
 }
-
-/// Takes a bounded number of bytes.
-struct Bounded(Vec<u8>);
 
 impl std::io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

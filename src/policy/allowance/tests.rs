@@ -127,7 +127,7 @@ fn commas_within_brackets_part_nothing() {
 }
 
 #[test]
-fn paths_that_a_built_in_kind_does_not_have_are_told() {
+fn unknown_paths_of_built_in_kinds_are_told() {
     let told = |kind: &str, group: &str, paths: Value| {
         let spec = json!({
             "object": {"group": group, "kind": kind, "name": "web"}, "paths": paths, "until": "2030-01-01T00:00:00Z",

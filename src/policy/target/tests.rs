@@ -1,4 +1,5 @@
 use super::super::samples::declared;
+use super::regexes::MAX_REGEX;
 use super::*;
 
 const JENKINS: &str = "

@@ -9,15 +9,6 @@ use serde_json::Value;
 
 use crate::declaration::path::{Path, Segment};
 
-/// Removes the values at these paths from `object`.
-pub fn take_away<'p>(paths: impl IntoIterator<Item = &'p Path>, object: &mut Value) {
-    let mut root = Places::default();
-    for path in paths {
-        root.add(&path.0);
-    }
-    root.take_out_of(object);
-}
-
 /// The places to remove at and below a place.
 #[derive(Default)]
 struct Places<'p> {
@@ -27,6 +18,15 @@ struct Places<'p> {
     keyed: HashMap<Vec<&'p str>, HashMap<Vec<String>, Places<'p>>>,
     /// Elements by themselves.
     elements: HashMap<String, Places<'p>>,
+}
+
+/// Removes the values at these paths from `object`.
+pub fn take_away<'p>(paths: impl IntoIterator<Item = &'p Path>, object: &mut Value) {
+    let mut root = Places::default();
+    for path in paths {
+        root.add(&path.0);
+    }
+    root.take_out_of(object);
 }
 
 impl<'p> Places<'p> {

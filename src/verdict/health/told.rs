@@ -12,6 +12,9 @@ use crate::policy::guarded::{GuardedReleaseStatus, LeaseReference, ObjectCounts}
 /// times the life of a Lease. Clocks of readers and guards may differ by less.
 pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
+/// The reason of a stale status.
+const STALE: &str = "Stale";
+
 /// The state of the Lease of the guard that keeps a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pulse {
@@ -88,6 +91,11 @@ impl Told {
         }
     }
 
+    /// Whether the status is stale: no guard keeps it any more.
+    pub fn is_stale(&self) -> bool {
+        self.reason.as_deref() == Some(STALE)
+    }
+
     /// The same for a stale status.
     fn stale(self, since: Option<Timestamp>, lease: &LeaseReference) -> Self {
         let LeaseReference { namespace, name } = lease;
@@ -104,15 +112,7 @@ impl Told {
         let (ready, reason) = ("Unknown".to_owned(), Some(STALE.to_owned()));
         Self { ready, reason, message, stale_since: since, ..self }
     }
-
-    /// Whether the status is stale: no guard keeps it any more.
-    pub fn is_stale(&self) -> bool {
-        self.reason.as_deref() == Some(STALE)
-    }
 }
-
-/// The reason of a stale status.
-const STALE: &str = "Stale";
 
 /// A time without its fraction.
 fn seconds(time: Timestamp) -> String {

@@ -24,85 +24,6 @@ pub(super) fn message(reason: Reason, counts: &Counts, facts: &Facts) -> String 
     }
 }
 
-fn sentence(reason: Reason, counts: &Counts, facts: &Facts) -> String {
-    let (name, namespace, revision) = (&facts.release.name, &facts.release.namespace, facts.record.revision);
-    let stands = || counts.clause(facts);
-    match reason {
-        Reason::InSync | Reason::Unwatched | Reason::Unsettled => stands(),
-        Reason::DriftIgnored => {
-            "the policy says `drift: Ignore`, so the guard does not look at the objects".to_owned()
-        }
-        Reason::OperationUnderway => format!(
-            "a Helm operation is under way at revision {revision}; the guard judges the objects when it ends"
-        ),
-        Reason::Suspended => {
-            let Suspension { until, reason } = facts.control.suspended.clone().unwrap_or_default();
-            let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
-            let why = if reason.is_empty() { String::new() } else { format!(" ({})", cut(&reason)) };
-            format!(
-                "suspended{end}{why}, so nothing is repaired until {}`kubemoor resume {name} -n {namespace}`; {}",
-                if until.is_some() { "then or " } else { "" },
-                stands()
-            )
-        }
-        Reason::Drifted if facts.control.drift == DriftMode::Repair => stands(),
-        Reason::Drifted => format!(
-            "{}; the policy reports drift and does not repair it; `kubemoor reconcile {name} -n {namespace}` repairs it once",
-            stands()
-        ),
-        Reason::Contested => {
-            let others = facts.objects.iter().filter_map(|it| it.contested_by.as_deref());
-            let other = others.filter(|it| !it.is_empty()).map(cut).next();
-            format!(
-                "{}; {} keeps changing it back, so repairs wait longer each time",
-                stands(),
-                other.as_deref().unwrap_or("somebody")
-            )
-        }
-        Reason::Braked => format!(
-            "{}; too many objects drift at once, so repairs have stopped until `kubemoor reconcile {name} -n {namespace}`",
-            stands()
-        ),
-        Reason::Unconfirmed => {
-            let open: Vec<_> = facts.objects.iter().filter(|it| it.unconfirmed).collect();
-            let names = named(open.iter().map(|it| it.object.to_string()));
-            format!(
-                "{}; the guard has never seen these live objects as revision {revision} declares them and does not write them: {names}. To confirm the declared values, write them with Helm, or run `kubemoor reconcile {name} -n {namespace}` as a user who may update the objects",
-                stands()
-            )
-        }
-        Reason::ReleaseFailed => failed(counts, facts),
-        Reason::PendingLocked => format!(
-            "a Helm operation has been under way for too long at revision {revision}, so nothing is repaired; `helm rollback {name} -n {namespace}` ends it"
-        ),
-        Reason::RecordInvalid => format!(
-            "the latest record cannot be read, so nothing is repaired; the guard uses the last valid revision, {revision}"
-        ),
-        Reason::ReleaseMissing => "the release has no record any more".to_owned(),
-    }
-}
-
-/// The message after a failed Helm operation: the states of the objects, and the ways out.
-fn failed(counts: &Counts, facts: &Facts) -> String {
-    let (name, namespace, revision) = (&facts.release.name, &facts.release.namespace, facts.record.revision);
-    let Some(deployed) = facts.record.deployed else {
-        return format!(
-            "the installation failed at revision {revision}; {}. Correct the cause and run `helm upgrade --install {name} CHART -n {namespace}`, or run `helm uninstall {name} -n {namespace}`",
-            counts.clause(facts)
-        );
-    };
-    let reconcile = match counts.drifted {
-        0 => String::new(),
-        _ => format!(
-            " `kubemoor reconcile {name} -n {namespace}` sets drifted objects back to revision {deployed} and returns their fields to Helm."
-        ),
-    };
-    format!(
-        "Helm's last operation failed at revision {revision}; {}.{reconcile} To end this state, run `helm upgrade {name} CHART -n {namespace}` or `helm rollback {name} {deployed} -n {namespace}`; with `--force-conflicts` if Helm reports a conflict",
-        counts.clause(facts)
-    )
-}
-
 impl Counts {
     /// The counts in few words.
     pub fn headline(&self) -> String {
@@ -212,20 +133,99 @@ pub(super) fn unwatched(facts: &Facts) -> Option<String> {
     })
 }
 
-fn are(count: usize) -> String {
-    if count == 1 { "1 is".to_owned() } else { format!("{count} are") }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
 /// The first of these texts, and the number of the others.
 pub fn named(all: impl ExactSizeIterator<Item = String>) -> String {
     let more = all.len().saturating_sub(NAMED);
     let first: Vec<String> = all.take(NAMED).map(|text| cut(&text)).collect();
     let rest = if more == 0 { String::new() } else { format!("; and {more} more") };
     first.join("; ") + &rest
+}
+
+fn sentence(reason: Reason, counts: &Counts, facts: &Facts) -> String {
+    let (name, namespace, revision) = (&facts.release.name, &facts.release.namespace, facts.record.revision);
+    let stands = || counts.clause(facts);
+    match reason {
+        Reason::InSync | Reason::Unwatched | Reason::Unsettled => stands(),
+        Reason::DriftIgnored => {
+            "the policy says `drift: Ignore`, so the guard does not look at the objects".to_owned()
+        }
+        Reason::OperationUnderway => format!(
+            "a Helm operation is under way at revision {revision}; the guard judges the objects when it ends"
+        ),
+        Reason::Suspended => {
+            let Suspension { until, reason } = facts.control.suspended.clone().unwrap_or_default();
+            let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            let why = if reason.is_empty() { String::new() } else { format!(" ({})", cut(&reason)) };
+            format!(
+                "suspended{end}{why}, so nothing is repaired until {}`kubemoor resume {name} -n {namespace}`; {}",
+                if until.is_some() { "then or " } else { "" },
+                stands()
+            )
+        }
+        Reason::Drifted if facts.control.drift == DriftMode::Repair => stands(),
+        Reason::Drifted => format!(
+            "{}; the policy reports drift and does not repair it; `kubemoor reconcile {name} -n {namespace}` repairs it once",
+            stands()
+        ),
+        Reason::Contested => {
+            let others = facts.objects.iter().filter_map(|it| it.contested_by.as_deref());
+            let other = others.filter(|it| !it.is_empty()).map(cut).next();
+            format!(
+                "{}; {} keeps changing it back, so repairs wait longer each time",
+                stands(),
+                other.as_deref().unwrap_or("somebody")
+            )
+        }
+        Reason::Braked => format!(
+            "{}; too many objects drift at once, so repairs have stopped until `kubemoor reconcile {name} -n {namespace}`",
+            stands()
+        ),
+        Reason::Unconfirmed => {
+            let open: Vec<_> = facts.objects.iter().filter(|it| it.unconfirmed).collect();
+            let names = named(open.iter().map(|it| it.object.to_string()));
+            format!(
+                "{}; the guard has never seen these live objects as revision {revision} declares them and does not write them: {names}. To confirm the declared values, write them with Helm, or run `kubemoor reconcile {name} -n {namespace}` as a user who may update the objects",
+                stands()
+            )
+        }
+        Reason::ReleaseFailed => failed(counts, facts),
+        Reason::PendingLocked => format!(
+            "a Helm operation has been under way for too long at revision {revision}, so nothing is repaired; `helm rollback {name} -n {namespace}` ends it"
+        ),
+        Reason::RecordInvalid => format!(
+            "the latest record cannot be read, so nothing is repaired; the guard uses the last valid revision, {revision}"
+        ),
+        Reason::ReleaseMissing => "the release has no record any more".to_owned(),
+    }
+}
+
+/// The message after a failed Helm operation: the states of the objects, and the ways out.
+fn failed(counts: &Counts, facts: &Facts) -> String {
+    let (name, namespace, revision) = (&facts.release.name, &facts.release.namespace, facts.record.revision);
+    let Some(deployed) = facts.record.deployed else {
+        return format!(
+            "the installation failed at revision {revision}; {}. Correct the cause and run `helm upgrade --install {name} CHART -n {namespace}`, or run `helm uninstall {name} -n {namespace}`",
+            counts.clause(facts)
+        );
+    };
+    let reconcile = match counts.drifted {
+        0 => String::new(),
+        _ => format!(
+            " `kubemoor reconcile {name} -n {namespace}` sets drifted objects back to revision {deployed} and returns their fields to Helm."
+        ),
+    };
+    format!(
+        "Helm's last operation failed at revision {revision}; {}.{reconcile} To end this state, run `helm upgrade {name} CHART -n {namespace}` or `helm rollback {name} {deployed} -n {namespace}`; with `--force-conflicts` if Helm reports a conflict",
+        counts.clause(facts)
+    )
+}
+
+fn are(count: usize) -> String {
+    if count == 1 { "1 is".to_owned() } else { format!("{count} are") }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn cut(text: &str) -> String {

@@ -294,7 +294,7 @@ fn added_element_is_not_taken_for_a_moved_one() {
 }
 
 #[test]
-fn command_that_does_not_fit_a_warning_is_left_out_and_never_cut() {
+fn command_too_long_for_a_warning_is_left_out() {
     let web = ObjectId { name: "w".repeat(200), ..object("apps", "Deployment") };
     let message = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]);
     let warnings = message.warnings();
@@ -310,7 +310,7 @@ fn command_that_does_not_fit_a_warning_is_left_out_and_never_cut() {
 }
 
 #[test]
-fn user_without_the_right_is_told_to_ask_for_the_exception() {
+fn user_without_the_right_must_ask_for_the_exception() {
     let web = object("apps", "Deployment");
     let mut message = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]);
     message.ask_others("shop");

@@ -38,6 +38,15 @@ pub(super) enum Held {
     Parts,
 }
 
+/// The paths that one manager owns.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FieldSet(Tree);
+
+/// The number that identifies a path, built segment by segment: the same for all spellings of its
+/// keys.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Prefix(u64);
+
 impl Held {
     fn of(below: &Tree) -> Self {
         match (below.is_empty(), below.contains_key(ITSELF)) {
@@ -47,10 +56,6 @@ impl Held {
         }
     }
 }
-
-/// The paths that one manager owns.
-#[derive(Clone, Debug, Default)]
-pub(super) struct FieldSet(Tree);
 
 impl FieldSet {
     pub(super) fn new(tree: Tree) -> Self {
@@ -124,11 +129,6 @@ impl FieldSet {
         put(&mut self.0, &path.0, owned);
     }
 }
-
-/// The number that identifies a path, built segment by segment: the same for all spellings of its
-/// keys.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Prefix(u64);
 
 impl Prefix {
     pub(super) fn number(self) -> u64 {

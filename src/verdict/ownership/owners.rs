@@ -221,12 +221,6 @@ impl Entry {
     }
 }
 
-/// The annotation that tells Helm's manager.
-fn annotation() -> Path {
-    let names = ["metadata", "annotations", RELEASE_NAME];
-    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
-}
-
 /// For a key of a Secret's `data`: the path of the key if the manifest spells the value as text.
 pub(super) fn stands_for_text(path: &Path) -> Option<Path> {
     match path.0.as_slice() {
@@ -235,4 +229,10 @@ pub(super) fn stands_for_text(path: &Path) -> Option<Path> {
         }
         _ => None,
     }
+}
+
+/// The annotation that tells Helm's manager.
+fn annotation() -> Path {
+    let names = ["metadata", "annotations", RELEASE_NAME];
+    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
 }

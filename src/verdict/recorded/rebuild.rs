@@ -9,9 +9,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::recording::{NAMESPACE_NAME, helms};
 use super::{
-    NAMESPACE_NAME, RecordedAllowance, RecordedAlternative, RecordedChange, RecordedDeclaration,
-    RecordedEdit, RecordedRecordEdit, RecordedRelease, helms,
+    RecordedAllowance, RecordedAlternative, RecordedChange, RecordedDeclaration, RecordedEdit,
+    RecordedRecordEdit, RecordedRelease,
 };
 use crate::declaration::declare::declare;
 use crate::declaration::fields::FieldChange;

@@ -43,20 +43,20 @@ impl Unreached {
         Ok(())
     }
 
-    fn cause(&self) -> String {
-        match self {
-            Self::Look(error) => error.to_string(),
-            Self::Arbitrate(error) => error.to_string(),
-            Self::Ask(error) | Self::Own(error) => error.to_string(),
-        }
-    }
-
     /// Whether the API server did not answer.
     pub(super) fn is_outage(&self) -> bool {
         match self {
             Self::Look(error) => is_outage_of_look(error),
             Self::Arbitrate(error) => is_outage_of_arbiter(error),
             Self::Ask(error) | Self::Own(error) => error.is_outage(),
+        }
+    }
+
+    fn cause(&self) -> String {
+        match self {
+            Self::Look(error) => error.to_string(),
+            Self::Arbitrate(error) => error.to_string(),
+            Self::Ask(error) | Self::Own(error) => error.to_string(),
         }
     }
 }

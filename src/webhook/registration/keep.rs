@@ -88,6 +88,14 @@ pub enum RegistrationError {
     Contested(&'static str),
 }
 
+/// The outcome of following a wish.
+enum Followed {
+    Done,
+    /// It has to be tried again.
+    Failed,
+    Withdrawn,
+}
+
 /// Keeps the configuration equal to `desired` until `stop`: at the start, on each change of
 /// `desired`, and when another writer changes or deletes it. While nothing is known (the guard is
 /// not ready, or does not lead) nothing is changed. While this replica leads, `tell` receives the
@@ -171,12 +179,32 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
     Err(RegistrationError::Contested(C::KIND))
 }
 
-/// The outcome of following a wish.
-enum Followed {
-    Done,
-    /// It has to be tried again.
-    Failed,
-    Withdrawn,
+/// Those that a command writes, whether this process leads or not.
+pub(super) fn by_hand<C: Configuration>(client: &kube::Client) -> Registrations<C> {
+    Registrations::new(client.clone(), Leadership::alone())
+}
+
+/// The live configuration with the guard's own fields of the desired one, or `None` if both have
+/// the same meaning.
+pub(super) fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
+    let mut merged = live.clone();
+    if let Some(labels) = &desired.meta().labels {
+        merged.meta_mut().labels.get_or_insert_default().extend(labels.clone());
+    }
+    let (known, wanted) = (live.webhooks(), desired.webhooks());
+    // In the live order: order has no meaning here and is no reason to write.
+    let mut placed = BTreeSet::new();
+    let mut webhooks: Vec<_> = known
+        .iter()
+        .filter_map(|old| Some((old, wanted.iter().find(|new| new.name == old.name)?)))
+        .filter(|(_, new)| placed.insert(new.name.as_str()))
+        .map(|(old, new)| with_own_fields(old.clone(), new))
+        .collect();
+    for new in wanted.iter().filter(|new| !placed.contains(new.name.as_str())) {
+        webhooks.push(with_siblings_settings(new.clone(), &known));
+    }
+    merged.set_webhooks(webhooks);
+    (merged != *live).then_some(merged)
 }
 
 async fn follow<C: Configuration>(
@@ -249,11 +277,6 @@ fn revived<C: Configuration>(last: Option<&C>, desired: &C) -> C {
     revived
 }
 
-/// Those that a command writes, whether this process leads or not.
-pub(super) fn by_hand<C: Configuration>(client: &kube::Client) -> Registrations<C> {
-    Registrations::new(client.clone(), Leadership::alone())
-}
-
 async fn read<C: Configuration>(registrations: &Registrations<C>) -> Result<Option<C>, RegistrationError> {
     registrations.read(NAME).await.map_err(|error| RegistrationError::Get(C::KIND, error))
 }
@@ -263,29 +286,6 @@ fn stand_down<C: Configuration>() {
     tracing::warn!(
         "the {kind} {NAME} was withdrawn: edits are no longer judged until the guard starts again"
     );
-}
-
-/// The live configuration with the guard's own fields of the desired one, or `None` if both have
-/// the same meaning.
-pub(super) fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
-    let mut merged = live.clone();
-    if let Some(labels) = &desired.meta().labels {
-        merged.meta_mut().labels.get_or_insert_default().extend(labels.clone());
-    }
-    let (known, wanted) = (live.webhooks(), desired.webhooks());
-    // In the live order: order has no meaning here and is no reason to write.
-    let mut placed = BTreeSet::new();
-    let mut webhooks: Vec<_> = known
-        .iter()
-        .filter_map(|old| Some((old, wanted.iter().find(|new| new.name == old.name)?)))
-        .filter(|(_, new)| placed.insert(new.name.as_str()))
-        .map(|(old, new)| with_own_fields(old.clone(), new))
-        .collect();
-    for new in wanted.iter().filter(|new| !placed.contains(new.name.as_str())) {
-        webhooks.push(with_siblings_settings(new.clone(), &known));
-    }
-    merged.set_webhooks(webhooks);
-    (merged != *live).then_some(merged)
 }
 
 fn with_own_fields(mut old: ValidatingWebhook, new: &ValidatingWebhook) -> ValidatingWebhook {

@@ -90,51 +90,6 @@ impl Validator {
         self.tell(row, verdict);
     }
 
-    fn row(&self, verdict: &Verdict, facts: Option<&Facts>, case: Case<'_>, uid: String) -> Row {
-        let now = Timestamp::now();
-        // A rule outside of the policies has denied it, which a replay cannot apply again.
-        let facts = facts.filter(|_| verdict.reason != Reason::Request);
-        let facts = facts.map(|facts| recorded::text(facts, self.recording(&case, now)));
-        let (object, operation) = (case.subject.object, Some(case.operation));
-        let edit = ReviewedEdit { object, operation, actor: case.actor, uid };
-        let mut row = Row { facts, ..Row::verdict(now, edit, verdict) };
-        if row.release.is_none() && case.subject.aspect == Aspect::Record {
-            row.release = self.recorded(&row.object);
-        }
-        row
-    }
-
-    fn tell(&self, row: Row, verdict: &Verdict) {
-        self.announce(&row, verdict);
-        self.setup.ledger.record(row);
-    }
-
-    fn recording<'a>(&'a self, case: &'a Case<'_>, now: Timestamp) -> Recording<'a> {
-        Recording {
-            object: &case.subject.object,
-            scale: matches!(case.subject.aspect, Aspect::Scale(_)),
-            manager: case.field_manager(),
-            resolver: &self.setup.resolver,
-            now,
-        }
-    }
-
-    /// Notifies people of a denial.
-    fn announce(&self, row: &Row, verdict: &Verdict) {
-        if verdict.outcome != Outcome::Deny {
-            return;
-        }
-        self.setup.notifiers.deny(|| {
-            let denial = Denial {
-                release: row.release.clone(),
-                object: row.object.clone(),
-                user: row.actor.user.clone(),
-            };
-            let policy = row.release.as_ref().map(|(release, _)| self.setup.resolver.of(release));
-            (denial, policy.map(|policy| policy.notify.clone()).unwrap_or_default())
-        });
-    }
-
     /// Stores the verdict on a review of which only the front was read. The front names the user,
     /// but not whether it is a dry run.
     pub(super) fn keep_unread(&self, verdict: &Verdict, subject: &Subject, head: &Head<'_>, front: &[u8]) {
@@ -209,6 +164,51 @@ impl Validator {
             let row = Row::act(Timestamp::now(), edit, release, act);
             self.setup.ledger.record(Row { detail, ..row });
         }
+    }
+
+    fn row(&self, verdict: &Verdict, facts: Option<&Facts>, case: Case<'_>, uid: String) -> Row {
+        let now = Timestamp::now();
+        // A rule outside of the policies has denied it, which a replay cannot apply again.
+        let facts = facts.filter(|_| verdict.reason != Reason::Request);
+        let facts = facts.map(|facts| recorded::text(facts, self.recording(&case, now)));
+        let (object, operation) = (case.subject.object, Some(case.operation));
+        let edit = ReviewedEdit { object, operation, actor: case.actor, uid };
+        let mut row = Row { facts, ..Row::verdict(now, edit, verdict) };
+        if row.release.is_none() && case.subject.aspect == Aspect::Record {
+            row.release = self.recorded(&row.object);
+        }
+        row
+    }
+
+    fn tell(&self, row: Row, verdict: &Verdict) {
+        self.announce(&row, verdict);
+        self.setup.ledger.record(row);
+    }
+
+    fn recording<'a>(&'a self, case: &'a Case<'_>, now: Timestamp) -> Recording<'a> {
+        Recording {
+            object: &case.subject.object,
+            scale: matches!(case.subject.aspect, Aspect::Scale(_)),
+            manager: case.field_manager(),
+            resolver: &self.setup.resolver,
+            now,
+        }
+    }
+
+    /// Notifies people of a denial.
+    fn announce(&self, row: &Row, verdict: &Verdict) {
+        if verdict.outcome != Outcome::Deny {
+            return;
+        }
+        self.setup.notifiers.deny(|| {
+            let denial = Denial {
+                release: row.release.clone(),
+                object: row.object.clone(),
+                user: row.actor.user.clone(),
+            };
+            let policy = row.release.as_ref().map(|(release, _)| self.setup.resolver.of(release));
+            (denial, policy.map(|policy| policy.notify.clone()).unwrap_or_default())
+        });
     }
 
     /// The release and revision of a record.

@@ -111,7 +111,7 @@ pub(super) fn exception(page: &str, statement: &Statement) -> Option<usize> {
 }
 
 #[test]
-fn every_command_is_run_or_has_a_reason_not_to_be() {
+fn every_command_is_run_or_has_a_reason_not_to() {
     let followed: Vec<_> = FOLLOWED.into_iter().chain(OTHERS).collect();
     let mut used = BTreeSet::new();
     for document in documents() {

@@ -104,7 +104,7 @@ fn time_in_drift_runs_from_first_row_to_repair() {
 }
 
 #[test]
-fn drift_that_ends_without_a_repair_counts_and_is_no_repair() {
+fn drift_that_ends_unrepaired_counts_but_not_as_repair() {
     let of = |minute, verdict: &str| entry(minute, json!({"kind": "repair", "user": "", "verdict": verdict}));
     let report = report(&[of(10, "Reported"), of(40, "Ended")]);
     let Stay { drifts, total, .. } = &report.drift[0];

@@ -58,6 +58,24 @@ impl Comparison<'_> {
         }
     }
 
+    /// Whether the lists agree but for their order.
+    pub(super) fn in_any_order(&self, item: TypeId, spot: Spot<'_>, sides: Sides<&[Value]>) -> bool {
+        let Sides { declared, live, .. } = sides;
+        if declared.len() != live.len() || declared.len() * live.len() > MAX_PAIRS {
+            return false;
+        }
+        self.trying(sides, || {
+            let spot = spot.part("", Place::Entry);
+            let mut rest: Vec<&Value> = live.iter().collect();
+            declared.iter().all(|wanted| {
+                let agrees = |own: &&Value| {
+                    self.member(item, spot, sides.part(wanted, Some(*own))) == Agreement::Agrees
+                };
+                rest.iter().position(agrees).map(|index| rest.swap_remove(index)).is_some()
+            })
+        })
+    }
+
     fn set(&self, item: TypeId, sides: Sides<&[Value]>) -> Agreement {
         let Sides { declared, live, depth } = sides;
         if declared.len() == live.len() && in_step(self.types, item, declared, live, depth + 1) {
@@ -88,24 +106,6 @@ impl Comparison<'_> {
             }
         }
         worst
-    }
-
-    /// Whether the lists agree but for their order.
-    pub(super) fn in_any_order(&self, item: TypeId, spot: Spot<'_>, sides: Sides<&[Value]>) -> bool {
-        let Sides { declared, live, .. } = sides;
-        if declared.len() != live.len() || declared.len() * live.len() > MAX_PAIRS {
-            return false;
-        }
-        self.trying(sides, || {
-            let spot = spot.part("", Place::Entry);
-            let mut rest: Vec<&Value> = live.iter().collect();
-            declared.iter().all(|wanted| {
-                let agrees = |own: &&Value| {
-                    self.member(item, spot, sides.part(wanted, Some(*own))) == Agreement::Agrees
-                };
-                rest.iter().position(agrees).map(|index| rest.swap_remove(index)).is_some()
-            })
-        })
     }
 
     /// Does what tries elements against each other, within a bound on the values

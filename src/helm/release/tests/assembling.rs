@@ -1,6 +1,9 @@
 //! What becomes of records that are brought together.
 
 use super::*;
+use crate::declaration::catalog::Catalog;
+use crate::helm::storage::Storage;
+use serde_json::Value;
 
 const WEB: &str = "\
 apiVersion: apps/v1

@@ -160,7 +160,7 @@ fn a_file_that_is_too_large_is_not_read() {
 type Told = (String, String, PolicyFate, String);
 
 #[test]
-fn changes_of_policy_files_are_told_once_and_the_first_reading_is_none() {
+fn changes_of_policy_files_are_told_once_after_first_reading() {
     let told: Arc<parking_lot::Mutex<Vec<Told>>> = Arc::default();
     let mut scene = Scene::of(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
     let heard = Arc::clone(&told);

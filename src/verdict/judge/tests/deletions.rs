@@ -70,7 +70,7 @@ fn failed_operation_may_delete_its_new_objects_for_ten_minutes() {
 }
 
 #[test]
-fn one_claim_that_lets_the_object_go_is_enough() {
+fn claim_that_lets_the_object_go_is_enough() {
     let both = |other: Release| Case { claims: vec![deployed(MANIFEST), other], ..delete(deployed("")) };
     let api = |status| assembled(Given { name: "api", status, manifest: MANIFEST, ..Given::default() }, None);
     check(both(api(Status::Deployed)), "Deny deletion");

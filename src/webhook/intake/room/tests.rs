@@ -20,7 +20,7 @@ fn fill(room: &Room, tenant: Tenant) -> (usize, Lack) {
 }
 
 #[test]
-fn one_namespace_gets_half_memory_and_one_peer_three_quarters() {
+fn namespace_gets_half_and_peer_three_quarters_of_memory() {
     let room = Room::new(BYTES);
     assert_eq!(fill(&room, tenant(1, 1)), (BYTES / 2, Lack::Own));
     for namespace in 2..200 {

@@ -1,4 +1,5 @@
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use serde_json::Value;
 use serde_json::json;
 
 use super::*;
@@ -92,7 +93,7 @@ fn configuration_deletion_is_reported_once_and_its_return_if_different() {
 }
 
 #[test]
-fn new_leader_tells_what_others_changed_shortly_before_and_not_what_a_guard_wrote() {
+fn new_leader_tells_recent_changes_by_others_not_by_guards() {
     let start = Instant::now();
     let state = |version, policy, managers: &[&str]| configuration(version, &named(&["a"], policy), managers);
     let told = |since: Duration, writer: &str| {

@@ -1,0 +1,85 @@
+use http::{Request, Response};
+use kube::client::Body;
+
+use super::*;
+
+fn answering(status: u16, body: Value) -> kube::Client {
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let answer = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
+        std::future::ready(answer)
+    });
+    kube::Client::new(service, "default")
+}
+
+fn listing(namespace: Option<&str>) -> Right<'_> {
+    Right { verb: "list", group: "kubemoor.dev", resource: "guardedreleases", namespace, name: None }
+}
+
+#[tokio::test]
+async fn only_a_plain_yes_is_a_right() {
+    let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
+    for (body, right) in [
+        (json!({"status": {"allowed": true}}), true),
+        (json!({"status": {"allowed": false}}), false),
+        (json!({"status": {"allowed": true, "denied": true}}), false),
+        (json!({"status": {}}), false),
+        (json!({}), false),
+    ] {
+        let client = answering(201, body.clone());
+        let said = may(&client, &alice, &listing(Some("shop"))).await;
+        assert_eq!(said, Ok(right), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_counts_once_the_api_server_names_its_user() {
+    let alice = Actor { user: "alice".to_owned(), groups: vec!["people".to_owned()], ..Actor::default() };
+    for (body, who_it_is) in [
+        (
+            json!({"status": {"authenticated": true, "user": {"username": "alice", "groups": ["people"]}}}),
+            Some(alice),
+        ),
+        (json!({"status": {"authenticated": false, "user": {"username": "alice"}}}), None),
+        (json!({"status": {"authenticated": true, "user": {}}}), None),
+        (json!({"status": {"error": "invalid bearer token"}}), None),
+    ] {
+        assert_eq!(who(&answering(201, body.clone()), "t0ken").await, Ok(who_it_is), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn access_review_carries_uid_and_extra_of_the_token_user() {
+    let user = json!({
+        "username": "alice", "uid": "7", "groups": ["people"],
+        "extra": {"scopes.authorization.openshift.io": ["user:info"], "empty": null},
+    });
+    let review = json!({"status": {"authenticated": true, "user": user}});
+    let alice = who(&answering(201, review), "t0ken").await.unwrap().unwrap();
+    assert_eq!(alice.uid, "7");
+    assert_eq!(alice.extra["scopes.authorization.openshift.io"], ["user:info"]);
+
+    let (asked, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let asked = asked.clone();
+        async move {
+            let _ = asked.send(request.into_body().collect_bytes().await.unwrap());
+            let answer = json!({"status": {"allowed": false}}).to_string();
+            Ok::<_, std::io::Error>(Response::new(Body::from(answer.into_bytes())))
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    assert_eq!(may(&client, &alice, &listing(None)).await, Ok(false));
+    let spec = serde_json::from_slice::<Value>(&told.recv().await.unwrap()).unwrap()["spec"].take();
+    assert_eq!(
+        (&spec["user"], &spec["uid"], &spec["groups"]),
+        (&json!("alice"), &json!("7"), &json!(["people"]))
+    );
+    assert_eq!(spec["extra"], json!({"scopes.authorization.openshift.io": ["user:info"], "empty": []}));
+}
+
+#[tokio::test]
+async fn a_refusal_that_quotes_the_token_is_not_passed_on() {
+    let refusal = json!({"kind": "Status", "status": "Failure", "message": "t0ken is bad", "code": 400});
+    let error = who(&answering(400, refusal), "t0ken").await.unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("t0ken"), "{error:?}");
+}

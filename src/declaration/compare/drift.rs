@@ -1,0 +1,83 @@
+//! The walk of a live object: which declared fields are not as declared.
+//!
+//! Entry points: `Walk::drift`, `Walk::worst`. Invariant: an object as the manifest declares it has no drift.
+
+use std::cmp::max;
+
+use serde_json::Value;
+
+use super::super::equality::{self, Agreement, Spot};
+use super::super::fields::{Elements, Node};
+use super::super::path::{Step, Trail};
+use super::index::{Found, Held, Index};
+use super::{Values, Versions, Walk, is_absent, is_struct, order, ordering};
+
+impl Walk<'_> {
+    pub(super) fn drift(&mut self, node: &Node, name: &str, trail: &Trail<'_>, live: Option<&Value>) {
+        match node {
+            Node::Leaf(leaf) => {
+                if live.is_some_and(|live| leaf.value.is(live)) {
+                    return;
+                }
+                let (spot, declared) =
+                    (Spot::new(name, leaf.place, self.family).of(trail.holder()), leaf.value.value());
+                let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, live);
+                if agreement != Agreement::Agrees {
+                    let told = Versions { old: None, new: live }.told();
+                    self.push(trail, Values { declared: Some(declared), ..told }, agreement);
+                }
+            }
+            Node::Object(entries) => {
+                let before = self.found.len();
+                for entry in entries {
+                    let live = live.and_then(|value| value.get(&*entry.name));
+                    self.drift(&entry.node, &entry.name, &trail.then(Step::Field(&entry.name)), live);
+                }
+                if is_absent(live) && self.found.len() == before && is_struct(entries) {
+                    self.push(trail, Values::default(), Agreement::Missing);
+                }
+            }
+            Node::Elements(elements) => self.elements_drift(elements, trail, live),
+            Node::Set(set) => {
+                let held = Held::new(self.types, set.item, set.values.len(), live);
+                for value in &set.values {
+                    if held.find(value).is_none() {
+                        let step = trail.then(Step::Element(value));
+                        let values = Values { declared: Some(value.clone()), ..Values::default() };
+                        self.push(&step, values, Agreement::Differs);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn worst(&self, node: &Node, live: &Value) -> Agreement {
+        let mut walk = Walk { types: self.types, family: self.family, found: Vec::new() };
+        walk.drift(node, "", &Trail::ROOT, Some(live));
+        walk.found.iter().fold(Agreement::Agrees, |worst, change| max(worst, change.agreement))
+    }
+
+    fn elements_drift(&mut self, elements: &Elements, trail: &Trail<'_>, live: Option<&Value>) {
+        let index = Index::new(elements, self.types, live);
+        let mut places = Vec::new();
+        for item in &elements.items {
+            let trail = trail.then(Step::Key(index.keys, &item.keys));
+            match index.find(item) {
+                Found::One(place, value) => {
+                    places.push((item, place));
+                    self.drift(&item.node, "", &trail, Some(value));
+                }
+                Found::None | Found::Many => {
+                    let values = Values { new: index.shown(item), ..Values::default() };
+                    self.push(&trail, values, Agreement::Differs);
+                }
+            }
+        }
+        if elements.ordered && !places.is_sorted_by_key(|(_, place)| *place) {
+            let declared = order(places.iter().enumerate().map(|(place, (element, _))| (*element, place)));
+            let live = order(places.into_iter());
+            let values = Values { declared: Some(declared), old: None, new: Some(live) };
+            self.push(trail, values, ordering(false));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! An object as one manifest declares it.
+//!
+//! Entry point: [`Declared::fields`]. Invariant: the fields are the manifest's; the facts about the kind are those that
+//! the catalog had at that time. Must not show a field.
+
+use super::allow::AllowAnnotations;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Declarations;
+use super::documents::gvk;
+use crate::declaration::catalog::Catalog;
+use crate::declaration::declare::declare;
+use crate::declaration::digest::Digest;
+use crate::declaration::fields::Fields;
+use crate::declaration::names::shared;
+use crate::declaration::packed::Packed;
+use crate::declaration::path::Path;
+use crate::declaration::schema::KindSchema;
+use crate::model::{ObjectId, RESOURCE_POLICY};
+
+/// The annotations that opt an object out, with the value that does.
+const OPT_OUTS: [(&str, &str); 2] =
+    [("kubemoor.dev/guard", "disabled"), ("helm.toolkit.fluxcd.io/driftDetection", "disabled")];
+
+/// An object as one manifest declares it.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// The declared fields, cached or to be read.
+    pub packed: Packed,
+    /// The exception in the manifest's annotations; usually none.
+    pub allow: Option<Box<AllowAnnotations>>,
+    /// The version in which the manifest spells the object.
+    pub version: Arc<str>,
+    /// The version in which the API server reports the object: the manifest's, or the preferred one where
+    /// that is not served any more.
+    pub served: Arc<str>,
+    /// The resource's plural; none while the kind is unknown.
+    pub plural: Option<Arc<str>>,
+    /// Where its `scale` subresource keeps the replicas.
+    pub scale: Option<Path>,
+    /// The manifest says `helm.sh/resource-policy: keep`.
+    pub keep: bool,
+    /// The manifest opts the object out.
+    pub opted_out: bool,
+    /// The approximate memory of its fields in the cache, in bytes.
+    pub weight: usize,
+    /// The digest of this declaration; `None` where it nests too deep to be compared whole.
+    pub digest: Option<Digest>,
+}
+
+impl Declared {
+    /// The declared fields, read unless they are cached.
+    pub fn fields(&self) -> Arc<Fields> {
+        self.packed.fields()
+    }
+
+    /// The approximate memory of this without cached fields, in bytes.
+    pub fn memory(&self) -> usize {
+        size_of::<(Arc<ObjectId>, Declarations, ObjectId)>() + size_of::<Self>() + self.packed.weight()
+    }
+
+    pub(super) fn of(document: &Value, schema: Option<&KindSchema>, catalog: &Catalog) -> Self {
+        let gvk = gvk(document);
+        let facts = catalog.facts(&gvk.group, &gvk.kind);
+        let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
+        let fields = declare(document, schema);
+        let version = shared(&gvk.version);
+        let served = facts.and_then(|facts| facts.served(&version)).filter(|served| **served != *version);
+        Self {
+            weight: size_of::<(Arc<ObjectId>, Declarations, ObjectId)>()
+                + size_of::<Self>()
+                + fields.weight(),
+            allow: AllowAnnotations::of(document).map(Box::new),
+            keep: annotation(RESOURCE_POLICY)
+                .is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")),
+            opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
+            packed: fields.into(),
+            served: served.map_or_else(|| Arc::clone(&version), shared),
+            version,
+            plural: facts.map(|facts| shared(&facts.plural)),
+            scale: facts.and_then(|facts| facts.scale_replicas_path.clone()),
+            digest: Digest::of(document),
+        }
+    }
+}

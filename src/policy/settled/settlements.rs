@@ -1,0 +1,64 @@
+//! The settled values of all objects.
+//!
+//! Entry points: [`Settlements`] for one owner, [`SettledValues`] for all code that judges. Invariant: only values of
+//! an object's last declaration are kept. Must not make a dry run.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use super::Settled;
+use crate::model::{ObjectId, ReleaseId};
+
+/// The values of all objects that dry runs have settled.
+#[derive(Debug, Default)]
+pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
+
+/// The same, shared by all code that judges.
+#[derive(Debug, Default)]
+pub struct SettledValues(RwLock<Settlements>);
+
+impl Settlements {
+    /// The settled values of an object.
+    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
+        self.0.get(object).cloned()
+    }
+
+    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
+    /// are new.
+    pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
+        if settled.values.is_empty() {
+            return false;
+        }
+        let settled = match self.0.get(object) {
+            Some(before) => settled.after(before),
+            None => settled,
+        };
+        let before = self.0.insert(object.clone(), Arc::new(settled.clone()));
+        before.is_none_or(|before| *before != settled)
+    }
+
+    /// Forgets the values of a release that is gone.
+    pub fn forget(&mut self, release: &ReleaseId) {
+        self.0.retain(|_, settled| settled.release != *release);
+    }
+}
+
+impl SettledValues {
+    /// The settled values of an object.
+    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
+        self.0.read().of(object)
+    }
+
+    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
+    /// are new.
+    pub fn learn(&self, object: &ObjectId, settled: Settled) -> bool {
+        self.0.write().learn(object, settled)
+    }
+
+    /// Forgets the values of a release that is gone.
+    pub fn forget(&self, release: &ReleaseId) {
+        self.0.write().forget(release);
+    }
+}
