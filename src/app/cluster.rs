@@ -3,12 +3,15 @@
 //! Invariant: what needs the index starts once it is whole. An API server that
 //! does not answer at the start is said and waited for.
 
+mod scaling;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 
+use self::scaling::ScalingHistory;
 use super::calling::Keeping;
 use super::certifying::Certifying;
 use super::emergency::{keep, obey};
@@ -276,6 +279,14 @@ impl Work {
             resolver: Arc::clone(resolver),
         };
         parts.spawn("keeping the allowances' history", permitting.run(stop.clone()));
+        let scaling = ScalingHistory {
+            autoscalers: Arc::clone(&policing.autoscalers),
+            releases: Arc::clone(releases),
+            resolver: Arc::clone(resolver),
+            ledger: ledger.clone(),
+            leadership: if self.cluster.read_only { Leadership::alone() } else { link.leadership.clone() },
+        };
+        parts.spawn("keeping the autoscalers' history", scaling.run(stop.clone()));
     }
 
     /// Starts the loop and the parts that report on it.

@@ -10,6 +10,7 @@
 //! exist, and only for the workload in the owner's declaration.
 
 mod departed;
+mod history;
 mod scales;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -23,6 +24,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::departed::Departed;
+use self::history::Life;
+pub use self::history::Scaling;
 pub use self::scales::Scales;
 pub(super) use self::scales::read;
 use super::kinds::Kinds;
@@ -70,6 +73,7 @@ struct Known {
 /// An autoscaler as it was taken in.
 struct Taken {
     scales: Scales,
+    life: Life,
     /// The releases that were known to declare it at some time.
     declared_by: Vec<ReleaseId>,
 }
@@ -97,6 +101,23 @@ impl Autoscalers {
         by.filter_map(|id| Some((id, known.autoscalers.get(id)?)))
             .map(|(id, taken)| taken.scales.autoscaler(id, |object| claims(index, object)))
             .collect()
+    }
+
+    /// The same for a history of them.
+    pub fn scalings(&self, workload: &ObjectId, index: &Index) -> Vec<Scaling> {
+        let known = self.known.read();
+        let by = known.targets.get(workload).into_iter().flatten();
+        by.filter_map(|id| Some((id, known.autoscalers.get(id)?)))
+            .map(|(id, taken)| {
+                let autoscaler = taken.scales.autoscaler(id, |object| claims(index, object));
+                Scaling::of(id, taken, autoscaler)
+            })
+            .collect()
+    }
+
+    /// The workloads that are scaled, or were.
+    pub fn workloads(&self) -> Vec<ObjectId> {
+        self.known.read().workloads().cloned().collect()
     }
 
     /// When the workload's autoscalers were deleted without a successor, as far as this process saw it.
@@ -164,7 +185,7 @@ impl Autoscalers {
                 taken.claim(&id, &index);
                 return Some(id);
             }
-            known.put(&id, scales, &index)
+            known.put(&id, (scales, Life::of(object)), &index)
         };
         for workload in before.iter().filter(|before| **before != target).chain([&target]) {
             self.changed.announce(workload);
@@ -251,9 +272,9 @@ impl Known {
 
     /// Puts an autoscaler in, in place of its earlier self; the workload that
     /// that one scaled.
-    fn put(&mut self, id: &ObjectId, scales: Scales, index: &Index) -> Option<ObjectId> {
+    fn put(&mut self, id: &ObjectId, (scales, life): (Scales, Life), index: &Index) -> Option<ObjectId> {
         let before = self.take(id, index);
-        let mut taken = Taken { scales, declared_by: Vec::new() };
+        let mut taken = Taken { scales, life, declared_by: Vec::new() };
         taken.claim(id, index);
         let target = &taken.scales.target;
         // Releases of other namespaces have no say here.
@@ -269,7 +290,7 @@ impl Known {
         let mut taken = self.autoscalers.remove(id)?;
         // The declaring release may be removed first, or appear later.
         taken.claim(id, index);
-        let Taken { scales, declared_by } = taken;
+        let Taken { scales, declared_by, life: _ } = taken;
         if let Some(by) = self.targets.get_mut(&scales.target) {
             by.remove(id);
             if by.is_empty() {

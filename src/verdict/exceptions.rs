@@ -18,7 +18,7 @@ use super::edit::Reason;
 use super::identities;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
-use crate::model::{Actor, Autoscaler, ReleaseId};
+use crate::model::{Actor, Autoscaler, ObjectId, ReleaseId};
 use crate::policy::allowance::Allowance;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
@@ -43,6 +43,16 @@ pub enum Source<'e> {
     Allowance(&'e Allowance, &'e Mask),
     /// An autoscaler, which sets the replicas at this path.
     Autoscaler(&'e Autoscaler, &'e Path),
+}
+
+/// Whether an autoscaler that these releases declare may set the replicas of an object of `release`.
+pub fn may_scale(policy: &Policy, object: &ObjectId, release: &ReleaseId, declared_by: &[ReleaseId]) -> bool {
+    // Records of other namespaces do not count here, except for that of the object's own release.
+    let has_say = |by: &ReleaseId| by == release || object.namespace.as_ref() == Some(&by.namespace);
+    match policy.autoscalers {
+        Autoscalers::Any => true,
+        Autoscalers::Declared => declared_by.iter().any(has_say),
+    }
 }
 
 /// The exceptions of one object as one manifest declares it.
@@ -70,13 +80,7 @@ impl<'a> Exceptions<'a> {
     ) -> Self {
         let DeclaredObject { object, release, declared } = of;
         let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
-        // Records of other namespaces do not count here, except for that of the object's own
-        // release.
-        let has_say = |by: &ReleaseId| by == release || object.namespace.as_ref() == Some(&by.namespace);
-        let scales = |declared_by: &[ReleaseId]| match policy.autoscalers {
-            Autoscalers::Any => true,
-            Autoscalers::Declared => declared_by.iter().any(has_say),
-        };
+        let scales = |declared_by: &[ReleaseId]| may_scale(policy, object, release, declared_by);
         let autoscalers: Vec<_> =
             circumstances.autoscalers.iter().filter(|it| scales(&it.declared_by)).collect();
         let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);

@@ -87,6 +87,7 @@ mod leaders;
 mod ledger;
 mod ledger_acts;
 mod ledger_audit;
+mod ledger_autoscalers;
 mod ledger_backup;
 mod ledger_faults;
 mod ledger_filters;

@@ -17,7 +17,7 @@ const EDITS: [&str; 6] = [
 ];
 
 /// Of repairs, of exceptions and of acts.
-const OTHERS: [&str; 25] = [
+const OTHERS: [&str; 28] = [
     "Recreated",
     "Restored",
     "TakenBack",
@@ -38,6 +38,9 @@ const OTHERS: [&str; 25] = [
     "DeleteWebhooks",
     "RenewCertificate",
     "LabelNamespace",
+    "StartAutoscaling",
+    "ChangeAutoscaling",
+    "StopAutoscaling",
     "Start",
     "Stop",
     "EngageBrake",

@@ -29,6 +29,12 @@ pub enum Act {
     RenewCertificate,
     /// To judge other policies in a namespace, by its labels.
     LabelNamespace,
+    /// To let an autoscaler set the replicas of a declared workload.
+    StartAutoscaling,
+    /// To let it set them in another range.
+    ChangeAutoscaling,
+    /// To guard the replicas again that an autoscaler has set.
+    StopAutoscaling,
     /// Nothing: a guard started, with these settings.
     Start,
     /// Nothing: a guard was told to stop, or cannot go on.
@@ -57,6 +63,9 @@ impl Act {
             Self::DeleteWebhooks => "DeleteWebhooks",
             Self::RenewCertificate => "RenewCertificate",
             Self::LabelNamespace => "LabelNamespace",
+            Self::StartAutoscaling => "StartAutoscaling",
+            Self::ChangeAutoscaling => "ChangeAutoscaling",
+            Self::StopAutoscaling => "StopAutoscaling",
             Self::Start => "Start",
             Self::Stop => "Stop",
             Self::EngageBrake => "EngageBrake",

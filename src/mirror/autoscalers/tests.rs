@@ -103,7 +103,7 @@ fn each_autoscaler_that_goes_is_remembered_with_what_declared_it() {
     let (mut known, declared) = (Known::default(), index(&[("shop", HPA)]));
     let taken_in = |known: &mut Known, name: &str| {
         let (id, scales) = read(&hpa(name, spec("web", None, 3), json!([]))).unwrap();
-        known.put(&id, scales, &declared);
+        known.put(&id, (scales, Life::default()), &declared);
         id
     };
     let left = |known: &Known| {
@@ -124,7 +124,7 @@ fn each_autoscaler_that_goes_is_remembered_with_what_declared_it() {
     // Known before any release was, and of a release that goes first.
     let mut known = Known::default();
     let (a, scales) = read(&hpa("a", spec("web", None, 3), json!([]))).unwrap();
-    known.put(&a, scales, &Index::default());
+    known.put(&a, (scales, Life::default()), &Index::default());
     known.autoscalers.get_mut(&a).unwrap().claim(&a, &declared);
     known.take(&a, &Index::default());
     assert_eq!(left(&known), Some(1));

@@ -6,6 +6,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::mirror::managed::writer;
+
 /// The change of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyFate {
@@ -69,21 +71,6 @@ impl PolicyChange {
         let (name, uid) = (name.to_owned(), uid.to_owned());
         Self { name, uid, generation, fate: PolicyFate::Deleted, manager: String::new(), time: None }
     }
-}
-
-/// The last writer of the object's `spec`, and the time. Times are whole seconds, so any writer in the last
-/// second may be the one.
-fn writer(object: &Value) -> Option<(String, Option<Timestamp>)> {
-    let managers = object.pointer("/metadata/managedFields")?.as_array()?;
-    let writers = managers.iter().filter(|entry| entry.pointer("/fieldsV1/f:spec").is_some());
-    let writers = writers.filter_map(|entry| {
-        let time = entry.get("time").and_then(Value::as_str);
-        Some((entry.get("manager")?.as_str()?, time.and_then(|time| time.parse::<Timestamp>().ok())))
-    });
-    let writers: Vec<_> = writers.collect();
-    let last = writers.iter().map(|(_, time)| *time).max()?;
-    let names: Vec<&str> = writers.iter().filter(|(_, time)| *time == last).map(|(name, _)| *name).collect();
-    Some((names.join(" or "), last))
 }
 
 #[cfg(test)]
