@@ -24,6 +24,7 @@ macro_rules! label {
 pub mod declarations;
 mod guard;
 mod ledger;
+mod verdicts;
 
 use std::fmt;
 use std::time::Duration;
@@ -40,6 +41,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 pub use self::guard::{DriftFound, GuardMetrics, Repair};
 pub use self::ledger::{LedgerMetrics, Written};
+pub(crate) use self::verdicts::UNREACHED;
 
 label! {
     /// Which webhook a review was sent to.
@@ -282,6 +284,8 @@ impl AdmissionMetrics {
             malformed: Counter::default(),
             callers_refused: Counter::default(),
         };
+        // An alert sees the first one if it has seen none before.
+        verdicts::expected().for_each(|labels| drop(metrics.verdicts.get_or_create(&labels)));
         registry.register("verdicts", "Reviews by what became of them", metrics.verdicts.clone());
         registry.register_with_unit(
             "admission_duration",

@@ -43,6 +43,16 @@ fn a_connection_is_open_until_its_count_is_dropped() {
 fn verdicts_are_counted_by_webhook_decision_and_reason() {
     let mut registry = registry();
     let metrics = AdmissionMetrics::register(&mut registry);
+    check(
+        &registry,
+        &[
+            "kubemoor_verdicts_total{webhook=\"edits\",decision=\"deny\",reason=\"drift\"} 0",
+            "kubemoor_verdicts_total{webhook=\"records\",decision=\"allow\",reason=\"late\"} 0",
+            "kubemoor_verdicts_total{webhook=\"edits\",decision=\"error\",reason=\"unreached\"} 0",
+        ],
+    );
+    assert!(verdicts::expected().count() < 60, "a replica serves too many series");
+    assert!(!scrape(&registry).contains("not-declared"), "allowed edits are served before the first one");
     metrics.answered(Webhook::Edits, Decision::Deny, "drift", Duration::from_micros(700));
     metrics.answered(Webhook::Edits, Decision::Deny, "drift", Duration::from_secs(2));
     metrics.answered(Webhook::Scale, Decision::Allow, "not-declared", Duration::from_micros(1));

@@ -38,7 +38,7 @@ use super::rights::ExceptionRights;
 use super::suggest;
 use crate::config::RecordDriver;
 use crate::ledger::Ledger;
-use crate::metrics::{AdmissionMetrics, Decision, Webhook};
+use crate::metrics::{AdmissionMetrics, Decision, UNREACHED, Webhook};
 use crate::notify::Notifiers;
 use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
@@ -161,7 +161,7 @@ impl Validator {
                         Err(Unjudged::Malformed(error)) => return self.malformed(&error),
                         Err(Unjudged::Unreached(error)) => {
                             let took = arrived.elapsed();
-                            self.setup.metrics.answered(webhook, Decision::Error, keep::UNREACHED, took);
+                            self.setup.metrics.answered(webhook, Decision::Error, UNREACHED, took);
                             tracing::warn!(review.uid = %uid, "a review could not be answered: {error}");
                             self.keep_unreached(bytes, &error);
                             span.answered(stage, StatusCode::INTERNAL_SERVER_ERROR);

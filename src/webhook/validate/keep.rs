@@ -16,6 +16,7 @@ use crate::client::guarded::KIND;
 use crate::client::resource::GROUP;
 use crate::helm::release::Release;
 use crate::ledger::row::{Changes, ReviewedEdit, Row};
+use crate::metrics::UNREACHED;
 use crate::model::{EditsMode, ObjectId, ReleaseId};
 use crate::notify::Denial;
 use crate::verdict::edit::{Outcome, Reason, Verdict};
@@ -28,9 +29,6 @@ use crate::webhook::claims::certain;
 use crate::webhook::look::Unreached;
 use crate::webhook::repeats::{Time, Version};
 use crate::webhook::review::{self, Head};
-
-/// The reason of an edit that was left to the webhook's `failurePolicy`.
-pub(super) const UNREACHED: &str = "unreached";
 
 impl Validator {
     /// Records edits that were not plainly allowed. A dry run leaves no trace.
