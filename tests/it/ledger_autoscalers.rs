@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Guard, RELEASE, SOON, Scene, charts, eventually, run};
+use crate::support::{ControlPlane, Guard, RELEASE, SOON, Scene, charts, eventually, run};
 
 const ACTS: &str = "StartAutoscaling,ChangeAutoscaling,StopAutoscaling";
 
@@ -65,4 +65,24 @@ async fn autoscaler_of_declared_workload_leaves_rows_while_it_covers() {
     let stopped = acts(&guard, 3).await;
     let row = &stopped.iter().find(|(act, _)| act == "StopAutoscaling").unwrap().1;
     assert_eq!(row["detail"], "HorizontalPodAutoscaler \"web\" is gone and sets /spec/replicas no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_writes_autoscaler_rows_once_it_leads() {
+    let scene = Scene::on(ControlPlane::start()).install("scaled-leaders", charts::DEPLOYMENT).await;
+    let replica = ["--service=kubemoor-system/kubemoor"];
+    let mut leader = scene.start_guard(&replica).await;
+    eventually("the first guard leads", SOON, || async {
+        if leader.metrics().await.contains("\nkubemoor_leading 1\n") { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    let standby = scene.start_guard(&replica).await;
+    let path = scene.at("apis/autoscaling/v1", "horizontalpodautoscalers");
+    scene.admin.post(&path, &autoscaler("web", "web", 9)).await.done().unwrap();
+    acts(&leader, 1).await;
+    scene.admin.merge(&format!("{path}/web"), &json!({"spec": {"maxReplicas": 12}})).await.done().unwrap();
+    acts(&leader, 2).await;
+    acts(&standby, 0).await;
+    assert!(leader.terminate().success());
+    acts(&standby, 2).await;
 }

@@ -33,6 +33,10 @@ pub(super) struct ScalingHistory {
     pub(super) leadership: Leadership,
 }
 
+/// Rows that wait until this replica leads.
+#[derive(Default)]
+struct Held(VecDeque<Row>);
+
 /// The autoscalers of each declared workload, as far as they were told.
 #[derive(Default)]
 struct Told(HashMap<ObjectId, Vec<Scaling>>);
@@ -45,7 +49,7 @@ impl ScalingHistory {
     pub(super) async fn run(self, stop: CancellationToken) {
         let (workloads, releases) = (self.autoscalers.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
-        let (mut told, mut held) = (Told::default(), VecDeque::new());
+        let (mut told, mut held) = (Told::default(), Held::default());
         loop {
             let changed = tokio::select! {
                 () = stop.cancelled() => return,
@@ -57,12 +61,9 @@ impl ScalingHistory {
                 },
             };
             for workload in changed {
-                held.extend(self.rows(&workload, &mut told));
+                held.0.extend(self.rows(&workload, &mut told));
             }
-            if self.leadership.holds() {
-                held.drain(..).for_each(|row| self.ledger.record(row));
-            }
-            held.drain(..held.len().saturating_sub(HELD));
+            held.take(self.leadership.holds()).for_each(|row| self.ledger.record(row));
         }
     }
 
@@ -94,6 +95,15 @@ impl ScalingHistory {
             .filter(|(_, it, _)| may_scale(&policy, workload, &release.id, &it.declared_by));
         let of = Some((release.id.clone(), release.state.revision));
         counting.map(|change| row(workload, of.clone(), replicas, change)).collect()
+    }
+}
+
+impl Held {
+    /// All rows if this replica leads. Otherwise none, and of too many the oldest are forgotten.
+    fn take(&mut self, leads: bool) -> impl Iterator<Item = Row> {
+        let all = if leads { std::mem::take(&mut self.0) } else { VecDeque::new() };
+        self.0.drain(..self.0.len().saturating_sub(HELD));
+        all.into_iter()
     }
 }
 
@@ -190,6 +200,20 @@ mod tests {
         assert_eq!(note(&[scaling("c", (1, 2), "5")]), ["StopAutoscaling b", "StartAutoscaling c"]);
         assert_eq!(note(&[]), ["StopAutoscaling c"]);
         assert!(told.0.is_empty());
+    }
+
+    #[test]
+    fn replica_keeps_the_newest_rows_until_it_leads() {
+        let path: Path = "/spec/replicas".parse().unwrap();
+        let mut held = Held::default();
+        for number in 0..HELD + 2 {
+            let change = (Act::StartAutoscaling, scaling(&number.to_string(), (2, 9), "1"), None);
+            held.0.push_back(row(&web(), None, &path, change));
+            assert_eq!(held.take(false).count(), 0);
+        }
+        let rows: Vec<_> = held.take(true).collect();
+        assert!(rows.len() == HELD && rows[0].same.as_ref().unwrap().starts_with("2 "), "{:?}", rows[0]);
+        assert_eq!(held.take(true).count(), 0);
     }
 
     #[test]
