@@ -286,7 +286,7 @@ impl AdmissionMetrics {
         };
         // An alert sees the first one if it has seen none before.
         verdicts::expected().for_each(|labels| drop(metrics.verdicts.get_or_create(&labels)));
-        registry.register("verdicts", "Reviews by what became of them", metrics.verdicts.clone());
+        registry.register("verdicts", "Reviews by decision and reason", metrics.verdicts.clone());
         registry.register_with_unit(
             "admission_duration",
             "Time from a review's arrival to its answer",

@@ -101,7 +101,7 @@ impl GuardMetrics {
             drop(metrics.repairs.get_or_create(&RepairLabels { kind, outcome: Repair::Failed }));
         }
         registry.register("drift_found", "Declared objects found drifted", metrics.found.clone());
-        registry.register("repairs", "Drifted objects by what became of them", metrics.repairs.clone());
+        registry.register("repairs", "Drifted objects by outcome", metrics.repairs.clone());
         registry.register_with_unit(
             "repair_delay",
             "Time from the first sight of a drift to its repair",

@@ -47,7 +47,7 @@ impl LedgerMetrics {
         for outcome in [Written::Overflow, Written::Unavailable, Written::Lost] {
             metrics.written(outcome, 0);
         }
-        registry.register("ledger_rows", "Rows of the ledger by what became of them", metrics.rows.clone());
+        registry.register("ledger_rows", "Rows of the ledger by outcome", metrics.rows.clone());
         registry.register("ledger_queue", "Rows that wait for the ledger's writer", metrics.queue.clone());
         registry.register("ledger_up", "Whether the ledger's database takes rows", metrics.up.clone());
         registry.register("ledger_deleted_rows", "Rows deleted by retention", metrics.deleted.clone());

@@ -100,12 +100,8 @@ impl NoticeMetrics {
             "Releases whose GuardedRelease has still to be compared, and written if it differs",
             metrics.statuses_due.clone(),
         );
-        registry.register("events", "Kubernetes events by what became of them", metrics.events.clone());
-        registry.register(
-            "notifications",
-            "Notifications by what became of them",
-            metrics.notifications.clone(),
-        );
+        registry.register("events", "Kubernetes events by outcome", metrics.events.clone());
+        registry.register("notifications", "Notifications by outcome", metrics.notifications.clone());
         registry.register(
             "incidents_missed",
             "Incidents of which nobody was told, because too many came at once",

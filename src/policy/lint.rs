@@ -1,8 +1,8 @@
 //! Finds parts of policies that have no effect, or another one than it seems.
 //!
 //! Entry points: [`lint`] for findings from the policies alone, [`unmatched`] for those that depend
-//! on the releases, [`aimless`] for those that depend on the objects of releases. Invariant: a finding is certain: a part that it calls useless can be removed,
-//! whatever objects exist. Must not know files.
+//! on the releases, [`aimless`] for those that depend on the objects of releases. Invariant: a finding is certain for
+//! the releases and objects that it was given, and one of [`lint`] whatever exists. Must not know files.
 
 mod cover;
 mod rules;

@@ -137,8 +137,7 @@ impl Reconciler {
                 self.leads = leads;
                 if leads {
                     self.attend_all();
-                    let unwanted: Vec<_> =
-                        self.repairs.unwanted.keys().map(|(release, _)| release.clone()).collect();
+                    let unwanted = self.hurry_taking_back();
                     unwanted.iter().for_each(|release| self.attend(release));
                 }
             }

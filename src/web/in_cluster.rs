@@ -11,6 +11,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use hyper::body::Incoming;
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tokio::time::{interval, sleep};
 use tower::Service as _;
 
@@ -29,6 +30,12 @@ const TIDYING: Duration = Duration::from_secs(60);
 
 /// What answers in flight get once the server is told to stop. An open page's stream never ends by itself.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// What the kubelet asks.
+const PROBED: &str = "/livez";
+
+/// Pages that are answered before it is known which sessions were ended.
+const AT_ONCE: [&str; 2] = [replicas::PATH, PROBED];
 
 /// What is served.
 pub(crate) struct Settings {
@@ -51,8 +58,6 @@ pub(crate) async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> 
     let host = hosts.first().cloned().unwrap_or_default();
     let replicas = Arc::new(Replicas::new(replicas, host, &key, Timestamp::now())?);
     let visitors = Arc::new(Visitors::new(cluster, key, Arc::clone(&replicas))?);
-    // Sessions of before go on if a replica knows which of them were ended.
-    replicas.exchange().await;
     let logout = Router::new().route("/logout", post(login::leave)).with_state(Arc::clone(&visitors));
     let own = of_clusters("").merge(logout);
     let open = Router::new().route("/login", get(login::page).post(login::enter));
@@ -61,12 +66,18 @@ pub(crate) async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> 
     let open = open.with_state(Arc::clone(&visitors)).merge(asked);
     let door = Arc::new(Door::in_cluster(hosts, Arc::clone(&visitors)));
     // Probes call the pod by its address.
-    let router = router(door, "", own, open).route("/livez", get(async || "ok"));
+    let router = router(door, "", own, open).route(PROBED, get(async || "ok"));
+    let (learned, learning) = watch::channel(false);
     let answer = move |_: Peer, request: http::Request<Incoming>| {
-        let mut router = router.clone();
-        let answered = router.call(request);
+        let (mut router, mut learning) = (router.clone(), learning.clone());
         async move {
-            let Ok(response) = answered.await;
+            // Other replicas and probes are answered at once. A session of before goes on if a replica knows which of them
+            // were ended.
+            if !AT_ONCE.contains(&request.uri().path()) {
+                // It ends only with the page.
+                let _ = learning.wait_for(|learned| *learned).await;
+            }
+            let Ok(response) = router.call(request).await;
             response
         }
     };
@@ -80,8 +91,9 @@ pub(crate) async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> 
     };
     let exchanges = async {
         loop {
-            sleep(replicas::EVERY).await;
             replicas.exchange().await;
+            learned.send_replace(true);
+            sleep(replicas::EVERY).await;
         }
     };
     tokio::select! {

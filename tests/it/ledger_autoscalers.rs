@@ -48,7 +48,7 @@ async fn autoscaler_of_declared_workload_leaves_rows_while_it_covers() {
     );
     assert_eq!(
         row["detail"],
-        "HorizontalPodAutoscaler \"web\" sets /spec/replicas from 2 to 9; by field manager oncall"
+        "HorizontalPodAutoscaler \"web\" sets /spec/replicas from 2 to 9; by field manager \"oncall\""
     );
 
     // Neither labels nor another guard are a change.
@@ -60,11 +60,11 @@ async fn autoscaler_of_declared_workload_leaves_rows_while_it_covers() {
     let changed = acts(&guard, 2).await;
     let (act, row) = changed.iter().find(|(act, _)| act != "StartAutoscaling").unwrap();
     let detail = row["detail"].as_str().unwrap();
-    assert!(act == "ChangeAutoscaling" && detail.contains("from 2 to 12, before from 2 to 9"), "{row}");
+    assert!(act == "ChangeAutoscaling" && detail.contains("from 2 to 12 (before: from 2 to 9)"), "{row}");
     scene.admin.delete(&web).await.done().unwrap();
     let stopped = acts(&guard, 3).await;
     let row = &stopped.iter().find(|(act, _)| act == "StopAutoscaling").unwrap().1;
-    assert_eq!(row["detail"], "HorizontalPodAutoscaler \"web\" is gone and sets /spec/replicas no more");
+    assert_eq!(row["detail"], "HorizontalPodAutoscaler \"web\" no longer sets /spec/replicas");
 }
 
 #[tokio::test(flavor = "multi_thread")]

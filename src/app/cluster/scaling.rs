@@ -89,12 +89,12 @@ impl ScalingHistory {
             return Vec::new();
         };
         let policy = self.resolver.of(&release.id);
-        let changes = told.note(workload, self.autoscalers.scalings(workload, &index));
-        let counting = changes
-            .into_iter()
-            .filter(|(_, it, _)| may_scale(&policy, workload, &release.id, &it.declared_by));
+        // A release may come to declare its autoscaler after that appeared.
+        let mut counting = self.autoscalers.scalings(workload, &index);
+        counting.retain(|it| may_scale(&policy, workload, &release.id, &it.declared_by));
         let of = Some((release.id.clone(), release.state.revision));
-        counting.map(|change| row(workload, of.clone(), replicas, change)).collect()
+        let changes = told.note(workload, counting).into_iter();
+        changes.map(|change| row(workload, of.clone(), replicas, change)).collect()
     }
 }
 
@@ -144,20 +144,24 @@ fn row(
     let (from, to) = range;
     let what = match (act, before) {
         (Act::StopAutoscaling, _) => {
-            format!("HorizontalPodAutoscaler {name:?} is gone and sets {replicas} no more")
+            format!("HorizontalPodAutoscaler {name:?} no longer sets {replicas}")
         }
         (_, Some((least, most))) => {
             format!(
-                "HorizontalPodAutoscaler {name:?} sets {replicas} from {from} to {to}, before from {least} to {most}"
+                "HorizontalPodAutoscaler {name:?} sets {replicas} from {from} to {to} (before: from {least} to {most})"
             )
         }
         _ => format!("HorizontalPodAutoscaler {name:?} sets {replicas} from {from} to {to}"),
     };
     let is_known = act != Act::StopAutoscaling && !manager.is_empty();
-    let by = is_known.then(|| format!("by field manager {manager}"));
+    let by = is_known.then(|| format!("by field manager {manager:?}"));
     let detail = [Some(what), by].into_iter().flatten().collect::<Vec<_>>().join("; ");
     // A guard that starts cannot tell a change from a start.
-    let state = if act == Act::StopAutoscaling { "gone".to_owned() } else { format!("{from} {to} {time}") };
+    let state = match act {
+        // One that scales it again may cease again.
+        Act::StopAutoscaling => format!("until {time}"),
+        _ => format!("{from} {to} {time}"),
+    };
     let same = Some(format!("{uid} scales {workload} {state}"));
     let edit = ReviewedEdit::watched(workload.clone(), None);
     Row { same, detail, ..Row::act(Timestamp::now(), edit, release, act) }
@@ -226,7 +230,7 @@ mod tests {
         assert_eq!(changed.same, started.same);
         assert_eq!(
             changed.detail,
-            "HorizontalPodAutoscaler \"web\" sets /spec/replicas from 2 to 9, before from 1 to 9; by field manager kubectl"
+            "HorizontalPodAutoscaler \"web\" sets /spec/replicas from 2 to 9 (before: from 1 to 9); by field manager \"kubectl\""
         );
         let again = row(Act::ChangeAutoscaling, &scaling("a", (2, 9), "2"), Some((3, 9)));
         assert_ne!(again.same, started.same);

@@ -132,7 +132,7 @@ async fn of_cluster(cluster: ClusterArgs, driver: RecordDriver) -> anyhow::Resul
     if let Some(releases) = releases(&connection).await {
         read.find(unmatched(&read.accepted, &releases));
         let targeted = targeted(&read.accepted, &releases);
-        let declared = declared(connection, driver, targeted).await?;
+        let declared = declared(connection, driver, targeted).await;
         read.find(aimless(&read.accepted, &declared));
     }
     Ok(read)
@@ -143,15 +143,22 @@ async fn declared(
     connection: Connection,
     driver: RecordDriver,
     releases: Vec<ReleaseId>,
-) -> anyhow::Result<Vec<(ReleaseId, Option<Arc<Release>>)>> {
+) -> Vec<(ReleaseId, Option<Arc<Release>>)> {
     if releases.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let read = Reader::new(connection, driver, &Labels::new()).await?.all(&releases).await;
+    let reader = match Reader::new(connection, driver, &Labels::new()).await {
+        Ok(reader) => reader,
+        Err(error) => {
+            warn(&format!("the targets of policies are not compared with declared objects: {error}"));
+            return Vec::new();
+        }
+    };
+    let read = reader.all(&releases).await;
     if let Some(error) = read.iter().find_map(|read| read.as_ref().err()) {
         warn(&format!("the targets of some policies are not compared with declared objects: {error}"));
     }
-    Ok(releases.into_iter().zip(read.into_iter().map(Result::ok)).collect())
+    releases.into_iter().zip(read.into_iter().map(Result::ok)).collect()
 }
 
 /// The guarded releases; `None` where they cannot be read.

@@ -72,7 +72,7 @@ pub(super) struct InClusterArgs {
     #[arg(long, value_name = "FILE", requires = "in_cluster")]
     session_key: Option<PathBuf>,
 
-    /// Where the replicas of the page answer, HOST:PORT: each address of the host is one; may be repeated. They tell each
+    /// The host and port of the page's replicas: each address of the host is one replica; may be repeated. They tell each
     /// other which sessions have ended
     #[arg(long, value_name = "HOST:PORT", requires_all = ["in_cluster", "session_key"], value_parser = parse_replica)]
     replica: Vec<String>,

@@ -93,7 +93,10 @@ impl Witness {
             while let Ok(seen) = self.seen.try_recv() {
                 all.extend(seen);
             }
-            self.keep(all).await;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.keep(all) => {}
+            }
         }
     }
 
@@ -105,12 +108,13 @@ impl Witness {
             let is_change = seen.is_change || last.get(&release).is_some_and(|it: &Seen| it.is_change);
             last.insert(release, Seen { is_change, ..seen });
         }
-        let rows = self.rows(None).await;
+        let Some(rows) = self.rows(None).await else { return };
         for (release, seen) in last {
             let mut told = rows.iter().find(|row| is_about(row, &release)).cloned();
             if told.is_none() && seen.words.is_some() {
                 // Its row may be older than those.
-                told = self.rows(Some(&release)).await.into_iter().find(|row| is_about(row, &release));
+                let Some(rows) = self.rows(Some(&release)).await else { return };
+                told = rows.into_iter().find(|row| is_about(row, &release));
             }
             if !seen.is_told_by(told.as_ref()) {
                 self.ledger.record(self.row(release, seen));
@@ -118,9 +122,10 @@ impl Witness {
         }
     }
 
-    /// The newest rows about suspensions, of all releases or of one; none where the ledger does not answer.
-    async fn rows(&self, release: Option<&ReleaseId>) -> Vec<Entry> {
-        let Some(store) = self.ledger.store() else { return Vec::new() };
+    /// The newest rows about suspensions, of all releases or of one; `None` where the ledger does not answer: then it
+    /// is not known whether a review told of one.
+    async fn rows(&self, release: Option<&ReleaseId>) -> Option<Vec<Entry>> {
+        let store = self.ledger.store()?;
         let verdicts = [Act::Suspend, Act::Resume].map(|act| act.as_str().to_owned());
         let cluster = self.ledger.cluster().map(str::to_owned);
         let namespace = release.map(|release| release.namespace.clone());
@@ -130,7 +135,13 @@ impl Witness {
             name: release.name.clone(),
         });
         let filter = Filter { cluster, verdicts: verdicts.into(), namespace, object, ..Filter::default() };
-        store.page(&filter).await.map(|page| page.items).unwrap_or_default()
+        match store.page(&filter).await {
+            Ok(page) => Some(page.items),
+            Err(error) => {
+                tracing::warn!("suspensions that no review told of are not kept in the ledger: {error}");
+                None
+            }
+        }
     }
 
     fn row(&self, release: ReleaseId, seen: Seen) -> Row {

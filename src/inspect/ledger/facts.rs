@@ -57,7 +57,7 @@ pub(crate) struct Report {
     pub(crate) namespace: Option<String>,
     /// The one release.
     pub(crate) release: Option<String>,
-    /// Changes, by what became of them.
+    /// Changes, by outcome.
     pub(crate) changes: BTreeMap<String, u64>,
     pub(crate) denied: Breakdown,
     pub(crate) excepted: Breakdown,

@@ -122,7 +122,7 @@ impl Reconciler {
             true => self.drifts.ask_again(&release.id, object, due),
             false => self.drifts.put_off(&release.id, object, due, false),
         }
-        if suspect.tries == RELISTING {
+        if suspect.tries + 1 >= RELISTING {
             self.list_again();
         }
         Done::Later(wait)

@@ -101,7 +101,7 @@ impl Reconciler {
     }
 
     fn begin(&mut self, id: &ReleaseId) -> Option<Pass> {
-        if let Some((release, objects)) = self.unwanted(id).filter(|_| self.leads) {
+        if let Some((release, objects)) = self.unwanted(id) {
             // An ordinary pass follows.
             self.passes.again.insert(id.clone());
             return Some(Pass::new(release, Phase::TakingBack, in_order(objects.into_iter())));
@@ -283,7 +283,7 @@ impl Reconciler {
         } else if let Some(wish) = pass.wish.as_mut().filter(|_| *asked && is_repaired) {
             wish.repaired.insert(object.clone());
         }
-        if pass.phase == Phase::Repairing {
+        if matches!(pass.phase, Phase::TakingBack | Phase::Repairing) {
             pass.note(&done);
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::{Conflict, Manager, Owners, conflicts};
+use super::{Conflict, FLUX, Manager, Owners, conflicts};
 use crate::declaration::fields::Fields;
 use crate::declaration::path::Path;
 use crate::helm::record::ApplyMethod;
@@ -39,6 +39,8 @@ const KNOWN: [&str; 15] = [
 pub struct NextUpgrade {
     conflicts: Vec<Conflict>,
     method: ApplyMethod,
+    /// Flux applies with force and meets no conflict.
+    is_forced: bool,
     /// Of these a client-side Helm sends only what the chart changes.
     is_generic: bool,
 }
@@ -95,7 +97,8 @@ impl NextUpgrade {
     ) -> Self {
         let conflicts = conflicts(fields, live, &Owners::of(live), helm, method);
         let group = object.group.as_str();
-        Self { conflicts, method, is_generic: group.contains('.') && !KNOWN.contains(&group) }
+        let is_forced = helm.is_some_and(|helm| helm.name == FLUX);
+        Self { conflicts, method, is_forced, is_generic: group.contains('.') && !KNOWN.contains(&group) }
     }
 
     /// Its effect on a field.
@@ -113,7 +116,7 @@ impl NextUpgrade {
             };
         }
         match (self.method, standing) {
-            (ApplyMethod::ServerSide, Standing::AsDeclared) => Effect::FailsOnceEdited,
+            (ApplyMethod::ServerSide, Standing::AsDeclared) if !self.is_forced => Effect::FailsOnceEdited,
             (ApplyMethod::ClientSide, _) if self.is_generic => Effect::LeavesUntilChanged,
             // A merge adds and changes entries, and removes only those that an older manifest declares.
             (ApplyMethod::ClientSide, Standing::Differs) if is_within(declared, live) => Effect::Leaves,

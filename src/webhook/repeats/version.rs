@@ -6,6 +6,7 @@
 use serde::Deserialize;
 
 use crate::declaration::outline::Excerpt;
+use crate::declaration::path::{Path, Segment};
 
 /// The version of an object that an update changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +33,19 @@ struct Metadata {
 }
 
 impl Version {
-    /// The version that the update from `old` to `new` changes; `None` where the objects do not tell.
-    pub(in crate::webhook) fn of(old: &Excerpt<'_>, new: &Excerpt<'_>) -> Option<Self> {
+    /// The version that the update from `old` to `new` changes; `None` where the objects do not tell. `changed` are the
+    /// fields by which updates are compared: if none of them raises the generation by itself, another change of them in
+    /// between would not be counted.
+    pub(in crate::webhook) fn of<'p>(
+        old: &Excerpt<'_>,
+        new: &Excerpt<'_>,
+        changed: impl IntoIterator<Item = &'p Path>,
+    ) -> Option<Self> {
         let read = |text: &Excerpt<'_>| serde_json::from_str::<Object>(text.get()).ok().map(|it| it.metadata);
         let (old, new) = (read(old)?, read(new)?);
-        let generation = old.generation.filter(|before| new.generation.is_some_and(|now| now > *before));
+        let is_counted = changed.into_iter().any(raises_generation);
+        let is_raised = |before: &i64| is_counted && new.generation.is_some_and(|now| now > *before);
+        let generation = old.generation.filter(is_raised);
         let Metadata { uid, resource_version, .. } = old;
         (!uid.is_empty() && !resource_version.is_empty()).then_some(Self {
             uid,
@@ -67,6 +76,11 @@ impl Version {
     }
 }
 
+/// Whether the API server may count changes of this field: it never counts those of metadata and status.
+fn raises_generation(path: &Path) -> bool {
+    !matches!(path.0.first(), Some(Segment::Field(name)) if name == "metadata" || name == "status")
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -74,17 +88,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generation_counts_only_where_the_update_raises_it() {
-        let version = |old: i64, new: i64| {
+    fn generation_counts_only_where_a_compared_field_raises_it() {
+        let version = |old: i64, new: i64, changed: &str| {
             let [old, new] = [(old, "7"), (new, "7")].map(|(generation, version)| {
                 let metadata = json!({"uid": "u", "resourceVersion": version, "generation": generation});
                 json!({"spec": {"replicas": generation}, "metadata": metadata}).to_string()
             });
-            Version::of(&Excerpt::of(&old), &Excerpt::of(&new))
+            let changed: Path = changed.parse().unwrap();
+            Version::of(&Excerpt::of(&old), &Excerpt::of(&new), [&changed])
         };
-        assert_eq!(version(3, 4), Some(Version::sample("u", "7", Some(3))));
-        assert_eq!(version(3, 3), Some(Version::sample("u", "7", None)));
+        assert_eq!(version(3, 4, "/spec/replicas"), Some(Version::sample("u", "7", Some(3))));
+        assert_eq!(version(3, 3, "/spec/replicas"), Some(Version::sample("u", "7", None)));
+        // The update raises it by another field, and a reset of the label alone would not.
+        assert_eq!(version(3, 4, "/metadata/labels/tier"), Some(Version::sample("u", "7", None)));
         let bare = json!({"metadata": {"name": "web"}}).to_string();
-        assert_eq!(Version::of(&Excerpt::of(&bare), &Excerpt::of(&bare)), None);
+        assert_eq!(Version::of(&Excerpt::of(&bare), &Excerpt::of(&bare), []), None);
     }
 }

@@ -43,7 +43,10 @@ impl Validator {
         }
         let what = (&case.subject.object, case.operation, &case.actor);
         let version = match case.texts() {
-            (Some(old), Some(new)) => Version::of(old, new),
+            (Some(old), Some(new)) => {
+                let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
+                Version::of(old, new, fields.filter(|field| field.old != field.new).map(|field| &field.path))
+            }
             _ => None,
         };
         if self.repeats.note(what, verdict, version, Instant::now()) == Time::Again {

@@ -5,22 +5,31 @@
 //! Invariant: deletes by uid. Must not delete anything but the object that the guard has created.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::super::Reconciler;
-use super::{Done, Next, Repair, Situation, Task};
+use super::{Done, Next, RETRY, Repair, Situation, Task};
 use crate::helm::release::Release;
 use crate::helm::state::{self, Deletion};
 use crate::model::{ObjectId, ReleaseId};
+use crate::reconcile::elapsed::elapsed;
 use crate::reconcile::event::{Fault, Outcome, Work, Write};
 use crate::reconcile::told::{Fate, Told};
 
 /// The number of tries to read the records after a write.
 const LOOKS: usize = 4;
 
+/// For how long an object is taken back after it was created. Later, somebody may rely on it.
+const LATE: Duration = Duration::from_secs(600);
+
 /// The state of the check after a write.
 pub(crate) enum TakeBack {
     /// It is unknown whether the write was done: the guard looks for the object.
     Looking { release: Arc<Release>, manager: String, done: Done },
+    /// The object is read again before it is taken back late: it may belong to somebody else by now.
+    LookingLate { created: Created },
     /// The records are read.
     Records { release: Arc<Release>, uid: String, looks: usize, done: Done },
     /// The created object is deleted.
@@ -31,6 +40,9 @@ pub(crate) enum TakeBack {
 pub(crate) struct Created {
     release: Arc<Release>,
     uid: String,
+    at: Timestamp,
+    /// When it is next to be taken back.
+    due: Timestamp,
 }
 
 impl Reconciler {
@@ -55,6 +67,16 @@ impl Reconciler {
                 Next::Done(done)
             }
             (TakeBack::Looking { done, .. }, _) => Next::Done(done),
+            (TakeBack::LookingLate { created }, Outcome::Object { live, .. }) => {
+                let is_own = live.is_some_and(|live| {
+                    live.sighting.uid == created.uid && live.sighting.release.as_ref() == Some(&task.id)
+                });
+                match is_own {
+                    true => read_records(task, created.release, created.uid, 1, Done::Settled),
+                    false => Next::settled(),
+                }
+            }
+            (TakeBack::LookingLate { created }, _) => self.take_back_later(task, created),
             (TakeBack::Records { release, uid, done, .. }, Outcome::Records(ruled)) => {
                 self.learn_records(&task.id, ruled);
                 if uid.is_empty() || self.is_wanted(task) {
@@ -64,7 +86,7 @@ impl Reconciler {
                 let Some(version) = version else { return Next::Done(done) };
                 let write = Write::Delete { uid: uid.clone() };
                 let work = Work::Write { object: task.object.clone(), version, write };
-                let created = Created { release, uid };
+                let created = Created { release, uid, at: self.now, due: self.now };
                 Next::work(work, Repair::TakeBack(TakeBack::Deleting { created, done: Done::Settled }))
             }
             (TakeBack::Records { release, uid, looks, done }, Outcome::Failed(failure)) => {
@@ -79,7 +101,7 @@ impl Reconciler {
                     Ok(_) => self.tell_of_made(task, created.release, Fate::TakenBack),
                     Err(failure) if matches!(failure.fault, Fault::NotFound | Fault::Conflict) => {}
                     Err(failure) if failure.fault == Fault::NotLeading => {
-                        self.repairs.unwanted.insert((task.id.clone(), task.object.clone()), created);
+                        return self.take_back_later(task, created);
                     }
                     Err(failure) => {
                         self.tell_of_made(task, created.release, Fate::CannotTakeBack(failure.message));
@@ -91,21 +113,43 @@ impl Reconciler {
         }
     }
 
-    /// The objects of a release that the guard created and could not take back because it lost the lead, with the
-    /// release by which it created them.
+    /// Ends the waits of objects that the guard created and could not take back, since this replica leads again. Returns
+    /// their releases.
+    pub(crate) fn hurry_taking_back(&mut self) -> Vec<ReleaseId> {
+        let now = self.now;
+        self.repairs.unwanted.retain(|_, created| elapsed(created.at, now) <= LATE);
+        self.repairs.unwanted.values_mut().for_each(|created| created.due = now);
+        self.repairs.unwanted.keys().map(|(release, _)| release.clone()).collect()
+    }
+
+    /// The objects of a release that are to be taken back late by now, with the release by which they were created.
+    /// None while nothing may be repaired.
     pub(crate) fn unwanted(&self, id: &ReleaseId) -> Option<(Arc<Release>, Vec<ObjectId>)> {
-        let all = self.repairs.unwanted.iter().filter(|((release, _), _)| release == id);
+        if !self.leads || self.open || self.suspensions.of(id, self.now).is_some() {
+            return None;
+        }
+        let is_due = |created: &Created| created.due <= self.now && elapsed(created.at, self.now) <= LATE;
+        let all = self.repairs.unwanted.iter();
+        let due = all.filter(|((release, _), created)| release == id && is_due(created));
         let (release, objects): (Vec<_>, Vec<_>) =
-            all.map(|((_, object), created)| (&created.release, object.clone())).unzip();
+            due.map(|((_, object), created)| (&created.release, object.clone())).unzip();
         Some((Arc::clone(release.first()?), objects))
     }
 
-    /// Takes one of them back now, unless a record declares it by now.
+    /// Begins to take one of them back, unless it belongs to somebody else or a record declares it by now.
     pub(crate) fn begin_taking_back_late(&mut self, task: &Task) -> Next {
-        match self.repairs.unwanted.remove(&(task.id.clone(), task.object.clone())) {
-            Some(Created { release, uid }) => read_records(task, release, uid, 1, Done::Settled),
-            None => Next::settled(),
-        }
+        let created = self.repairs.unwanted.remove(&(task.id.clone(), task.object.clone()));
+        let Some(created) = created else { return Next::settled() };
+        let version = created.release.declared(&task.object).map(|it| Arc::clone(&it.version));
+        let Some(version) = version else { return Next::settled() };
+        let work = Work::ReadObject { object: task.object.clone(), version };
+        Next::work(work, Repair::TakeBack(TakeBack::LookingLate { created }))
+    }
+
+    fn take_back_later(&mut self, task: &Task, created: Created) -> Next {
+        let created = Created { due: self.after(RETRY), ..created };
+        self.repairs.unwanted.insert((task.id.clone(), task.object.clone()), created);
+        Next::later(RETRY)
     }
 
     /// Whether the release declares the object and no operation of its own drops it.

@@ -16,15 +16,15 @@ fn scene_without_lead() -> Scene {
         scene.tell(Event::Outcome(errand, outcome));
     }
     assert_eq!(scene.value, Some("v"), "a replica that does not lead deletes nothing");
+    scene.later = Some((0, None));
     scene
 }
 
 #[test]
 fn recreated_object_is_taken_back_once_after_the_lead_returns() {
     let mut scene = scene_without_lead();
-    scene.later = Some((0, None));
     scene.tell(Event::Leads(true));
-    assert_eq!((scene.work().as_str(), scene.value), ("records DELETE", None));
+    assert_eq!((scene.work().as_str(), scene.value), ("object records DELETE", None));
     for leads in [false, true] {
         scene.tell(Event::Leads(leads));
     }
@@ -34,6 +34,44 @@ fn recreated_object_is_taken_back_once_after_the_lead_returns() {
 #[test]
 fn recreated_object_stays_if_helm_declares_it_again() {
     let mut scene = scene_without_lead();
+    scene.later = None;
     scene.tell(Event::Leads(true));
-    assert_eq!((scene.work().as_str(), scene.value), ("records object", Some("v")));
+    assert_eq!((scene.work().as_str(), scene.value), ("object records object", Some("v")));
+}
+
+#[test]
+fn recreated_object_stays_after_ten_minutes_or_for_another_owner() {
+    type Change = fn(&mut Scene);
+    let cases: [(&str, Change, &str); 3] = [
+        ("late", |scene| scene.now += SignedDuration::from_mins(11), ""),
+        ("another object", |scene| scene.uid = "2", "object"),
+        ("another release", |scene| scene.owner = "other", "object"),
+    ];
+    for (name, change, expected) in cases {
+        let mut scene = scene_without_lead();
+        change(&mut scene);
+        scene.tell(Event::Leads(true));
+        assert_eq!((scene.work().as_str(), scene.value), (expected, Some("v")), "{name}");
+    }
+}
+
+#[test]
+fn recreated_object_is_not_taken_back_while_repairs_are_suspended() {
+    let mut scene = scene_without_lead();
+    let id = scene.release.id.clone();
+    let suspend = |to: Option<Suspension>| Event::Order(Order::Suspend(id.clone(), to));
+    scene.tell(suspend(Some(Suspension::default())));
+    scene.tell(Event::Leads(true));
+    assert_eq!((scene.work().as_str(), scene.value), ("", Some("v")));
+    scene.tell(suspend(None));
+    assert_eq!((scene.work().as_str(), scene.value), ("object records DELETE", None));
+}
+
+#[test]
+fn taking_back_waits_between_its_tries() {
+    let mut scene = scene_without_lead();
+    scene.writes = [Fault::NotLeading].into();
+    scene.tell(Event::Leads(true));
+    assert_eq!(scene.work(), "object records DELETE");
+    assert_eq!((scene.wait().as_secs(), scene.work().as_str()), (5, "object records DELETE"));
 }

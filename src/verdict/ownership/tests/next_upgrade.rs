@@ -47,6 +47,8 @@ fn server_side_upgrade_fails_on_fields_of_other_managers() {
     let is_same = || inquiry(&image, &same, Standing::AsDeclared);
     check("apps", (&live(&[helm(), set_image()]), SSA), is_same(), Effect::FailsOnceChanged(kubectl()));
     check("apps", (&live(&[helm()]), SSA), is_same(), Effect::FailsOnceEdited);
+    let flux = live(&[entry("helm-controller", "Apply", &helms_fields())]);
+    check("apps", (&flux, SSA), is_same(), Effect::Sets);
     check("apps", (&theirs(), SSA), inquiry(&image, &values, Standing::Undeclared), Effect::Leaves);
 }
 
