@@ -93,7 +93,11 @@ impl Reconciler {
         is_new: bool,
     ) -> Option<ReleaseId> {
         let object = &live.sighting.id;
-        let declared = release.declared(object)?;
+        let Some(declared) = release.declared(object) else {
+            // The next revision may declare it as the one before did, by which it was last judged.
+            self.drifts.mark_unsettled(object);
+            return None;
+        };
         // Among watches of two versions of a kind, the manifest's version counts. An answer is
         // taken in any version.
         if told_by == Source::Watch && *declared.served != *version {
