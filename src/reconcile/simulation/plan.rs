@@ -40,7 +40,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 20] = [
+pub(super) const FOUND: [Plan; 21] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -72,6 +72,8 @@ pub(super) const FOUND: [Plan; 20] = [
     Plan { seed: 79919, steps: 332, trouble: 4112 },
     // An answer "not there" that was older than what a watch had told since was told as missing.
     Plan { seed: 53910, steps: 278, trouble: 300040 },
+    // The same in the middle of a repair.
+    Plan { seed: 172635, steps: 220, trouble: 271416 },
     // What changed while a revision did not declare it was in sync by the revision before, and so by the one after.
     Plan { seed: 85910, steps: 392, trouble: 16600 },
     // The lead was lost between a re-creation and its taking back, and the release was gone when it came again.

@@ -100,8 +100,9 @@ impl Reconciler {
                 let work = Work::ReadRecords { release: task.id.clone() };
                 Next::work(work, Repair::Restore(Restore::Records(start, seen)))
             }
-            (Restore::Reading(start), Outcome::Object { live: None, .. }) => {
-                self.note_gone_by_now(&start.release, &task.object, start.since);
+            (Restore::Reading(_), Outcome::Object { live: None, .. }) => {
+                // A watch may have told since that it was created again: a look decides.
+                self.drifts.suspect(&task.id, task.object.clone(), self.now);
                 Next::again(AGAIN)
             }
             (Restore::Records(start, seen), Outcome::Records(ruled)) => {
