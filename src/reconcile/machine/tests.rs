@@ -364,7 +364,7 @@ fn reads_back_off_while_the_server_returns_an_older_version() {
     for _ in 0..14 {
         assert_eq!(scene.work(), "object", "{waits:?}");
         // The watch went on from a version that a restored etcd had passed again: only a listing tells.
-        assert_eq!(scene.relists > 0, waits.len() > 0, "{waits:?}");
+        assert_eq!(scene.relists > 0, !waits.is_empty(), "{waits:?}");
         waits.push(scene.wait().as_millis());
     }
     assert!(waits[0] <= 100 && waits.is_sorted() && scene.relists < 5, "{waits:?} {}", scene.relists);
