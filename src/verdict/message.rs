@@ -75,7 +75,7 @@ pub struct Context<'a> {
     pub declared: Option<&'a Arc<Declared>>,
     /// The release that declares it; `None` where it is not known.
     pub release: Option<&'a Release>,
-    /// The live object before and after the edit, as JSON; empty where there is none.
+    /// The live object before and after the edit, as JSON; empty if the object did not exist or does not stay.
     pub live: [&'a str; 2],
 }
 

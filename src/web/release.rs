@@ -55,7 +55,7 @@ pub(super) async fn page(
     framed(&visitor, &asked, read(&visitor, &asked, now).await)
 }
 
-/// The page of the release that is asked for, or why there is none.
+/// The page of the release that is asked for, or the reason why it cannot be shown.
 pub(super) fn framed(visitor: &Visitor, asked: &Asked, read: Result<Markup, Failure>) -> Response {
     match read {
         Ok(page) => {

@@ -1,7 +1,5 @@
 //! The web page of a PostgreSQL that the guards of many clusters share: no cluster and no kubeconfig is asked.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use kubemoor::config::LedgerUrl;
 use kubemoor::ledger::fleet::ReleaseState;
@@ -12,7 +10,7 @@ use serde_json::json;
 use crate::fleet_tenants::{divide, fill};
 use crate::ledger::{FOREVER, Written, begin, row};
 use crate::ledger_fleet::{guard, state};
-use crate::support::{Browser, Look, Page, Postgres, SOON, eventually, folder, run};
+use crate::support::{Browser, Look, Page, Postgres, SOON, eventually, folder, run, wait_for_change};
 
 /// A shared ledger: `web` drifts in `prod-us`, where it has another revision and other values.
 struct Shared {
@@ -206,27 +204,16 @@ async fn open_page_follows_the_ledger_and_names_silent_clusters() {
     let shared = Shared::start().await;
     let page = shared.page().await;
     let mut stream = page.request("stream").send().await.unwrap();
-    let mut heard = async || {
-        let next = async {
-            while let Some(bytes) = stream.chunk().await.unwrap() {
-                if String::from_utf8_lossy(&bytes).contains("event: change") {
-                    return;
-                }
-            }
-            panic!("the stream has ended");
-        };
-        tokio::time::timeout(Duration::from_secs(60), next).await.expect("the page is told of a change");
-    };
     // What it may have missed comes first.
-    heard().await;
+    wait_for_change(&mut stream).await;
     let silent = "UPDATE guards SET heard = now() - interval '5 minutes' FROM clusters \
         WHERE clusters.id = guards.cluster AND clusters.name = 'prod-us'";
     shared.server.psql(shared.database(), silent).unwrap();
-    heard().await;
+    wait_for_change(&mut stream).await;
     assert_holds(&page.text("").await, &["Stale since 20"], &[]);
     assert_holds(&page.text("releases?state=Stale").await, &["2 releases", "stale since 20"], &["prod-eu"]);
     shared.us.write(&[ReleaseState { drifted: 0, reason: "InSync", ..drifted() }], &[]).await.unwrap();
-    heard().await;
+    wait_for_change(&mut stream).await;
     assert!(page.text("releases?state=Drifted").await.contains("No release matches"));
     shared.end().await;
 }

@@ -1,13 +1,11 @@
 //! Open pages of a shared ledger follow its rows.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use kubemoor::config::LedgerUrl;
 
 use crate::fleet_tenants::{divide, fill};
 use crate::ledger::{FOREVER, Written, begin, row};
-use crate::support::{Browser, Look, Page, Postgres, SOON, eventually};
+use crate::support::{Browser, Look, Page, Postgres, SOON, eventually, wait_for_change};
 
 /// Writes a row of this moment.
 fn write(written: &Written, namespace: &str, user: &str) {
@@ -64,24 +62,13 @@ async fn tenant_is_told_of_new_rows_without_seeing_others() {
     divide(&server, url.rsplit_once('/').unwrap().1);
     let page = Page::of_ledger(&url.replace("moor@", "team_shop@")).await;
     let mut stream = page.request("stream").send().await.unwrap();
-    let mut heard = async || {
-        let next = async {
-            while let Some(bytes) = stream.chunk().await.unwrap() {
-                if String::from_utf8_lossy(&bytes).contains("event: change") {
-                    return;
-                }
-            }
-            panic!("the stream has ended");
-        };
-        tokio::time::timeout(Duration::from_secs(60), next).await.expect("the tenant is told");
-    };
-    heard().await;
+    wait_for_change(&mut stream).await;
     write(&written, "shop", "nadia");
-    heard().await;
+    wait_for_change(&mut stream).await;
     assert!(page.text("ledger").await.contains("nadia"));
     write(&written, "bank", "omar");
     write(&written, "shop", "petra");
-    heard().await;
+    wait_for_change(&mut stream).await;
     let last = || async {
         let text = page.text("ledger").await;
         if text.contains("petra") { Ok(text) } else { Err(text) }

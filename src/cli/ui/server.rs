@@ -25,7 +25,7 @@ pub(super) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// The address; `None` where there is none, or where the variable cannot apply because of `obstacle`.
+    /// The address; `None` if neither the flag nor the variable is set, or if the variable cannot apply because of `obstacle`.
     pub(super) fn address(self, obstacle: Option<&str>) -> anyhow::Result<Option<http::Uri>> {
         match (self.text, obstacle) {
             (None, _) => Ok(None),

@@ -24,7 +24,7 @@ pub enum SkipReason {
     /// Text other than a comment after `---`.
     #[error("text follows the `---` before it")]
     Separator,
-    /// Begins like JSON and is none.
+    /// It begins like JSON and cannot be read as JSON.
     #[error("it is not JSON; nothing from here on was read")]
     Json,
     /// JSON nested beyond the bound.

@@ -46,7 +46,7 @@ pub enum RecordError {
         /// The field.
         field: &'static str,
     },
-    /// A time is none.
+    /// A time is not in RFC 3339 form.
     #[error("the record's `{field}` is not an RFC 3339 time")]
     Time {
         /// The field.

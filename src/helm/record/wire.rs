@@ -77,7 +77,7 @@ enum Key {
 
 /// A JSON object whose known keys fill a value.
 trait Fill: Default {
-    /// Takes the value of `field`, or says that it is none of its fields.
+    /// Takes the value of `field`, or returns `false` for an unknown field.
     fn fill<'de, M: MapAccess<'de>>(&mut self, field: &'static str, map: &mut M) -> Result<bool, M::Error>;
     /// Notes that `field` was given in more than one way.
     fn note_ambiguous(&mut self, field: &'static str);
@@ -146,7 +146,7 @@ fn required(field: &'static str, value: Option<String>) -> Result<String, Record
     value.filter(|text| !text.is_empty()).ok_or(RecordError::Missing { field })
 }
 
-/// Helm 3 writes "" and Go's zero time where there is none, Helm 4 no key.
+/// Helm 3 writes "" and Go's zero time for a missing time, Helm 4 writes no key.
 fn time(field: &'static str, value: Option<String>) -> Result<Option<Timestamp>, RecordError> {
     match value.as_deref() {
         None | Some("" | "0001-01-01T00:00:00Z") => Ok(None),

@@ -8,7 +8,7 @@ use super::PATIENCE;
 /// Why the database did not do what it should.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL is none.
+    /// The URL cannot be parsed or used.
     #[error("the ledger {place} cannot be used: {reason}")]
     Url {
         /// The database.

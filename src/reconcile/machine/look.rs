@@ -142,7 +142,7 @@ impl Reconciler {
     }
 
     /// The same by the present declaration: the release may have changed while the object was read.
-    pub(crate) fn note_gone_by_now(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
+    fn note_gone_by_now(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
         if let Some(release) = self.known.release(&release.id).cloned() {
             self.note_gone(&release, object, since);
         }

@@ -20,7 +20,7 @@ pub struct Votes {
 }
 
 /// Helm's own manager: the one that wrote Helm's label and annotations on most of these objects of
-/// one release, by the method in the release's record. `None` if there is none.
+/// one release, by the method in the release's record. `None` if no manager did.
 pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMethod) -> Option<Manager> {
     let mut votes = Votes::new(method);
     objects.into_iter().for_each(|owners| votes.add(owners));

@@ -68,7 +68,7 @@ pub(crate) use kubelet::Kubelet;
 pub(crate) use lag::LaggingWatch;
 pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, items, moor, run};
-pub(crate) use page::{Page, Shown, form};
+pub(crate) use page::{Page, Shown, form, wait_for_change};
 pub(crate) use postgres::Postgres;
 pub(crate) use process::{folder, free_port};
 pub(crate) use prometheus::Prometheus;

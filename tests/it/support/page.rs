@@ -156,3 +156,16 @@ async fn address(process: &mut Process) -> String {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// Waits until the stream of a page tells of a change.
+pub(crate) async fn wait_for_change(stream: &mut reqwest::Response) {
+    let told = async {
+        while let Some(bytes) = stream.chunk().await.unwrap() {
+            if String::from_utf8_lossy(&bytes).contains("event: change") {
+                return;
+            }
+        }
+        panic!("the stream has ended");
+    };
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("the page is told of a change");
+}

@@ -17,7 +17,7 @@ fn order_repairs_what_is_only_reported_and_is_answered_once() {
     assert_eq!((answer(&scene).at.as_str(), answer(&scene).message.as_str()), ("1", "1 object is repaired"));
     assert_eq!(order("2", &mut scene), "object");
     assert_eq!(answer(&scene).message, "nothing had to be repaired");
-    // The order is done: what drifts from now on is only reported again, also where the order is told again.
+    // The order is done: new drift is only reported again, even if the same order arrives again.
     scene.change(None);
     assert_eq!(scene.work(), "object");
     for leads in [false, true] {
