@@ -31,7 +31,7 @@ pub(crate) enum TakeBack {
     /// The object is read again before it is taken back late: it may belong to somebody else by now.
     LookingLate { created: Created },
     /// The records are read.
-    Records { release: Arc<Release>, uid: String, looks: usize, done: Done },
+    Records { created: Created, looks: usize, done: Done },
     /// The created object is deleted.
     Deleting { created: Created, done: Done },
 }
@@ -53,7 +53,7 @@ impl Reconciler {
         uid: String,
         done: Done,
     ) -> Next {
-        read_records(task, Arc::clone(&situation.release), uid, 1, done)
+        read_records(task, self.created(&situation.release, uid), 1, done)
     }
 
     pub(super) fn take_back(&mut self, task: &Task, back: TakeBack, outcome: Outcome) -> Next {
@@ -62,7 +62,7 @@ impl Reconciler {
                 let sighting = &live.sighting;
                 let is_made = sighting.managers.iter().any(|it| it.name == manager);
                 if is_made && sighting.release.as_ref() == Some(&task.id) {
-                    return read_records(task, release, sighting.uid.clone(), 1, done);
+                    return read_records(task, self.created(&release, sighting.uid.clone()), 1, done);
                 }
                 Next::Done(done)
             }
@@ -72,28 +72,27 @@ impl Reconciler {
                     live.sighting.uid == created.uid && live.sighting.release.as_ref() == Some(&task.id)
                 });
                 match is_own {
-                    true => read_records(task, created.release, created.uid, 1, Done::Settled),
+                    true => read_records(task, created, 1, Done::Settled),
                     false => Next::settled(),
                 }
             }
             (TakeBack::LookingLate { created }, _) => self.take_back_later(task, created),
-            (TakeBack::Records { release, uid, done, .. }, Outcome::Records(ruled)) => {
+            (TakeBack::Records { created, done, .. }, Outcome::Records(ruled)) => {
                 self.learn_records(&task.id, ruled);
-                if uid.is_empty() || self.is_wanted(task) {
+                if created.uid.is_empty() || self.is_wanted(task) {
                     return Next::Done(done);
                 }
-                let version = release.declared(&task.object).map(|it| Arc::clone(&it.version));
+                let version = created.release.declared(&task.object).map(|it| Arc::clone(&it.version));
                 let Some(version) = version else { return Next::Done(done) };
-                let write = Write::Delete { uid: uid.clone() };
+                let write = Write::Delete { uid: created.uid.clone() };
                 let work = Work::Write { object: task.object.clone(), version, write };
-                let created = Created { release, uid, at: self.now, due: self.now };
                 Next::work(work, Repair::TakeBack(TakeBack::Deleting { created, done: Done::Settled }))
             }
-            (TakeBack::Records { release, uid, looks, done }, Outcome::Failed(failure)) => {
+            (TakeBack::Records { created, looks, done }, Outcome::Failed(failure)) => {
                 if looks < LOOKS {
-                    return read_records(task, release, uid, looks + 1, done);
+                    return read_records(task, created, looks + 1, done);
                 }
-                self.tell_of_made(task, release, Fate::Unread(failure.message));
+                self.tell_of_made(task, created.release, Fate::Unread(failure.message));
                 Next::Done(done)
             }
             (TakeBack::Deleting { created, done }, outcome) => {
@@ -146,6 +145,10 @@ impl Reconciler {
         Next::work(work, Repair::TakeBack(TakeBack::LookingLate { created }))
     }
 
+    fn created(&self, release: &Arc<Release>, uid: String) -> Created {
+        Created { release: Arc::clone(release), uid, at: self.now, due: self.now }
+    }
+
     fn take_back_later(&mut self, task: &Task, created: Created) -> Next {
         let created = Created { due: self.after(RETRY), ..created };
         self.repairs.unwanted.insert((task.id.clone(), task.object.clone()), created);
@@ -168,7 +171,7 @@ impl Reconciler {
     }
 }
 
-fn read_records(task: &Task, release: Arc<Release>, uid: String, looks: usize, done: Done) -> Next {
+fn read_records(task: &Task, created: Created, looks: usize, done: Done) -> Next {
     let work = Work::ReadRecords { release: task.id.clone() };
-    Next::work(work, Repair::TakeBack(TakeBack::Records { release, uid, looks, done }))
+    Next::work(work, Repair::TakeBack(TakeBack::Records { created, looks, done }))
 }

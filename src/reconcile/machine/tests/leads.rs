@@ -76,3 +76,18 @@ fn taking_back_waits_between_its_tries() {
     scene.later = Some((0, None));
     assert_eq!((scene.wait().as_secs(), scene.work().as_str()), (5, "object records DELETE"));
 }
+
+#[test]
+fn failed_tries_do_not_lengthen_the_time_of_taking_back() {
+    let mut scene = scene_without_lead();
+    scene.now += SignedDuration::from_mins(9);
+    scene.writes = [Fault::NotLeading].into();
+    scene.tell(Event::Leads(true));
+    assert_eq!(scene.work(), "object records DELETE");
+    scene.later = Some((0, None));
+    scene.now += SignedDuration::from_mins(2);
+    for leads in [false, true] {
+        scene.tell(Event::Leads(leads));
+    }
+    assert_eq!((scene.work().contains("DELETE"), scene.value), (false, Some("v")));
+}
