@@ -244,8 +244,9 @@ impl Shell {
         let stop = self.stop.child_token();
         self.watches.insert(scope.clone(), stop.clone());
         let objects = watch::objects(&self.guard.objects, &scope, resource);
+        let kinds = Arc::clone(&self.guard.kinds);
         let (news, relists) = (self.news.clone(), self.relists.subscribe());
-        self.tasks.spawn(watch::run(scope, objects, relists, news, stop));
+        self.tasks.spawn(watch::run(scope, (objects, kinds), relists, news, stop));
     }
 }
 

@@ -3,6 +3,8 @@
 //! Entry point: [`run`]. Invariant: sees only objects with Helm's label, and drops each one after
 //! passing it on. A broken watch is reported once and tried again. Must not judge.
 
+use std::sync::Arc;
+
 use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
@@ -11,6 +13,7 @@ use super::work::fault;
 use crate::client::call::CallError;
 use crate::client::objects::{Objects, Sightings};
 use crate::client::{Event, Resource};
+use crate::mirror::kinds::Kinds;
 use crate::model::MANAGED_BY;
 use crate::reconcile::event::{Failure, Fault, ObjectNews};
 use crate::reconcile::scopes::Scope;
@@ -24,13 +27,15 @@ pub(super) fn objects(objects: &Objects, scope: &Scope, resource: &Resource) -> 
 /// Tells of changes of the objects of `scope`, until `stop`.
 pub(super) async fn run(
     scope: Scope,
-    mut objects: Sightings,
+    (mut objects, kinds): (Sightings, Arc<Kinds>),
     mut relists: channel::Receiver<u64>,
     news: mpsc::Sender<News>,
     stop: CancellationToken,
 ) {
     // The last reported failure of the watch.
     let mut broken: Option<Fault> = None;
+    // Kept while the kind is not found, as after an upgrade of the API server to one without this version.
+    let mut doubt = None;
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
@@ -49,11 +54,14 @@ pub(super) async fn run(
             }
             Event::Synced => ObjectNews::Listed,
             Event::Watching => {
-                broken = None;
+                (broken, doubt) = (None, None);
                 ObjectNews::Watching
             }
             Event::Broken(error) => {
                 let fault = fault(&error);
+                if error.is_not_found() {
+                    doubt.get_or_insert_with(|| kinds.doubt());
+                }
                 if broken.is_none() {
                     complain(&scope, &error);
                 }

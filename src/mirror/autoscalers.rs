@@ -35,7 +35,7 @@ use super::raw::Raw;
 use super::reflect::{Mirror, Reflector};
 use crate::client::call::CallError;
 use crate::client::resource::Resource;
-use crate::client::watch::Watch;
+use crate::client::watch::{Event, Watch};
 use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::model::{Autoscaler, Gvk, ObjectId, ReleaseId};
@@ -171,13 +171,33 @@ impl Autoscalers {
     }
 
     async fn follow(&self, namespace: Option<&str>, index: &RwLock<Index>) {
+        let watch = |resource: &Resource| Watch::<Raw>::new(self.client.clone(), resource, namespace, None);
+        let mut resource = self.resource();
+        let mut reflector = Reflector::new(watch(&resource));
+        let mut doubt = None;
+        loop {
+            let event = reflector.next().await;
+            match &event {
+                Event::Broken(error) if error.is_not_found() => {
+                    doubt.get_or_insert_with(|| self.kinds.doubt());
+                    let now = self.resource();
+                    if now != resource {
+                        resource = now;
+                        reflector.switch(watch(&resource));
+                    }
+                }
+                Event::Watching => doubt = None,
+                _ => {}
+            }
+            reflector.take(event, &mut Scope { autoscalers: self, namespace, index });
+        }
+    }
+
+    /// Where autoscalers are served. Every version from v1 on has the fields that count.
+    fn resource(&self) -> Resource {
         let newest = Gvk { group: GROUP.to_owned(), version: "v2".to_owned(), kind: KIND.to_owned() };
-        // Every version from v1 on has the fields that count.
         let resource = self.kinds.resource(&newest);
-        let resource =
-            resource.unwrap_or_else(|| Resource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"));
-        let feed = Watch::<Raw>::new(self.client.clone(), &resource, namespace, None);
-        Reflector::new(feed).run(&mut Scope { autoscalers: self, namespace, index }).await;
+        resource.unwrap_or_else(|| Resource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"))
     }
 
     /// Takes an autoscaler in; its place.

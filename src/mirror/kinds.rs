@@ -6,6 +6,7 @@
 //! types are used meanwhile.
 
 mod attempts;
+mod doubts;
 mod follow;
 
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::attempts::Discovery;
+pub use self::doubts::Doubt;
+use self::doubts::Doubts;
 use super::queue::{Announcer, Changes};
 use crate::client::call::CallError;
 use crate::client::discovery::discover;
@@ -40,6 +43,8 @@ pub struct Kinds {
     learned: Announcer<Gvk>,
     /// The names of CustomResourceDefinitions that came or changed.
     defined: Announcer<String>,
+    doubts: Doubts,
+    /// Something is owed or doubted.
     owing: Notify,
 }
 
@@ -51,8 +56,8 @@ pub(super) struct Snapshot {
     pub(super) catalog: Arc<Catalog>,
     /// Kinds for which the API server has given all its information, with the generation at which it did.
     settled: HashMap<Gvk, u64>,
-    /// Kinds that releases declared before they were served, with the generation at which their place became
-    /// known.
+    /// Kinds that releases declared before their place was known, or that moved, with the generation at which
+    /// it became known.
     found: HashMap<Gvk, u64>,
 }
 
@@ -96,6 +101,7 @@ impl Kinds {
             owed: parking_lot::Mutex::default(),
             learned: Announcer::default(),
             defined: Announcer::default(),
+            doubts: Doubts::default(),
             owing: Notify::new(),
         }))
     }
@@ -119,6 +125,14 @@ impl Kinds {
         let gvk = Gvk { group: id.group.clone(), version: version.to_owned(), kind: id.kind.clone() };
         let resource = self.resource(&gvk)?;
         Some(Target { resource, namespace: id.namespace.clone(), name: id.name.clone() })
+    }
+
+    /// A kind was not found at its [`Kinds::resource`]. Until it is found there, or the doubt is dropped, all
+    /// kinds are listed again, with growing pauses.
+    pub fn doubt(&self) -> Doubt {
+        let doubt = self.doubts.raise();
+        self.owing.notify_one();
+        doubt
     }
 
     /// The API server's types of a kind; `None` if it gives none.
@@ -239,11 +253,13 @@ impl Kinds {
         settled.extend(learned.iter().map(|gvk| (gvk.clone(), generation)));
         let mut owed = self.owed.lock();
         owed.retain(|gvk| !learned.contains(gvk));
-        // Their objects can be looked at, though their types cannot be read yet.
-        let is_known = |catalog: &Catalog, gvk: &Gvk| catalog.facts(&gvk.group, &gvk.kind).is_some();
-        let found: Vec<Gvk> = owed
-            .iter()
-            .filter(|gvk| is_known(&catalog, gvk) && !is_known(&before.catalog, gvk))
+        // Their objects can be looked at there, though their types cannot be read yet.
+        let place = |catalog: &Catalog, gvk: &Gvk| {
+            let facts = catalog.facts(&gvk.group, &gvk.kind)?;
+            Some((facts.served(&gvk.version)?.to_owned(), facts.plural.clone()))
+        };
+        let found: Vec<Gvk> = (owed.iter().chain(before.settled.keys()))
+            .filter(|gvk| !learned.contains(*gvk) && place(&catalog, gvk) != place(&before.catalog, gvk))
             .cloned()
             .collect();
         drop(owed);

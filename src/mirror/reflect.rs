@@ -103,6 +103,11 @@ impl<S: Source, K: Eq + Hash> Reflector<S, K> {
         }
     }
 
+    /// Goes on with another source of the same objects, which lists them anew.
+    pub(super) fn switch(&mut self, source: S) {
+        self.source = source;
+    }
+
     /// Whether a listing is under way, so that what is known is not whole.
     pub(super) fn is_listing(&self) -> bool {
         self.listed.is_some()

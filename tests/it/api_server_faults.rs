@@ -166,3 +166,29 @@ async fn connections_that_are_lost_without_a_word_are_noticed() {
     assert!(since.elapsed() < NOTICED, "{:?}, refusals after {refused:?}\n{}", since.elapsed(), guard.log());
     assert!(guard.is_ready().await, "{}", guard.log());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_guarded_when_an_upgrade_ends_their_api_version() {
+    let chart = "\
+apiVersion: autoscaling/v1
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 5
+";
+    let mut scene = Scene::own().install("upgraded", chart).await;
+    let mut guard = scene.start_guard(&FLAGS).await;
+    scene.wait_for_confirmed(1).await;
+    scene.control_plane.kill_apiserver();
+    scene.control_plane.start_apiserver_without("autoscaling/v1");
+    scene.alice = Caller::new(&scene.control_plane, Identity::Alice).await;
+    let served = if scene.control_plane.minor() < 23 { "v2beta2" } else { "v2" };
+    let path =
+        format!("/apis/autoscaling/{served}/namespaces/{}/horizontalpodautoscalers/web", scene.namespace);
+    let old = uid(&scene, &path).await;
+    scene.control_plane.delete_unhindered(&path).await;
+    wait_until_recreated(&scene.alice, &path, &old).await;
+    assert!(guard.is_ready().await, "{}", guard.log());
+    assert!(guard.terminate().success(), "{}", guard.log());
+}

@@ -94,3 +94,30 @@ async fn autoscalers_are_known_from_when_they_come_until_they_go() {
     stop.cancel();
     task.await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn autoscalers_are_followed_in_a_version_that_is_served() {
+    let mut control_plane = ControlPlane::start();
+    let namespace = control_plane.namespace("moved").await;
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    let path = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
+    admin.post(&path, &autoscaler("web", "web", None, 5)).await.done().unwrap();
+    let client = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap().client;
+    let kinds = Kinds::read(client.clone()).await.unwrap();
+    let autoscalers = Autoscalers::new(client, Arc::clone(&kinds), Vec::new());
+    // Discovery is from before the versions changed, and the first listing from after it.
+    control_plane.kill_apiserver();
+    let removed = if control_plane.minor() < 23 { "autoscaling/v1" } else { "autoscaling/v2" };
+    control_plane.start_apiserver_without(removed);
+    let stop = CancellationToken::new();
+    let (following, stopping) = (Arc::clone(&autoscalers), stop.clone());
+    let task = tokio::spawn(async move {
+        let index = RwLock::default();
+        tokio::join!(following.run(&index, stopping.clone()), kinds.run(stopping.clone()))
+    });
+    let mut progress = autoscalers.progress();
+    tokio::time::timeout(SOON, progress.wait_for(|it| *it == Progress::Listed)).await.unwrap().unwrap();
+    assert_eq!(autoscalers.of(&deployment(&namespace, "web"), &Index::default()), scales(1, 5));
+    stop.cancel();
+    task.await.unwrap();
+}

@@ -1,4 +1,4 @@
-//! Follows the cluster's CustomResourceDefinitions, and retries failed reads.
+//! Follows the cluster's CustomResourceDefinitions, retries failed reads, and finds kinds that moved.
 //!
 //! Entry point: `Kinds::follow`. Invariant: a definition is read only if a release declares its kind. Any
 //! other only marks discovery as outdated. Must not decide what is watched.
@@ -11,8 +11,9 @@ use tokio::time::{Instant, sleep_until};
 
 use self::definitions::Definitions;
 use super::super::reflect::Reflector;
-use super::attempts::Attempts;
-use super::{Draft, Kinds};
+use super::attempts::{Attempts, Discovery};
+use super::{Draft, Kinds, add};
+use crate::client::discovery::discover;
 use crate::client::resource::Resource;
 use crate::client::schemas;
 use crate::client::watch::MetadataWatch;
@@ -87,14 +88,32 @@ impl Kinds {
         }
     }
 
-    /// Tries again to learn what is owed. Whether anything still is.
+    /// Tries again to find what is doubted and to learn what is owed. Whether anything is left of either.
     async fn retry(&self) -> bool {
-        let owed = self.owed.lock().clone();
-        if owed.is_empty() {
-            return false;
+        let is_doubted = self.doubts.sweep();
+        if is_doubted {
+            self.find_again().await;
         }
-        self.learn(owed).await;
-        !self.owed.lock().is_empty()
+        let owed = self.owed.lock().clone();
+        if !owed.is_empty() {
+            self.learn(owed).await;
+        }
+        is_doubted || !self.owed.lock().is_empty()
+    }
+
+    /// Lists all kinds again: some may be served elsewhere by now.
+    async fn find_again(&self) {
+        let mut reading = self.reading.lock().await;
+        let mut draft = Draft::of(&self.snapshot());
+        match discover(&self.client).await {
+            Ok(kinds) => {
+                reading.discovery = Discovery::made(Instant::now());
+                reading.documents = None;
+                add(&mut draft.catalog, kinds);
+                self.publish(draft);
+            }
+            Err(error) => tracing::debug!(%error, "the kinds of the API server cannot be listed again"),
+        }
     }
 }
 

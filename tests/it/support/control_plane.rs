@@ -165,6 +165,13 @@ impl ControlPlane {
         ready.unwrap_or_else(|message| panic!("{message}"));
     }
 
+    /// Starts an API server that was ended again, as one of a newer Kubernetes that no longer serves a version of an API,
+    /// such as `autoscaling/v1`.
+    pub(crate) fn start_apiserver_without(&mut self, version: &str) {
+        self.apiserver.add_argument(format!("--runtime-config={version}=false"));
+        self.start_apiserver();
+    }
+
     /// Ends everything in order, and starts it again with what etcd held, as a cluster that was switched off and on.
     pub(crate) fn restart(&mut self) {
         self.controller_manager.end_within(Duration::from_secs(10));
@@ -236,7 +243,7 @@ impl ControlPlane {
         let (client_port, peer_port, secure_port) = (free_port(), free_port(), free_port());
         let (etcd_url, url) =
             (format!("http://127.0.0.1:{client_port}"), format!("https://127.0.0.1:{secure_port}"));
-        let minor = minor_version(&assets().join("kube-apiserver"))?;
+        let minor = settings::minor_version(&assets().join("kube-apiserver"))?;
         settings::write_files(&dir, &url);
         let program = |name: &str| assets().join(name);
         let mut control_plane = Self {
@@ -376,15 +383,6 @@ pub(super) async fn client(kubeconfig: &Path) -> Client {
 pub(super) fn install_crypto_provider() {
     // Fails only when an earlier call was first.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-}
-
-fn minor_version(apiserver: &Path) -> Result<u32, String> {
-    let output = Command::new(apiserver).arg("--version").output();
-    let output = output.map_err(|error| format!("cannot run {}: {error}", apiserver.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let minor =
-        text.trim().strip_prefix("Kubernetes v1.").and_then(|rest| rest.split('.').next()?.parse().ok());
-    minor.ok_or_else(|| format!("{} says {text:?}, which names no version", apiserver.display()))
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -69,6 +69,11 @@ impl Process {
         self
     }
 
+    /// Adds an argument to the next start.
+    pub(crate) fn add_argument(&mut self, argument: String) {
+        self.arguments.push(argument);
+    }
+
     pub(crate) fn start(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = File::options().create(true).append(true).open(&self.log).unwrap();

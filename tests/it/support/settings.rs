@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::json;
 
@@ -164,4 +165,14 @@ pub(super) fn controller_manager(dir: &Path, minor: u32) -> Vec<String> {
         arguments.push("--port=0".to_owned());
     }
     arguments
+}
+
+/// The minor version of an API server: 20 for 1.20.
+pub(super) fn minor_version(apiserver: &Path) -> Result<u32, String> {
+    let output = Command::new(apiserver).arg("--version").output();
+    let output = output.map_err(|error| format!("cannot run {}: {error}", apiserver.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let minor =
+        text.trim().strip_prefix("Kubernetes v1.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    minor.ok_or_else(|| format!("{} says {text:?}, which names no version", apiserver.display()))
 }
