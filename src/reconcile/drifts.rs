@@ -354,14 +354,9 @@ impl Drifts {
     }
 }
 
-/// Whether two declarations of an object demand the same, and the same agreement confirms both.
+/// Whether an object is declared in both, and alike.
 fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
-    a.zip(b).is_some_and(|(a, b)| {
-        a.version == b.version
-            && a.opted_out == b.opted_out
-            && a.digest == b.digest
-            && ((a.digest.is_some() && a.packed.is_typed_as(&b.packed)) || a.fields() == b.fields())
-    })
+    a.zip(b).is_some_and(|(a, b)| a.is_alike(b))
 }
 
 fn remove<T>(

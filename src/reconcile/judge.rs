@@ -15,9 +15,9 @@ use super::report::{DriftKind, SHOWN_FIELDS};
 use crate::declaration::equality::Agreement;
 use crate::declaration::fields::FieldChange;
 use crate::helm::record::Status;
-use crate::helm::release::{Declared, Release};
+use crate::helm::release::{Declarations, Declared, Release};
 use crate::helm::state;
-use crate::model::DriftMode;
+use crate::model::{DriftMode, ObjectId};
 use crate::policy::Policy;
 use crate::verdict::circumstances::Circumstances;
 use crate::verdict::drift::{self, Subject, findings};
@@ -134,7 +134,14 @@ pub(crate) fn record(
     let agrees = drifts.allow(object, allowed) || agrees;
     let stands = match standing {
         Standing::Undeclared => drifts.record_undeclared(id, object),
-        Standing::AsDeclared(_) => drifts.record_in_sync(release, object),
+        Standing::AsDeclared(agreed) => {
+            let by = agreed.as_ref().map(|agreed| &agreed.declared);
+            let is_news = drifts.record_in_sync(release, object);
+            if !is_settled(release, object, by) {
+                drifts.mark_unsettled(object);
+            }
+            is_news
+        }
         Standing::Underway => {
             drifts.mark_unsettled(object);
             false
@@ -154,6 +161,16 @@ pub(crate) fn record(
         }
     };
     News { stands, agrees }
+}
+
+/// Whether an object that is as declared, `by` this declaration, is so by the release's latest one. After a failed
+/// operation it may be as the revision before declares it: then the next revision has to judge it again.
+fn is_settled(release: &Release, object: &ObjectId, by: Option<&Arc<Declared>>) -> bool {
+    let Some(Declarations { latest: Some(latest), baseline: Some(baseline) }) = release.objects.get(object)
+    else {
+        return true;
+    };
+    latest.is_alike(by.unwrap_or(baseline))
 }
 
 /// The agreement of an object with additions below sealed paths; `None` where an exception lets a

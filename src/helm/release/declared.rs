@@ -56,6 +56,15 @@ impl Declared {
         self.packed.fields()
     }
 
+    /// Whether another declaration of the object demands the same, and the same agreement confirms both.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let is_typed_alike = self.digest.is_some() && self.packed.is_typed_as(&other.packed);
+        self.version == other.version
+            && self.opted_out == other.opted_out
+            && self.digest == other.digest
+            && (is_typed_alike || self.fields() == other.fields())
+    }
+
     /// The approximate memory of this without cached fields, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<(Arc<ObjectId>, Declarations, ObjectId)>() + size_of::<Self>() + self.packed.weight()

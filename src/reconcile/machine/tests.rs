@@ -28,6 +28,7 @@ mod leads;
 mod orders;
 mod reports;
 mod rest;
+mod revisions;
 mod suspensions;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {k: v}\n";

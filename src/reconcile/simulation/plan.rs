@@ -40,7 +40,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 21] = [
+pub(super) const FOUND: [Plan; 23] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -78,4 +78,8 @@ pub(super) const FOUND: [Plan; 21] = [
     Plan { seed: 85910, steps: 392, trouble: 16600 },
     // The lead was lost between a re-creation and its taking back, and the release was gone when it came again.
     Plan { seed: 78049, steps: 338, trouble: 266528 },
+    // An object was gone by a listing, and the answer about what it had been before made it in sync.
+    Plan { seed: 254472, steps: 367, trouble: 99898 },
+    // An object was as before a failed upgrade, and so in sync by the next revision with the manifest that had failed.
+    Plan { seed: 338305, steps: 393, trouble: 479432 },
 ];

@@ -182,7 +182,9 @@ impl Reconciler {
     pub(super) fn note(&mut self, task: &Task, situation: &Situation, seen: &Seen, standing: Standing) {
         let release = &situation.release;
         let Some(current) = self.known.release(&release.id) else { return };
-        let is_old = self.drifts.is_overtaken(&task.object, version_of(&seen.live));
+        // A suspicion that the looks before have left is newer than this, such as that a listing lacks the object.
+        let is_old = self.drifts.is_overtaken(&task.object, version_of(&seen.live))
+            || self.drifts.is_suspect(&task.id, &task.object);
         if !Arc::ptr_eq(current, release) || !self.is_ruled_alike(&task.object, situation) || is_old {
             // Newer knowledge contradicts this, or soon will.
             self.drifts.suspect(&release.id, task.object.clone(), self.now);
