@@ -96,6 +96,76 @@ struct ClustersArgs {
     groups: Vec<String>,
 }
 
+/// A file that leads a browser to the page. A browser's command line can be read by other users of the
+/// machine, and so would the address be.
+struct RedirectPage(PathBuf);
+
+impl LedgerArgs {
+    /// The guard that is asked: of the one cluster that is shown, or of each.
+    fn address(self, guard: &GuardArgs, clusters: &ClustersArgs) -> anyhow::Result<GuardAddress> {
+        let Self { ledger: _, server, certificate_authority: authority } = self;
+        let obstacle = if clusters.context.len() > 1 {
+            Some("--server is the guard of one cluster: give one --context, or leave --server out")
+        } else if clusters.user.is_some() {
+            Some("a guard asks whose your token is, not whom you act as: leave --as or --server out")
+        } else {
+            None
+        };
+        Ok(match server.address(obstacle)? {
+            Some(server) => GuardAddress::Given { server, authority },
+            None => GuardAddress::Forwarded(guard.place()),
+        })
+    }
+}
+
+impl ClustersArgs {
+    /// Each cluster by the name of its context, with the credentials that the flags choose. Without --context the
+    /// current one comes first, and alone where it `is_one`.
+    fn named(self, is_one: bool) -> anyhow::Result<Vec<(String, Access)>> {
+        let Self { kubeconfig, context: named, user, groups } = self;
+        let access = Access { kubeconfig, user, groups, ..Access::default() };
+        if !named.is_empty() {
+            let clusters = contexts::of(&named, &access);
+            return match named.len() == clusters.len() {
+                true => Ok(clusters),
+                false => bail!("a --context is given twice: leave one of them out"),
+            };
+        }
+        let current = connection::current_context(access.kubeconfig.as_deref());
+        let all = if is_one { Vec::new() } else { connection::contexts(access.kubeconfig.as_deref()) };
+        let all: Vec<String> = current.into_iter().chain(all).collect();
+        let clusters = contexts::of(&all, &access);
+        // In a pod there is one cluster and no context.
+        Ok(if clusters.is_empty() { vec![("cluster".to_owned(), access)] } else { clusters })
+    }
+}
+
+impl RedirectPage {
+    fn open(address: &str) -> anyhow::Result<Self> {
+        let failed = "cannot open a browser: open the address above";
+        let name = format!("kubemoor-ui-{}.html", std::process::id());
+        let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let path = folder.join(name);
+        // An existing file may belong to another user.
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let mut file = file.context(failed)?;
+        let doorstep = Self(path);
+        let page = format!(
+            "<!DOCTYPE html><meta http-equiv=\"refresh\" content=\"0; url={address}\"><title>Kubemoor</title>\n"
+        );
+        file.write_all(page.as_bytes()).context(failed)?;
+        open::that_detached(&doorstep.0).context(failed)?;
+        Ok(doorstep)
+    }
+}
+
+impl Drop for RedirectPage {
+    fn drop(&mut self) {
+        // It leads nowhere any more.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     connect::run(serve(args))
 }
@@ -164,74 +234,4 @@ async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result
     });
     page.serve(stop).await?;
     Ok(Outcome::Clean)
-}
-
-impl LedgerArgs {
-    /// The guard that is asked: of the one cluster that is shown, or of each.
-    fn address(self, guard: &GuardArgs, clusters: &ClustersArgs) -> anyhow::Result<GuardAddress> {
-        let Self { ledger: _, server, certificate_authority: authority } = self;
-        let obstacle = if clusters.context.len() > 1 {
-            Some("--server is the guard of one cluster: give one --context, or leave --server out")
-        } else if clusters.user.is_some() {
-            Some("a guard asks whose your token is, not whom you act as: leave --as or --server out")
-        } else {
-            None
-        };
-        Ok(match server.address(obstacle)? {
-            Some(server) => GuardAddress::Given { server, authority },
-            None => GuardAddress::Forwarded(guard.place()),
-        })
-    }
-}
-
-impl ClustersArgs {
-    /// Each cluster by the name of its context, with the credentials that the flags choose. Without --context the
-    /// current one comes first, and alone where it `is_one`.
-    fn named(self, is_one: bool) -> anyhow::Result<Vec<(String, Access)>> {
-        let Self { kubeconfig, context: named, user, groups } = self;
-        let access = Access { kubeconfig, user, groups, ..Access::default() };
-        if !named.is_empty() {
-            let clusters = contexts::of(&named, &access);
-            return match named.len() == clusters.len() {
-                true => Ok(clusters),
-                false => bail!("a --context is given twice: leave one of them out"),
-            };
-        }
-        let current = connection::current_context(access.kubeconfig.as_deref());
-        let all = if is_one { Vec::new() } else { connection::contexts(access.kubeconfig.as_deref()) };
-        let all: Vec<String> = current.into_iter().chain(all).collect();
-        let clusters = contexts::of(&all, &access);
-        // In a pod there is one cluster and no context.
-        Ok(if clusters.is_empty() { vec![("cluster".to_owned(), access)] } else { clusters })
-    }
-}
-
-/// A file that leads a browser to the page. A browser's command line can be read by other users of the
-/// machine, and so would the address be.
-struct RedirectPage(PathBuf);
-
-impl RedirectPage {
-    fn open(address: &str) -> anyhow::Result<Self> {
-        let failed = "cannot open a browser: open the address above";
-        let name = format!("kubemoor-ui-{}.html", std::process::id());
-        let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        let path = folder.join(name);
-        // An existing file may belong to another user.
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let mut file = file.context(failed)?;
-        let doorstep = Self(path);
-        let page = format!(
-            "<!DOCTYPE html><meta http-equiv=\"refresh\" content=\"0; url={address}\"><title>Kubemoor</title>\n"
-        );
-        file.write_all(page.as_bytes()).context(failed)?;
-        open::that_detached(&doorstep.0).context(failed)?;
-        Ok(doorstep)
-    }
-}
-
-impl Drop for RedirectPage {
-    fn drop(&mut self) {
-        // It leads nowhere any more.
-        let _ = fs::remove_file(&self.0);
-    }
 }

@@ -61,6 +61,25 @@ const EVERYBODY: [(&str, &str); 3] = [
 /// Policies that are in force together, in order of precedence.
 pub(super) type Ranked<'p> = [&'p DriftPolicy];
 
+/// A single value, and whether a policy sets it.
+type Value = (&'static str, fn(&DriftPolicySpec) -> bool);
+
+impl Check {
+    /// The check's name, as in the output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Everybody => "Everybody",
+            Self::Nobody => "Nobody",
+            Self::Overridden => "Overridden",
+            Self::Shadowed => "Shadowed",
+            Self::Ineffective => "Ineffective",
+            Self::UnknownKind => "UnknownKind",
+            Self::UnknownField => "UnknownField",
+            Self::MatchesNothing => "MatchesNothing",
+        }
+    }
+}
+
 /// The parts of these accepted policies that have no effect, in order.
 pub fn lint(policies: &[DriftPolicy]) -> Vec<Finding> {
     let mut ranked: Vec<&DriftPolicy> = policies.iter().collect();
@@ -111,6 +130,22 @@ pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<Findin
     findings
 }
 
+const VALUES: [Value; 5] = [
+    ("spec.edits", |spec| spec.edits.is_some()),
+    ("spec.drift", |spec| spec.drift.is_some()),
+    ("spec.repair.rbac", |spec| spec.repair.as_ref().is_some_and(|it| it.rbac.is_some())),
+    ("spec.repair.clusterScoped", |spec| spec.repair.as_ref().is_some_and(|it| it.cluster_scoped.is_some())),
+    ("spec.autoscalers", |spec| spec.autoscalers.is_some()),
+];
+
+pub(super) fn name(policy: &DriftPolicy) -> &str {
+    policy.metadata.name.as_deref().unwrap_or_default()
+}
+
+pub(super) fn finding(policy: &DriftPolicy, field: String, check: Check, message: String) -> Finding {
+    Finding { policy: name(policy).to_owned(), field, check, message }
+}
+
 /// Exempt groups that include every user, or no user.
 fn exempt(policy: &DriftPolicy, findings: &mut Vec<Finding>) {
     for (index, SubjectSpec { kind, name, .. }) in policy.spec.exempt.iter().enumerate() {
@@ -145,41 +180,6 @@ fn overridden(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<Find
                 policy.spec.priority
             );
             findings.push(finding(policy, field.to_owned(), Check::Overridden, message));
-        }
-    }
-}
-
-/// A single value, and whether a policy sets it.
-type Value = (&'static str, fn(&DriftPolicySpec) -> bool);
-
-const VALUES: [Value; 5] = [
-    ("spec.edits", |spec| spec.edits.is_some()),
-    ("spec.drift", |spec| spec.drift.is_some()),
-    ("spec.repair.rbac", |spec| spec.repair.as_ref().is_some_and(|it| it.rbac.is_some())),
-    ("spec.repair.clusterScoped", |spec| spec.repair.as_ref().is_some_and(|it| it.cluster_scoped.is_some())),
-    ("spec.autoscalers", |spec| spec.autoscalers.is_some()),
-];
-
-pub(super) fn name(policy: &DriftPolicy) -> &str {
-    policy.metadata.name.as_deref().unwrap_or_default()
-}
-
-pub(super) fn finding(policy: &DriftPolicy, field: String, check: Check, message: String) -> Finding {
-    Finding { policy: name(policy).to_owned(), field, check, message }
-}
-
-impl Check {
-    /// The check's name, as in the output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Everybody => "Everybody",
-            Self::Nobody => "Nobody",
-            Self::Overridden => "Overridden",
-            Self::Shadowed => "Shadowed",
-            Self::Ineffective => "Ineffective",
-            Self::UnknownKind => "UnknownKind",
-            Self::UnknownField => "UnknownField",
-            Self::MatchesNothing => "MatchesNothing",
         }
     }
 }

@@ -81,6 +81,22 @@ pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value)
     Some(patch)
 }
 
+/// The `changes` that the API server refused, found by the fields that it names.
+pub(crate) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> {
+    let refused = |change: &&FieldChange| causes.iter().any(|cause| refuses(cause, &change.path));
+    changes.iter().filter(refused).map(|change| change.path.clone()).collect()
+}
+
+/// Binds a body to the version of an object.
+pub(crate) fn set_version(body: &mut Value, live: &Value) {
+    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    let Value::Object(fields) = body else { return };
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(metadata) = metadata {
+        metadata.insert("resourceVersion".to_owned(), version);
+    }
+}
+
 fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
     // A change within an addition stays: without it, the addition of a webhook may not even be
     // valid.
@@ -92,12 +108,6 @@ fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
 
 fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {
     change.declared.is_none() && sealed::is_sealed(object, &change.path)
-}
-
-/// The `changes` that the API server refused, found by the fields that it names.
-pub(crate) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> {
-    let refused = |change: &&FieldChange| causes.iter().any(|cause| refuses(cause, &change.path));
-    changes.iter().filter(refused).map(|change| change.path.clone()).collect()
 }
 
 /// Whether a cause names the field at `path` or a field above or below it.
@@ -118,16 +128,6 @@ fn refuses(cause: &Cause, path: &Path) -> bool {
         cause.message.contains("other than") && cause.message.contains(&format!("'{field}'"))
     });
     names_it && !is_exempt
-}
-
-/// Binds a body to the version of an object.
-pub(crate) fn set_version(body: &mut Value, live: &Value) {
-    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
-    let Value::Object(fields) = body else { return };
-    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-    if let Value::Object(metadata) = metadata {
-        metadata.insert("resourceVersion".to_owned(), version);
-    }
 }
 
 /// The merge patch (RFC 7386) that turns `from` into `to`; `None` if they are equal.

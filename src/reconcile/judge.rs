@@ -163,16 +163,6 @@ pub(crate) fn record(
     News { stands, agrees }
 }
 
-/// Whether an object that is as declared, `by` this declaration, is so by the release's latest one. After a failed
-/// operation it may be as the revision before declares it: then the next revision has to judge it again.
-fn is_settled(release: &Release, object: &ObjectId, by: Option<&Arc<Declared>>) -> bool {
-    let Some(Declarations { latest: Some(latest), baseline: Some(baseline) }) = release.objects.get(object)
-    else {
-        return true;
-    };
-    latest.is_alike(by.unwrap_or(baseline))
-}
-
 /// The agreement of an object with additions below sealed paths; `None` where an exception lets a
 /// declared field differ, because the guard has not seen that field's declared value then.
 pub(crate) fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<Agreed> {
@@ -191,4 +181,14 @@ pub(crate) fn seen(live: &Live, changes: &[FieldChange], helms: &[Manager], drif
     findings.truncate(SHOWN_FIELDS);
     let by = writer(live, changes, helms);
     Drift { findings, by, ..drift }
+}
+
+/// Whether an object that is as declared, `by` this declaration, is so by the release's latest one. After a failed
+/// operation it may be as the revision before declares it: then the next revision has to judge it again.
+fn is_settled(release: &Release, object: &ObjectId, by: Option<&Arc<Declared>>) -> bool {
+    let Some(Declarations { latest: Some(latest), baseline: Some(baseline) }) = release.objects.get(object)
+    else {
+        return true;
+    };
+    latest.is_alike(by.unwrap_or(baseline))
 }

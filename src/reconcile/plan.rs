@@ -117,16 +117,6 @@ pub(crate) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
     Plan::Repair
 }
 
-/// Whether the live object was once seen with the values to write. For an existing object, this
-/// checks the declaration; the values are checked when they are known. A new object gets all
-/// declared values, except for replicas that an autoscaler sets.
-fn is_confirmed(case: &Case<'_>) -> bool {
-    case.agreement.is_some_and(|agreement| match case.kind {
-        DriftKind::Missing => agreement.confirms_all(case.scaled),
-        _ => true,
-    })
-}
-
 /// The reason why drift of this kind is never repaired at `object` for `release`; `None` if it may
 /// be.
 pub(crate) fn never(
@@ -144,6 +134,16 @@ pub(crate) fn never(
     }
     (!is_local(release, object) && !rights.cluster_scoped)
         .then_some("it lies outside of its release's namespace")
+}
+
+/// Whether the live object was once seen with the values to write. For an existing object, this
+/// checks the declaration; the values are checked when they are known. A new object gets all
+/// declared values, except for replicas that an autoscaler sets.
+fn is_confirmed(case: &Case<'_>) -> bool {
+    case.agreement.is_some_and(|agreement| match case.kind {
+        DriftKind::Missing => agreement.confirms_all(case.scaled),
+        _ => true,
+    })
 }
 
 #[cfg(test)]

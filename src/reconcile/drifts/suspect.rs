@@ -36,6 +36,11 @@ pub(crate) struct Suspect {
 }
 
 impl Suspect {
+    /// Whether it is to be read by now.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.due.is_none_or(|due| due.duration_since(now) <= TOGETHER)
+    }
+
     /// A suspect that has not been read yet.
     fn new(since: Timestamp) -> Self {
         Self {
@@ -48,11 +53,6 @@ impl Suspect {
             barred: false,
             due: None,
         }
-    }
-
-    /// Whether it is to be read by now.
-    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.due.is_none_or(|due| due.duration_since(now) <= TOGETHER)
     }
 }
 

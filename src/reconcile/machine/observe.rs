@@ -83,6 +83,39 @@ impl Reconciler {
         true
     }
 
+    /// Records that an object does not exist, if that is drift.
+    pub(crate) fn note_gone(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
+        let Some(policy) = self.known.policy(&release.id).cloned() else { return };
+        let standing = state::standing(release, object, policy.operation_timeout, self.now);
+        let circumstances = self.known.circumstances(release, object);
+        let stands = standing.as_ref().filter(|_| policy.drift != DriftMode::Ignore).map(|standing| {
+            let subject =
+                Subject { object, standing, policy: &policy, circumstances: &circumstances, now: self.now };
+            drift::compare(&subject, None, Evidence::None)
+        });
+        let drifts = &mut self.drifts;
+        // An earlier guard may have seen it under this seal, and this one has never seen it alive.
+        if let Some(declared) = release.declared(object) {
+            drifts.seal(object, policy.rules(object, declared).seal());
+        }
+        match stands {
+            None | Some(drift::Live::OptedOut) => {
+                drifts.record_undeclared(&release.id, object);
+            }
+            // An object that only the failed operation declares was never created.
+            Some(drift::Live::Awaited) if release.state.status == Status::Failed => {
+                drifts.record_missing(&release.id, object, since);
+                drifts.clear_drift(&release.id, object);
+            }
+            Some(stands) => {
+                drifts.record_missing(&release.id, object, since);
+                if let Some(drift) = drifts.get_mut(&release.id, object) {
+                    drift.allowed = matches!(stands, drift::Live::Allowed);
+                }
+            }
+        }
+    }
+
     /// Judges an object of `release`, which may be newly seen alive; returns the release if
     /// something has changed.
     fn judged(
@@ -146,39 +179,6 @@ impl Reconciler {
         if is_left && !self.known.is_scaled(object) {
             self.known.inherit_departed(object, self.now);
             self.act(Action::InheritReplicas(object.clone()));
-        }
-    }
-
-    /// Records that an object does not exist, if that is drift.
-    pub(crate) fn note_gone(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
-        let Some(policy) = self.known.policy(&release.id).cloned() else { return };
-        let standing = state::standing(release, object, policy.operation_timeout, self.now);
-        let circumstances = self.known.circumstances(release, object);
-        let stands = standing.as_ref().filter(|_| policy.drift != DriftMode::Ignore).map(|standing| {
-            let subject =
-                Subject { object, standing, policy: &policy, circumstances: &circumstances, now: self.now };
-            drift::compare(&subject, None, Evidence::None)
-        });
-        let drifts = &mut self.drifts;
-        // An earlier guard may have seen it under this seal, and this one has never seen it alive.
-        if let Some(declared) = release.declared(object) {
-            drifts.seal(object, policy.rules(object, declared).seal());
-        }
-        match stands {
-            None | Some(drift::Live::OptedOut) => {
-                drifts.record_undeclared(&release.id, object);
-            }
-            // An object that only the failed operation declares was never created.
-            Some(drift::Live::Awaited) if release.state.status == Status::Failed => {
-                drifts.record_missing(&release.id, object, since);
-                drifts.clear_drift(&release.id, object);
-            }
-            Some(stands) => {
-                drifts.record_missing(&release.id, object, since);
-                if let Some(drift) = drifts.get_mut(&release.id, object) {
-                    drift.allowed = matches!(stands, drift::Live::Allowed);
-                }
-            }
         }
     }
 }

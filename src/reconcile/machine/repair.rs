@@ -77,17 +77,6 @@ pub(crate) struct Repairs {
     pub(super) unwanted: BTreeMap<(ReleaseId, ObjectId), Created>,
 }
 
-impl Repairs {
-    /// Counts an attempt that could do nothing about a drift, and returns the wait before the next:
-    /// `first`, then longer each time.
-    pub(super) fn lengthen_wait(drift: Option<&mut Drift>, name: &str, first: Duration) -> Duration {
-        let Some(drift) = drift else { return first };
-        let wait = growing(first, drift.tries, LONGEST, name);
-        drift.tries = drift.tries.saturating_add(1);
-        wait
-    }
-}
-
 /// The result for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
@@ -140,18 +129,21 @@ pub(crate) struct Seen {
     pub(crate) version: String,
 }
 
+impl Repairs {
+    /// Counts an attempt that could do nothing about a drift, and returns the wait before the next:
+    /// `first`, then longer each time.
+    pub(super) fn lengthen_wait(drift: Option<&mut Drift>, name: &str, first: Duration) -> Duration {
+        let Some(drift) = drift else { return first };
+        let wait = growing(first, drift.tries, LONGEST, name);
+        drift.tries = drift.tries.saturating_add(1);
+        wait
+    }
+}
+
 impl Seen {
     /// The `apiVersion` in which it was read.
     pub(crate) fn api_version(&self) -> String {
         api_version(&self.live.sighting.id, &self.version)
-    }
-}
-
-/// The `apiVersion` of an object's kind in a version.
-fn api_version(object: &ObjectId, version: &str) -> String {
-    match object.group.as_str() {
-        "" => version.to_owned(),
-        group => format!("{group}/{version}"),
     }
 }
 
@@ -264,5 +256,13 @@ impl Reconciler {
             self.contest(task);
         }
         Some(Done::Later(wait))
+    }
+}
+
+/// The `apiVersion` of an object's kind in a version.
+fn api_version(object: &ObjectId, version: &str) -> String {
+    match object.group.as_str() {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
     }
 }

@@ -70,6 +70,15 @@ impl Reconciler {
         }
     }
 
+    /// The declared objects of a release that cannot be watched.
+    pub(super) fn unwatched(
+        &self,
+        release: &Release,
+        known: &HashSet<&ObjectId>,
+    ) -> Vec<crate::verdict::health::Unwatched> {
+        self.scopes.unwatched(release, known)
+    }
+
     /// Records that a watch no longer shows an object, which had this version last.
     fn note_went(&mut self, object: &ObjectId, version: Version) {
         let Some(release) = self.drifts.life(object).map(|life| life.release.clone()) else { return };
@@ -161,14 +170,5 @@ impl Reconciler {
             self.act(Action::AllListed);
             self.attend_all_releases();
         }
-    }
-
-    /// The declared objects of a release that cannot be watched.
-    pub(super) fn unwatched(
-        &self,
-        release: &Release,
-        known: &HashSet<&ObjectId>,
-    ) -> Vec<crate::verdict::health::Unwatched> {
-        self.scopes.unwatched(release, known)
     }
 }

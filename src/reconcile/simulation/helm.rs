@@ -25,18 +25,6 @@ pub(super) struct Helm {
     steps: VecDeque<Step>,
 }
 
-/// A manifest of these ConfigMaps.
-pub(super) fn manifest(objects: &BTreeMap<String, BTreeMap<String, String>>) -> Arc<str> {
-    let mut text = String::new();
-    for (name, data) in objects {
-        text.push_str(&format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n"));
-        for (key, value) in data {
-            text.push_str(&format!("  {key}: \"{value}\"\n"));
-        }
-    }
-    text.into()
-}
-
 impl Helm {
     pub(super) fn new(id: ReleaseId, method: ApplyMethod) -> Self {
         Self { id, method, steps: VecDeque::new() }
@@ -84,33 +72,6 @@ impl Helm {
         self.steps.clear();
     }
 
-    fn turn_to(&mut self, world: &World, to: &Arc<str>, pending: Status) {
-        let records = world.records.get(&self.id);
-        let deployed = records.into_iter().flatten().rev().find(|record| record.status == Status::Deployed);
-        let last = records.and_then(|records| records.last());
-        let from = deployed.map(|record| Arc::clone(&record.manifest));
-        let next = last.map_or(1, |last| last.revision + 1);
-        self.steps = VecDeque::from([Step::Store(Arc::clone(to), pending)]);
-        let wanted = world.documents(&self.id, to);
-        for (object, _) in wanted.iter() {
-            self.steps.push_back(Step::Write {
-                object: object.clone(),
-                from: from.clone(),
-                to: Arc::clone(to),
-            });
-        }
-        let before = from.as_ref().map(|from| world.documents(&self.id, from));
-        for (object, _) in before.iter().flat_map(|before| before.iter()) {
-            if wanted.iter().all(|(other, _)| other != object) {
-                self.steps.push_back(Step::Delete(object.clone()));
-            }
-        }
-        if let Some(deployed) = deployed {
-            self.steps.push_back(Step::Set(deployed.revision, Status::Superseded));
-        }
-        self.steps.push_back(Step::Set(next, Status::Deployed));
-    }
-
     /// Somebody who may write Secrets stores a record that nothing was ever done for.
     pub(super) fn forge(&self, world: &mut World, manifest: &Arc<str>) {
         if world.records.contains_key(&self.id) {
@@ -150,6 +111,33 @@ impl Helm {
         }
     }
 
+    fn turn_to(&mut self, world: &World, to: &Arc<str>, pending: Status) {
+        let records = world.records.get(&self.id);
+        let deployed = records.into_iter().flatten().rev().find(|record| record.status == Status::Deployed);
+        let last = records.and_then(|records| records.last());
+        let from = deployed.map(|record| Arc::clone(&record.manifest));
+        let next = last.map_or(1, |last| last.revision + 1);
+        self.steps = VecDeque::from([Step::Store(Arc::clone(to), pending)]);
+        let wanted = world.documents(&self.id, to);
+        for (object, _) in wanted.iter() {
+            self.steps.push_back(Step::Write {
+                object: object.clone(),
+                from: from.clone(),
+                to: Arc::clone(to),
+            });
+        }
+        let before = from.as_ref().map(|from| world.documents(&self.id, from));
+        for (object, _) in before.iter().flat_map(|before| before.iter()) {
+            if wanted.iter().all(|(other, _)| other != object) {
+                self.steps.push_back(Step::Delete(object.clone()));
+            }
+        }
+        if let Some(deployed) = deployed {
+            self.steps.push_back(Step::Set(deployed.revision, Status::Superseded));
+        }
+        self.steps.push_back(Step::Set(next, Status::Deployed));
+    }
+
     fn write(&self, world: &mut World, object: &ObjectId, from: Option<&Arc<str>>, to: &Arc<str>) {
         let of = |manifest: &Arc<str>| {
             let documents = world.documents(&self.id, manifest);
@@ -169,6 +157,18 @@ impl Helm {
             }
         });
     }
+}
+
+/// A manifest of these ConfigMaps.
+pub(super) fn manifest(objects: &BTreeMap<String, BTreeMap<String, String>>) -> Arc<str> {
+    let mut text = String::new();
+    for (name, data) in objects {
+        text.push_str(&format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n"));
+        for (key, value) in data {
+            text.push_str(&format!("  {key}: \"{value}\"\n"));
+        }
+    }
+    text.into()
 }
 
 /// A person or a controller changes a value, or deletes an object.

@@ -42,10 +42,6 @@ const BOUND: SignedDuration = SignedDuration::from_mins(30);
 /// Seeds that are tried side by side.
 const LANES: u64 = 4;
 
-fn release(name: &str) -> ReleaseId {
-    ReleaseId { namespace: NAMESPACE.to_owned(), name: name.to_owned() }
-}
-
 struct Run {
     random: Random,
     world: World,
@@ -227,6 +223,10 @@ impl Run {
             self.world.orders.insert(release.clone(), at);
         }
     }
+}
+
+fn release(name: &str) -> ReleaseId {
+    ReleaseId { namespace: NAMESPACE.to_owned(), name: name.to_owned() }
 }
 
 /// What goes wrong in a run, and its history.

@@ -74,10 +74,6 @@ pub(super) struct Guard {
     reads: Reads,
 }
 
-pub(super) fn scope() -> Scope {
-    Scope { group: String::new(), version: "v1".to_owned(), kind: "ConfigMap".to_owned(), namespace: None }
-}
-
 /// What came of a piece of work.
 enum Finding {
     Outcome(Outcome),
@@ -131,10 +127,6 @@ impl Guard {
         guard
     }
 
-    fn now(&self, world: &World) -> Timestamp {
-        world.now + self.skew
-    }
-
     /// When something is due by this guard's clock, in the world's time.
     pub(super) fn due(&self) -> Option<Timestamp> {
         self.timer.map(|at| at - self.skew)
@@ -159,6 +151,93 @@ impl Guard {
     /// Nothing happens by it unless something else does.
     pub(super) fn is_at_rest(&self, world: &World) -> bool {
         !self.has_work() && !self.is_behind(world)
+    }
+
+    pub(super) fn wake(&mut self, world: &mut World) {
+        let now = self.now(world);
+        if self.timer.take_if(|at| *at <= now).is_some() {
+            self.handle(Event::Due, world);
+        }
+    }
+
+    /// Does a piece of work; `faults` says whether it may fail.
+    pub(super) fn work(&mut self, world: &mut World, random: &mut Random, faults: bool) {
+        let place = random.below(self.work.len());
+        let Some(work) = self.work.remove(place) else { return };
+        let (lost, unanswered) = (faults && random.chance(4), faults && random.chance(4));
+        self.try_to_do(work, world, (lost, unanswered));
+    }
+
+    /// Does a piece of work to which no answer comes.
+    pub(super) fn work_unanswered(&mut self, world: &mut World) {
+        if let Some(work) = self.work.pop_front() {
+            self.try_to_do(work, world, (false, true));
+        }
+    }
+
+    /// What came of a piece of work is told.
+    pub(super) fn tell(&mut self, world: &mut World, random: &mut Random) {
+        let place = random.below(self.done.len());
+        let Some((errand, _, finding)) = self.done.remove(place) else { return };
+        let outcome = match finding {
+            Finding::Outcome(outcome) => outcome,
+            Finding::Records(id) => Outcome::Records(self.releases.get(&id).map(|(_, release)| {
+                GovernedRelease { release: Arc::clone(release), policy: Arc::clone(&self.policy) }
+            })),
+        };
+        self.handle(Event::Outcome(errand, outcome), world);
+    }
+
+    /// Renews the lease or takes it, if that is due; hands over what people want.
+    pub(super) fn lead(&mut self, world: &mut World) {
+        let now = self.now(world);
+        if world.lease.renewals != self.seen.0 {
+            self.seen = (world.lease.renewals, now);
+        }
+        let is_silent = now.duration_since(self.seen.1) >= SILENCE;
+        if world.lease.holder == Some(self.number) || world.lease.holder.is_none() || is_silent {
+            world.lease.holder = Some(self.number);
+            world.lease.renewals += 1;
+            self.seen = (world.lease.renewals, now);
+            self.leads_until = Some(now + LEAD);
+        }
+        self.note_lead(world);
+    }
+
+    /// Notices that it leads, or no more.
+    pub(super) fn note_lead(&mut self, world: &mut World) {
+        let leads = self.leads_until.is_some_and(|until| self.now(world) < until);
+        if leads != self.leads {
+            self.leads = leads;
+            if leads {
+                for (release, kept) in world.kept.clone() {
+                    let Kept { first, seen } = kept;
+                    let order = Order::Remember { release, first, seen, contested: Vec::new() };
+                    self.handle(Event::Order(order), world);
+                }
+            } else {
+                self.ordered.clear();
+            }
+            let number = self.number;
+            world.say(|| format!("guard {number} leads: {leads}"));
+            self.handle(Event::Leads(leads), world);
+        }
+        if self.leads {
+            if !world.lags {
+                self.hear_orders(world);
+            }
+            for (release, at) in self.open.clone() {
+                if self.ordered.insert(at.clone()) {
+                    self.pace.clear();
+                    let order = Order::Reconcile { release, at, ticket: None };
+                    self.handle(Event::Order(order), world);
+                }
+            }
+        }
+    }
+
+    fn now(&self, world: &World) -> Timestamp {
+        world.now + self.skew
     }
 
     fn handle(&mut self, event: Event, world: &mut World) {
@@ -236,28 +315,6 @@ impl Guard {
         }
     }
 
-    pub(super) fn wake(&mut self, world: &mut World) {
-        let now = self.now(world);
-        if self.timer.take_if(|at| *at <= now).is_some() {
-            self.handle(Event::Due, world);
-        }
-    }
-
-    /// Does a piece of work; `faults` says whether it may fail.
-    pub(super) fn work(&mut self, world: &mut World, random: &mut Random, faults: bool) {
-        let place = random.below(self.work.len());
-        let Some(work) = self.work.remove(place) else { return };
-        let (lost, unanswered) = (faults && random.chance(4), faults && random.chance(4));
-        self.try_to_do(work, world, (lost, unanswered));
-    }
-
-    /// Does a piece of work to which no answer comes.
-    pub(super) fn work_unanswered(&mut self, world: &mut World) {
-        if let Some(work) = self.work.pop_front() {
-            self.try_to_do(work, world, (false, true));
-        }
-    }
-
     fn try_to_do(
         &mut self,
         (errand, release, work): (WorkId, ReleaseId, Work),
@@ -302,65 +359,8 @@ impl Guard {
             }
         }
     }
+}
 
-    /// What came of a piece of work is told.
-    pub(super) fn tell(&mut self, world: &mut World, random: &mut Random) {
-        let place = random.below(self.done.len());
-        let Some((errand, _, finding)) = self.done.remove(place) else { return };
-        let outcome = match finding {
-            Finding::Outcome(outcome) => outcome,
-            Finding::Records(id) => Outcome::Records(self.releases.get(&id).map(|(_, release)| {
-                GovernedRelease { release: Arc::clone(release), policy: Arc::clone(&self.policy) }
-            })),
-        };
-        self.handle(Event::Outcome(errand, outcome), world);
-    }
-
-    /// Renews the lease or takes it, if that is due; hands over what people want.
-    pub(super) fn lead(&mut self, world: &mut World) {
-        let now = self.now(world);
-        if world.lease.renewals != self.seen.0 {
-            self.seen = (world.lease.renewals, now);
-        }
-        let is_silent = now.duration_since(self.seen.1) >= SILENCE;
-        if world.lease.holder == Some(self.number) || world.lease.holder.is_none() || is_silent {
-            world.lease.holder = Some(self.number);
-            world.lease.renewals += 1;
-            self.seen = (world.lease.renewals, now);
-            self.leads_until = Some(now + LEAD);
-        }
-        self.note_lead(world);
-    }
-
-    /// Notices that it leads, or no more.
-    pub(super) fn note_lead(&mut self, world: &mut World) {
-        let leads = self.leads_until.is_some_and(|until| self.now(world) < until);
-        if leads != self.leads {
-            self.leads = leads;
-            if leads {
-                for (release, kept) in world.kept.clone() {
-                    let Kept { first, seen } = kept;
-                    let order = Order::Remember { release, first, seen, contested: Vec::new() };
-                    self.handle(Event::Order(order), world);
-                }
-            } else {
-                self.ordered.clear();
-            }
-            let number = self.number;
-            world.say(|| format!("guard {number} leads: {leads}"));
-            self.handle(Event::Leads(leads), world);
-        }
-        if self.leads {
-            if !world.lags {
-                self.hear_orders(world);
-            }
-            for (release, at) in self.open.clone() {
-                if self.ordered.insert(at.clone()) {
-                    self.pace.clear();
-                    let order = Order::Reconcile { release, at, ticket: None };
-                    self.handle(Event::Order(order), world);
-                }
-            }
-        }
-    }
+pub(super) fn scope() -> Scope {
+    Scope { group: String::new(), version: "v1".to_owned(), kind: "ConfigMap".to_owned(), namespace: None }
 }

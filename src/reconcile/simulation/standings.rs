@@ -19,19 +19,6 @@ pub(super) struct View<'v> {
     pub(super) is_lenient: bool,
 }
 
-/// How an object is after a change; none if the change is of something else.
-fn state_after<'c>(change: &'c Change, of: &ObjectId) -> Option<Option<&'c Stored>> {
-    match change {
-        Change::Object { object, stored, .. } if object == of => Some(stored.as_deref()),
-        _ => None,
-    }
-}
-
-/// The field that lenient policies ignore.
-pub(super) fn ignored() -> Field {
-    ("data", "b".to_owned())
-}
-
 impl World {
     /// Whether each object that a manifest declares was as declared at some time from that place of the log
     /// on. Watches tell of the objects one after the other, so the times of two objects may differ.
@@ -121,5 +108,18 @@ impl World {
             |field: &Field| field.0 == "data" && !declared.contains_key(field) && live.is_added(field);
         let more = (self.sealed && live.fields.keys().any(is_added)).then(|| "holds more".to_owned());
         other.chain(more).collect()
+    }
+}
+
+/// The field that lenient policies ignore.
+pub(super) fn ignored() -> Field {
+    ("data", "b".to_owned())
+}
+
+/// How an object is after a change; none if the change is of something else.
+fn state_after<'c>(change: &'c Change, of: &ObjectId) -> Option<Option<&'c Stored>> {
+    match change {
+        Change::Object { object, stored, .. } if object == of => Some(stored.as_deref()),
+        _ => None,
     }
 }

@@ -32,19 +32,6 @@ struct Entry {
     time: Timestamp,
 }
 
-/// Reads the fields of a document.
-pub(super) fn fields(document: &Value) -> Fields {
-    let mut found = Fields::new();
-    for (part, pointer) in
-        [("data", "/data"), ("labels", "/metadata/labels"), ("annotations", "/metadata/annotations")]
-    {
-        for (key, value) in document.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
-            found.insert((part, key.clone()), value.as_str().unwrap_or_default().to_owned());
-        }
-    }
-    found
-}
-
 impl Stored {
     pub(super) fn new(id: ObjectId, uid: String) -> Self {
         Self { id, uid, version: 0, fields: Fields::new(), entries: Vec::new() }
@@ -124,30 +111,6 @@ impl Stored {
         self.tidy();
     }
 
-    fn entry(&mut self, manager: &str, applies: bool, now: Timestamp) -> &mut Entry {
-        let is_own = |entry: &Entry| entry.manager == manager && entry.applies == applies;
-        let place = self.entries.iter().position(is_own).unwrap_or_else(|| {
-            let manager = manager.to_owned();
-            self.entries.push(Entry { manager, applies, owns: BTreeSet::new(), time: now });
-            self.entries.len() - 1
-        });
-        let entry = &mut self.entries[place];
-        entry.time = now;
-        entry
-    }
-
-    fn disown(&mut self, field: &Field, but: Option<(&str, bool)>) {
-        for entry in &mut self.entries {
-            if but != Some((entry.manager.as_str(), entry.applies)) {
-                entry.owns.remove(field);
-            }
-        }
-    }
-
-    fn tidy(&mut self) {
-        self.entries.retain(|entry| !entry.owns.is_empty());
-    }
-
     /// The object as a client reads it.
     pub(super) fn value(&self) -> Value {
         let part = |wanted: &str| -> Map<String, Value> {
@@ -169,24 +132,6 @@ impl Stored {
     pub(super) fn is_added(&self, field: &Field) -> bool {
         let owners = || self.entries.iter().filter(|entry| entry.owns.contains(field));
         owners().next().is_some() && owners().all(|entry| !entry.applies)
-    }
-
-    fn managed(&self) -> Value {
-        let entry = |entry: &Entry| {
-            let part = |wanted: &str| -> Map<String, Value> {
-                let own = entry.owns.iter().filter(|(part, _)| *part == wanted);
-                own.map(|(_, key)| (format!("f:{key}"), json!({}))).collect()
-            };
-            json!({
-                "manager": entry.manager, "operation": if entry.applies { "Apply" } else { "Update" },
-                "apiVersion": "v1", "fieldsType": "FieldsV1", "time": entry.time.to_string(),
-                "fieldsV1": {
-                    "f:data": part("data"),
-                    "f:metadata": {"f:labels": part("labels"), "f:annotations": part("annotations")},
-                },
-            })
-        };
-        self.entries.iter().map(entry).collect()
     }
 
     /// The object as a guard is told of it.
@@ -216,4 +161,59 @@ impl Stored {
             managed: Some(managed),
         }
     }
+
+    fn entry(&mut self, manager: &str, applies: bool, now: Timestamp) -> &mut Entry {
+        let is_own = |entry: &Entry| entry.manager == manager && entry.applies == applies;
+        let place = self.entries.iter().position(is_own).unwrap_or_else(|| {
+            let manager = manager.to_owned();
+            self.entries.push(Entry { manager, applies, owns: BTreeSet::new(), time: now });
+            self.entries.len() - 1
+        });
+        let entry = &mut self.entries[place];
+        entry.time = now;
+        entry
+    }
+
+    fn disown(&mut self, field: &Field, but: Option<(&str, bool)>) {
+        for entry in &mut self.entries {
+            if but != Some((entry.manager.as_str(), entry.applies)) {
+                entry.owns.remove(field);
+            }
+        }
+    }
+
+    fn tidy(&mut self) {
+        self.entries.retain(|entry| !entry.owns.is_empty());
+    }
+
+    fn managed(&self) -> Value {
+        let entry = |entry: &Entry| {
+            let part = |wanted: &str| -> Map<String, Value> {
+                let own = entry.owns.iter().filter(|(part, _)| *part == wanted);
+                own.map(|(_, key)| (format!("f:{key}"), json!({}))).collect()
+            };
+            json!({
+                "manager": entry.manager, "operation": if entry.applies { "Apply" } else { "Update" },
+                "apiVersion": "v1", "fieldsType": "FieldsV1", "time": entry.time.to_string(),
+                "fieldsV1": {
+                    "f:data": part("data"),
+                    "f:metadata": {"f:labels": part("labels"), "f:annotations": part("annotations")},
+                },
+            })
+        };
+        self.entries.iter().map(entry).collect()
+    }
+}
+
+/// Reads the fields of a document.
+pub(super) fn fields(document: &Value) -> Fields {
+    let mut found = Fields::new();
+    for (part, pointer) in
+        [("data", "/data"), ("labels", "/metadata/labels"), ("annotations", "/metadata/annotations")]
+    {
+        for (key, value) in document.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
+            found.insert((part, key.clone()), value.as_str().unwrap_or_default().to_owned());
+        }
+    }
+    found
 }

@@ -215,12 +215,6 @@ pub fn allow(object: &ObjectId, release: &ReleaseId, paths: &[String]) -> String
     format!("{begin}{}{end}", flags(paths))
 }
 
-/// The parts of the command before and after the paths.
-fn allowing(object: &ObjectId, release: &ReleaseId) -> (String, &'static str) {
-    let namespace = object.namespace.as_ref().unwrap_or(&release.namespace);
-    (format!("kubectl moor allow {} -n {namespace}", argument(object)), " --for 2h --reason TEXT")
-}
-
 /// The command that lists the changes of an object in the last month as CSV.
 pub fn audit(object: &ObjectId, release: &ReleaseId) -> String {
     format!("kubectl moor audit --object {} -n {} --since 30d -o csv", argument(object), release.namespace)
@@ -231,14 +225,6 @@ pub(super) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[S
     explained_by(object, release, flags(paths).into())
 }
 
-fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: Arc<str>) -> Way {
-    // For a cluster-scoped object, it is the namespace of the release.
-    let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
-    let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
-    let head = format!("Details: kubectl moor explain {}{place}", argument(object));
-    Way { head, middle: (flags, ""), kind: WayKind::Details, ..Way::default() }
-}
-
 /// An object in the notation of the command line.
 pub(super) fn argument(object: &ObjectId) -> String {
     let ObjectId { group, kind, name, .. } = object;
@@ -247,6 +233,31 @@ pub(super) fn argument(object: &ObjectId) -> String {
         true => format!("{kind}/{name}"),
         false => format!("{kind}.{group}/{name}"),
     }
+}
+
+/// A word quoted for the shell.
+pub(super) fn quoted(text: &str) -> Cow<'_, str> {
+    let is_safe =
+        |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'/' | b'-' | b'_' | b'.' | b':' | b'@' | b'=');
+    // Some shells read a word that begins with `=` as a command.
+    match text.bytes().all(is_safe) && !text.is_empty() && !text.starts_with('=') {
+        true => Cow::Borrowed(text),
+        false => format!("'{}'", text.replace('\'', r"'\''")).into(),
+    }
+}
+
+/// The parts of the command before and after the paths.
+fn allowing(object: &ObjectId, release: &ReleaseId) -> (String, &'static str) {
+    let namespace = object.namespace.as_ref().unwrap_or(&release.namespace);
+    (format!("kubectl moor allow {} -n {namespace}", argument(object)), " --for 2h --reason TEXT")
+}
+
+fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: Arc<str>) -> Way {
+    // For a cluster-scoped object, it is the namespace of the release.
+    let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
+    let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
+    let head = format!("Details: kubectl moor explain {}{place}", argument(object));
+    Way { head, middle: (flags, ""), kind: WayKind::Details, ..Way::default() }
 }
 
 /// The names of the values, in brackets; nothing where there are none.
@@ -300,15 +311,4 @@ fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<Arc<st
         flags.push_str(&quoted(&text));
     }
     Some(flags.into())
-}
-
-/// A word quoted for the shell.
-pub(super) fn quoted(text: &str) -> Cow<'_, str> {
-    let is_safe =
-        |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'/' | b'-' | b'_' | b'.' | b':' | b'@' | b'=');
-    // Some shells read a word that begins with `=` as a command.
-    match text.bytes().all(is_safe) && !text.is_empty() && !text.starts_with('=') {
-        true => Cow::Borrowed(text),
-        false => format!("'{}'", text.replace('\'', r"'\''")).into(),
-    }
 }

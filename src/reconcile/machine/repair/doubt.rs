@@ -121,31 +121,6 @@ impl Reconciler {
         }
     }
 
-    fn settled(&mut self, task: &Task, doubted: Doubted<'_>, answer: Answer) -> Next {
-        let Doubted { situation, seen, reason } = doubted;
-        let standing = self.weigh_answered(task, situation, seen, &answer);
-        let is_certain = matches!(
-            &standing,
-            Standing::Drifts(_, changes) if changes.iter().any(|it| it.agreement != Agreement::Doubt)
-        );
-        if let (Answer::None { why, .. }, false) = (&answer, is_certain) {
-            self.say(task, &situation.release, why);
-            return Next::settled();
-        }
-        self.note(task, situation, seen, standing);
-        // The situation is gathered again, with the new result.
-        match self.situation(task) {
-            None => Next::settled(),
-            Some(now) if !now.drift.doubt => Next::again(AGAIN),
-            // Something has changed meanwhile: another look follows.
-            Some(_) if self.drifts.is_suspect(&task.id, &task.object) => Next::again(AGAIN),
-            Some(_) => {
-                self.say(task, &situation.release, reason);
-                Next::settled()
-            }
-        }
-    }
-
     /// Compares the object with its release.
     pub(super) fn weigh(&self, situation: &Situation, seen: &Seen, evidence: Evidence<'_>) -> Standing {
         let Situation { release, policy, circumstances, .. } = situation;
@@ -191,6 +166,31 @@ impl Reconciler {
             return;
         }
         record(&mut self.drifts, release, &seen.live, standing, self.now);
+    }
+
+    fn settled(&mut self, task: &Task, doubted: Doubted<'_>, answer: Answer) -> Next {
+        let Doubted { situation, seen, reason } = doubted;
+        let standing = self.weigh_answered(task, situation, seen, &answer);
+        let is_certain = matches!(
+            &standing,
+            Standing::Drifts(_, changes) if changes.iter().any(|it| it.agreement != Agreement::Doubt)
+        );
+        if let (Answer::None { why, .. }, false) = (&answer, is_certain) {
+            self.say(task, &situation.release, why);
+            return Next::settled();
+        }
+        self.note(task, situation, seen, standing);
+        // The situation is gathered again, with the new result.
+        match self.situation(task) {
+            None => Next::settled(),
+            Some(now) if !now.drift.doubt => Next::again(AGAIN),
+            // Something has changed meanwhile: another look follows.
+            Some(_) if self.drifts.is_suspect(&task.id, &task.object) => Next::again(AGAIN),
+            Some(_) => {
+                self.say(task, &situation.release, reason);
+                Next::settled()
+            }
+        }
     }
 }
 

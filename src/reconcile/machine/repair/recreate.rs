@@ -181,9 +181,11 @@ impl Reconciler {
     }
 }
 
-/// Whether the kind is built into every API server, without a CustomResourceDefinition.
-fn is_built_in(object: &ObjectId) -> bool {
-    embedded::core().facts(&object.group, &object.kind).is_some()
+/// Unused fields of what was read are dropped with it.
+impl From<(Box<crate::reconcile::live::Live>, String)> for Seen {
+    fn from((live, version): (Box<crate::reconcile::live::Live>, String)) -> Self {
+        Self { live: *live, version }
+    }
 }
 
 /// The version of an object as it was written.
@@ -191,9 +193,7 @@ pub(super) fn version_written(written: &Value) -> Version {
     Version::of(written.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// Unused fields of what was read are dropped with it.
-impl From<(Box<crate::reconcile::live::Live>, String)> for Seen {
-    fn from((live, version): (Box<crate::reconcile::live::Live>, String)) -> Self {
-        Self { live: *live, version }
-    }
+/// Whether the kind is built into every API server, without a CustomResourceDefinition.
+fn is_built_in(object: &ObjectId) -> bool {
+    embedded::core().facts(&object.group, &object.kind).is_some()
 }

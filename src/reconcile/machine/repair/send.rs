@@ -124,33 +124,6 @@ impl Reconciler {
         self.send_open(task, Box::new(sending))
     }
 
-    /// Writes what is not fixed.
-    fn send_open(&mut self, task: &Task, sending: Box<Sending>) -> Next {
-        let Judged { situation, seen, answer, .. } = &sending.judged;
-        if situation.release.state.apply_method == ApplyMethod::ServerSide {
-            let revision = situation.release.state.revision;
-            let work = Work::ReadDocument { revision, object: task.object.clone() };
-            return Next::work(work, Repair::Send(Box::new(Sending { stage: Stage::Document, ..*sending })));
-        }
-        // What is written is what was weighed.
-        if !self.is_in_force(task, situation) {
-            let start = sending.judged.start.clone();
-            return self.start_over(task, &start);
-        }
-        let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
-        let mask = situation.exceptions(&task.object, self.now).mask(live);
-        let moved = sending.moved(&mask);
-        let named = (&task.object, &*situation.declared.fields());
-        match body::merged(named, (&sending.open(), &moved), live, answer.canonical(), &mask) {
-            Some(patch) => sending.merge(task, patch, Stage::Last),
-            None => self.conclude_nothing(task),
-        }
-    }
-
-    fn conclude_nothing(&mut self, task: &Task) -> Next {
-        self.fail(task, "nothing can be written that would change it")
-    }
-
     /// Continues after an answer.
     pub(super) fn sent(&mut self, task: &Task, mut sending: Sending, outcome: Outcome) -> Next {
         let stage = std::mem::replace(&mut sending.stage, Stage::Last);
@@ -183,6 +156,33 @@ impl Reconciler {
                 Err(failure) => self.send_less(task, sending, failure),
             },
         }
+    }
+
+    /// Writes what is not fixed.
+    fn send_open(&mut self, task: &Task, sending: Box<Sending>) -> Next {
+        let Judged { situation, seen, answer, .. } = &sending.judged;
+        if situation.release.state.apply_method == ApplyMethod::ServerSide {
+            let revision = situation.release.state.revision;
+            let work = Work::ReadDocument { revision, object: task.object.clone() };
+            return Next::work(work, Repair::Send(Box::new(Sending { stage: Stage::Document, ..*sending })));
+        }
+        // What is written is what was weighed.
+        if !self.is_in_force(task, situation) {
+            let start = sending.judged.start.clone();
+            return self.start_over(task, &start);
+        }
+        let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
+        let mask = situation.exceptions(&task.object, self.now).mask(live);
+        let moved = sending.moved(&mask);
+        let named = (&task.object, &*situation.declared.fields());
+        match body::merged(named, (&sending.open(), &moved), live, answer.canonical(), &mask) {
+            Some(patch) => sending.merge(task, patch, Stage::Last),
+            None => self.conclude_nothing(task),
+        }
+    }
+
+    fn conclude_nothing(&mut self, task: &Task) -> Next {
+        self.fail(task, "nothing can be written that would change it")
     }
 
     /// Continues after one of the writes.

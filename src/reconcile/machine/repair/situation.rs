@@ -164,14 +164,6 @@ impl Reconciler {
             && now.departed == circumstances.departed
     }
 
-    /// The digest of the first seen manifest of the revision to repair towards. For an earlier
-    /// deployed revision only the last digest is known; even then, each value that is written was
-    /// seen in the live object.
-    fn first_digest(&self, task: &Task, release: &Release) -> Option<[u8; 32]> {
-        let first = self.drifts.first(&task.id, release.state.revision).map(|first| first.digest);
-        first.or_else(|| task.towards.as_ref().map(|_| release.state.digest))
-    }
-
     /// The field manager with which Helm writes the release's objects.
     pub(super) fn manager(&self, release: &Release, method: ApplyMethod) -> String {
         let applies = method == ApplyMethod::ServerSide;
@@ -186,6 +178,14 @@ impl Reconciler {
         let by_hand = |name: &str| name.starts_with("kubectl");
         let most = votes.into_iter().max_by_key(|(name, votes)| (!by_hand(name), *votes, *name));
         most.map_or(HELM, |(name, _)| name).to_owned()
+    }
+
+    /// The digest of the first seen manifest of the revision to repair towards. For an earlier
+    /// deployed revision only the last digest is known; even then, each value that is written was
+    /// seen in the live object.
+    fn first_digest(&self, task: &Task, release: &Release) -> Option<[u8; 32]> {
+        let first = self.drifts.first(&task.id, release.state.revision).map(|first| first.digest);
+        first.or_else(|| task.towards.as_ref().map(|_| release.state.digest))
     }
 }
 

@@ -49,6 +49,16 @@ impl Guard {
         }
     }
 
+    /// The watch breaks, and what happened meanwhile is not told.
+    pub(in super::super) fn expire(&mut self) {
+        self.watching = false;
+    }
+
+    /// The watch tells once more what it has told.
+    pub(in super::super) fn repeat(&mut self, count: usize) {
+        self.cursor = self.cursor.saturating_sub(count);
+    }
+
     fn list(&mut self, world: &mut World) {
         self.watching = true;
         let lives: Vec<_> = world
@@ -65,15 +75,5 @@ impl Guard {
         self.handle(Event::Watch(self.scope.clone(), ObjectNews::Listed), world);
         (self.cursor, self.is_newly_ruled) = (world.log.len(), false);
         self.handle(Event::Watch(self.scope.clone(), ObjectNews::Watching), world);
-    }
-
-    /// The watch breaks, and what happened meanwhile is not told.
-    pub(in super::super) fn expire(&mut self) {
-        self.watching = false;
-    }
-
-    /// The watch tells once more what it has told.
-    pub(in super::super) fn repeat(&mut self, count: usize) {
-        self.cursor = self.cursor.saturating_sub(count);
     }
 }
