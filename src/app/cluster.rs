@@ -77,6 +77,8 @@ struct Conditions {
 /// The handles that the parts share once a cluster answers.
 struct Link {
     client: kube::Client,
+    /// The uid of the namespace kube-system.
+    uid: Option<String>,
     kinds: Arc<Kinds>,
     releases: Arc<Releases>,
     objects: Objects,
@@ -195,7 +197,7 @@ impl Work {
     /// Begins to follow what all else needs.
     fn link(&self, met: Met, session: &LeaderSession, parts: &mut Parts) -> Link {
         let Self { services, cluster, .. } = self;
-        let Met { connection: Connection { client, .. }, kinds, .. } = met;
+        let Met { connection: Connection { client, .. }, kinds, uid, .. } = met;
         let (stop, in_force) = (&services.stop, &services.in_force);
         let releases = Releases::new(
             client.clone(),
@@ -240,7 +242,7 @@ impl Work {
             .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
             .map(Arc::new);
         let settled = Arc::default();
-        Link { client, kinds, releases, objects, arbiter, leadership, policing, settled, open }
+        Link { client, uid, kinds, releases, objects, arbiter, leadership, policing, settled, open }
     }
 
     /// Starts to judge reviews, and to record how records and allowances change.
@@ -306,6 +308,7 @@ impl Work {
         let (commands, wishes) = mpsc::channel(COMMANDS);
         let telling = Telling {
             client: link.client.clone(),
+            uid: link.uid.clone(),
             kinds: Arc::clone(kinds),
             releases: Arc::clone(releases),
             objects: objects.clone(),

@@ -16,7 +16,6 @@ use crate::admin::Condition;
 use crate::client::call::CallError;
 use crate::client::events::Events;
 use crate::client::guarded::{self, GuardedReleases, Remembered};
-use crate::client::identity;
 use crate::client::lease::Leadership;
 use crate::client::objects::Objects;
 use crate::config;
@@ -57,6 +56,8 @@ const RETRY: Duration = Duration::from_secs(5);
 /// The parts that report on the loop.
 pub(super) struct Telling {
     pub(super) client: kube::Client,
+    /// The uid of the namespace kube-system, if it may be read.
+    pub(super) uid: Option<String>,
     pub(super) kinds: Arc<Kinds>,
     pub(super) releases: Arc<Releases>,
     pub(super) objects: Objects,
@@ -87,7 +88,7 @@ impl Telling {
     ) -> anyhow::Result<()> {
         // A read-only guard does not need to coordinate with others.
         let leadership = if cluster.read_only { Leadership::alone() } else { session.leadership.clone() };
-        self.deliver(leadership.clone(), parts, stop).await?;
+        self.deliver(leadership.clone(), parts, stop)?;
         self.keep_fleet(cluster, leadership.clone(), parts, stop);
         let teller = Teller {
             state: Arc::clone(&self.state),
@@ -106,7 +107,7 @@ impl Telling {
     }
 
     /// Starts to deliver notifications.
-    async fn deliver(
+    fn deliver(
         &mut self,
         leadership: Leadership,
         parts: &mut Parts,
@@ -114,11 +115,8 @@ impl Telling {
     ) -> anyhow::Result<()> {
         let Some(worker) = self.worker.take() else { return Ok(()) };
         let deliveries = TaskTracker::new();
-        let source = match identity::cluster_uid(&self.client).await {
-            Ok(Some(uid)) => format!("urn:kubemoor:{uid}"),
-            // A receiver of several clusters cannot tell them apart then.
-            Ok(None) | Err(_) => "urn:kubemoor:unknown".to_owned(),
-        };
+        // Without it a receiver of several clusters cannot tell them apart.
+        let source = format!("urn:kubemoor:{}", self.uid.as_deref().unwrap_or("unknown"));
         worker.start(&source, move || leadership.holds(), &deliveries, stop)?;
         deliveries.close();
         let stopped = stop.clone();

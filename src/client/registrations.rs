@@ -7,15 +7,12 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
-use futures::Stream;
 use http::Request;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use kube::Api;
 use kube::core::Request as Requests;
 use kube::core::params::{DeleteParams, GetParams, PostParams, Preconditions};
-use kube::runtime::{WatchStreamExt, watcher};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,6 +20,7 @@ use super::call::{self, CallError, PATIENCE};
 use super::lease::Leadership;
 use super::pages::Pages;
 use super::resource::{GROUP, Resource, segment};
+use super::watch::{Typed, Watch};
 use super::writer::{SendError, Writer};
 
 /// A kind of webhook configuration.
@@ -95,13 +93,9 @@ impl<C: Registration> Registrations<C> {
         }
     }
 
-    /// Follows the configuration of this name; never ends.
-    pub(crate) fn follow(
-        &self,
-        name: &str,
-    ) -> impl Stream<Item = Result<watcher::Event<C>, watcher::Error>> + Send + use<C> {
-        let selected = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        watcher(Api::<C>::all(self.client.clone()), selected).default_backoff()
+    /// Follows the configuration of this name.
+    pub(crate) fn follow(&self, name: &str) -> Watch<Typed<C>> {
+        Watch::of_one(self.client.clone(), None, name)
     }
 
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Option<C>, SendError> {
@@ -127,15 +121,6 @@ pub(crate) async fn are_there(client: &kube::Client) -> Result<bool, CallError> 
     let found: Vec<ValidatingWebhookConfiguration> = Pages::objects(client, &resource, None)?.all().await?;
     let mut webhooks = found.iter().flat_map(|configuration| configuration.webhooks.iter().flatten());
     Ok(webhooks.any(|webhook| webhook.name.ends_with(&format!(".{GROUP}"))))
-}
-
-/// Whether a watch failed for want of rights.
-pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
-    matches!(
-        error,
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 403
-    )
 }
 
 fn requests<C: Registration>() -> Requests {

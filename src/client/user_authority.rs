@@ -3,14 +3,11 @@
 //! Entry point: [`follow`]. Invariant: a certificate counts only while the API server says that its authority does, as
 //! far as it can be asked; an authority that cannot be read leaves the last one.
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::Api;
-use kube::runtime::{WatchStreamExt, watcher};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::call::causes_of;
+use super::watch::{Event, Typed, Watch};
 use crate::telemetry::FailureLog;
 use crate::tls::UserAuthority;
 
@@ -21,9 +18,7 @@ const KEY: &str = "client-ca-file";
 
 /// Has `users` follow what the API server says until `stop`.
 pub async fn follow(client: kube::Client, users: UserAuthority, stop: CancellationToken) {
-    let published = Api::<ConfigMap>::namespaced(client, NAMESPACE);
-    let selected = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let mut events = std::pin::pin!(watcher(published, selected).default_backoff());
+    let mut events = Watch::<Typed<ConfigMap>>::of_one(client, Some(NAMESPACE), NAME);
     let (mut failures, mut is_there) = (FailureLog::default(), false);
     loop {
         let event = tokio::select! {
@@ -31,27 +26,22 @@ pub async fn follow(client: kube::Client, users: UserAuthority, stop: Cancellati
             event = events.next() => event,
         };
         match event {
-            Some(Ok(watcher::Event::Init)) => is_there = false,
-            Some(Ok(watcher::Event::InitApply(map) | watcher::Event::Apply(map))) => {
+            Event::Relisting => is_there = false,
+            Event::Listed(Typed(map)) | Event::Applied(Typed(map)) => {
                 is_there = true;
                 adopt(&users, map.data.as_ref().and_then(|data| data.get(KEY)).map(String::as_str));
             }
-            Some(Ok(watcher::Event::Delete(_))) => adopt(&users, None),
-            Some(Ok(watcher::Event::InitDone)) => {
-                failures.note_success();
-                if !is_there {
-                    adopt(&users, None);
-                }
-            }
-            Some(Err(error)) => {
+            Event::Deleted(_) => adopt(&users, None),
+            Event::Synced if !is_there => adopt(&users, None),
+            Event::Synced => {}
+            Event::Watching => failures.note_success(),
+            Event::Broken(error) => {
                 if failures.note_failure() {
                     warn!(
-                        "the authorities of users' client certificates cannot be read, trying again: {}",
-                        causes_of(&error)
+                        "the authorities of users' client certificates cannot be read, trying again: {error}"
                     );
                 }
             }
-            None => return stop.cancelled().await,
         }
     }
 }

@@ -9,6 +9,7 @@
 //! every change is reported. At most one page of a list is held. Safe to cancel.
 
 mod pace;
+mod typed;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
 use self::pace::Pace;
+pub(crate) use self::typed::Typed;
 use super::call::{self, CallError, PATIENCE};
 use super::pages::{PAGE, Page};
 use super::resource::{Meta, Partial, Resource};
@@ -92,6 +94,8 @@ struct Source {
     client: kube::Client,
     path: Result<String, CallError>,
     selector: Option<String>,
+    /// A field selector.
+    fields: Option<String>,
 }
 
 enum State<F: Form> {
@@ -151,7 +155,12 @@ impl<F: Form> Watch<F> {
         selector: Option<&str>,
     ) -> Self {
         Self {
-            source: Source { client, path: resource.path(namespace), selector: selector.map(str::to_owned) },
+            source: Source {
+                client,
+                path: resource.path(namespace),
+                selector: selector.map(str::to_owned),
+                fields: None,
+            },
             state: State::Fresh,
             limit: F::PAGE,
             pace: Pace::default(),
@@ -321,6 +330,7 @@ impl Source {
     async fn list<F: Form>(&self, limit: u32, after: Option<&str>) -> Result<Page<F::Wire>, CallError> {
         let parameters = ListParams {
             label_selector: self.selector.clone(),
+            field_selector: self.fields.clone(),
             limit: Some(limit),
             continue_token: after.map(str::to_owned),
             ..ListParams::default()
@@ -334,6 +344,7 @@ impl Source {
     async fn open<F: Form>(&self, version: &str) -> Result<Changes<F>, CallError> {
         let parameters = WatchParams {
             label_selector: self.selector.clone(),
+            field_selector: self.fields.clone(),
             timeout: u32::try_from(LIFE.as_secs()).ok(),
             bookmarks: true,
             ..WatchParams::default()

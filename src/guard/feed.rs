@@ -124,9 +124,16 @@ impl Shell {
             .filter(|it| self.guard.kinds.resource(&gvk(it)).is_none())
             .map(|it| (it.group.clone(), it.kind.clone()))
             .collect();
-        self.fed.wanted = self.scopes(&declared);
+        let scopes = self.scopes(&declared);
+        let before = std::mem::replace(&mut self.fed.wanted, scopes);
         let wanted = self.fed.wanted.keys().cloned().collect();
         self.handle(Event::Scopes { wanted, unserved });
+        // A definition may have come again under another plural.
+        let has_moved = |scope: &&Scope| {
+            before.get(scope).is_some_and(|resource| self.fed.resource(scope) != Some(resource))
+        };
+        let moved: Vec<Scope> = self.watches.keys().filter(has_moved).cloned().collect();
+        moved.into_iter().for_each(|scope| self.watch(scope));
     }
 
     /// Passes on a command for a release in its present state: news of the release may still be

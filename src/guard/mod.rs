@@ -242,7 +242,9 @@ impl Shell {
     fn watch(&mut self, scope: Scope) {
         let Some(resource) = self.fed.resource(&scope) else { return };
         let stop = self.stop.child_token();
-        self.watches.insert(scope.clone(), stop.clone());
+        if let Some(earlier) = self.watches.insert(scope.clone(), stop.clone()) {
+            earlier.cancel();
+        }
         let objects = watch::objects(&self.guard.objects, &scope, resource);
         let kinds = Arc::clone(&self.guard.kinds);
         let (news, relists) = (self.news.clone(), self.relists.subscribe());

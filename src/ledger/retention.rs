@@ -2,12 +2,17 @@
 //!
 //! Entry point: [`run`]. Invariant: few rows at a time with a pause between, so
 //! that writers never wait long; one replica at a time per cluster. Whole months
-//! go where the database has them and no cluster keeps a row of them.
+//! go where the database has them and no cluster keeps a row of them. By a clock
+//! that was just set nothing is old.
+
+mod clock;
 
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
+use self::clock::Clock;
 use super::id;
 use super::store::{Cluster, DroppedMonths, Store, StoreError};
 use crate::config::Retention;
@@ -21,8 +26,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Trims for as long as it is polled.
 pub(super) async fn run(store: Store, cluster: Cluster, retention: Retention, metrics: LedgerMetrics) {
+    let mut clock = None;
     loop {
-        match pass(&store, cluster, retention, Timestamp::now()).await {
+        match pass(&store, cluster, retention, &mut clock).await {
             Ok(0) => {}
             Ok(deleted) => {
                 metrics.deleted(deleted);
@@ -34,15 +40,24 @@ pub(super) async fn run(store: Store, cluster: Cluster, retention: Retention, me
     }
 }
 
-/// Deletes the rows of `cluster` that are too old or too many at `now`. Returns their number.
-pub(super) async fn pass(
+/// Deletes the rows of `cluster` that are too old by the clock, if that is believed, or too many. Returns their number.
+async fn pass(
     store: &Store,
     cluster: Cluster,
     retention: Retention,
-    now: Timestamp,
+    clock: &mut Option<Clock>,
 ) -> Result<u64, StoreError> {
+    let now = (Instant::now(), Timestamp::now());
+    let clock = match clock {
+        Some(clock) => clock,
+        None => {
+            let newest = store.surplus(cluster, 1).await?.map(id::time);
+            clock.insert(Clock::start(now, newest, retention.age))
+        }
+    };
+    let oldest = clock.is_believed(now).then(|| id::cutoff(now.1, retention.age));
     let surplus = store.surplus(cluster, retention.rows).await?;
-    let before = id::cutoff(now, retention.age).max(surplus.unwrap_or(0));
+    let before = oldest.max(surplus).unwrap_or(0);
     if let Err(error) = months(store, cluster, before, retention.age).await {
         tracing::warn!(%error, "the months of the ledger cannot be brought up to date");
     }

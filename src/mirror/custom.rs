@@ -95,9 +95,15 @@ async fn is_defined(client: kube::Client, name: String) -> Result<bool, CallErro
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", segment(&name)?);
     match call::fetch::<Partial>(&client, call::get(&path)?, PATIENCE).await {
         Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) if proves_absence(&error, &name) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the answer says that there is no definition `name`. A proxy before an API server that is away, and an API
+/// server that is starting, answer 404 too.
+fn proves_absence(error: &CallError, name: &str) -> bool {
+    matches!(error, CallError::Refused { code: 404, message, .. } if message.contains(name))
 }
 
 impl Source for CustomWatch {
@@ -105,5 +111,30 @@ impl Source for CustomWatch {
 
     fn next(&mut self) -> impl Future<Output = Event<Self::Object>> + Send {
         self.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_that_names_the_definition_proves_its_absence() {
+        let name = "driftpolicies.kubemoor.dev";
+        let refused = |code, message: &str| CallError::Refused {
+            code,
+            reason: "NotFound".to_owned(),
+            message: message.to_owned(),
+            causes: Vec::new(),
+        };
+        let missing = format!("customresourcedefinitions.apiextensions.k8s.io \"{name}\" not found");
+        for (error, expected) in [
+            (refused(404, &missing), true),
+            (refused(404, "the server could not find the requested resource"), false),
+            (refused(403, &missing), false),
+            (CallError::Unserved, false),
+        ] {
+            assert_eq!(proves_absence(&error, name), expected, "{error}");
+        }
     }
 }

@@ -236,7 +236,10 @@ impl Kinds {
                 Some(documents) => documents,
                 None => reading.documents.insert(Documents::find(&self.client).await?),
             };
-            for (gvk, schema) in documents.of(&self.client, documented.values().cloned().collect()).await? {
+            // Their addresses name contents, so an upgraded API server has others.
+            let types = documents.of(&self.client, documented.values().cloned().collect()).await;
+            let types = types.inspect_err(|_| reading.documents = None)?;
+            for (gvk, schema) in types {
                 draft.catalog.insert_schema(gvk, schema);
             }
             draft.learned.extend(documented.into_keys());

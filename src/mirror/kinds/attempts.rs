@@ -18,6 +18,20 @@ const REDISCOVERY: Duration = Duration::from_secs(10);
 /// The longest pause between attempts to learn of a kind.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
+/// The longest pause while a known kind is not found: objects that were guarded are not, as long as that lasts.
+const LONGEST_DOUBT: Duration = Duration::from_secs(60);
+
+/// What is left after an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// All is known.
+    Nothing,
+    /// Kinds that are not known completely.
+    Owed,
+    /// Kinds that are known and not found.
+    Doubts,
+}
+
 /// When what is owed is tried again.
 #[derive(Debug)]
 pub(super) struct Attempts {
@@ -45,10 +59,11 @@ impl Attempts {
         self.at = Some(self.at.map_or(soon, |at| at.min(soon)));
     }
 
-    /// An attempt was made, and something `is_owed` still.
-    pub(super) fn tried(&mut self, is_owed: bool, now: Instant) {
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.at = is_owed.then(|| now + self.pause);
+    /// An attempt was made, and this is left.
+    pub(super) fn tried(&mut self, left: Left, now: Instant) {
+        let longest = if left == Left::Doubts { LONGEST_DOUBT } else { LONGEST_PAUSE };
+        self.pause = (self.pause * 2).min(longest);
+        self.at = (left != Left::Nothing).then(|| now + self.pause);
     }
 
     /// When the next one is due.

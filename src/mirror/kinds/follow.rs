@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::definitions::Definitions;
 use super::super::reflect::Reflector;
-use super::attempts::{Attempts, Discovery};
+use super::attempts::{Attempts, Discovery, Left};
 use super::{Draft, Kinds, add};
 use crate::client::discovery::discover;
 use crate::client::resource::Resource;
@@ -37,20 +37,24 @@ impl Kinds {
                 () = until(definitions.settled_at), if definitions.settled_at.is_some() => {
                     let changed = definitions.take_changed();
                     changed.iter().for_each(|name| self.defined.announce(name));
-                    self.refresh(changed).await;
+                    let (unread, error) = self.refresh(changed).await;
+                    if definitions.put_back(unread) {
+                        tracing::warn!(error, "some CustomResourceDefinitions cannot be read, trying again");
+                    }
                 }
                 () = self.owing.notified() => attempts.owe(Instant::now()),
                 () = until(attempts.due()), if attempts.due().is_some() => {
-                    let is_owed = self.retry().await;
-                    attempts.tried(is_owed, Instant::now());
+                    let left = self.retry().await;
+                    attempts.tried(left, Instant::now());
                 }
             }
         }
     }
 
-    /// Takes in changes of CustomResourceDefinitions, as far as releases
-    /// declare their kinds.
-    async fn refresh(&self, names: HashSet<String>) {
+    /// Takes in changes of CustomResourceDefinitions, as far as releases declare their kinds. Returns the names of those
+    /// that could not be read, with the last reason.
+    async fn refresh(&self, names: HashSet<String>) -> (HashSet<String>, Option<String>) {
+        let mut unread = (HashSet::new(), None);
         let mut reading = self.reading.lock().await;
         let snapshot = self.snapshot();
         let owed = self.owed.lock().clone();
@@ -79,17 +83,19 @@ impl Kinds {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(definition = %name, %error, "a CustomResourceDefinition cannot be read");
+                    unread.1 = Some(error.to_string());
+                    unread.0.insert(name);
                 }
             }
         }
         if !draft.learned.is_empty() {
             self.publish(draft);
         }
+        unread
     }
 
-    /// Tries again to find what is doubted and to learn what is owed. Whether anything is left of either.
-    async fn retry(&self) -> bool {
+    /// Tries again to find what is doubted and to learn what is owed. Returns what is left.
+    async fn retry(&self) -> Left {
         let is_doubted = self.doubts.sweep();
         if is_doubted {
             self.find_again().await;
@@ -98,7 +104,11 @@ impl Kinds {
         if !owed.is_empty() {
             self.learn(owed).await;
         }
-        is_doubted || !self.owed.lock().is_empty()
+        match self.owed.lock().is_empty() {
+            _ if is_doubted => Left::Doubts,
+            false => Left::Owed,
+            true => Left::Nothing,
+        }
     }
 
     /// Lists all kinds again: some may be served elsewhere by now.

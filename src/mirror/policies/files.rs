@@ -36,6 +36,8 @@ pub struct Folder {
     path: PathBuf,
     /// As it was when it was read.
     stamps: Stamps,
+    /// The files that could not be read, with the reasons; they are tried again.
+    unread: BTreeMap<String, String>,
     files: BTreeMap<String, File>,
     history: History,
 }
@@ -78,7 +80,8 @@ impl Folder {
     /// is not in force.
     pub fn open(path: &Path, in_force: &InForce) -> Result<Self, FolderError> {
         let (path, history) = (path.to_owned(), History::default());
-        let mut folder = Self { path, stamps: Stamps::new(), files: BTreeMap::new(), history };
+        let (unread, files) = (BTreeMap::new(), BTreeMap::new());
+        let mut folder = Self { path, stamps: Stamps::new(), unread, files, history };
         let stamps = folder.look()?;
         folder.read(stamps, in_force);
         Ok(folder)
@@ -163,7 +166,8 @@ impl Folder {
         Ok(stamps)
     }
 
-    fn read(&mut self, stamps: Stamps, in_force: &InForce) {
+    fn read(&mut self, mut stamps: Stamps, in_force: &InForce) {
+        self.unread.retain(|name, _| stamps.contains_key(name));
         let changed: Vec<String> = stamps
             .iter()
             .filter(|(name, stamp)| self.stamps.get(*name) != Some(stamp))
@@ -173,11 +177,15 @@ impl Folder {
             let text = match text(&self.path.join(&name), stamps.get(&name).map_or(0, |stamp| stamp.1)) {
                 Ok(text) => text,
                 Err(message) => {
-                    let flaw = Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
-                    complain(&FileFlaw { file: name, policy: "1".to_owned(), flaw });
+                    stamps.remove(&name);
+                    if self.unread.insert(name.clone(), message.clone()).as_ref() != Some(&message) {
+                        let flaw = Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
+                        complain(&FileFlaw { file: name, policy: "1".to_owned(), flaw });
+                    }
                     continue;
                 }
             };
+            self.unread.remove(&name);
             let (accepted, flaws) = read::read([(name.as_str(), text.as_str())]);
             flaws.iter().for_each(complain);
             let file = self.files.entry(name).or_default();
@@ -190,7 +198,8 @@ impl Folder {
             }
         }
         for (name, file) in &mut self.files {
-            if !stamps.contains_key(name) && !std::mem::replace(&mut file.gone, true) {
+            let is_there = stamps.contains_key(name) || self.unread.contains_key(name);
+            if !is_there && !std::mem::replace(&mut file.gone, true) {
                 tracing::warn!(
                     file = name,
                     "a policy file is gone; its policies stay in force until the guard starts again"

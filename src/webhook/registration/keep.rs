@@ -12,10 +12,8 @@
 //! was withdrawn does not: it carries an annotation when it goes, which the watch still delivers.
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{
     RuleWithOperations, ValidatingWebhook, WebhookClientConfig,
 };
@@ -31,6 +29,7 @@ use super::{EDITS, NAME, REVERTS, STATUS, address};
 use crate::client::call::CallError;
 use crate::client::lease::Leadership;
 use crate::client::registrations::Registrations;
+use crate::client::watch::Event;
 use crate::client::writer::SendError;
 
 pub use self::kinds::Configuration;
@@ -107,7 +106,7 @@ pub async fn maintain<C: Configuration>(
     stop: CancellationToken,
 ) {
     let registrations = Registrations::<C>::new(client, leadership.clone());
-    let mut events = pin!(registrations.follow(NAME));
+    let mut events = registrations.follow(NAME);
     let mut sight = Sight::new();
     let tell_all = |sight: &mut Sight<C>| match sight.leads && leadership.holds() {
         true => sight.known.take_changes().into_iter().for_each(&tell),
@@ -136,22 +135,18 @@ pub async fn maintain<C: Configuration>(
                     Err(_) => return,
                 },
                 () = tokio::time::sleep(RETRY), if again => break,
-                event = events.next() => match event {
-                    Some(Ok(event)) => {
-                        let next = sight.after(event);
-                        tell_all(&mut sight);
-                        match next {
-                            Next::Wait => {}
-                            Next::Keep => break,
-                            Next::StandDown => return stand_down::<C>(),
-                        }
+                event = events.next() => {
+                    if let Event::Broken(error) = &event {
+                        tracing::warn!("the webhook configuration cannot be watched, trying again: {error}");
                     }
-                    Some(Err(error)) => {
-                        let error = anyhow::Error::new(error);
-                        tracing::warn!("the webhook configuration cannot be watched, trying again: {error:#}");
+                    let next = sight.after(event);
+                    tell_all(&mut sight);
+                    match next {
+                        Next::Wait => {}
+                        Next::Keep => break,
+                        Next::StandDown => return stand_down::<C>(),
                     }
-                    None => return,
-                },
+                }
             }
         }
     }

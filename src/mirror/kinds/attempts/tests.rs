@@ -8,7 +8,7 @@ async fn new_kind_is_tried_soon_despite_backoff_of_unserved_kind() {
     let mut asked = 0;
     while let Some(at) = attempts.due().filter(|at| at.duration_since(now) < LONGEST_PAUSE) {
         now = at;
-        attempts.tried(true, now);
+        attempts.tried(Left::Owed, now);
         asked += 1;
     }
     assert!(asked < 12, "{asked} attempts");
@@ -18,8 +18,19 @@ async fn new_kind_is_tried_soon_despite_backoff_of_unserved_kind() {
     // And one more does not put it off.
     attempts.owe(now + SETTLING / 2);
     assert_eq!(attempts.due(), Some(now + SETTLING));
-    attempts.tried(false, now + SETTLING);
+    attempts.tried(Left::Nothing, now + SETTLING);
     assert_eq!(attempts.due(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kind_that_is_not_found_is_looked_for_every_minute() {
+    let (mut attempts, mut now) = (Attempts::none(), Instant::now());
+    attempts.owe(now);
+    for _ in 0..20 {
+        now = attempts.due().unwrap();
+        attempts.tried(Left::Doubts, now);
+    }
+    assert_eq!(attempts.due(), Some(now + LONGEST_DOUBT));
 }
 
 #[tokio::test(start_paused = true)]

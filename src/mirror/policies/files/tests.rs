@@ -156,6 +156,21 @@ fn a_file_that_is_too_large_is_not_read() {
     assert_eq!(scene.names(), ["a"]);
 }
 
+#[test]
+fn file_that_cannot_be_read_is_tried_again_though_unchanged() {
+    let mut scene = Scene::of(&[("1.yaml", &policy("a", "Deny")), ("2.yaml", &policy("b", "Deny"))]);
+    fs::write(scene.dir.path().join("2.yaml"), b"\xff").unwrap();
+    for _ in 0..2 {
+        scene.reread();
+        assert_eq!(scene.names(), ["a", "b"], "what it said before stays");
+        assert_ne!(scene.folder.look().unwrap(), scene.folder.stamps);
+    }
+    scene.write("2.yaml", &policy("c", "Deny"));
+    scene.reread();
+    assert_eq!(scene.names(), ["a", "c"]);
+    assert_eq!(scene.folder.look().unwrap(), scene.folder.stamps);
+}
+
 /// A policy, its file, what became of it, and what makes the change the same.
 type Told = (String, String, PolicyFate, String);
 

@@ -2,11 +2,7 @@
 //!
 //! Entry point: [`follow`]. Invariant: nothing is published before the API server has answered once. Must not write.
 
-use std::pin::pin;
-
-use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::runtime::watcher;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +10,7 @@ use super::super::keep::by_hand;
 use super::marker::Markers;
 use super::marker::{says_open, told};
 use super::{MARKER, Turn};
-use crate::client::registrations::is_forbidden;
+use crate::client::watch::{Event, Typed};
 use crate::telemetry::FailureLog;
 
 /// Publishes through `open` whether the switch is off, from the first known state until `stop`.
@@ -26,7 +22,7 @@ pub async fn follow(
     stop: CancellationToken,
 ) {
     let markers: Markers = by_hand(&client);
-    let mut events = pin!(markers.follow(MARKER));
+    let mut events = markers.follow(MARKER);
     let mut listed = false;
     let mut failures = FailureLog::default();
     let mut turn = Turn::default();
@@ -35,31 +31,25 @@ pub async fn follow(
             () = stop.cancelled() => return,
             event = events.next() => event,
         };
-        if let Some(Ok(
-            watcher::Event::InitApply(marker)
-            | watcher::Event::Apply(marker)
-            | watcher::Event::Delete(marker),
-        )) = &event
+        if let Event::Listed(Typed(marker)) | Event::Applied(Typed(marker)) | Event::Deleted(Typed(marker)) =
+            &event
         {
             turn = told(marker);
         }
         let said = match event {
-            Some(Ok(event)) => match said(event, &mut listed, &mut failures) {
-                Some(said) => said,
-                None => continue,
-            },
-            Some(Err(error)) => {
-                let forbidden = is_forbidden(&error);
+            Event::Broken(error) => {
                 if failures.note_failure() {
-                    let error = anyhow::Error::new(error);
-                    tracing::warn!("the emergency switch cannot be watched, trying again: {error:#}");
+                    tracing::warn!("the emergency switch cannot be watched, trying again: {error}");
                 }
-                if !forbidden || open.borrow().is_some() {
+                if !error.is_forbidden() || open.borrow().is_some() {
                     continue;
                 }
                 false
             }
-            None => return,
+            event => match said(event, &mut listed, &mut failures) {
+                Some(said) => said,
+                None => continue,
+            },
         };
         let was_open = *open.borrow() == Some(true);
         if open.send_if_modified(|open| open.replace(said) != Some(said)) && (said || was_open) {
@@ -68,27 +58,30 @@ pub async fn follow(
     }
 }
 
-/// The state of the switch by an event; `None` while a listing begins, which does not prove yet
-/// that the API server answers.
+/// The state of the switch by an event; `None` where the event says nothing of it, as a listing that begins, which does
+/// not prove yet that the API server answers.
 fn said(
-    event: watcher::Event<ValidatingWebhookConfiguration>,
+    event: Event<Typed<ValidatingWebhookConfiguration>>,
     listed: &mut bool,
     failures: &mut FailureLog,
 ) -> Option<bool> {
     let said = match event {
-        watcher::Event::Init => {
+        Event::Relisting => {
             *listed = false;
             return None;
         }
-        watcher::Event::InitApply(marker) | watcher::Event::Apply(marker) => {
+        Event::Broken(_) => return None,
+        Event::Listed(Typed(marker)) => {
             *listed = says_open(&marker);
-            *listed
+            Some(*listed)
         }
-        watcher::Event::InitDone => *listed,
-        watcher::Event::Delete(_) => false,
+        Event::Synced => Some(*listed),
+        Event::Applied(Typed(marker)) => Some(says_open(&marker)),
+        Event::Deleted(_) => Some(false),
+        Event::Watching => None,
     };
     failures.note_success();
-    Some(said)
+    said
 }
 
 #[cfg(test)]
@@ -103,13 +96,14 @@ mod tests {
             said(event, &mut false, &mut failures);
             failures.note_failure()
         };
-        let marker = ValidatingWebhookConfiguration::default;
-        assert!(!read(watcher::Event::Init), "a listing that begins may fail");
+        let marker = || Typed(ValidatingWebhookConfiguration::default());
+        assert!(!read(Event::Relisting), "a listing that begins may fail");
         for event in [
-            watcher::Event::InitApply(marker()),
-            watcher::Event::InitDone,
-            watcher::Event::Apply(marker()),
-            watcher::Event::Delete(marker()),
+            Event::Listed(marker()),
+            Event::Synced,
+            Event::Watching,
+            Event::Applied(marker()),
+            Event::Deleted(marker()),
         ] {
             assert!(read(event));
         }

@@ -2,10 +2,9 @@
 //!
 //! Entry point: `Sight::after`. Invariant: a configuration that was withdrawn is never created again. Must not write.
 
-use kube::runtime::watcher;
-
 use super::kinds::Configuration;
 use super::known::Known;
+use crate::client::watch::{Event, Typed};
 
 /// The annotation of a configuration that is being withdrawn.
 pub(super) const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
@@ -34,37 +33,38 @@ impl<C: Configuration> Sight<C> {
         Self { may_create: true, listed: false, leads: false, known: Known::new() }
     }
 
-    pub(super) fn after(&mut self, event: watcher::Event<C>) -> Next {
+    pub(super) fn after(&mut self, event: Event<Typed<C>>) -> Next {
         match event {
-            watcher::Event::Apply(live) | watcher::Event::InitApply(live) | watcher::Event::Delete(live)
+            Event::Applied(Typed(live)) | Event::Listed(Typed(live)) | Event::Deleted(Typed(live))
                 if is_withdrawn(&live) =>
             {
                 self.known.note_gone("withdrawn for good");
                 Next::StandDown
             }
-            watcher::Event::Apply(live) => {
+            Event::Applied(Typed(live)) => {
                 self.known.meet(&live);
                 Next::Keep
             }
-            watcher::Event::Delete(_) => {
+            Event::Deleted(_) => {
                 self.known.note_gone("deleted");
                 self.may_create = true;
                 Next::Keep
             }
-            watcher::Event::Init => {
+            Event::Relisting => {
                 self.listed = false;
                 Next::Wait
             }
-            watcher::Event::InitApply(live) => {
+            Event::Listed(Typed(live)) => {
                 self.known.meet(&live);
                 self.listed = true;
                 Next::Wait
             }
             // A deletion that fell into a gap of the watch shows only here.
-            watcher::Event::InitDone => {
+            Event::Synced => {
                 self.may_create = !self.listed;
                 Next::Keep
             }
+            Event::Watching | Event::Broken(_) => Next::Wait,
         }
     }
 }
