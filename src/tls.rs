@@ -7,6 +7,7 @@
 //! Private keys never reach a log or an error. Must not know what is served under the certificate.
 
 mod authority;
+pub mod bundle;
 mod clients;
 mod error;
 pub(crate) mod files;
@@ -166,6 +167,11 @@ impl Certificates {
     /// Never for a parsed certificate.
     pub fn adopt(&self, shared: &SharedCertificate, now: Timestamp) -> Result<bool, TlsError> {
         self.take(shared.material(), now)
+    }
+
+    /// Whether all replicas serve one certificate, which they renew together.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.source, Source::Shared { .. })
     }
 
     /// Whether the certificate in use is an untrusted placeholder, because the shared one is not known yet.
