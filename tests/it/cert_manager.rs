@@ -181,7 +181,8 @@ async fn changes_of_the_certificate_source_lose_no_request_under_fail() {
         let bundle = trusted(&chart.admin).await;
         let certificate = pods[0].certificate(&bundle).await;
         // The Secret of the guard's own certificate goes with the release, whatever the source.
-        let secret = chart.admin.get(&format!("/api/v1/namespaces/{HOME}/secrets/kubemoor-certificate")).await;
+        let secret =
+            chart.admin.get(&format!("/api/v1/namespaces/{HOME}/secrets/kubemoor-certificate")).await;
         let labels = secret.done().unwrap()["metadata"]["labels"].take();
         assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm", "{source}: {labels}");
         shown.insert(certificate.unwrap_or_else(|error| panic!("{source}: {error}")));
