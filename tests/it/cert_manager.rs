@@ -1,5 +1,6 @@
 //! Certificates of cert-manager and of a Secret: the replicas of an installation without Helm start, and start again
-//! after an upgrade, and Helm changes from one source of certificates to the next. cert-manager itself is not here; the test signs in its place what the Certificate asks for.
+//! after an upgrade, and Helm changes from one source of certificates to the next while every edit is judged.
+//! cert-manager itself is not here; the test signs in its place what the Certificate asks for.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -13,13 +14,16 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Balancer, Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, Pod, RELEASE, edit,
+    Balancer, Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, Pod, RELEASE, SOON, edit,
     eventually, folder, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";
+
+/// The Secret with a certificate of one's own.
+const OWN: &str = "own-certificate";
 
 /// An authority that no replica serves a certificate of is trusted for two minutes.
 const KEPT: Duration = Duration::from_secs(180);
@@ -77,13 +81,14 @@ async fn keep(admin: &Caller, secret: &str, names: Vec<String>) {
     let issuer = Issuer::from_params(&authority, &authority_key);
     let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
     let encoded = |text: String| STANDARD.encode(text);
-    let secret = json!({
-        "metadata": {"name": secret}, "type": "kubernetes.io/tls",
+    let content = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}, "type": "kubernetes.io/tls",
         "data": {
             "ca.crt": encoded(authority_pem), "tls.crt": encoded(certificate.pem()), "tls.key": encoded(key.serialize_pem()),
         },
     });
-    admin.post(&format!("/api/v1/namespaces/{HOME}/secrets"), &secret).await.done().unwrap();
+    let path = format!("/api/v1/namespaces/{HOME}/secrets/{secret}?fieldManager=test&force=true");
+    admin.apply(&path, &content).await.done().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,6 +142,23 @@ async fn roll(chart: &Installed<'_>, balancer: &Balancer, pods: &mut Vec<Pod>) {
     }
 }
 
+/// Replaces the own certificate by one of another authority. Kubelets deliver it one after the other.
+async fn renew_authority(chart: &Installed<'_>, pods: &[Pod]) {
+    keep(&chart.admin, OWN, own_names()).await;
+    let path = format!("/api/v1/namespaces/{HOME}/secrets/{OWN}");
+    let authority = chart.admin.get(&path).await.done().unwrap()["data"]["ca.crt"].take();
+    let authority = String::from_utf8(STANDARD.decode(authority.as_str().unwrap()).unwrap()).unwrap();
+    for pod in pods {
+        assert!(pod.certificate(&authority).await.is_err(), "it is served too early");
+        chart.deliver(OWN, "/var/lib/kubemoor/tls", pod).await;
+        eventually("the replica serves the new certificate", SOON, || pod.certificate(&authority)).await;
+    }
+}
+
+fn own_names() -> Vec<String> {
+    vec![format!("kubemoor.{HOME}.svc"), "localhost".to_owned()]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_the_certificate_source_lose_no_request_under_fail() {
     let control_plane = ControlPlane::start_routing();
@@ -167,9 +189,8 @@ async fn changes_of_the_certificate_source_lose_no_request_under_fail() {
     for source in ["CertManager", "Secret", "Guard"] {
         let mut certificates = json!({"source": source});
         if source == "Secret" {
-            let names = vec![format!("kubemoor.{HOME}.svc"), "localhost".to_owned()];
-            keep(&chart.admin, "own-certificate", names).await;
-            certificates["existingSecret"] = json!("own-certificate");
+            keep(&chart.admin, OWN, own_names()).await;
+            certificates["existingSecret"] = json!(OWN);
         }
         let upgraded = chart.upgrade(json!({"edits": "Deny", "certificates": certificates})).await;
         upgraded.unwrap_or_else(|error| panic!("{source}: {error}"));
@@ -186,6 +207,9 @@ async fn changes_of_the_certificate_source_lose_no_request_under_fail() {
         let labels = secret.done().unwrap()["metadata"]["labels"].take();
         assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm", "{source}: {labels}");
         shown.insert(certificate.unwrap_or_else(|error| panic!("{source}: {error}")));
+        if source == "Secret" {
+            renew_authority(&chart, &pods).await;
+        }
     }
     assert_eq!(shown.len(), 3, "two sources show one certificate");
     eventually("the authorities of before are dropped", KEPT, || async {

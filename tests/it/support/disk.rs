@@ -36,6 +36,7 @@ struct Mounted {
 }
 
 impl SmallDisk {
+    #[expect(clippy::print_stderr, reason = "it belongs to the test's own output")]
     pub(crate) fn new() -> Self {
         let folder = folder("disk");
         let mounted = NAMESPACES.into_iter().find_map(|[make, enter]| mount(&folder, make, enter));
