@@ -7,6 +7,7 @@
 //! Private keys never reach a log or an error. Must not know what is served under the certificate.
 
 mod authority;
+pub mod bundle;
 mod clients;
 mod error;
 pub(crate) mod files;
@@ -148,15 +149,20 @@ impl Certificates {
         self.authority.subscribe()
     }
 
-    /// Loads new content of the files, and renews a self-made certificate after two thirds of its life.
-    /// Returns whether anything changed. Reads and writes files.
+    /// Loads new content of the files, and renews a self-made certificate after two thirds of its life. A given
+    /// certificate of another authority is served from the next call on: until then the authority is only announced, so
+    /// that the API server trusts it in time. Returns whether another certificate is served. Reads and writes files.
     ///
     /// # Errors
     /// The files hold no usable certificate; the previous one stays in use.
     pub fn refresh(&self, now: Timestamp) -> Result<bool, TlsError> {
         match self.source {
             Source::Shared { .. } => Ok(false),
-            Source::Given { .. } | Source::SelfMade { .. } => self.take(read(&self.source, now)?, now),
+            Source::SelfMade { .. } => self.take(read(&self.source, now)?, now),
+            Source::Given { .. } => {
+                let material = read(&self.source, now)?;
+                if self.announce(&material, now)? { Ok(false) } else { self.take(material, now) }
+            }
         }
     }
 
@@ -166,6 +172,11 @@ impl Certificates {
     /// Never for a parsed certificate.
     pub fn adopt(&self, shared: &SharedCertificate, now: Timestamp) -> Result<bool, TlsError> {
         self.take(shared.material(), now)
+    }
+
+    /// Whether all replicas serve one certificate, which they renew together.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.source, Source::Shared { .. })
     }
 
     /// Whether the certificate in use is an untrusted placeholder, because the shared one is not known yet.
@@ -218,6 +229,26 @@ impl Certificates {
             .with_cert_resolver(Arc::clone(&self.resolver) as _);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+
+    /// Has the authority of a certificate that will be served trusted beside the present one. Returns whether that is
+    /// news, and the present certificate can be served meanwhile.
+    fn announce(&self, material: &Material, now: Timestamp) -> Result<bool, TlsError> {
+        let taken = self.taken.lock();
+        let Some(next) = material.authority.as_deref().filter(|_| *taken != *material) else {
+            return Ok(false);
+        };
+        let is_served = parse(&self.source, &taken)?.not_after > now;
+        // Without a usable certificate nothing is announced.
+        parse(&self.source, material)?;
+        Ok(is_served
+            && self.authority.send_if_modified(|present| match present {
+                Some(known) if !bundle::holds(known, next) => {
+                    *known = bundle::union([&**known, next]).into();
+                    true
+                }
+                _ => false,
+            }))
     }
 
     fn take(&self, material: Material, now: Timestamp) -> Result<bool, TlsError> {

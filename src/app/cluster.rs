@@ -20,7 +20,7 @@ use super::meeting::{Met, meet};
 use super::parts::{Halt, Parts};
 use super::permitting::Permitting;
 use super::policing::{Policing, PolicySources};
-use super::registrar::Registrar;
+use super::registrar::{self, Registrar};
 use super::telling::{self, Telling};
 use super::waiting::{meet_once, report};
 use super::{Naming, Run, Services, transitions, trusting};
@@ -70,6 +70,7 @@ struct Conditions {
     policies: Condition,
     switch: Condition,
     loop_listed: Condition,
+    trust: Condition,
     /// Not waited for: it says how many statuses have still to be compared.
     statuses: Condition,
 }
@@ -106,14 +107,18 @@ impl Run {
         let followed =
             user_authority::follow(connection.client.clone(), users, self.services.stop.child_token());
         self.parts.spawn("following the authorities of users", followed);
-        let [records, policies, switch, loop_listed, statuses] =
-            ["records", "policies", "emergency", "loop", "statuses"]
+        let [records, policies, switch, loop_listed, trust, statuses] =
+            ["records", "policies", "emergency", "loop", "trust", "statuses"]
                 .map(|name| self.readiness.condition(name));
         records.unmet("the API server has not answered yet");
         policies.unmet("the API server has not answered yet");
         loop_listed.unmet("the declared objects have not been listed yet");
         // Nobody waits for them.
         statuses.met();
+        match cluster.registration {
+            Some(_) => trust.unmet("the webhook configurations do not trust this replica's certificate yet"),
+            None => trust.met(),
+        }
         // All parts that follow the cluster stop together.
         let stop = self.services.stop.child_token();
         let work = Work {
@@ -122,7 +127,7 @@ impl Run {
             keeping,
             certifying,
             worker: self.worker.take(),
-            conditions: Conditions { records, policies, switch, loop_listed, statuses },
+            conditions: Conditions { records, policies, switch, loop_listed, trust, statuses },
             naming: self.naming.take(),
         };
         self.parts.try_spawn("following the cluster", work.run(connection));
@@ -141,7 +146,8 @@ impl Work {
         let mut session = LeaderSession::open(
             &met.connection.client,
             &self.cluster,
-            self.services.certificates.ca_bundle(),
+            &self.services.certificates,
+            self.services.judging.door().callers().clone(),
         );
         let mut parts = Parts::default();
         let halt = match self.start(met, &mut session, &mut parts).await {
@@ -187,7 +193,7 @@ impl Work {
         let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
-        self.register(&link, parts);
+        self.register(&link, session, parts);
         self.conditions.records.met();
         let records = self.conditions.records.clone();
         parts.spawn("watching over the records", report(health, records, stop.clone()));
@@ -353,15 +359,20 @@ impl Work {
     }
 
     /// Keeps the webhook configurations, where that is wanted.
-    fn register(&self, link: &Link, parts: &mut Parts) {
+    fn register(&self, link: &Link, session: &LeaderSession, parts: &mut Parts) {
         let Some(registration) = self.cluster.registration.clone() else { return };
         let Services { judging, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
+        let (trust, stopped) = (self.conditions.trust.clone(), stop.clone());
+        let trusted =
+            registrar::wait_until_trusted(link.client.clone(), certificates.clone(), trust, stopped);
+        parts.spawn("waiting to be trusted", trusted);
         let registrar = Registrar {
             registration,
             callers: judging.door().callers().clone(),
             own_namespace: self.cluster.own_namespace.clone(),
             record_driver: self.cluster.record_driver,
             certificates,
+            trusted: session.trusted.clone(),
             releases: Arc::clone(&link.releases),
             resolver,
             open: link.open.clone(),

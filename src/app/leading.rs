@@ -7,15 +7,19 @@
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::lease::{CaBundle, Election, Leadership, Place};
+use crate::callers::Callers;
+use crate::client::lease::{CaBundle, Election, Leadership, OwnAuthority, Place};
 use crate::config;
 use crate::policy::guarded::LeaseReference;
+use crate::tls::Certificates;
 
 /// The lead of this replica, or its candidacy.
 pub(super) struct LeaderSession {
     pub(super) leadership: Leadership,
     /// The identity of this process, unique among all candidates.
     pub(super) identity: String,
+    /// The authorities that the API server has to trust while this replica leads.
+    pub(super) trusted: CaBundle,
     /// The Lease that replicas share; `None` without an election.
     place: Option<Place>,
     /// The election, until this replica takes part in it.
@@ -25,12 +29,25 @@ pub(super) struct LeaderSession {
 
 impl LeaderSession {
     /// Returns a session that knows whether there is an election. This replica is not a candidate yet.
-    pub(super) fn open(client: &kube::Client, cluster: &config::Cluster, authority: CaBundle) -> Self {
+    pub(super) fn open(
+        client: &kube::Client,
+        cluster: &config::Cluster,
+        certificates: &Certificates,
+        callers: Callers,
+    ) -> Self {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
         let identity = format!("{}_{}_{started:x}", host.to_string_lossy(), std::process::id());
-        let alone =
-            |leadership, identity| Self { leadership, identity, place: None, election: None, standing: None };
+        let own = OwnAuthority { bundle: certificates.ca_bundle(), is_shared: certificates.is_shared() };
+        let trusted = own.bundle.clone();
+        let alone = |leadership, identity| Self {
+            leadership,
+            identity,
+            trusted,
+            place: None,
+            election: None,
+            standing: None,
+        };
         if cluster.read_only {
             return alone(Leadership::never(), identity);
         }
@@ -41,9 +58,10 @@ impl LeaderSession {
             return alone(Leadership::alone(), identity);
         };
         let place = Place { namespace: service.namespace.clone(), name: service.name.clone() };
-        let election = Election::new(client.clone(), place.clone(), identity.clone(), authority);
+        let election = Election::new(client.clone(), place.clone(), identity.clone(), own, callers);
         Self {
             leadership: election.leadership(),
+            trusted: election.trusted(),
             identity,
             place: Some(place),
             election: Some(election),

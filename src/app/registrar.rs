@@ -1,6 +1,6 @@
 //! Computes the webhook configurations as releases and certificates change, and keeps them registered.
 //!
-//! Entry point: [`Registrar::run`]. Invariant: when one configuration is withdrawn, neither is kept any
+//! Entry points: [`Registrar::run`]; [`wait_until_trusted`] for the replica's own readiness. Invariant: when one configuration is withdrawn, neither is kept any
 //! longer. Only the leader writes.
 
 use std::collections::BTreeSet;
@@ -13,9 +13,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::Condition;
 use crate::callers::Callers;
 use crate::client::discovery;
-use crate::client::lease::Leadership;
+use crate::client::lease::{CaBundle, Leadership};
 use crate::config;
 use crate::ledger::Ledger;
 use crate::ledger::row::{Act, ReviewedEdit, Row};
@@ -25,7 +26,9 @@ use crate::model::{ObjectId, Operation};
 use crate::policy::resolver::PolicyResolver;
 use crate::tls::Certificates;
 use crate::webhook::registration::keep::{self, Configuration, OutsideChange, Wish};
-use crate::webhook::registration::{Address, NAME, Resource, Surface, configuration, emergency, mutating};
+use crate::webhook::registration::{
+    Address, NAME, Resource, Surface, configuration, emergency, mutating, trust,
+};
 
 /// The first version of Kubernetes whose webhooks have match conditions by default.
 const CONDITIONS: (u32, u32) = (1, 28);
@@ -37,6 +40,8 @@ pub(super) struct Registrar {
     pub(super) own_namespace: Option<String>,
     pub(super) record_driver: config::RecordDriver,
     pub(super) certificates: Certificates,
+    /// The authorities that the API server has to trust: those of all replicas' certificates.
+    pub(super) trusted: CaBundle,
     pub(super) releases: Arc<Releases>,
     pub(super) resolver: Arc<PolicyResolver>,
     /// Whether the emergency switch is off; `None` until that is known.
@@ -92,7 +97,7 @@ impl Registrar {
         changing: &watch::Sender<Wish<MutatingWebhookConfiguration>>,
     ) {
         let changes = self.releases.changes();
-        let mut authority = self.certificates.ca_bundle();
+        let mut authority = self.trusted.clone();
         let (mut open, mut leading) = (self.open.clone(), self.leadership.watch());
         let mut policies = self.in_force.changes();
         let mut callers = self.callers.changes();
@@ -138,6 +143,29 @@ impl Registrar {
             }
         }
     }
+}
+
+/// Meets `trust` once the API server trusts this replica's certificate. Without a leader that has it trusted, edits
+/// come to the other replicas as well, so the wait has an end.
+pub(super) async fn wait_until_trusted(
+    client: kube::Client,
+    certificates: Certificates,
+    trust: Condition,
+    stop: CancellationToken,
+) {
+    let is_provisional = || certificates.is_provisional();
+    let is_trusted = tokio::select! {
+        () = stop.cancelled() => return,
+        is_trusted = trust::wait_until_trusted(&client, certificates.ca_bundle(), is_provisional) => is_trusted,
+    };
+    if !is_trusted {
+        tracing::warn!(
+            "the leader does not have the authority of this replica's certificate trusted; the API server may refuse \
+             its answers"
+        );
+    }
+    trust.met();
+    stop.cancelled().await;
 }
 
 fn row(change: OutsideChange, time: Timestamp) -> Row {

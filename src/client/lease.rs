@@ -9,6 +9,7 @@
 //! kube has no leader election. The crates that add it build on older majors of kube, and do not tell a
 //! process that wakes up that it has lost the Lease.
 
+mod announced;
 mod candidacy;
 pub mod leader_info;
 pub mod pulse;
@@ -27,8 +28,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::announced::Announced;
+pub use self::announced::OwnAuthority;
 use self::candidacy::{Candidacy, Step};
 use super::call::CallError;
+use crate::callers::Callers;
 use crate::telemetry::FailureLog;
 
 /// How long a Lease is valid without a renewal.
@@ -82,8 +86,14 @@ pub struct Election {
     place: Place,
     candidacy: Candidacy,
     leadership: Leadership,
-    /// The CA bundle of the guard's certificate.
-    authority: CaBundle,
+    /// The authority of this replica's certificate.
+    own: OwnAuthority,
+    /// The authorities of all replicas' certificates.
+    announced: Announced,
+    /// The replicas' signing key is theirs.
+    callers: Callers,
+    /// The authorities that the API server has to trust while this replica leads.
+    trusted: watch::Sender<Option<Arc<str>>>,
     /// The Lease as it was last seen.
     lease: Option<Lease>,
     failures: FailureLog,
@@ -151,14 +161,25 @@ impl Leadership {
 
 impl Election {
     /// An election for the Lease at `place`, as `identity`, which no other
-    /// process has. While it leads, the Lease tells of `authority`.
-    pub fn new(client: kube::Client, place: Place, identity: String, authority: CaBundle) -> Self {
+    /// process has. The Lease tells of the authorities that replicas serve certificates of: this one's is `own`, and
+    /// their key is that of `callers`.
+    pub fn new(
+        client: kube::Client,
+        place: Place,
+        identity: String,
+        own: OwnAuthority,
+        callers: Callers,
+    ) -> Self {
+        let trusted = own.pem();
         Self {
             leases: Api::namespaced(client, &place.namespace),
             place,
             candidacy: Candidacy::new(identity),
             leadership: Leadership::never(),
-            authority,
+            trusted: watch::Sender::new(trusted),
+            own,
+            announced: Announced::default(),
+            callers,
             lease: None,
             failures: FailureLog::default(),
         }
@@ -167,6 +188,12 @@ impl Election {
     /// What this election decides.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
+    }
+
+    /// The authorities that the API server has to trust while this replica leads: its own, and those of other
+    /// replicas' certificates.
+    pub fn trusted(&self) -> CaBundle {
+        self.trusted.subscribe()
     }
 
     /// Takes part in the election until `stop`, then releases the Lease, so that another replica takes over
@@ -189,6 +216,7 @@ impl Election {
             if self.leadership.left() == Some(Duration::ZERO) {
                 self.leadership.lose();
             }
+            self.tell(now);
             match self.candidacy.step(now) {
                 Step::Wait(until) => {
                     let until = match self.leadership.left() {
@@ -197,6 +225,8 @@ impl Election {
                     };
                     tokio::select! {
                         () = sleep_until(until) => {}
+                        // The sender lives as long as the process.
+                        Ok(()) = self.own.bundle.changed() => {}
                         event = events.next() => match event {
                             Some(Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease))) => self.see(Some(lease)),
                             Some(Ok(watcher::Event::Delete(_))) => self.see(None),
@@ -240,10 +270,14 @@ impl Election {
             Step::Create => self.leases.create(&PostParams::default(), &self.claim(true)).await,
             Step::Take => self.replace(true).await,
             Step::Renew => self.replace(false).await,
+            Step::Announce => self.announce().await,
         };
         match written {
             Ok(lease) => {
                 self.see(Some(lease));
+                if step == Step::Announce {
+                    return Ok(());
+                }
                 self.candidacy.renewed(asked);
                 self.leadership.gain(asked + BELIEF);
                 Ok(())
@@ -261,6 +295,31 @@ impl Election {
         self.leases.replace(&self.place.name, &PostParams::default(), &self.claim(takes)).await
     }
 
+    /// Announces this replica's authority on the Lease of the leader, which has it trusted.
+    async fn announce(&self) -> kube::Result<Lease> {
+        let mut lease = self.lease.clone().unwrap_or_default();
+        self.annotate(&mut lease.metadata);
+        self.leases.replace(&self.place.name, &PostParams::default(), &lease).await
+    }
+
+    fn annotate(&self, lease: &mut ObjectMeta) {
+        if let Some(key) = self.callers.secret().signing() {
+            self.announced.annotate(lease, &self.own, key, (Instant::now(), Timestamp::now()));
+        }
+    }
+
+    /// Decides what the API server has to trust, and when this replica has to announce its authority.
+    fn tell(&mut self, now: Instant) {
+        let secret = self.callers.secret();
+        self.candidacy.announce(secret.signing().and_then(|_| self.announced.due(&self.own, now)));
+        let trusted = self.announced.bundle(&self.own, now);
+        self.trusted.send_if_modified(|known| {
+            let changes = *known != trusted;
+            *known = trusted;
+            changes
+        });
+    }
+
     /// The Lease in this replica's name; `takes` it from another.
     fn claim(&self, takes: bool) -> Lease {
         let now = Some(MicroTime(Timestamp::now()));
@@ -268,7 +327,8 @@ impl Election {
             metadata: ObjectMeta { name: Some(self.place.name.clone()), ..ObjectMeta::default() },
             spec: None,
         });
-        leader_info::annotate(&mut lease.metadata, self.authority.borrow().as_deref());
+        self.annotate(&mut lease.metadata);
+        leader_info::annotate(&mut lease.metadata, self.trusted.borrow().as_deref());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some(self.candidacy.me().to_owned());
         spec.lease_duration_seconds = i32::try_from(LIFE.as_secs()).ok();
@@ -281,8 +341,13 @@ impl Election {
     }
 
     fn see(&mut self, lease: Option<Lease>) {
-        self.candidacy.see(lease.as_ref(), Instant::now());
+        let now = Instant::now();
+        self.candidacy.see(lease.as_ref(), now);
+        if let (Some(lease), Some(key)) = (&lease, self.callers.secret().signing()) {
+            self.announced.see(&lease.metadata, key, (now, Timestamp::now()));
+        }
         self.lease = lease;
+        self.tell(now);
         if !self.candidacy.is_holder() && self.leadership.holds() {
             self.leadership.lose();
         }

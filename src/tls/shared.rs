@@ -16,13 +16,10 @@ use rcgen::KeyPair;
 use super::authority::{AUTHORITY_KEY, CERTIFICATE, KEY};
 use super::issue::{self, is_due, is_for};
 use super::pair::{self, Pair};
-use super::{AUTHORITY, Material, TlsError};
+use super::{AUTHORITY, Material, TlsError, bundle};
 
 /// The lifetime of an authority, as a multiple of a certificate's.
 const AUTHORITY_LIVES: i32 = 4;
-
-/// The end of each certificate in a PEM text.
-const END: &str = "-----END CERTIFICATE-----";
 
 /// A certificate, its authority, and the authority that comes or goes. Not `Debug`: it holds private keys.
 #[derive(Clone)]
@@ -110,12 +107,7 @@ impl SharedCertificate {
     /// Parses the content of a Secret; `None` if it cannot be served and renewed.
     pub fn parse(data: &BTreeMap<String, String>) -> Option<Self> {
         let text = |name: &str| data.get(name).cloned();
-        let authorities = text(AUTHORITY)?
-            .split_inclusive(END)
-            .map(str::trim)
-            .filter(|block| !block.is_empty())
-            .map(|block| format!("{block}\n"))
-            .collect();
+        let authorities = bundle::blocks(&text(AUTHORITY)?).map(|block| format!("{block}\n")).collect();
         Self::of(authorities, text(AUTHORITY_KEY)?, text(CERTIFICATE)?, text(KEY)?)
     }
 
@@ -139,6 +131,12 @@ impl SharedCertificate {
     /// Whether both have the same content.
     pub fn is(&self, other: &Self) -> bool {
         self.data() == other.data()
+    }
+
+    /// Whether the API server accepts it `now`, once it trusts the authority.
+    pub fn is_served(&self, names: &[String], now: Timestamp) -> bool {
+        let is_valid = |(from, until): (Timestamp, Timestamp)| from <= now && now < until;
+        is_valid(self.facts.validity) && now < self.facts.issuer_validity.1 && self.is_for(names)
     }
 
     /// The step that is due at `now`, if this content has been there for `seen`.

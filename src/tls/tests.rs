@@ -283,6 +283,32 @@ fn replaced_certificate_is_loaded_once_certificate_and_key_match() {
 }
 
 #[test]
+fn changed_authority_is_announced_before_its_certificate_is_served() {
+    let root = tempfile::tempdir().unwrap();
+    let give = || {
+        give(root.path(), "a");
+        fs::copy(root.path().join("tls.crt"), root.path().join("ca.crt")).unwrap();
+        file(root.path(), "ca.crt")
+    };
+    let old = give();
+    let certificates = load(given(root.path()), now()).unwrap();
+    let served = || certificates.resolver.current().cert[0].clone();
+    let bundle = || certificates.ca_bundle().borrow().clone().unwrap().to_string();
+    let first = served();
+    let new = give();
+    assert!(!certificates.refresh(now()).unwrap());
+    assert_eq!((served(), bundle()), (first.clone(), format!("{old}{new}")));
+    assert!(certificates.refresh(now()).unwrap());
+    assert_ne!(served(), first);
+    assert_eq!(bundle(), new);
+    // What nobody accepts any more is replaced at once. These certificates end in the year 4096.
+    let second = served();
+    give();
+    assert!(certificates.refresh("5000-01-01T00:00:00Z".parse().unwrap()).unwrap());
+    assert_ne!(served(), second);
+}
+
+#[test]
 fn unusable_certificate_files_yield_a_one_line_error() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().display().to_string();

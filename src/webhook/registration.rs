@@ -35,6 +35,7 @@ pub mod keep;
 pub mod renewal;
 mod resources;
 pub mod rotation;
+pub mod trust;
 
 /// The name of each configuration that Kubemoor keeps: one that validates and one
 /// that mutates.

@@ -1,21 +1,32 @@
 //! Certificates of cert-manager and of a Secret: the replicas of an installation without Helm start, and start again
-//! after an upgrade, and Helm changes from one source of certificates to the next. cert-manager itself is not here; the test signs in its place what the Certificate asks for.
+//! after an upgrade, and Helm changes from one source of certificates to the next while every edit is judged.
+//! cert-manager itself is not here; the test signs in its place what the Certificate asks for.
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Caller, Chart, ControlPlane, HOME, Helm, Identity, Installed, RELEASE, folder, wait_until_guarded,
+    Balancer, Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, Pod, RELEASE, SOON, edit,
+    eventually, folder, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";
+
+/// The Secret with a certificate of one's own.
+const OWN: &str = "own-certificate";
+
+/// An authority that no replica serves a certificate of is trusted for two minutes.
+const KEPT: Duration = Duration::from_secs(180);
 
 /// Applies what `kubemoor manifests` prints.
 fn apply(control_plane: &ControlPlane, arguments: &[&str]) {
@@ -70,13 +81,14 @@ async fn keep(admin: &Caller, secret: &str, names: Vec<String>) {
     let issuer = Issuer::from_params(&authority, &authority_key);
     let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
     let encoded = |text: String| STANDARD.encode(text);
-    let secret = json!({
-        "metadata": {"name": secret}, "type": "kubernetes.io/tls",
+    let content = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}, "type": "kubernetes.io/tls",
         "data": {
             "ca.crt": encoded(authority_pem), "tls.crt": encoded(certificate.pem()), "tls.key": encoded(key.serialize_pem()),
         },
     });
-    admin.post(&format!("/api/v1/namespaces/{HOME}/secrets"), &secret).await.done().unwrap();
+    let path = format!("/api/v1/namespaces/{HOME}/secrets/{secret}?fieldManager=test&force=true");
+    admin.apply(&path, &content).await.done().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,8 +121,46 @@ async fn three_replicas_with_cert_manager_start_after_install_and_upgrade() {
     wait_until_guarded(&alice, RELEASE, &settings).await;
 }
 
+/// The authorities that a webhook is told to trust, as PEM.
+async fn trusted(admin: &Caller) -> String {
+    let served = admin.get(WEBHOOKS).await.done().unwrap();
+    let bundle = served["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
+    String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap()
+}
+
+/// Replaces the replicas as a Deployment does it: the next one is ready, then an old one is told to stop.
+async fn roll(chart: &Installed<'_>, balancer: &Balancer, pods: &mut Vec<Pod>) {
+    for _ in 0..pods.len() {
+        let mut next = chart.start_one().await;
+        balancer.add(&next);
+        next.ready().await;
+        pods.push(next);
+        let mut old = pods.remove(0);
+        tokio::task::spawn_blocking(move || assert!(old.terminate().success(), "{}", old.log()))
+            .await
+            .unwrap();
+    }
+}
+
+/// Replaces the own certificate by one of another authority. Kubelets deliver it one after the other.
+async fn renew_authority(chart: &Installed<'_>, pods: &[Pod]) {
+    keep(&chart.admin, OWN, own_names()).await;
+    let path = format!("/api/v1/namespaces/{HOME}/secrets/{OWN}");
+    let authority = chart.admin.get(&path).await.done().unwrap()["data"]["ca.crt"].take();
+    let authority = String::from_utf8(STANDARD.decode(authority.as_str().unwrap()).unwrap()).unwrap();
+    for pod in pods {
+        assert!(pod.certificate(&authority).await.is_err(), "it is served too early");
+        chart.deliver(OWN, "/var/lib/kubemoor/tls", pod).await;
+        eventually("the replica serves the new certificate", SOON, || pod.certificate(&authority)).await;
+    }
+}
+
+fn own_names() -> Vec<String> {
+    vec![format!("kubemoor.{HOME}.svc"), "localhost".to_owned()]
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn helm_changes_the_certificate_source_and_changes_are_denied() {
+async fn changes_of_the_certificate_source_lose_no_request_under_fail() {
     let control_plane = ControlPlane::start_routing();
     let chart = Installed::new(&control_plane).await;
     define(&chart.admin).await;
@@ -119,40 +169,57 @@ async fn helm_changes_the_certificate_source_and_changes_are_denied() {
     let release = Chart::new(RELEASE).template("all.yaml", SETTINGS);
     helm.install(&namespace, RELEASE, &release, json!({})).await.unwrap();
     let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
-    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    let alice = Arc::new(Caller::new(&control_plane, Identity::Alice).await);
     chart.install(json!({"edits": "Deny"})).await.unwrap();
-    let mut pods = chart.start(2).await;
+    let balancer = Balancer::start().await;
+    chart.route_to(&[balancer.port()]).await;
+    let mut pods = Vec::new();
+    for _ in 0..2 {
+        let mut pod = chart.start_one().await;
+        balancer.add(&pod);
+        pod.ready().await;
+        pods.push(pod);
+    }
     wait_until_guarded(&alice, RELEASE, &settings).await;
-    let mut bundles = BTreeSet::new();
+    Guard::extend_webhook_timeouts(&control_plane, "Fail").await;
+
+    let stop = CancellationToken::new();
+    let edits = tokio::spawn(edit(Arc::clone(&alice), settings.clone(), stop.clone()));
+    let mut shown = BTreeSet::new();
     for source in ["CertManager", "Secret", "Guard"] {
         let mut certificates = json!({"source": source});
         if source == "Secret" {
-            let names = vec![format!("kubemoor.{HOME}.svc"), "localhost".to_owned()];
-            keep(&chart.admin, "own-certificate", names).await;
-            certificates["existingSecret"] = json!("own-certificate");
+            keep(&chart.admin, OWN, own_names()).await;
+            certificates["existingSecret"] = json!(OWN);
         }
         let upgraded = chart.upgrade(json!({"edits": "Deny", "certificates": certificates})).await;
         upgraded.unwrap_or_else(|error| panic!("{source}: {error}"));
         if source == "CertManager" {
             issue(&chart.admin).await;
         }
-        // The replicas of the new template replace the old ones. Only a leader of the new template makes a certificate, so
-        // on the way back to the guard's own docs/install.md has the old ones deleted.
-        let old = std::mem::take(&mut pods);
-        if source == "Guard" {
-            drop(old);
-            pods = chart.start(2).await;
-        } else {
-            pods = chart.start(2).await;
-            drop(old);
+        roll(&chart, &balancer, &mut pods).await;
+        // The API server is told to trust the authority of this source, and of the one before for a while.
+        let bundle = trusted(&chart.admin).await;
+        let certificate = pods[0].certificate(&bundle).await;
+        // The Secret of the guard's own certificate goes with the release, whatever the source.
+        let secret =
+            chart.admin.get(&format!("/api/v1/namespaces/{HOME}/secrets/kubemoor-certificate")).await;
+        let labels = secret.done().unwrap()["metadata"]["labels"].take();
+        assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm", "{source}: {labels}");
+        shown.insert(certificate.unwrap_or_else(|error| panic!("{source}: {error}")));
+        if source == "Secret" {
+            renew_authority(&chart, &pods).await;
         }
-        wait_until_guarded(&alice, RELEASE, &settings).await;
-        alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.refused(RELEASE).unwrap();
-        // The API server is told to trust this source's authority, which signs what the replicas show.
-        let served = chart.admin.get(WEBHOOKS).await.done().unwrap();
-        let bundle = served["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
-        let bundle = String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap();
-        pods[0].certificate(&bundle).await.unwrap_or_else(|error| panic!("{source}: {error}"));
-        assert!(bundles.insert(bundle), "{source} has the authority of another source");
     }
+    assert_eq!(shown.len(), 3, "two sources show one certificate");
+    eventually("the authorities of before are dropped", KEPT, || async {
+        let count = trusted(&chart.admin).await.matches("BEGIN CERTIFICATE").count();
+        if count == 1 { Ok(()) } else { Err(format!("{count} are trusted")) }
+    })
+    .await;
+    stop.cancel();
+    let told = edits.await.unwrap();
+    assert!(told.lost.is_empty(), "{} of {} are lost: {:#?}", told.lost.len(), told.requests, told.lost);
+    assert!(told.requests > 1000, "{} requests are no load", told.requests);
+    pods[0].certificate(&trusted(&chart.admin).await).await.unwrap();
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use crate::ledger_outages::{guard, kept, refused, spilled};
-use crate::support::{Guard, Postgres, SOON, Wire, eventually, folder};
+use crate::ledger_outages::{guard, kept, kept_by, refused, spilled};
+use crate::support::{Guard, Postgres, SOON, SmallDisk, Wire, eventually};
 
 /// How long a denial may take while the database fails. A client of its own and its handshake are in it, on a machine
 /// that others use as well.
@@ -18,9 +18,9 @@ const PACE: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts at a database, and one attempt.
 const BACK: Duration = Duration::from_secs(60);
 
-/// Edits that a guard refused so far, by their values.
+/// Edits that a guard refused so far, by their values, and the words before a command that reads its ledger.
 #[derive(Default)]
-struct Denied(Vec<String>);
+struct Denied(Vec<String>, Vec<String>);
 
 impl Denied {
     /// Has edits refused for so long.
@@ -42,9 +42,9 @@ impl Denied {
 
     /// Has edits refused until the database has a row of one of them.
     async fn until_kept_again(&mut self, guard: &Guard, ledger: &str) {
-        let before = kept(ledger).len();
+        let before = kept_by(&self.1, ledger).len();
         let until = Instant::now() + BACK;
-        while kept(ledger).len() == before {
+        while kept_by(&self.1, ledger).len() == before {
             assert!(Instant::now() < until, "no row is kept: {}", guard.log());
             self.go_on(guard, PACE * 10).await;
         }
@@ -54,7 +54,7 @@ impl Denied {
     /// Ends the guard. Each row has to be in one place, the database or standard output.
     fn assert_told(&self, guard: &mut Guard, ledger: &str) {
         assert!(guard.terminate().success(), "{}", guard.log());
-        let mut told = [kept(ledger), spilled(guard)].concat();
+        let mut told = [kept_by(&self.1, ledger), spilled(guard)].concat();
         told.sort();
         assert_eq!(told, self.0);
     }
@@ -126,10 +126,11 @@ async fn silent_database_loses_no_row_and_delays_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_loses_no_row_and_ledger_recovers_with_space() {
-    let ledger = format!("sqlite:{}", folder("ledger").join("ledger.db").display());
+    let disk = SmallDisk::new();
+    let ledger = format!("sqlite:{}", disk.path().join("ledger.db").display());
     let flags = ["--edits=Deny", &format!("--ledger={ledger}")];
-    let mut guard = Guard::start_embedded_within(1 << 20, &flags).await;
-    let mut denied = Denied::default();
+    let mut guard = Guard::start_embedded_with(&disk, &flags).await;
+    let mut denied = Denied(Vec::new(), disk.prefix());
     eventually("the ledger is open", SOON, || async { guard.log().contains("the ledger is open") }).await;
     let until = Instant::now() + SOON;
     while spilled(&guard).is_empty() {
@@ -138,10 +139,13 @@ async fn full_disk_loses_no_row_and_ledger_recovers_with_space() {
     }
     guard.wait_for_metric("kubemoor_ledger_up 0").await;
     guard.wait_for_log("the ledger takes no rows").await;
+    if disk.is_mounted() {
+        guard.wait_for_log("database or disk is full").await;
+    }
     assert!(guard.is_ready().await);
     denied.go_on(&guard, Duration::from_secs(5)).await;
 
-    guard.lift_file_limit();
+    disk.widen(guard.id());
     denied.until_kept_again(&guard, &ledger).await;
     guard.wait_for_log("the ledger takes rows again").await;
     let unavailable =

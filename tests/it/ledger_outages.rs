@@ -35,7 +35,14 @@ pub(crate) fn spilled(guard: &Guard) -> Vec<String> {
 
 /// The new values in the rows of the database.
 pub(crate) fn kept(ledger: &str) -> Vec<String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
+    kept_by(&[], ledger)
+}
+
+/// The same, where these words stand before the command that asks.
+pub(crate) fn kept_by(prefix: &[String], ledger: &str) -> Vec<String> {
+    let words = [prefix, &[env!("CARGO_BIN_EXE_kubemoor").to_owned()]].concat();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
     let output =
         command.args(["audit", "--ledger", ledger, "-A", "-o", "json", "--limit", "0"]).output().unwrap();
     // A database that is still starting cannot be asked.

@@ -13,6 +13,7 @@ mod api_server_faults;
 mod architecture;
 mod attacks;
 mod attacks_agreement;
+mod attacks_authorities;
 mod attacks_claims;
 mod attacks_door;
 mod attacks_fidelity;

@@ -1,61 +1,19 @@
 //! Replicas that are replaced one after the other while the API server asks: no request is lost.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Balancer, Caller, Chart, ControlPlane, Guard, Helm, Identity, Installed, RELEASE, wait_until_guarded,
+    Balancer, Caller, Chart, ControlPlane, Guard, Helm, Identity, Installed, RELEASE, edit,
+    wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 const RESTARTS: usize = 10;
 const REPLICAS: usize = 2;
-
-/// Between two requests.
-const PACE: Duration = Duration::from_millis(10);
-
-/// The requests so far, and what became of those that did not end as they should.
-#[derive(Default)]
-struct Told {
-    requests: usize,
-    lost: Vec<String>,
-}
-
-/// Has Alice edit the ConfigMap at `path` about a hundred times a second, until `stop`: every fifth edit is one that
-/// the guard refuses.
-async fn edit(alice: Arc<Caller>, path: String, stop: CancellationToken) -> Told {
-    let path = format!("{path}?dryRun=All");
-    let (mut told, mut under_way, began) = (Told::default(), JoinSet::new(), Instant::now());
-    let mut ticks = interval(PACE);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    while !stop.is_cancelled() {
-        ticks.tick().await;
-        told.requests += 1;
-        let (alice, path, number) = (Arc::clone(&alice), path.clone(), told.requests);
-        under_way.spawn(async move {
-            let value = number.to_string();
-            let (outcome, what) = if number % 5 == 0 {
-                (alice.merge(&path, &json!({"data": {"mode": value}})).await.refused(RELEASE), "a refusal")
-            } else {
-                let note = json!({"metadata": {"annotations": {"note": value}}});
-                (alice.merge(&path, &note).await.done().map(drop), "a pass")
-            };
-            outcome.map_err(|said| format!("{what} {:?} after the start: {said}", began.elapsed()))
-        });
-        while let Some(ended) = under_way.try_join_next() {
-            told.lost.extend(ended.unwrap().err());
-        }
-    }
-    while let Some(ended) = under_way.join_next().await {
-        told.lost.extend(ended.unwrap().err());
-    }
-    told
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_rolling_restarts_lose_no_request_under_fail() {

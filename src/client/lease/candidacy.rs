@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
@@ -16,6 +17,8 @@ pub(super) struct Candidacy {
     /// When this candidate's own Lease is to be renewed.
     renew_at: Option<Instant>,
     not_before: Option<Instant>,
+    /// When a replica that does not lead has to announce its authority.
+    announce_at: Option<Instant>,
 }
 
 /// What the candidate does next.
@@ -31,17 +34,19 @@ pub(super) enum Step {
     Take,
     /// Renew it.
     Renew,
+    /// Announce an authority on the Lease of another.
+    Announce,
 }
 
 enum View {
     Unknown,
     Absent,
-    Lease { version: String, holder: String, life: Duration, since: Instant },
+    Lease { version: String, holder: String, renewed: Option<Timestamp>, life: Duration, since: Instant },
 }
 
 impl Candidacy {
     pub(super) fn new(me: String) -> Self {
-        Self { me, view: View::Unknown, renew_at: None, not_before: None }
+        Self { me, view: View::Unknown, renew_at: None, not_before: None, announce_at: None }
     }
 
     pub(super) fn me(&self) -> &str {
@@ -63,7 +68,11 @@ impl Candidacy {
             View::Lease { holder, life, since, .. } if holder.is_empty() || *since + *life <= now => {
                 Step::Take
             }
-            View::Lease { life, since, .. } => Step::Wait(*since + *life),
+            View::Lease { life, since, .. } => match self.announce_at {
+                Some(at) if at <= now => Step::Announce,
+                Some(at) => Step::Wait(at.min(*since + *life)),
+                None => Step::Wait(*since + *life),
+            },
         }
     }
 
@@ -74,20 +83,31 @@ impl Candidacy {
             return;
         };
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
-        if matches!(&self.view, View::Lease { version: known, .. } if *known == version) {
-            return;
-        }
         let spec = lease.spec.clone().unwrap_or_default();
+        let (theirs, renewed_at) =
+            (spec.holder_identity.unwrap_or_default(), spec.renew_time.map(|time| time.0));
+        if let View::Lease { version: known, holder, renewed, .. } = &mut self.view {
+            // An announcement by another replica is no renewal.
+            let is_renewal = *holder != theirs || renewed_at.is_none() || *renewed != renewed_at;
+            if *known == version || !is_renewal {
+                *known = version;
+                return;
+            }
+        }
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let life = seconds.filter(|seconds| *seconds > 0).map_or(LIFE, Duration::from_secs);
-        self.view =
-            View::Lease { version, holder: spec.holder_identity.unwrap_or_default(), life, since: now };
+        self.view = View::Lease { version, holder: theirs, renewed: renewed_at, life, since: now };
     }
 
     /// This candidate's own write was granted; it was asked for at `asked`.
     pub(super) fn renewed(&mut self, asked: Instant) {
         self.renew_at = Some(asked + RENEWAL);
         self.not_before = None;
+    }
+
+    /// A replica that does not lead has to announce its authority at this instant.
+    pub(super) fn announce(&mut self, at: Option<Instant>) {
+        self.announce_at = at;
     }
 
     /// Discards the knowledge of the Lease.

@@ -1,23 +1,19 @@
 //! Creates and renews the certificate that replicas share, and replaces its authority.
 //!
-//! Entry point: [`Renewal::run`]. Invariant: only the leader writes; a new authority signs only
-//! after all webhook configurations contain it. [`SharedCertificate::due`] decides which step is
-//! due. While the emergency switch is off, the authority must not be replaced: the stored
+//! Entry point: [`Renewal::run`]. Invariant: only the leader writes, but for a certificate that no leader makes or
+//! renews, because the leader takes its own from another source; a new authority signs only after all webhook
+//! configurations contain it. [`SharedCertificate::due`] decides which step is due. While the emergency switch is off, the authority must not be replaced: the stored
 //! configurations contain the old one.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::NAME;
-use super::keep::{Configuration, by_hand};
+use super::trust::is_trusted;
 use crate::client::certificate_secret::{CertificateSecret, CertificateSecretError};
 use crate::client::lease::Leadership;
 use crate::tls::{Certificates, Due, Pace, SharedCertificate, TlsError};
@@ -27,6 +23,9 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// The pause after a failure.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// The number of looks without a certificate that can be served, after which no leader makes one.
+const ABANDONED: u32 = 3;
 
 /// Keeps the certificate.
 pub struct Renewal {
@@ -55,6 +54,8 @@ struct Sight {
     known: Option<SharedCertificate>,
     /// The time of the last change of the content.
     since: Option<Instant>,
+    /// The time since which the Secret has no certificate that can be served.
+    without: Option<Instant>,
 }
 
 /// The reason why the certificate could not be kept.
@@ -99,15 +100,24 @@ impl Renewal {
     async fn look(&self, client: &kube::Client, sight: &mut Sight) -> Result<(), RenewalError> {
         let found = self.secret.read(client).await?;
         let now = Timestamp::now();
-        let (next, step) = match found.as_ref().and_then(|found| found.shared.clone()) {
+        let shared = found.as_ref().and_then(|found| found.shared.clone());
+        let is_served = shared.as_ref().is_some_and(|shared| shared.is_served(&self.names, now));
+        let without = (!is_served).then(|| sight.without.unwrap_or_else(Instant::now));
+        sight.without = without;
+        let writes = self.leadership.holds()
+            || without.is_some_and(|without| without.elapsed() > self.pace.look * ABANDONED);
+        let (next, step) = match shared {
             Some(shared) => {
-                self.adopt(shared.clone(), sight, now)?;
-                match self.leadership.holds() {
+                // A replica that begins does not serve one that the API server refuses.
+                if is_served || sight.known.is_some() {
+                    self.adopt(shared.clone(), sight, now)?;
+                }
+                match writes {
                     true => self.step(&shared, client, sight, now).await?.unzip(),
                     false => (None, None),
                 }
             }
-            None if !self.leadership.holds() => (None, None),
+            None if !writes => (None, None),
             None => {
                 if found.as_ref().is_some_and(|found| found.has_content()) || sight.known.is_some() {
                     tracing::warn!(
@@ -147,7 +157,7 @@ impl Renewal {
         let step = match due {
             Due::Nothing => return Ok(None),
             Due::Announcement | Due::Removal if !armed => return Ok(None),
-            Due::Turn if !armed || !is_registered(client, shared.signer()).await => return Ok(None),
+            Due::Turn if !armed || !is_trusted(client, shared.signer()).await => return Ok(None),
             Due::Certificate => "the certificate that replicas share is renewed",
             Due::Everything => "the certificate authority has expired, and is made anew",
             Due::Announcement => "a new certificate authority is trusted beside the one before",
@@ -164,24 +174,7 @@ impl Renewal {
             return Ok(());
         }
         self.certificates.adopt(&shared, now)?;
-        *sight = Sight { known: Some(shared), since: Some(Instant::now()) };
+        (sight.known, sight.since) = (Some(shared), Some(Instant::now()));
         Ok(())
     }
-}
-
-/// Whether all webhook configurations trust this authority.
-async fn is_registered(client: &kube::Client, authority: &str) -> bool {
-    async fn trusts<C: Configuration>(client: &kube::Client, authority: &str) -> bool {
-        let holds = |bundle: &[u8]| bundle.windows(authority.len()).any(|part| part == authority.as_bytes());
-        match by_hand::<C>(client).read(NAME).await {
-            Ok(live) => live.is_none_or(|live| {
-                let mut webhooks = live.webhooks().into_iter();
-                webhooks.all(|webhook| webhook.client_config.ca_bundle.is_some_and(|bundle| holds(&bundle.0)))
-            }),
-            Err(_) => false,
-        }
-    }
-    !authority.is_empty()
-        && trusts::<ValidatingWebhookConfiguration>(client, authority).await
-        && trusts::<MutatingWebhookConfiguration>(client, authority).await
 }

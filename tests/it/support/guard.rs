@@ -17,6 +17,7 @@ use super::charts;
 use super::clock::Clock;
 use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::deploy::BASE;
+use super::disk::SmallDisk;
 use super::identity::Identity;
 use super::process::{Process, folder, free_port};
 use super::wait::eventually;
@@ -99,7 +100,7 @@ impl Guard {
     async fn start_with(kubeconfig: &Path, environment: Vec<(String, String)>, flags: &[&str]) -> Self {
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let flags = [flags, &[kubeconfig.as_str()]].concat();
-        let mut guard = Self::launch_within(None, environment, &flags);
+        let mut guard = Self::launch_within(Vec::new(), environment, &flags);
         guard.ready().await;
         guard
     }
@@ -122,21 +123,21 @@ impl Guard {
 
     /// Starts a guard without a cluster: of the release `shop/web` in a directory, which declares [`charts::MANIFEST`].
     pub(crate) async fn start_embedded(flags: &[&str]) -> Self {
-        Self::embedded(flags, None).await
+        Self::embedded(flags, Vec::new()).await
     }
 
-    /// The same, where no file may grow beyond so many bytes.
-    pub(crate) async fn start_embedded_within(file_limit: u64, flags: &[&str]) -> Self {
-        Self::embedded(flags, Some(file_limit)).await
+    /// The same, with this disk.
+    pub(crate) async fn start_embedded_with(disk: &SmallDisk, flags: &[&str]) -> Self {
+        Self::embedded(flags, disk.prefix()).await
     }
 
-    async fn embedded(flags: &[&str], file_limit: Option<u64>) -> Self {
+    async fn embedded(flags: &[&str], prefix: Vec<String>) -> Self {
         let store = folder("store");
         fs::create_dir(store.join("shop")).unwrap();
         fs::write(store.join("shop").join("web.yaml"), charts::MANIFEST).unwrap();
         let store = format!("--store=dir:{}", store.display());
         let mut guard = Self::launch_within(
-            file_limit,
+            prefix,
             Vec::new(),
             &[&[store.as_str(), "--cluster-name=here"], flags].concat(),
         );
@@ -144,17 +145,17 @@ impl Guard {
         guard
     }
 
-    /// Files may grow as they like from now on.
-    pub(crate) fn lift_file_limit(&mut self) {
-        self.process.lift_file_limit();
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Starts a guard with these flags besides its addresses, and does not wait.
     pub(crate) fn launch(flags: &[&str]) -> Self {
-        Self::launch_within(None, Vec::new(), flags)
+        Self::launch_within(Vec::new(), Vec::new(), flags)
     }
 
-    fn launch_within(file_limit: Option<u64>, environment: Vec<(String, String)>, flags: &[&str]) -> Self {
+    fn launch_within(prefix: Vec<String>, environment: Vec<(String, String)>, flags: &[&str]) -> Self {
         let dir = folder("guard");
         let (webhook_port, admin_port) = (free_port(), free_port());
         let mut arguments = vec![
@@ -182,7 +183,7 @@ impl Guard {
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let program = env!("CARGO_BIN_EXE_kubemoor").into();
         let mut process = Process::new("kubemoor", program, arguments, &dir)
-            .with_file_limit(file_limit)
+            .with_prefix(prefix)
             .with_environment(environment);
         process.start();
         Self { process, webhook_port, admin_port, tls_dir, ledger: dir.join("ledger.db"), token_file }

@@ -38,6 +38,8 @@ pub(crate) struct Pod {
     process: Process,
     port: u16,
     admin_port: u16,
+    /// Where its volumes are.
+    dir: PathBuf,
 }
 
 /// What a kubelet would run for a pod.
@@ -103,7 +105,13 @@ impl<'a> Installed<'a> {
         let mut process =
             Process::new(NAME, program, run.arguments, &run.dir).with_environment(run.environment);
         process.start();
-        Pod { process, port, admin_port }
+        Pod { process, port, admin_port, dir: run.dir }
+    }
+
+    /// Brings the files of a Secret that changed into a replica, as its kubelet does sooner or later.
+    pub(crate) async fn deliver(&self, secret: &str, mount: &str, pod: &Pod) {
+        let volume = json!({"secret": {"secretName": secret}});
+        self.fill(&volume, &pod.dir.join(mount.trim_start_matches('/'))).await;
     }
 
     /// Starts one replica of the page, which asks that guard for the ledger in place of its Service. It gets the files

@@ -38,8 +38,8 @@ pub(crate) struct Process {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     log: PathBuf,
-    /// In bytes, the largest file that it may write.
-    file_limit: Option<u64>,
+    /// The words before the program, by which another one starts it.
+    prefix: Vec<String>,
     child: Option<Child>,
 }
 
@@ -47,20 +47,13 @@ impl Process {
     /// Describes the process; its output will go to a file in `dir`.
     pub(crate) fn new(name: &'static str, program: PathBuf, arguments: Vec<String>, dir: &Path) -> Self {
         let (environment, log) = (Vec::new(), dir.join(format!("{name}.log")));
-        Self { name, program, arguments, environment, log, file_limit: None, child: None }
+        Self { name, program, arguments, environment, log, prefix: Vec::new(), child: None }
     }
 
-    /// Lets no file grow beyond so many bytes, until [`Process::lift_file_limit`]: a full disk that takes no rights.
-    pub(crate) fn with_file_limit(mut self, file_limit: Option<u64>) -> Self {
-        self.file_limit = file_limit;
+    /// Has it started by these words before the program, which become the program.
+    pub(crate) fn with_prefix(mut self, prefix: Vec<String>) -> Self {
+        self.prefix = prefix;
         self
-    }
-
-    /// Files may grow as they like from now on.
-    pub(crate) fn lift_file_limit(&mut self) {
-        let pid = self.id().to_string();
-        let status = Command::new("prlimit").args(["--fsize=unlimited:", "--pid", &pid]).status();
-        assert!(status.unwrap().success(), "the limit of {} stays", self.name);
     }
 
     /// Adds variables to the environment.
@@ -77,17 +70,11 @@ impl Process {
     pub(crate) fn start(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
-        let mut command = match self.file_limit {
-            None => Command::new(&self.program),
-            Some(bytes) => {
-                let mut command = Command::new("prlimit");
-                // A write beyond the limit fails, where it would end the process.
-                command.arg(format!("--fsize={bytes}:")).args([
-                    "sh",
-                    "-c",
-                    "trap '' XFSZ; exec \"$0\" \"$@\"",
-                ]);
-                command.arg(&self.program);
+        let mut command = match &*self.prefix {
+            [] => Command::new(&self.program),
+            [first, rest @ ..] => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(&self.program);
                 command
             }
         };

@@ -1,0 +1,86 @@
+//! Who would have the API server trust an authority of their own: by the Lease on which replicas announce theirs, or by
+//! the webhook configurations.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
+
+use crate::support::{ControlPlane, HOME, Installed, Member, Right, SOON, eventually};
+
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";
+const ANNOTATION: &str = "kubemoor.dev/authorities";
+
+fn right(verbs: &[&str], resource: &str, group: &str) -> Right {
+    let verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
+    Right { verbs, resource: resource.to_owned(), group: group.to_owned() }
+}
+
+/// The authorities that each webhook trusts, as PEM.
+fn bundles(configuration: &Value) -> Vec<String> {
+    let decoded = |webhook: &Value| STANDARD.decode(webhook["clientConfig"]["caBundle"].as_str().unwrap());
+    let webhooks = configuration["webhooks"].as_array().unwrap();
+    webhooks.iter().map(|webhook| String::from_utf8(decoded(webhook).unwrap()).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_authority_on_lease_or_webhooks_is_not_trusted() {
+    let control_plane = ControlPlane::start_routing();
+    let chart = Installed::new(&control_plane).await;
+    chart.install(json!({"edits": "Deny"})).await.unwrap();
+    let pods = chart.start(1).await;
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/kubemoor");
+    let announced = eventually("the guard announces its authority", SOON, || async {
+        let lease = chart.admin.get(&lease).await.done()?;
+        lease["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned).ok_or(lease.to_string())
+    })
+    .await;
+    let own = bundles(&chart.admin.get(WEBHOOKS).await.done().unwrap()).remove(0);
+
+    let member = Member::new(&control_plane).await;
+    let rights = [
+        right(&["get", "patch"], "leases", "coordination.k8s.io"),
+        right(&["get", "patch"], "validatingwebhookconfigurations", "admissionregistration.k8s.io"),
+    ];
+    member.may(&rights, None).await;
+    let attacker = member.caller().await;
+    let forged = CertificateParams::default()
+        .self_signed(&KeyPair::generate().unwrap())
+        .unwrap()
+        .pem()
+        .replace("\r", "");
+
+    // An own entry beside the guard's, and one in the guard's name with the guard's mark.
+    let entries: Value = serde_json::from_str(&announced).unwrap();
+    let (name, entry) = entries.as_object().unwrap().iter().next().unwrap();
+    let mut false_entry = entry.clone();
+    false_entry["pem"] = json!(forged);
+    for entries in [json!({name: entry, "another": false_entry}), json!({name: false_entry})] {
+        let change = json!({"metadata": {"annotations": {ANNOTATION: entries.to_string()}}});
+        attacker.merge(&lease, &change).await.done().unwrap();
+        eventually("the leader takes the forged one away", SOON, || async {
+            let lease = chart.admin.get(&lease).await.done()?;
+            let annotations = &lease["metadata"]["annotations"];
+            let text = annotations[ANNOTATION].as_str().unwrap_or_default();
+            let is_there = text.contains("another") || text.contains(&json!(forged).to_string());
+            if is_there { Err(text.to_owned()) } else { Ok(()) }
+        })
+        .await;
+        let bundles = bundles(&chart.admin.get(WEBHOOKS).await.done().unwrap());
+        assert!(bundles.iter().all(|bundle| *bundle == own), "{bundles:?}");
+    }
+
+    // The leader takes nothing from what it finds there.
+    let mut configuration = attacker.get(WEBHOOKS).await.done().unwrap();
+    let both = STANDARD.encode(format!("{own}{forged}"));
+    for webhook in configuration["webhooks"].as_array_mut().unwrap() {
+        webhook["clientConfig"]["caBundle"] = json!(both);
+    }
+    attacker.merge(WEBHOOKS, &json!({"webhooks": configuration["webhooks"]})).await.done().unwrap();
+    eventually("the webhooks trust the guard's authority alone", SOON, || async {
+        let bundles = bundles(&chart.admin.get(WEBHOOKS).await.done()?);
+        if bundles.iter().all(|bundle| *bundle == own) { Ok(()) } else { Err(format!("{bundles:?}")) }
+    })
+    .await;
+    assert!(pods[0].leads().await);
+}
