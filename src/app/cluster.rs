@@ -3,6 +3,7 @@
 //! Invariant: what needs the index starts once it is whole. An API server that
 //! does not answer at the start is said and waited for.
 
+mod missed;
 mod scaling;
 
 use std::num::NonZeroU32;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 
+use self::missed::MissedEnds;
 use self::scaling::ScalingHistory;
 use super::calling::Keeping;
 use super::certifying::Certifying;
@@ -293,7 +295,9 @@ impl Work {
             resolver: Arc::clone(resolver),
             ledger: ledger.clone(),
             leadership: if self.cluster.read_only { Leadership::alone() } else { link.leadership.clone() },
+            witnessed: Arc::clone(&policing.witnessed),
         };
+        parts.spawn("recording the ends that no guard saw", MissedEnds(scaling.clone()).run(stop.clone()));
         parts.spawn("keeping the autoscalers' history", scaling.run(stop.clone()));
     }
 

@@ -5,12 +5,15 @@
 //! edit is judged before all of them were listed once, since each can turn a
 //! refusal into an allow.
 
+mod witnessed;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::witnessed::{Subject, Witnessed};
 use super::parts::Parts;
 use crate::admin::Condition;
 use crate::client::lease::Leadership;
@@ -27,6 +30,9 @@ use crate::mirror::policies::watch::PolicyWatch;
 use crate::mirror::progress::Progress;
 use crate::mirror::releases::Releases;
 use crate::model::{ObjectId, Operation};
+
+/// How the detail of a row about a policy in a file begins.
+pub(super) const IN_FILE: &str = "in the policy file ";
 
 /// The sources of a cluster's policies, and the rights to act on them.
 pub(super) struct PolicySources<'a> {
@@ -47,6 +53,8 @@ pub(super) struct PolicySources<'a> {
 pub(super) struct Policing {
     pub(super) allowances: Arc<Allowances>,
     pub(super) autoscalers: Arc<Autoscalers>,
+    /// The policies and autoscalers that rows in the ledger are about.
+    pub(super) witnessed: Arc<Witnessed>,
     listings: Vec<watch::Receiver<Progress>>,
 }
 
@@ -54,6 +62,7 @@ impl PolicySources<'_> {
     /// Starts to follow them, as tasks of `parts`.
     pub(super) fn follow(self, parts: &mut Parts, stop: &CancellationToken) -> Policing {
         let Self { client, kinds, releases, in_force, namespaces: watched, leadership, ledger } = self;
+        let witnessed = Arc::new(Witnessed::default());
         let policies = PolicyWatch::new(
             client.clone(),
             Arc::clone(kinds),
@@ -61,7 +70,7 @@ impl PolicySources<'_> {
             Arc::clone(in_force),
             leadership.cloned().unwrap_or_else(Leadership::never),
         )
-        .keeping(keep(ledger.clone()));
+        .keeping(keep(ledger.clone(), Arc::clone(&witnessed)));
         let namespaces =
             Namespaces::new(client.clone(), Arc::clone(in_force)).keeping(keep_relabelling(ledger.clone()));
         let allowances =
@@ -78,7 +87,7 @@ impl PolicySources<'_> {
             "following the autoscalers",
             async move { following.run(releases.index(), stopping).await },
         );
-        Policing { allowances, autoscalers, listings }
+        Policing { allowances, autoscalers, witnessed, listings }
     }
 }
 
@@ -108,16 +117,17 @@ impl Policing {
 pub(super) fn keep_files(ledger: Ledger) -> impl Fn(FileChange) + Send + Sync {
     move |FileChange { policy, file, fate, same }| {
         let (act, edit) = edit(policy, fate);
-        let detail = format!("in the policy file {file}");
+        let detail = format!("{IN_FILE}{file}");
         ledger.record(Row { same: Some(same), detail, ..Row::act(Timestamp::now(), edit, None, act) });
     }
 }
 
 /// Keeps each state of a policy in the ledger, once, whichever guard sees it first. Who made it no watch tells, but for the
 /// name of the program.
-fn keep(ledger: Ledger) -> impl Fn(PolicyChange) + Send + Sync {
+fn keep(ledger: Ledger, witnessed: Arc<Witnessed>) -> impl Fn(PolicyChange) + Send + Sync {
     move |PolicyChange { name, uid, generation, fate, manager, time }| {
         let (act, edit) = edit(name, fate);
+        witnessed.note(Subject { object: edit.object.clone(), autoscaler: String::new() });
         let same = Some(format!("{uid} {generation} {act:?}"));
         let detail = if manager.is_empty() { String::new() } else { format!("by field manager {manager}") };
         ledger.record(Row { same, detail, ..Row::act(time.unwrap_or_else(Timestamp::now), edit, None, act) });

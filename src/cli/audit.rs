@@ -46,7 +46,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     limit: u32,
 
-    /// Watch for new rows
+    /// Print the rows, then new rows as they are added
     #[arg(long, short)]
     follow: bool,
 

@@ -46,8 +46,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 
-/// Keeps Helm releases where Helm put them: an admission webhook that judges
-/// edits by the release's own record, and a loop that finds and repairs drift.
+/// Guards Helm releases against drift: a webhook judges each change of their objects by Helm's own record, and a loop
+/// finds and repairs objects that differ
 #[derive(Debug, Parser)]
 #[command(name = "kubemoor", bin_name = "kubemoor", version, propagate_version = true)]
 pub struct Cli {

@@ -23,9 +23,6 @@ use crate::policy::suspension::{MAX_REASON, Suspension};
 /// The flags of `kubemoor suspend`.
 #[derive(Debug, clap::Args)]
 pub(super) struct SuspendArgs {
-    #[command(flatten)]
-    release: ReleaseArgs,
-
     /// For how long [default: until `kubemoor resume`]
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -33,6 +30,9 @@ pub(super) struct SuspendArgs {
     /// Why
     #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     reason: Option<String>,
+
+    #[command(flatten)]
+    release: ReleaseArgs,
 }
 
 /// The flags of `kubemoor resume`.

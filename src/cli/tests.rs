@@ -164,3 +164,31 @@ fn invalid_flag_value_exits_with_2_and_describes_valid_values() {
     check(&["--webhook-url", "http://x"], "https://HOST");
     check(&["--nonsense"], "--nonsense");
 }
+
+#[test]
+fn heading_of_the_cluster_has_only_flags_that_choose_and_reach_it() {
+    const CHOOSE: [&str; 14] = [
+        "all-namespaces",
+        "as",
+        "as-group",
+        "cluster",
+        "cluster-label",
+        "context",
+        "contexts",
+        "kubeconfig",
+        "namespace",
+        "record-driver",
+        "request-timeout",
+        "token",
+        "user",
+        "v",
+    ];
+    fn check(command: &clap::Command) {
+        for arg in command.get_arguments().filter(|arg| arg.get_help_heading() == Some("Cluster")) {
+            let name = arg.get_long().unwrap_or_default();
+            assert!(CHOOSE.contains(&name), "{}: --{name}", command.get_name());
+        }
+        command.get_subcommands().for_each(check);
+    }
+    check(&Cli::command());
+}

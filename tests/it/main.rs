@@ -51,6 +51,7 @@ mod deadlocks;
 mod declared_fields;
 mod deletions;
 mod demo;
+mod differences;
 mod documentation;
 mod documentation_commands;
 mod documentation_manifests;

@@ -2,7 +2,7 @@
 //!
 //! Entry point: [`ScalingHistory::run`]. Invariant: only the leader records; another replica keeps the newest rows until
 //! it leads. The ledger stores each state of an autoscaler once, also after a restart. An autoscaler that is deleted
-//! while no guard runs is not reported.
+//! while no guard runs is in [`super::missed`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,8 +10,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::policing::{Subject, Witnessed};
 use crate::client::lease::Leadership;
 use crate::declaration::path::Path;
+use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::ledger::Ledger;
 use crate::ledger::row::{Act, ReviewedEdit, Row};
@@ -21,16 +23,21 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::resolver::PolicyResolver;
 use crate::verdict::exceptions::may_scale;
 
+/// How the details of all rows begin, before the autoscaler's name.
+const KIND: &str = "HorizontalPodAutoscaler ";
+
 /// The most rows that a replica keeps until it leads.
 const HELD: usize = 1000;
 
 /// Records the history of autoscalers.
+#[derive(Clone)]
 pub(super) struct ScalingHistory {
     pub(super) autoscalers: Arc<Autoscalers>,
     pub(super) releases: Arc<Releases>,
     pub(super) resolver: Arc<PolicyResolver>,
     pub(super) ledger: Ledger,
     pub(super) leadership: Leadership,
+    pub(super) witnessed: Arc<Witnessed>,
 }
 
 /// Rows that wait until this replica leads.
@@ -81,9 +88,7 @@ impl ScalingHistory {
     /// The rows about what has changed around a workload.
     fn rows(&self, workload: &ObjectId, told: &mut Told) -> Vec<Row> {
         let index = self.releases.index().read();
-        let claims = index.claims(workload);
-        let declared = claims.iter().find_map(|release| Some((release, replicas(release, workload)?)));
-        let Some((release, replicas)) = declared else {
+        let Some((release, replicas)) = declared(&index, workload) else {
             // What is not declared is not enforced, and the release's own rows tell when that began.
             told.0.remove(workload);
             return Vec::new();
@@ -93,8 +98,12 @@ impl ScalingHistory {
         let mut counting = self.autoscalers.scalings(workload, &index);
         counting.retain(|it| may_scale(&policy, workload, &release.id, &it.declared_by));
         let of = Some((release.id.clone(), release.state.revision));
-        let changes = told.note(workload, counting).into_iter();
-        changes.map(|change| row(workload, of.clone(), replicas, change)).collect()
+        let changes = told.note(workload, counting);
+        for (_, scaling, _) in &changes {
+            let (object, autoscaler) = (workload.clone(), scaling.name.clone());
+            self.witnessed.note(Subject { object, autoscaler });
+        }
+        changes.into_iter().map(|change| row(workload, of.clone(), replicas, change)).collect()
     }
 }
 
@@ -127,6 +136,23 @@ impl Told {
     }
 }
 
+/// The release that declares a workload with its replicas, and their place.
+pub(super) fn declared<'i>(index: &'i Index, workload: &ObjectId) -> Option<(&'i Release, &'i Path)> {
+    let claims = index.claims(workload);
+    claims.into_iter().find_map(|release| Some((&**release, replicas(release, workload)?)))
+}
+
+/// The sentence about an autoscaler that sets replicas no more.
+pub(super) fn ended(name: &str, replicas: &Path) -> String {
+    format!("{KIND}{name:?} no longer sets {replicas}")
+}
+
+/// The autoscaler of which the detail of a row tells.
+pub(super) fn named(detail: &str) -> Option<&str> {
+    let (name, _) = detail.strip_prefix(KIND)?.strip_prefix('"')?.split_once('"')?;
+    Some(name)
+}
+
 /// The place of the replicas of a workload, where the release declares them.
 fn replicas<'r>(release: &'r Release, workload: &ObjectId) -> Option<&'r Path> {
     let declared = release.declared(workload)?;
@@ -143,15 +169,11 @@ fn row(
     let Scaling { name, uid, range, written: (manager, time), .. } = scaling;
     let (from, to) = range;
     let what = match (act, before) {
-        (Act::StopAutoscaling, _) => {
-            format!("HorizontalPodAutoscaler {name:?} no longer sets {replicas}")
-        }
+        (Act::StopAutoscaling, _) => ended(&name, replicas),
         (_, Some((least, most))) => {
-            format!(
-                "HorizontalPodAutoscaler {name:?} sets {replicas} from {from} to {to} (before: from {least} to {most})"
-            )
+            format!("{KIND}{name:?} sets {replicas} from {from} to {to} (before: from {least} to {most})")
         }
-        _ => format!("HorizontalPodAutoscaler {name:?} sets {replicas} from {from} to {to}"),
+        _ => format!("{KIND}{name:?} sets {replicas} from {from} to {to}"),
     };
     let is_known = act != Act::StopAutoscaling && !manager.is_empty();
     let by = is_known.then(|| format!("by field manager {manager:?}"));
@@ -236,5 +258,9 @@ mod tests {
         assert_ne!(again.same, started.same);
         let stopped = row(Act::StopAutoscaling, &one, None);
         assert!(stopped.same != started.same && !stopped.detail.contains("kubectl"), "{stopped:?}");
+        assert_eq!(
+            [changed, started, again, stopped].each_ref().map(|it| named(&it.detail)),
+            [Some("web"); 4]
+        );
     }
 }

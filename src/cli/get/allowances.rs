@@ -18,13 +18,13 @@ use crate::inspect::allowances::{self, Row, State};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    namespaces: NamespacesArgs,
-
-    #[command(flatten)]
     list: ListArgs,
 
     #[command(flatten)]
     watch: WatchArgs,
+
+    #[command(flatten)]
+    namespaces: NamespacesArgs,
 
     #[command(flatten)]
     cluster: ClusterArgs,

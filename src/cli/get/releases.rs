@@ -20,9 +20,6 @@ use crate::policy::resolver::Labels;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    namespaces: NamespacesArgs,
-
-    #[command(flatten)]
     list: ListArgs,
 
     #[command(flatten)]
@@ -31,6 +28,9 @@ pub(super) struct Args {
     /// Only releases in this state: drifted, in-sync, not-guarded, or another reason of the list; may be repeated
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = parse_state)]
     state: Vec<State>,
+
+    #[command(flatten)]
+    namespaces: NamespacesArgs,
 
     #[command(flatten)]
     records: RecordArgs,
