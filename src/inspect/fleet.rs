@@ -30,6 +30,9 @@ use crate::verdict::shown::SealingKey;
 /// Releases of one cluster whose records are read at once.
 const AT_ONCE: usize = 8;
 
+/// The state of every release with drift.
+pub(crate) const DRIFTED: &str = "Drifted";
+
 /// A fact to compare between clusters, and its name.
 type Fact = (&'static str, fn(&ReleaseRow) -> Option<String>);
 
@@ -42,7 +45,8 @@ pub(crate) struct ClusterRow {
     pub(crate) releases: u64,
     /// How many of them have objects that drifted.
     pub(crate) drifted: u64,
-    /// How many of them are in each state.
+    /// How many of them are in each state. A release whose objects drifted is also in the state `Drifted`, whatever
+    /// other state it is in.
     pub(crate) states: BTreeMap<String, u64>,
     pub(crate) oldest_drift: Option<Timestamp>,
     /// The version of the guard.
@@ -166,6 +170,15 @@ pub(crate) async fn live(
     Ok((ClusterRow::counted(&asked.name, facts, guard), rows))
 }
 
+/// The releases of clusters by state.
+pub(crate) fn states<'r>(rows: impl IntoIterator<Item = &'r ClusterRow>) -> BTreeMap<&'r str, u64> {
+    let mut states = BTreeMap::new();
+    for (state, count) in rows.into_iter().flat_map(|row| &row.states) {
+        *states.entry(state.as_str()).or_default() += count;
+    }
+    states
+}
+
 /// Marks in which facts each release differs between its clusters, and sorts by namespace, name and cluster.
 pub(crate) fn compare(rows: &mut [ReleaseRow]) {
     rows.sort_by(|a, b| (&a.namespace, &a.name, &a.cluster).cmp(&(&b.namespace, &b.name, &b.cluster)));
@@ -239,7 +252,7 @@ impl ClusterRow {
         if asked.is_empty() && !wanted.states.is_empty() {
             return None;
         }
-        Some(Self {
+        let row = Self {
             cluster,
             releases: asked.values().map(|count| count.releases).sum(),
             drifted: asked.values().map(|count| count.drifted).sum(),
@@ -250,7 +263,8 @@ impl ClusterRow {
             last_heard: Some(view.heard),
             stale_since: Some(view.heard).filter(|_| view.is_stale),
             error: None,
-        })
+        };
+        Some(row.with_drifted())
     }
 
     /// A cluster whose releases are in these states, with so many drifted objects, since then.
@@ -268,7 +282,15 @@ impl ClusterRow {
         }
         let (version, last_heard) = guard.map_or((None, None), |guard| (guard.version, guard.renewed));
         let is_stale = |heard: &Timestamp| Timestamp::now().duration_since(*heard) > STALE_AFTER;
-        Self { version, last_heard, stale_since: last_heard.filter(is_stale), ..row }
+        Self { version, last_heard, stale_since: last_heard.filter(is_stale), ..row }.with_drifted()
+    }
+
+    /// Counts each release with drift as drifted, also one whose repairs are paused, as lists of releases find them.
+    fn with_drifted(mut self) -> Self {
+        if self.drifted > 0 {
+            self.states.insert(DRIFTED.to_owned(), self.drifted);
+        }
+        self
     }
 }
 

@@ -54,17 +54,24 @@ impl Source {
     }
 
     /// Passes every row to `take`, newest first, with at most one page of them in memory.
-    pub(crate) async fn each(&self, mut filter: Filter, mut take: impl FnMut(Entry)) -> Result<(), Failure> {
+    pub(crate) async fn each(&self, filter: Filter, mut take: impl FnMut(Entry)) -> Result<(), Failure> {
+        self.each_page(filter, async |rows| rows.into_iter().for_each(&mut take)).await
+    }
+
+    /// Passes all rows to `take`, newest first, page by page. The next page is read while one is taken.
+    pub(crate) async fn each_page(
+        &self,
+        mut filter: Filter,
+        mut take: impl AsyncFnMut(Vec<Entry>),
+    ) -> Result<(), Failure> {
         filter.limit = Some(PAGE);
         let mut page = self.page(&filter).await?;
         while let Some(next) = page.next {
             filter.before = Some(place(&next)?);
-            // The next page is read while this one is taken.
-            let taken = async { page.items.into_iter().for_each(&mut take) };
-            let (following, ()) = tokio::join!(self.page(&filter), taken);
+            let (following, ()) = tokio::join!(self.page(&filter), take(page.items));
             page = following?;
         }
-        page.items.into_iter().for_each(&mut take);
+        take(page.items).await;
         Ok(())
     }
 

@@ -1,33 +1,28 @@
 //! The findings of a replay of recorded changes, row by row, for the command and the page.
 //!
-//! Entry point: [`Tally`], which takes rows newest first and becomes a [`Report`]. Invariant: the verdicts
+//! Entry point: [`Judging`], which takes rows newest first and becomes a [`Report`]. Invariant: the verdicts
 //! are those of [`crate::verdict::replay`]. A change that it cannot judge is counted and never shown as a
 //! verdict.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+mod judges;
+mod judging;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
+pub(crate) use self::judges::Judges;
+use self::judges::{Judged, NewVerdict};
+pub(crate) use self::judging::Judging;
 use super::ledger::repeats::Repeats;
-use crate::ledger::entry::{Entry, Object};
-use crate::ledger::query::parse_operation;
-use crate::model::{Actor, ObjectId, Operation, ReleaseId};
-use crate::policy::Policy;
-use crate::policy::mask::Mask;
-use crate::verdict::edit::{Outcome, Reason};
-use crate::verdict::recorded::RecordedFacts;
-use crate::verdict::records::Falsified;
-use crate::verdict::replay::{PastEdit, Replay, Replayed};
+use crate::ledger::entry::Entry;
+use crate::model::{Operation, ReleaseId};
 
-/// The maximum number of different changes of verdicts that are listed.
+/// The maximum number of different changes of verdicts that are listed, in all and of days.
 const MOST: usize = 10_000;
-
-/// The reasons of rows about a request as a whole, without fields.
-const WHOLE: [Reason; 6] =
-    [Reason::TooLarge, Reason::TooDeep, Reason::Busy, Reason::Late, Reason::Request, Reason::Dependants];
 
 /// The verdicts under which an edit does not pass as it was sent.
 pub(crate) const REFUSED: [&str; 2] = ["Deny", "Revert"];
@@ -102,7 +97,7 @@ pub(crate) struct Changed {
 }
 
 /// What makes changed verdicts one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Key {
     pub(crate) cluster: String,
@@ -124,12 +119,16 @@ pub(crate) struct Key {
 /// How often, first and last.
 type Times = (u64, Timestamp, Timestamp);
 
+/// How often verdicts of one kind changed, in all and on each day, the newest first.
+type Total = (Times, Vec<(Date, Times)>);
+
 /// The findings of a replay so far.
-pub(crate) struct Tally {
+struct Tally {
     report: Report,
     days: BTreeMap<Date, Day>,
-    changes: BTreeMap<Key, Times>,
-    by_day: BTreeMap<(Date, Key), Times>,
+    changes: HashMap<Key, Total>,
+    /// How many days of changes are kept.
+    days_of_changes: usize,
     /// The users who wrote the records of revisions.
     writers: HashSet<(ReleaseId, u64, String)>,
     begun: BTreeSet<(ReleaseId, u64)>,
@@ -140,7 +139,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn new(since: Timestamp) -> Self {
+    fn new(since: Timestamp) -> Self {
         let report = Report {
             since,
             edits: 0,
@@ -155,64 +154,70 @@ impl Tally {
             more_changes: 0,
             by_day: Vec::new(),
         };
-        let (changes, writers, refused) = (BTreeMap::new(), HashSet::new(), HashSet::new());
         Self {
             report,
             days: BTreeMap::new(),
-            changes,
-            by_day: BTreeMap::new(),
-            writers,
+            changes: HashMap::new(),
+            days_of_changes: 0,
+            writers: HashSet::new(),
             begun: BTreeSet::new(),
-            refused,
+            refused: HashSet::new(),
             touched: BTreeSet::new(),
             repeats: Repeats::default(),
         }
     }
 
-    /// Takes a row that is older than those before.
-    pub(crate) fn add(&mut self, replay: &mut Replay, entry: &Entry) {
-        let is_refused = REFUSED.contains(&entry.verdict.as_str());
-        if entry.kind != "verdict" || (is_refused && !self.repeats.note_first(entry)) {
-            return;
-        }
-        self.report.edits += 1;
-        self.day(entry.time).edits += 1;
-        match replayed(replay, entry) {
-            Ok((replayed, is_record, operation)) => {
-                self.report.replayed += 1;
-                self.compare(entry, &replayed, is_record, operation);
+    /// Takes rows that are older than those before.
+    fn add(&mut self, judges: &mut Judges, rows: &[Entry]) {
+        let mut edits = Vec::new();
+        for row in rows {
+            let is_refused = REFUSED.contains(&row.verdict.as_str());
+            if row.kind != "verdict" || (is_refused && !self.repeats.note_first(row)) {
+                continue;
             }
-            Err(why) => *self.report.not_replayable.entry(why).or_default() += 1,
+            self.report.edits += 1;
+            self.day(row.time).edits += 1;
+            edits.push(row);
+        }
+        let judged = judges.judge(&edits);
+        for (row, judged) in edits.into_iter().zip(judged) {
+            match judged {
+                Ok(judged) => {
+                    self.report.replayed += 1;
+                    self.compare(row, judged);
+                }
+                Err(why) => *self.report.not_replayable.entry(why).or_default() += 1,
+            }
         }
     }
 
-    pub(crate) fn finish(self) -> Report {
-        let Self { mut report, days, changes, by_day, writers, begun, refused, mut touched, .. } = self;
+    fn finish(self) -> Report {
+        let Self { mut report, days, changes, writers, begun, refused, mut touched, .. } = self;
         touched.extend(
             refused.intersection(&writers).map(|(release, revision, _)| (release.clone(), *revision)),
         );
         (report.helm_operations, report.helm_operations_touched) = (begun.len(), touched.len());
         report.days = days.into_values().collect();
-        let changed = |(key, (edits, first, last))| Changed { key, edits, first, last };
-        report.changes = changes.into_iter().map(changed).collect();
-        report.changes.sort_by_key(|it| std::cmp::Reverse(it.edits));
-        for ((date, key), times) in by_day {
-            let changed = changed((key, times));
-            match report.by_day.last_mut() {
-                Some((last, day)) if *last == date => day.push(changed),
-                _ => report.by_day.push((date, vec![changed])),
+        let changed = |key, (edits, first, last)| Changed { key, edits, first, last };
+        let mut by_day: BTreeMap<Date, Vec<Changed>> = BTreeMap::new();
+        for (key, (times, days)) in changes {
+            for (date, times) in days {
+                by_day.entry(date).or_default().push(changed(key.clone(), times));
             }
+            report.changes.push(changed(key, times));
         }
-        report.by_day.iter_mut().for_each(|(_, day)| day.sort_by_key(|it| std::cmp::Reverse(it.edits)));
+        sort(&mut report.changes);
+        by_day.values_mut().for_each(|day| sort(day));
+        report.by_day = by_day.into_iter().collect();
         report
     }
 
-    fn compare(&mut self, entry: &Entry, replayed: &Replayed, is_record: bool, operation: Operation) {
+    fn compare(&mut self, entry: &Entry, judged: Judged) {
+        let Judged { is_refused, is_record, operation, under_way, changed } = judged;
         let was_refused = REFUSED.contains(&entry.verdict.as_str());
-        let is_refused = replayed.verdict.outcome.is_refusal();
         let by_user =
             |(release, revision): &(ReleaseId, u64)| (release.clone(), *revision, entry.user.clone());
-        if let Some(under_way) = &replayed.operation {
+        if let Some(under_way) = &under_way {
             if is_record {
                 self.writers.insert(by_user(under_way));
                 self.begun.extend((operation == Operation::Create).then(|| under_way.clone()));
@@ -230,53 +235,56 @@ impl Tally {
         self.report.permitted += permitted;
         let day = self.day(entry.time);
         (day.refused, day.permitted) = (day.refused + refused, day.permitted + permitted);
-        // A revert that would leave nothing of the change is a denial.
-        let is_denied_revert = was_refused && replayed.verdict.outcome == Outcome::Revert;
-        if replayed.verdict.outcome.as_str() != entry.verdict && !is_denied_revert {
-            self.add_changes(entry, replayed);
+        if let Some(changed) = changed {
+            self.add_changes(entry, changed);
         }
     }
 
     fn day(&mut self, time: Timestamp) -> &mut Day {
-        let date = time.to_zoned(TimeZone::UTC).date();
+        let date = date(time);
         self.days.entry(date).or_insert(Day { date, edits: 0, refused: 0, permitted: 0 })
     }
 
-    fn add_changes(&mut self, entry: &Entry, replayed: &Replayed) {
-        let Object { group, kind, namespace, name } = entry.object.clone();
-        let object = ObjectId { group, kind, namespace, name };
-        let grounds = replayed.verdict.grounds.as_ref();
-        let mut fields: Vec<String> =
-            grounds.iter().flat_map(|it| &it.fields).map(|field| field.path.to_string()).collect();
-        if fields.is_empty() {
-            fields = entry.fields.iter().map(|field| field.path.clone()).collect();
-        }
-        if fields.is_empty() {
-            fields.push(String::new());
-        }
-        for field in fields {
+    fn add_changes(&mut self, entry: &Entry, NewVerdict { now, fields }: NewVerdict) {
+        let (time, date) = (entry.time, date(entry.time));
+        for (field, rule) in fields {
             let key = Key {
                 cluster: entry.cluster.clone(),
                 namespace: entry.namespace.clone(),
                 release: entry.release.clone().unwrap_or_default(),
                 user: entry.user.clone(),
-                kind: object.kind.clone(),
-                rule: rule(replayed, &object, &field),
+                kind: entry.object.kind.clone(),
+                rule,
                 field,
                 was: entry.verdict.clone(),
-                now: replayed.verdict.outcome.as_str(),
+                now,
             };
-            let of_day = (entry.time.to_zoned(TimeZone::UTC).date(), key.clone());
-            if self.by_day.len() < MOST || self.by_day.contains_key(&of_day) {
-                count(self.by_day.entry(of_day).or_insert((0, entry.time, entry.time)), entry.time);
-            }
             if self.changes.len() >= MOST && !self.changes.contains_key(&key) {
                 self.report.more_changes += 1;
                 continue;
             }
-            count(self.changes.entry(key).or_insert((0, entry.time, entry.time)), entry.time);
+            let (times, days) = self.changes.entry(key).or_insert(((0, time, time), Vec::new()));
+            count(times, time);
+            match days.last_mut() {
+                Some((last, times)) if *last == date => count(times, time),
+                _ if self.days_of_changes < MOST => {
+                    self.days_of_changes += 1;
+                    days.push((date, (1, time, time)));
+                }
+                _ => {}
+            }
         }
     }
+}
+
+/// The most frequent first.
+fn sort(changes: &mut [Changed]) {
+    changes.sort_unstable_by(|a, b| (b.edits, &a.key).cmp(&(a.edits, &b.key)));
+}
+
+/// The day in UTC.
+fn date(time: Timestamp) -> Date {
+    TimeZone::UTC.to_datetime(time).date()
 }
 
 /// Counts one that is older than those before.
@@ -291,61 +299,6 @@ impl Report {
             (*count, WHY.iter().find(|(name, _)| name == why).map_or(*why, |(_, words)| *words))
         })
     }
-}
-
-/// The verdict on the change in a row, whether it changes a record, and the operation.
-fn replayed(replay: &mut Replay, entry: &Entry) -> Result<(Replayed, bool, Operation), &'static str> {
-    let Some(facts) = &entry.facts else {
-        let is_whole = entry.verdict == "Error" || WHOLE.iter().any(|it| it.as_str() == entry.reason);
-        return Err(if is_whole { "whole" } else { "unrecorded" });
-    };
-    let facts: RecordedFacts = serde_json::from_str(facts).map_err(|_| "unknown")?;
-    let operation = entry.operation.as_deref().and_then(|it| parse_operation(it).ok()).ok_or("unknown")?;
-    let Object { group, kind, namespace, name } = entry.object.clone();
-    let object = ObjectId { group, kind, namespace, name };
-    let actor = Actor { user: entry.user.clone(), groups: entry.groups.clone(), ..Actor::default() };
-    let past = PastEdit {
-        time: entry.time,
-        operation,
-        object: &object,
-        actor: &actor,
-        has_all_groups: entry.has_all_groups(),
-        facts: &facts,
-    };
-    let replayed = replay.verdict(past).map_err(|why| why.as_str())?;
-    Ok((replayed, matches!(facts, RecordedFacts::Record(_)), operation))
-}
-
-/// The rule that decides a verdict.
-fn rule(replayed: &Replayed, object: &ObjectId, field: &str) -> String {
-    let Replayed { verdict, policy, declared, falsified, .. } = replayed;
-    let Some(policy) = policy else { return String::new() };
-    let by_mode = || format!("edits: {:?} ({})", policy.edits, policy.sources.edits);
-    match verdict.reason {
-        Reason::Exempt => "exempt".to_owned(),
-        Reason::Allowed => "exception".to_owned(),
-        Reason::Autoscaled => "autoscalers".to_owned(),
-        Reason::Record | Reason::RecordIntact if *falsified == Some(Falsified::Stranger) => {
-            "operators".to_owned()
-        }
-        Reason::Ignored => match declared.as_ref().and_then(|it| ignoring(policy, object, it, field)) {
-            Some(name) => format!("ignore (policy {name})"),
-            None => "ignore".to_owned(),
-        },
-        _ => by_mode(),
-    }
-}
-
-/// The name of the policy that ignores a field.
-fn ignoring(
-    policy: &Policy,
-    object: &ObjectId,
-    declared: &crate::helm::release::Declared,
-    field: &str,
-) -> Option<String> {
-    let path = field.parse().ok()?;
-    let about = |mask: &Mask| mask.covers(&path) || mask.reaches_below(&path);
-    policy.ignoring(object, declared).find(|(_, mask)| about(mask)).map(|(name, _)| name.to_owned())
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ pub use self::fleet::ClusterFleet;
 pub(super) use self::months::DroppedMonths;
 pub(super) use self::schema::Cluster;
 use crate::config::LedgerUrl;
+use crate::ledger::query::PAGE;
 use crate::verdict::shown::SealingKey;
 
 /// How long a connection may take, or another program's lock on an SQLite file.
@@ -123,7 +124,10 @@ impl Store {
                 let options = SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE);
                 let pool = SqlitePoolOptions::new().acquire_timeout(PATIENCE);
                 let reading = pool.clone().max_connections(CONNECTIONS);
-                let reading = reading.connect_lazy_with(options.clone().read_only(true));
+                // The thread that reads the file hands a page over without waiting in between.
+                let page = usize::try_from(PAGE).unwrap_or(usize::MAX).saturating_add(1);
+                let reader = options.clone().read_only(true).row_buffer_size(page);
+                let reading = reading.connect_lazy_with(reader);
                 if reads {
                     reading.acquire().await.map_err(&failed)?;
                     Pool::Sqlite { writing: reading.clone(), reading }

@@ -164,13 +164,17 @@ impl<'a> Exceptions<'a> {
 
     /// Whether the values at `path`, and not the path alone, decide if it may differ.
     pub fn hang_on_values(&self, path: &Path) -> bool {
-        !self.masks().any(|mask| mask.covers(path)) && self.masks().any(|mask| mask.reaches_below(path))
+        self.masks().any(|mask| mask.reaches_below(path)) && !self.masks().any(|mask| mask.covers(path))
     }
 
     /// Whether the places of list elements in the manifest decide if `path` may differ.
     pub fn hang_on_places(&self, path: &Path) -> bool {
         let meets = |mask: &Mask| mask.0.iter().any(|pattern| pattern.meets_by_place(path));
-        !self.masks().any(|mask| mask.covers(path)) && self.masks().any(meets)
+        // Hardly any rule names a place, and whether it is open now takes a look at its schedule.
+        let standing = self.rules.standing.iter().map(|standing| &standing.grant.mask);
+        let granted = self.grants.iter().map(|(_, mask)| &**mask);
+        let mut all = [&self.rules.ignored].into_iter().chain(standing).chain(granted);
+        all.any(meets) && self.masks().any(meets) && !self.masks().any(|mask| mask.covers(path))
     }
 
     /// Whether a user's groups decide what may differ.

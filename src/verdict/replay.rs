@@ -24,16 +24,24 @@ use crate::policy::mask::Mask;
 use crate::policy::resolver::{Labels, Policies};
 use crate::policy::subject::Subject;
 
-/// The most declarations, and the most policies of releases, that are remembered.
+/// The most declarations, and the most policies of releases of a cluster, that are remembered.
 const REMEMBERED: usize = 10_000;
 
 /// The policies by which recorded edits are judged.
 pub struct Replay {
     defaults: Policy,
     accepted: Vec<Arc<Compiled>>,
-    clusters: HashMap<Labels, Policies>,
-    resolved: HashMap<(Labels, ReleaseId, Labels), Arc<Policy>>,
-    declared: HashMap<(ReleaseId, RecordedDeclaration), Arc<Declared>>,
+    clusters: HashMap<Labels, ClusterPolicies>,
+    /// The declarations of each release.
+    declared: HashMap<ReleaseId, HashMap<RecordedDeclaration, Arc<Declared>>>,
+    declarations: usize,
+}
+
+/// The policies of one cluster.
+struct ClusterPolicies {
+    policies: Policies,
+    /// The policy of each release in a namespace with these labels.
+    resolved: HashMap<ReleaseId, (Labels, Arc<Policy>)>,
 }
 
 /// One recorded edit.
@@ -96,17 +104,19 @@ struct Hearing<'c> {
     release: ReleaseId,
     claim: &'c RecordedClaim,
     policy: Arc<Policy>,
-    alternatives: Vec<AlternativeFacts>,
-    circumstances: &'c Circumstances,
+    /// The object as each manifest declares it.
+    declared: Vec<Arc<Declared>>,
     /// Additions count, but none were stored.
     is_unsealed: bool,
 }
 
+/// The changes of an edit by each manifest of one release, with the exceptions.
+type Alternatives<'h> = Vec<(AlternativeFacts, Exceptions<'h>)>;
+
 impl Replay {
     /// Creates a replay by these policies; `defaults` apply where none of them sets a value.
     pub fn new(defaults: Policy, accepted: Vec<Arc<Compiled>>) -> Self {
-        let (clusters, resolved, declared) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { defaults, accepted, clusters, resolved, declared }
+        Self { defaults, accepted, clusters: HashMap::new(), declared: HashMap::new(), declarations: 0 }
     }
 
     /// The verdict on a recorded edit.
@@ -128,7 +138,8 @@ impl Replay {
     ) -> Result<Replayed, Unreplayable> {
         let facts = recorded.facts();
         let releases = recorded.releases.iter().map(|it| (it.id(), it.labels()));
-        let policies: Vec<_> = releases.map(|it| self.policy(&recorded.cluster, &it)).collect();
+        let policies: Vec<_> =
+            releases.map(|(id, labels)| self.policy(&recorded.cluster, &id, labels)).collect();
         let names_groups = |policy: &Arc<Policy>| are_groups(&policy.exempt) || are_groups(&policy.operators);
         if !past.has_all_groups && policies.iter().any(names_groups) {
             return Err(Unreplayable::Groups);
@@ -157,16 +168,21 @@ impl Replay {
             field_manager: recorded.manager(),
             circumstances: &circumstances,
         };
-        let mut hearings = Vec::new();
+        let (mut hearings, mut facts) = (Vec::new(), Vec::new());
         for claim in &recorded.claims {
-            hearings.push(self.hearing(past, &recorded.cluster, claim, &circumstances)?);
+            let (hearing, of_claim) = self.hearing(past.object, &recorded.cluster, claim)?;
+            hearings.push(hearing);
+            facts.push(of_claim);
         }
-        let decision = decide(hearings.iter().map(|it| it.heard(&edit, past.time)));
+        let alternatives =
+            hearings.iter().zip(facts).map(|(it, facts)| it.excepted(past, &circumstances, facts));
+        let alternatives = alternatives.collect::<Result<Vec<_>, _>>()?;
+        let decision = decide(hearings.iter().zip(alternatives).map(|(it, of)| it.heard(&edit, of)));
         let hearing = hearings.get(decision.index).ok_or(Unreplayable::Unknown)?;
         let is_whole = recorded.unheard == 0 && hearings.iter().all(|it| it.claim.unweighed == 0);
         let is_unsealed = hearings.iter().any(|it| it.is_unsealed);
         check(&decision, hearing, is_whole, is_unsealed)?;
-        let declared = hearing.alternatives.first().map(|facts| Arc::clone(&facts.declared));
+        let declared = hearing.declared.first().map(Arc::clone);
         let (release, revision) = (hearing.release.clone(), hearing.claim.revision);
         Ok(Replayed {
             verdict: decision.verdict,
@@ -177,88 +193,112 @@ impl Replay {
         })
     }
 
+    /// One claim with its policy, and the changes by each manifest.
     fn hearing<'c>(
         &mut self,
-        past: PastEdit<'_>,
+        object: &ObjectId,
         cluster: &Labels,
         claim: &'c RecordedClaim,
-        circumstances: &'c Circumstances,
-    ) -> Result<Hearing<'c>, Unreplayable> {
+    ) -> Result<(Hearing<'c>, Vec<AlternativeFacts>), Unreplayable> {
         let release = claim.release.id();
-        let policy = self.policy(cluster, &(release.clone(), claim.release.labels()));
-        let (mut alternatives, mut is_unsealed) = (Vec::new(), false);
+        let policy = self.policy(cluster, &release, claim.release.labels());
+        let (mut alternatives, mut declarations, mut is_unsealed) = (Vec::new(), Vec::new(), false);
         for recorded in &claim.alternatives {
             let declared = self.declared(&release, &recorded.declared).ok_or(Unreplayable::Unknown)?;
             if recorded.declared.cut && policy.reads_metadata() {
                 return Err(Unreplayable::Metadata);
             }
+            declarations.push(Arc::clone(&declared));
             let mut facts = recorded.facts(declared).ok_or(Unreplayable::Unknown)?;
-            let seal = policy.rules(past.object, &facts.declared).sealed.text(&Mask::default());
+            let seal = policy.rules(object, &facts.declared).sealed.text(&Mask::default());
             if seal != facts.seal {
                 facts.changes.retain(|change| change.kind != ChangeKind::Added);
                 is_unsealed |= seal.is_some();
             }
-            let cuts = recorded.changes.iter().filter(|it| it.cut).filter_map(|it| it.path());
-            let cuts: Vec<_> = cuts.collect();
-            let of = DeclaredObject { object: past.object, release: &release, declared: &facts.declared };
-            let exceptions = Exceptions::new(of, &policy, circumstances, Some(past.actor), past.time);
-            if !past.has_all_groups && (are_groups(&policy.exempt) || exceptions.hang_on_groups()) {
+            alternatives.push(facts);
+        }
+        Ok((Hearing { release, claim, policy, declared: declarations, is_unsealed }, alternatives))
+    }
+
+    /// The policy of a release, whose namespace has these labels, in a cluster with those.
+    fn policy(&mut self, cluster: &Labels, release: &ReleaseId, labels: Labels) -> Arc<Policy> {
+        if !self.clusters.contains_key(cluster) {
+            let policies = Policies::new(self.defaults.clone(), cluster, self.accepted.iter().cloned());
+            let of_cluster = ClusterPolicies { policies, resolved: HashMap::new() };
+            self.clusters.insert(cluster.clone(), of_cluster);
+        }
+        match self.clusters.get_mut(cluster) {
+            Some(of_cluster) => of_cluster.policy(release, labels),
+            None => Arc::new(self.defaults.clone()),
+        }
+    }
+
+    fn declared(&mut self, release: &ReleaseId, recorded: &RecordedDeclaration) -> Option<Arc<Declared>> {
+        let known = self.declared.get(release).and_then(|of_release| of_release.get(recorded));
+        if let Some(declared) = known {
+            return Some(Arc::clone(declared));
+        }
+        let declared = Arc::new(recorded.declared(release)?);
+        if self.declarations >= REMEMBERED {
+            (self.declared, self.declarations) = (HashMap::new(), 0);
+        }
+        self.declarations += 1;
+        let of_release = self.declared.entry(release.clone()).or_default();
+        of_release.insert(recorded.clone(), Arc::clone(&declared));
+        Some(declared)
+    }
+}
+
+impl ClusterPolicies {
+    fn policy(&mut self, release: &ReleaseId, labels: Labels) -> Arc<Policy> {
+        match self.resolved.get(release) {
+            Some((of, policy)) if *of == labels => return Arc::clone(policy),
+            _ => {}
+        }
+        let policy = Arc::new(self.policies.of(release, &labels));
+        if self.resolved.len() >= REMEMBERED {
+            self.resolved.clear();
+        }
+        self.resolved.insert(release.clone(), (labels, Arc::clone(&policy)));
+        policy
+    }
+}
+
+impl Hearing<'_> {
+    /// The changes with the exceptions that were in force, unless these depend on data that was not stored.
+    fn excepted<'h>(
+        &'h self,
+        past: PastEdit<'h>,
+        circumstances: &'h Circumstances,
+        facts: Vec<AlternativeFacts>,
+    ) -> Result<Alternatives<'h>, Unreplayable> {
+        let (object, actor) = (past.object, past.actor);
+        let mut alternatives = Vec::new();
+        for ((facts, declared), recorded) in
+            facts.into_iter().zip(&self.declared).zip(&self.claim.alternatives)
+        {
+            let of = DeclaredObject { object, release: &self.release, declared };
+            let exceptions = Exceptions::new(of, &self.policy, circumstances, Some(actor), past.time);
+            if !past.has_all_groups && (are_groups(&self.policy.exempt) || exceptions.hang_on_groups()) {
                 return Err(Unreplayable::Groups);
             }
             if facts.changes.iter().any(|it| exceptions.hang_on_places(&it.change.path)) {
                 return Err(Unreplayable::Place);
             }
-            if cuts.iter().any(|path| exceptions.hang_on_values(path)) {
+            let mut cuts = recorded.changes.iter().filter(|it| it.cut).filter_map(|it| it.path());
+            if cuts.any(|path| exceptions.hang_on_values(&path)) {
                 return Err(Unreplayable::Value);
             }
-            alternatives.push(facts);
+            alternatives.push((facts, exceptions));
         }
-        Ok(Hearing { release, claim, policy, alternatives, circumstances, is_unsealed })
+        Ok(alternatives)
     }
 
-    /// The policy of a release in a cluster with these labels.
-    fn policy(&mut self, cluster: &Labels, (release, labels): &(ReleaseId, Labels)) -> Arc<Policy> {
-        let key = (cluster.clone(), release.clone(), labels.clone());
-        if let Some(policy) = self.resolved.get(&key) {
-            return Arc::clone(policy);
-        }
-        let (defaults, accepted) = (&self.defaults, &self.accepted);
-        let new = || Policies::new(defaults.clone(), cluster, accepted.iter().cloned());
-        let policies = self.clusters.entry(cluster.clone()).or_insert_with(new);
-        let policy = Arc::new(policies.of(release, labels));
-        if self.resolved.len() >= REMEMBERED {
-            self.resolved.clear();
-        }
-        self.resolved.insert(key, Arc::clone(&policy));
-        policy
-    }
-
-    fn declared(&mut self, release: &ReleaseId, recorded: &RecordedDeclaration) -> Option<Arc<Declared>> {
-        let key = (release.clone(), recorded.clone());
-        if let Some(declared) = self.declared.get(&key) {
-            return Some(Arc::clone(declared));
-        }
-        let declared = Arc::new(recorded.declared(release)?);
-        if self.declared.len() >= REMEMBERED {
-            self.declared.clear();
-        }
-        self.declared.insert(key, Arc::clone(&declared));
-        Some(declared)
-    }
-}
-
-impl Hearing<'_> {
-    fn heard(&self, edit: &Edit<'_>, now: Timestamp) -> Heard {
+    fn heard(&self, edit: &Edit<'_>, alternatives: Alternatives<'_>) -> Heard {
         let RecordedClaim { revision, pending, authorised, evidence, .. } = *self.claim;
         let claim =
             Claim { release: &self.release, revision, pending, authorised, evidence, policy: &self.policy };
-        let alternatives = self.alternatives.iter().map(|facts| {
-            let of =
-                DeclaredObject { object: edit.object, release: &self.release, declared: &facts.declared };
-            let exceptions = Exceptions::new(of, &self.policy, self.circumstances, Some(edit.actor), now);
-            (facts.clone(), exceptions)
-        });
-        claim.heard(edit, alternatives)
+        claim.heard(edit, alternatives.into_iter())
     }
 }
 

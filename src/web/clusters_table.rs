@@ -1,18 +1,13 @@
 //! Clusters at a glance, as a table.
 //!
-//! Entry points: [`table`], [`states`]. Invariant: every number links to the rows behind it, and to no others.
-
-use std::collections::BTreeMap;
+//! Entry point: [`table`]. Invariant: every number links to the rows behind it, and to no others.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::address::Place;
 use super::html as write;
-use crate::inspect::fleet::ClusterRow;
-
-/// The state of every release with drift.
-pub(super) const DRIFTED: &str = "Drifted";
+use crate::inspect::fleet::{ClusterRow, DRIFTED, states};
 
 const HEADS: [&str; 7] =
     ["Cluster", "Releases", "Drifted", "Oldest drift", "States", "Guard", "Last sign of life"];
@@ -27,22 +22,6 @@ pub(super) fn table(rows: &[(&ClusterRow, Option<&str>)], now: Timestamp) -> Mar
             }
         }
     }
-}
-
-/// The releases of clusters by state, as the list of releases finds them: each release with drift counts as drifted,
-/// also one whose repairs are paused.
-pub(super) fn states<'r>(rows: impl IntoIterator<Item = &'r ClusterRow>) -> BTreeMap<&'r str, u64> {
-    let (mut states, mut drifted): (BTreeMap<&str, u64>, u64) = (BTreeMap::new(), 0);
-    for row in rows {
-        drifted += row.drifted;
-        for (state, count) in &row.states {
-            *states.entry(state).or_default() += count;
-        }
-    }
-    if drifted > 0 {
-        states.insert(DRIFTED, drifted);
-    }
-    states
 }
 
 fn line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Markup {

@@ -96,7 +96,7 @@ fn form(asked: &Asked) -> Markup {
 
 /// The releases of these clusters by state.
 fn states(place: Place<'_>, clusters: &[ClusterRow]) -> Markup {
-    let counts = clusters_table::states(clusters);
+    let counts = fleet::states(clusters);
     let all: u64 = clusters.iter().map(|cluster| cluster.releases).sum();
     let releases = place.link("releases");
     html! {

@@ -18,12 +18,12 @@ use self::history::History;
 use super::address::{Asked, Place};
 use super::board::Rows;
 use super::cluster::Cluster;
-use super::clusters_table::{self, DRIFTED};
+use super::clusters_table;
 use super::html::{self as write, Frame, notes, trouble};
 use super::visitor::Visitor;
 use crate::inspect::allowances::{self, State};
 use crate::inspect::failure::Failure;
-use crate::inspect::fleet::{self, ClusterRow};
+use crate::inspect::fleet::{self, ClusterRow, DRIFTED};
 use crate::verdict::health::Reason;
 
 /// Fields that are shown, and where all are asked for.

@@ -26,7 +26,7 @@ use super::visitor::Visitor;
 use crate::inspect::failure::{Failure, failed};
 use crate::inspect::ledger::place;
 use crate::inspect::reading::OPERATION_TIMEOUT;
-use crate::inspect::replay::Tally;
+use crate::inspect::replay::{Judges, Judging};
 use crate::inspect::times::Moment;
 use crate::ledger::query::{Filter, PAGE};
 use crate::mirror::policies::once;
@@ -34,7 +34,6 @@ use crate::model::{DriftMode, EditsMode};
 use crate::policy::Policy;
 use crate::policy::compile::Compiled;
 use crate::policy::read;
-use crate::verdict::replay::Replay;
 
 /// Since when changes are judged, where nothing else is asked for.
 const SINCE: &str = "7d";
@@ -106,30 +105,31 @@ async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, 
     };
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), parse_edits)?;
     let names = accepted.iter().map(|policy| policy.name.clone()).collect();
-    let mut replay = Replay::new(Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT), accepted);
-    let mut tally = Tally::new(since);
+    let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
+    // One thread: other visitors need the rest.
+    let judging = Judging::start(Judges::new(1, &defaults, &accepted), since);
     let scope = found::Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
-    let stopped = judge(&ledger, filter, &mut replay, &mut tally).await?;
-    Ok(Found { scope, report: tally.finish(), stopped, policies: names })
+    let stopped = judge(&ledger, filter, &judging).await?;
+    Ok(Found { scope, report: judging.finish().await?, stopped, policies: names })
 }
 
 /// Judges the rows; where it stopped, if that was before the end.
 async fn judge(
     ledger: &LedgerReader,
     mut filter: Filter,
-    replay: &mut Replay,
-    tally: &mut Tally,
+    judging: &Judging,
 ) -> Result<Option<Timestamp>, Failure> {
     let (began, mut rows) = (Instant::now(), 0);
     loop {
         let page = ledger.page(&filter).await?;
-        page.items.iter().for_each(|entry| tally.add(replay, entry));
         rows += page.items.len() as u64;
-        let Some(next) = &page.next else { return Ok(None) };
+        let last = page.items.last().map(|entry| entry.time);
+        judging.add(page.items).await;
+        let Some(next) = page.next else { return Ok(None) };
         if rows >= ROWS || began.elapsed() >= PATIENCE {
-            return Ok(page.items.last().map(|entry| entry.time));
+            return Ok(last);
         }
-        filter.before = Some(place(next)?);
+        filter.before = Some(place(&next)?);
     }
 }
 

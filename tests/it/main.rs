@@ -144,6 +144,7 @@ mod spared_objects;
 mod support;
 mod traces;
 mod web;
+mod web_actions;
 mod web_browser;
 mod web_chart_values;
 mod web_fleet;

@@ -7,7 +7,8 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, Member, Page, Right, SOON, Scene, Shown, charts, eventually,
+    Browser, Caller, ControlPlane, Guard, Identity, Look, Member, Page, Right, SOON, Scene, Shown, charts,
+    eventually,
 };
 
 const PLANTED: [&str; 2] = ["planted-declared-7f21", "planted-edited-0c9d"];
@@ -384,4 +385,11 @@ async fn ten_thousand_releases_are_listed_in_pages() {
     let last = page.text("releases?sort=name&page=100").await;
     assert_holds(&last, &["release-09999", "Page 100 of 100"]);
     assert!(!last.contains("release-09899"));
+    let browser = Browser::start(Look::ALL[0]).await;
+    browser.go(&page.address).await;
+    browser.wait_for("10000").await;
+    browser.go(&format!("{}releases?sort=name&page=100", page.base)).await;
+    browser.wait_for("release-09999").await;
+    browser.inspect("many-releases").await;
+    browser.end().await;
 }

@@ -7,7 +7,7 @@ use anstyle::Style;
 use super::show::{Columned, moment, seconds, time};
 use crate::cli::list::Listed;
 use crate::cli::output::{BAD, GOOD, PLAIN};
-use crate::inspect::fleet::ClusterRow;
+use crate::inspect::fleet::{self, ClusterRow};
 
 impl Listed for ClusterRow {
     const PLURAL: &'static str = "clusters";
@@ -91,6 +91,6 @@ impl Columned for ClusterRow {
 
 /// `InSync 12, Drifted 1`.
 fn states(row: &ClusterRow) -> String {
-    let states: Vec<_> = row.states.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-    states.join(", ")
+    let states = fleet::states([row]).into_iter().map(|(state, count)| format!("{state} {count}"));
+    states.collect::<Vec<_>>().join(", ")
 }

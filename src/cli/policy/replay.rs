@@ -5,7 +5,9 @@
 
 mod show;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 
 use jiff::Timestamp;
 
@@ -15,12 +17,11 @@ use crate::cli::check::OPERATION_TIMEOUT;
 use crate::cli::output::{self, Form};
 use crate::cli::serve::ConflictError;
 use crate::cli::{Outcome, policy_files, warn};
-use crate::inspect::replay::Tally;
+use crate::inspect::replay::{Judges, Judging};
 use crate::inspect::times::Moment;
 use crate::ledger::query::Filter;
 use crate::model::{DriftMode, EditsMode};
 use crate::policy::Policy;
-use crate::verdict::replay::Replay;
 
 /// The flags of `kubemoor policy replay`.
 #[derive(Debug, clap::Args)]
@@ -67,7 +68,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
     if accepted.is_empty() {
         warn(&format!("no policy is in {}: {edits:?} holds for every release", directory.display()));
     }
-    let mut replay = Replay::new(Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT), accepted);
+    let threads = available_parallelism().map_or(1, NonZeroUsize::get);
+    let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
+    let judges = Judges::new(threads, &defaults, &accepted);
     let (source, namespace) = source.open().await?;
     let now = Timestamp::now();
     let since = since.time(now);
@@ -79,9 +82,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
         facts: true,
         ..Filter::default()
     };
-    let mut tally = Tally::new(since);
-    source.each(filter, |entry| tally.add(&mut replay, &entry)).await?;
-    let report = tally.finish();
+    let judging = Judging::start(judges, since);
+    source.each_page(filter, async |rows| judging.add(rows).await).await?;
+    let report = judging.finish().await?;
     output::write(&show::text(&report, &form)?)?;
     Ok(if report.refused == 0 { Outcome::Clean } else { Outcome::Found })
 }

@@ -77,3 +77,24 @@ fn cluster_row_counts_only_releases_in_the_requested_states() {
         assert_eq!(row.map(|row| (row.releases, row.drifted)), expected, "{asked:?}");
     }
 }
+
+#[test]
+fn paused_release_with_drift_also_counts_as_drifted() {
+    let told = |row: &ClusterRow| -> Vec<_> {
+        states([row, row]).into_iter().map(|(state, count)| (state.to_owned(), count)).collect()
+    };
+    let expected =
+        [("Drifted", 6), ("InSync", 14), ("Suspended", 6)].map(|(it, count)| (it.to_owned(), count));
+
+    let count = |releases, drifted| StateCount { releases, drifted };
+    let of_ledger = [("InSync", count(7, 0)), ("Drifted", count(2, 2)), ("Suspended", count(3, 1))];
+    let view = ClusterView {
+        states: of_ledger.map(|(reason, count)| (reason.to_owned(), count)).into(),
+        ..ClusterView::default()
+    };
+    assert_eq!(told(&ClusterRow::kept(view, &Wanted::default()).unwrap()), expected, "in the ledger");
+
+    let live = [("InSync", 0, 7), ("Drifted", 4, 2), ("Suspended", 0, 2), ("Suspended", 1, 1)];
+    let facts = live.into_iter().flat_map(|(reason, objects, times)| vec![(reason, objects, None); times]);
+    assert_eq!(told(&ClusterRow::counted("east", facts, None)), expected, "of the cluster");
+}

@@ -25,10 +25,13 @@ impl Repeats {
         while self.0.front().is_some_and(is_over) {
             self.0.pop_front();
         }
-        let Entry { object, user, operation, verdict, fields, .. } = entry.clone();
-        let change = (object, user, operation, verdict, fields);
-        let is_first = self.0.iter().all(|(_, known)| *known != change);
+        let Entry { object, user, operation, verdict, fields, .. } = entry;
+        let is_same = |known: &Change| {
+            (&known.0, &known.1, &known.2, &known.3, &known.4) == (object, user, operation, verdict, fields)
+        };
+        let is_first = self.0.iter().all(|(_, known)| !is_same(known));
         if is_first {
+            let change = (object.clone(), user.clone(), operation.clone(), verdict.clone(), fields.clone());
             self.0.push_back((entry.time, change));
         }
         is_first

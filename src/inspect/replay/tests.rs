@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::policy::Policy;
 use crate::policy::samples::policy;
 
 /// A row about a change of the replicas of `shop/web` or of a record of it.
@@ -32,14 +33,18 @@ fn recorded() -> serde_json::Value {
 }
 
 fn report(spec: &str, rows: &[Entry]) -> Report {
+    by_threads(1, spec, rows)
+}
+
+fn by_threads(threads: usize, spec: &str, rows: &[Entry]) -> Report {
     let defaults = Policy::new(
         crate::model::EditsMode::Warn,
         crate::model::DriftMode::Report,
         std::time::Duration::from_secs(3600),
     );
-    let mut replay = Replay::new(defaults, vec![policy("strict", spec)]);
+    let mut judges = Judges::new(threads, &defaults, &[policy("strict", spec)]);
     let mut tally = Tally::new("2026-11-20T12:00:00Z".parse().unwrap());
-    rows.iter().for_each(|row| tally.add(&mut replay, row));
+    rows.chunks(300).for_each(|rows| tally.add(&mut judges, rows));
     tally.finish()
 }
 
@@ -49,6 +54,35 @@ fn told(report: &Report) -> Vec<String> {
         format!("{edits} {user} {field}: {was} -> {now} by {rule}")
     };
     report.changes.iter().map(line).collect()
+}
+
+#[test]
+fn report_is_the_same_by_any_number_of_threads() {
+    let (facts, begun) = (scaled(true), recorded());
+    let rows: Vec<_> = (0..1000)
+        .map(|number| {
+            let user = format!("user-{}", number % 7);
+            match number % 5 {
+                0 => row("Warn", &user, None),
+                1 => {
+                    let mut begun = row("Allow", &user, Some(&begun));
+                    begun.operation = Some("CREATE".to_owned());
+                    begun
+                }
+                2 => row("Deny", &format!("user-{number}"), Some(&facts)),
+                _ => row("Warn", &user, Some(&facts)),
+            }
+        })
+        .collect();
+    let told = |threads| {
+        let report = by_threads(threads, "edits: Deny", &rows);
+        (serde_json::to_string(&report).unwrap(), format!("{:?}", report.by_day))
+    };
+    let alone = told(1);
+    assert!(alone.0.contains("\"replayed\":800"), "{}", alone.0);
+    for threads in [2, 3, 64] {
+        assert_eq!(told(threads), alone, "{threads} threads");
+    }
 }
 
 #[test]

@@ -27,6 +27,9 @@ macro_rules! add_conditions {
         let (query, filter) = (&mut $query, wanted.filter);
         for (name, text) in wanted.names() {
             query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
+            if wanted.is_by_keys {
+                continue;
+            }
             // PostgreSQL takes a plain comparison for one more rare condition, beside that of the key: it would
             // expect no full page, and read all rows instead of the newest.
             query.push(format_args!(" AND CASE WHEN {} = ", name.column)).push_bind(text);
@@ -82,6 +85,8 @@ struct Wanted<'f> {
     filter: &'f Filter,
     /// One of the filter's verdicts; none for any.
     verdict: Option<&'f str>,
+    /// Whether names with the same keys are taken for the same.
+    is_by_keys: bool,
 }
 
 impl Store {
@@ -152,14 +157,32 @@ impl Store {
     }
 }
 
-/// The newest rows of many clusters: first their places, a few of each cluster at a time, then the rows themselves. So
-/// many rows of each cluster would be a hundred times those of the page.
+/// The newest rows of many clusters: first their places, then the rows themselves.
 async fn merged(
     pool: &PgPool,
     clusters: &[(i16, String)],
     wanted: Wanted<'_>,
     limit: i64,
 ) -> Result<Vec<Entry>, sqlx::Error> {
+    // The indexes hold the keys: no row has to be read that is not on the page.
+    let places = places(pool, clusters, Wanted { is_by_keys: true, ..wanted }, limit).await?;
+    let rows = at(pool, clusters, wanted, &places).await?;
+    if rows.len() == places.len() {
+        return Ok(rows);
+    }
+    // Rows of other names have the same keys, or rows were deleted.
+    let places = self::places(pool, clusters, wanted, limit).await?;
+    at(pool, clusters, wanted, &places).await
+}
+
+/// The places of the newest rows, a few of each cluster at a time. So many rows of each cluster would be a hundred
+/// times those of the page.
+async fn places(
+    pool: &PgPool,
+    clusters: &[(i16, String)],
+    wanted: Wanted<'_>,
+    limit: i64,
+) -> Result<Vec<(i16, i64)>, sqlx::Error> {
     let end = wanted.end().unwrap_or(i64::MAX);
     let mut merge = Merge::new(clusters.iter().map(|(number, _)| *number), end, limit);
     while let Some(Question { clusters, ends, most }) = merge.question() {
@@ -176,12 +199,27 @@ async fn merged(
         query.push(" ORDER BY id DESC LIMIT ").push_bind(most).push(") AS found");
         merge.answer(query.build_query_as().fetch_all(pool).await?);
     }
-    let (numbers, ids): (Vec<i16>, Vec<i64>) = merge.newest().into_iter().unzip();
+    Ok(merge.newest())
+}
+
+/// The rows at these places that have the names.
+async fn at(
+    pool: &PgPool,
+    clusters: &[(i16, String)],
+    wanted: Wanted<'_>,
+    places: &[(i16, i64)],
+) -> Result<Vec<Entry>, sqlx::Error> {
+    let (numbers, ids): (Vec<i16>, Vec<i64>) = places.iter().copied().unzip();
     let mut query = QueryBuilder::<Postgres>::new(wanted.select());
     query.push(" JOIN unnest(").push_bind(numbers).push("::int2[], ").push_bind(ids);
     query.push(
-        "::int8[]) AS place (number, row_id) ON entries.cluster = place.number AND entries.id = place.row_id",
+        "::int8[]) AS place (number, row_id) ON entries.cluster = place.number AND entries.id = place.row_id \
+         WHERE true",
     );
+    for (name, text) in wanted.names() {
+        query.push(format_args!(" AND CASE WHEN {} = ", name.column)).push_bind(text);
+        query.push(" THEN true ELSE false END");
+    }
     let names: HashMap<i16, &str> = clusters.iter().map(|(number, name)| (*number, name.as_str())).collect();
     let rows = query.build().fetch_all(pool).await?;
     let named = |row: &PgRow| {
@@ -196,7 +234,11 @@ impl<'f> Wanted<'f> {
     fn each(filter: &'f Filter) -> impl Iterator<Item = Self> {
         let any = filter.verdicts.is_empty().then_some(None);
         let verdicts: BTreeSet<_> = filter.verdicts.iter().map(String::as_str).collect();
-        any.into_iter().chain(verdicts.into_iter().map(Some)).map(move |verdict| Self { filter, verdict })
+        any.into_iter().chain(verdicts.into_iter().map(Some)).map(move |verdict| Self {
+            filter,
+            verdict,
+            is_by_keys: false,
+        })
     }
 
     /// The names that are asked for.

@@ -92,7 +92,7 @@ impl Found {
                     div { dt { "Passed, would be refused" } dd { a href="#days" { (report.refused) } } }
                     div { dt { "Refused, would pass" } dd { a href="#days" { (report.permitted) } } }
                     div {
-                        dt { "Helm operations that would be refused something" }
+                        dt { "Helm operations that would have a change refused" }
                         dd {
                             a href="#changes" { (report.helm_operations_touched) } " of "
                             a href=(all(&BEGUN)) { (report.helm_operations) }

@@ -110,7 +110,7 @@ impl Browser {
     pub(crate) async fn tab_to(&self, text: &str) {
         for _ in 0..100 {
             self.press(TAB).await;
-            let focused = self.evaluate("return document.activeElement.innerText").await;
+            let focused = self.evaluate("return document.activeElement.textContent").await;
             if focused.as_str().is_some_and(|focused| focused.trim() == text) {
                 return;
             }

@@ -95,7 +95,7 @@ fn summary(report: &Report) -> Vec<String> {
         format!("  {refused} passed and would be refused"),
         format!("  {permitted} were refused and would pass"),
         format!(
-            "  {} of {} Helm operations would be refused something",
+            "  {} of {} Helm operations would have a change refused",
             report.helm_operations_touched, report.helm_operations
         ),
     ];

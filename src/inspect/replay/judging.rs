@@ -1,0 +1,47 @@
+//! A replay under way: rows are judged while the next ones are read.
+//!
+//! Entry point: [`Judging`]. Invariant: few pages wait in memory, however fast they are read.
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::{Judges, Report, Tally};
+use crate::inspect::failure::Failure;
+use crate::ledger::entry::Entry;
+
+/// The pages that may wait.
+const WAITING: usize = 2;
+
+/// A replay that takes rows. It ends when it is dropped.
+pub(crate) struct Judging {
+    pages: mpsc::Sender<Vec<Entry>>,
+    found: JoinHandle<Report>,
+}
+
+impl Judging {
+    /// Starts a replay of rows since some time.
+    pub(crate) fn start(mut judges: Judges, since: Timestamp) -> Self {
+        let (pages, mut waiting) = mpsc::channel::<Vec<Entry>>(WAITING);
+        let found = spawn_blocking(move || {
+            let mut tally = Tally::new(since);
+            while let Some(rows) = waiting.blocking_recv() {
+                tally.add(&mut judges, &rows);
+            }
+            tally.finish()
+        });
+        Self { pages, found }
+    }
+
+    /// Takes rows that are older than those before.
+    pub(crate) async fn add(&self, rows: Vec<Entry>) {
+        // If nobody takes them any more, `finish` fails.
+        let _ = self.pages.send(rows).await;
+    }
+
+    /// What it has found.
+    pub(crate) async fn finish(self) -> Result<Report, Failure> {
+        drop(self.pages);
+        self.found.await.map_err(|_| Failure::Named("the replay was cut off: try again".to_owned()))
+    }
+}
