@@ -80,7 +80,6 @@ struct Conditions {
 /// The handles that the parts share once a cluster answers.
 struct Link {
     client: kube::Client,
-    /// The uid of the namespace kube-system.
     uid: Option<String>,
     kinds: Arc<Kinds>,
     releases: Arc<Releases>,

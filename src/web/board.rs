@@ -104,6 +104,15 @@ struct Wire {
     object: Option<Box<GuardedRelease>>,
 }
 
+/// Keeps a board.
+struct Follower {
+    connection: Connection,
+    scope: Scope,
+    known: Arc<RwLock<Known>>,
+    changed: watch::Sender<u64>,
+    is_looked_at: Arc<AtomicBool>,
+}
+
 impl Form for Wire {
     type Wire = Value;
     const PAGE: u32 = 250;
@@ -239,23 +248,6 @@ impl Guarded {
     }
 }
 
-/// Why no guard speaks of a release, as far as the list can tell.
-fn why(origin: Option<Origin>, release: &ReleaseId) -> String {
-    match origin {
-        Some(origin) => unrecorded::why(origin, release),
-        None => "not guarded: its page says why".to_owned(),
-    }
-}
-
-/// Keeps a board.
-struct Follower {
-    connection: Connection,
-    scope: Scope,
-    known: Arc<RwLock<Known>>,
-    changed: watch::Sender<u64>,
-    is_looked_at: Arc<AtomicBool>,
-}
-
 impl Follower {
     async fn run(self) {
         tokio::join!(self.watch(), self.watch_exceptions(), self.look());
@@ -388,5 +380,13 @@ impl Follower {
             pulses.insert((namespace, name), read);
         }
         self.known.write().pulses = pulses;
+    }
+}
+
+/// Why no guard speaks of a release, as far as the list can tell.
+fn why(origin: Option<Origin>, release: &ReleaseId) -> String {
+    match origin {
+        Some(origin) => unrecorded::why(origin, release),
+        None => "not guarded: its page says why".to_owned(),
     }
 }

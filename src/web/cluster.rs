@@ -150,18 +150,6 @@ impl Cluster {
         }
     }
 
-    async fn kinds(&self, connection: &Connection) -> Result<Arc<Kinds>, Failure> {
-        let mut known = self.kinds.lock().await;
-        if let Some((since, kinds)) = &*known
-            && since.elapsed() < KINDS
-        {
-            return Ok(Arc::clone(kinds));
-        }
-        let kinds = reading::kinds(connection).await?;
-        *known = Some((Instant::now(), Arc::clone(&kinds)));
-        Ok(kinds)
-    }
-
     /// How the releases stand: of all namespaces, or of one where the visitor may not list them all.
     pub(super) async fn board(&self, namespace: Option<&str>) -> Result<Arc<ReleaseStates>, Failure> {
         let connection = self.connection().await?;
@@ -188,6 +176,33 @@ impl Cluster {
         self.boards.lock().values().cloned().collect()
     }
 
+    /// What the visitor may order in a namespace; nothing where that cannot be asked.
+    pub(super) async fn rights(&self, namespace: &str) -> Rights {
+        let Ok(connection) = self.connection().await else { return Rights::default() };
+        let may = |verb: &'static str, resource: &'static str| async move {
+            let right = Right { verb, group: GROUP, resource, namespace: Some(namespace), name: None };
+            access::may_self(&connection.client, &right).await.unwrap_or(false)
+        };
+        let (steer, allow, revoke) = tokio::join!(
+            may("patch", "guardedreleases"),
+            may("create", "driftallowances"),
+            may("delete", "driftallowances")
+        );
+        Rights { steer, allow, revoke }
+    }
+
+    async fn kinds(&self, connection: &Connection) -> Result<Arc<Kinds>, Failure> {
+        let mut known = self.kinds.lock().await;
+        if let Some((since, kinds)) = &*known
+            && since.elapsed() < KINDS
+        {
+            return Ok(Arc::clone(kinds));
+        }
+        let kinds = reading::kinds(connection).await?;
+        *known = Some((Instant::now(), Arc::clone(&kinds)));
+        Ok(kinds)
+    }
+
     fn follow(&self, connection: &Connection, namespace: Option<&str>) -> Arc<ReleaseStates> {
         let mut boards = self.boards.lock();
         let key = namespace.map(str::to_owned);
@@ -202,20 +217,5 @@ impl Cluster {
         let board = Arc::new(ReleaseStates::follow(connection.clone(), scope));
         boards.insert(key, Arc::clone(&board));
         board
-    }
-
-    /// What the visitor may order in a namespace; nothing where that cannot be asked.
-    pub(super) async fn rights(&self, namespace: &str) -> Rights {
-        let Ok(connection) = self.connection().await else { return Rights::default() };
-        let may = |verb: &'static str, resource: &'static str| async move {
-            let right = Right { verb, group: GROUP, resource, namespace: Some(namespace), name: None };
-            access::may_self(&connection.client, &right).await.unwrap_or(false)
-        };
-        let (steer, allow, revoke) = tokio::join!(
-            may("patch", "guardedreleases"),
-            may("create", "driftallowances"),
-            may("delete", "driftallowances")
-        );
-        Rights { steer, allow, revoke }
     }
 }

@@ -49,17 +49,6 @@ pub(super) async fn page(
     })
 }
 
-async fn read(cluster: &Cluster, asked: &Asked, now: Timestamp) -> Result<Vec<Row>, Failure> {
-    let connection = cluster.connection().await?;
-    match allowances::read(connection, asked.get("namespace"), None, now).await {
-        // Who may not look into all namespaces is shown their own.
-        Err(error) if error.is_forbidden() && asked.get("namespace").is_none() => {
-            allowances::read(connection, Some(&connection.namespace), None, now).await
-        }
-        read => read,
-    }
-}
-
 /// A table of exceptions.
 pub(super) fn table(cluster: &Cluster, rows: &[Row], now: Timestamp) -> Markup {
     html! {
@@ -75,6 +64,17 @@ pub(super) fn table(cluster: &Cluster, rows: &[Row], now: Timestamp) -> Markup {
             }
             @if rows.len() > MOST { p.quiet { "and " (rows.len() - MOST) " more: choose a namespace" } }
         }
+    }
+}
+
+async fn read(cluster: &Cluster, asked: &Asked, now: Timestamp) -> Result<Vec<Row>, Failure> {
+    let connection = cluster.connection().await?;
+    match allowances::read(connection, asked.get("namespace"), None, now).await {
+        // Who may not look into all namespaces is shown their own.
+        Err(error) if error.is_forbidden() && asked.get("namespace").is_none() => {
+            allowances::read(connection, Some(&connection.namespace), None, now).await
+        }
+        read => read,
     }
 }
 

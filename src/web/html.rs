@@ -82,12 +82,6 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The pages that this visitor has.
-fn pages(visitor: &Visitor) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let has_all = visitor.shared.is_none();
-    PAGES.into_iter().filter(move |(page, _)| has_all || OF_DATABASE.contains(page))
-}
-
 /// A page that only says why something could not be shown.
 pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &Failure) -> Response {
     let status = match error {
@@ -97,18 +91,6 @@ pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &Failure) ->
     };
     let frame = Frame { status, ..Frame::still(visitor, "Not available", page) };
     frame.around(&html! { h1 { "Not available" } (trouble(&error.to_string())) })
-}
-
-/// Who the visitor is to the cluster, and the way out.
-fn who(visitor: &Visitor) -> Markup {
-    html! {
-        div.who {
-            span { (visitor.user.as_deref().unwrap_or("Logged in")) }
-            @if visitor.entry == Entry::Login {
-                form method="post" action="logout" { (token(visitor)) button { "Log out" } }
-            }
-        }
-    }
 }
 
 /// Why somebody is not let in, or nothing was done.
@@ -146,23 +128,6 @@ pub(super) fn doorstep(to: &str, text: &str) -> Html<String> {
         }
     };
     Html(page.into_string())
-}
-
-fn document(title: &str, content: Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) " · Kubemoor" }
-                link rel="icon" href="data:,";
-                link rel="stylesheet" href="style.css";
-            }
-            body { (content) }
-        }
-    }
 }
 
 /// What went wrong, where people see it.
@@ -224,6 +189,46 @@ pub(super) fn time(time: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(whole) title=(whole) { (distance(time.duration_since(now))) } }
 }
 
+/// The token that an action needs.
+pub(super) fn token(visitor: &Visitor) -> Markup {
+    html! { input type="hidden" name="token" value=(visitor.form_token()); }
+}
+
+/// The pages that this visitor has.
+fn pages(visitor: &Visitor) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let has_all = visitor.shared.is_none();
+    PAGES.into_iter().filter(move |(page, _)| has_all || OF_DATABASE.contains(page))
+}
+
+/// Who the visitor is to the cluster, and the way out.
+fn who(visitor: &Visitor) -> Markup {
+    html! {
+        div.who {
+            span { (visitor.user.as_deref().unwrap_or("Logged in")) }
+            @if visitor.entry == Entry::Login {
+                form method="post" action="logout" { (token(visitor)) button { "Log out" } }
+            }
+        }
+    }
+}
+
+fn document(title: &str, content: Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · Kubemoor" }
+                link rel="icon" href="data:,";
+                link rel="stylesheet" href="style.css";
+            }
+            body { (content) }
+        }
+    }
+}
+
 fn distance(distance: SignedDuration) -> String {
     let seconds = distance.as_secs().unsigned_abs();
     let text = match seconds {
@@ -233,11 +238,6 @@ fn distance(distance: SignedDuration) -> String {
         _ => format!("{} days", seconds / 86_400),
     };
     if distance.is_negative() { format!("{text} ago") } else { format!("in {text}") }
-}
-
-/// The token that an action needs.
-pub(super) fn token(visitor: &Visitor) -> Markup {
-    html! { input type="hidden" name="token" value=(visitor.form_token()); }
 }
 
 #[cfg(test)]

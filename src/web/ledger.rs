@@ -42,6 +42,48 @@ enum Form {
     Json,
 }
 
+/// What is left to send of an export.
+struct Rest {
+    ledger: LedgerReader,
+    filter: Filter,
+    form: Form,
+    is_first: bool,
+}
+
+impl Rest {
+    /// The next rows as text, and what is left.
+    async fn next(mut self) -> Result<(String, Option<Self>), Failure> {
+        let page = self.ledger.page(&self.filter).await?;
+        let text = self.text(&page.items)?;
+        self.filter.before = page.next.as_deref().map(place).transpose()?;
+        self.is_first = false;
+        let is_over = self.filter.before.is_none();
+        Ok((text, (!is_over).then_some(self)))
+    }
+
+    fn text(&self, entries: &[Entry]) -> Result<String, Failure> {
+        match self.form {
+            Form::Csv => {
+                let mut sheet = Sheet::new();
+                if self.is_first {
+                    sheet.row(COLUMNS)?;
+                }
+                for entry in entries {
+                    sheet.row(columns(entry))?;
+                }
+                sheet.text()
+            }
+            Form::Json => {
+                let line = |entry: &Entry| serde_json::to_string(entry).map(|line| line + "\n");
+                let lines: Result<Vec<_>, _> = entries.iter().map(line).collect();
+                let lines =
+                    lines.map_err(|error| Failure::Named(format!("cannot write a row as JSON: {error}")))?;
+                Ok(lines.concat())
+            }
+        }
+    }
+}
+
 /// The page.
 pub(super) async fn page(
     Extension(visitor): Extension<Arc<Visitor>>,
@@ -107,12 +149,15 @@ pub(super) async fn json(
     export(&visitor, &Asked::of(query), Form::Json).await
 }
 
-/// What is left to send of an export.
-struct Rest {
-    ledger: LedgerReader,
-    filter: Filter,
-    form: Form,
-    is_first: bool,
+/// What a verdict looks like.
+pub(super) fn verdict(entry: &Entry) -> Markup {
+    let class = match entry.verdict.as_str() {
+        "Deny" | "Failed" | "Error" | "failed" | "record-invalid" => "badge bad",
+        "Warn" | "Revert" | "Record" | "Reported" => "badge doubt",
+        "Allow" | "Recreated" | "Restored" | "Ended" | "deployed" => "badge good",
+        _ => "badge",
+    };
+    html! { span class=(class) { (entry.verdict) } }
 }
 
 async fn export(visitor: &Visitor, asked: &Asked, form: Form) -> Response {
@@ -141,40 +186,6 @@ async fn export(visitor: &Visitor, asked: &Asked, form: Form) -> Response {
     });
     let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)];
     (headers, Body::from_stream(pages)).into_response()
-}
-
-impl Rest {
-    /// The next rows as text, and what is left.
-    async fn next(mut self) -> Result<(String, Option<Self>), Failure> {
-        let page = self.ledger.page(&self.filter).await?;
-        let text = self.text(&page.items)?;
-        self.filter.before = page.next.as_deref().map(place).transpose()?;
-        self.is_first = false;
-        let is_over = self.filter.before.is_none();
-        Ok((text, (!is_over).then_some(self)))
-    }
-
-    fn text(&self, entries: &[Entry]) -> Result<String, Failure> {
-        match self.form {
-            Form::Csv => {
-                let mut sheet = Sheet::new();
-                if self.is_first {
-                    sheet.row(COLUMNS)?;
-                }
-                for entry in entries {
-                    sheet.row(columns(entry))?;
-                }
-                sheet.text()
-            }
-            Form::Json => {
-                let line = |entry: &Entry| serde_json::to_string(entry).map(|line| line + "\n");
-                let lines: Result<Vec<_>, _> = entries.iter().map(line).collect();
-                let lines =
-                    lines.map_err(|error| Failure::Named(format!("cannot write a row as JSON: {error}")))?;
-                Ok(lines.concat())
-            }
-        }
-    }
 }
 
 /// The ledger that is asked for, and which of its rows. Who may not read all namespaces is shown their own.
@@ -267,17 +278,6 @@ fn table(entries: &[Entry], has_clusters: bool, now: Timestamp) -> Markup {
             }
         }
     }
-}
-
-/// What a verdict looks like.
-pub(super) fn verdict(entry: &Entry) -> Markup {
-    let class = match entry.verdict.as_str() {
-        "Deny" | "Failed" | "Error" | "failed" | "record-invalid" => "badge bad",
-        "Warn" | "Revert" | "Record" | "Reported" => "badge doubt",
-        "Allow" | "Recreated" | "Restored" | "Ended" | "deployed" => "badge good",
-        _ => "badge",
-    };
-    html! { span class=(class) { (entry.verdict) } }
 }
 
 fn row(entry: &Entry, has_clusters: bool, now: Timestamp) -> Markup {

@@ -42,18 +42,18 @@ struct Line {
     row: Arc<Row>,
 }
 
-impl Line {
-    /// What tells one line from all others.
-    fn place(&self) -> (&str, &str, &str) {
-        (&self.row.name, &self.row.namespace, &self.cluster)
-    }
-}
-
 /// Those lines that are asked for.
 struct Found {
     lines: Vec<Line>,
     notes: Vec<String>,
     failures: Vec<String>,
+}
+
+impl Line {
+    /// What tells one line from all others.
+    fn place(&self) -> (&str, &str, &str) {
+        (&self.row.name, &self.row.namespace, &self.cluster)
+    }
 }
 
 /// The page.
@@ -79,6 +79,48 @@ pub(super) async fn page(
             (turns(&asked, page, pages))
         }
     })
+}
+
+/// A choice among states.
+pub(super) fn states(asked: &Asked) -> Markup {
+    let states = Reason::ALL.map(Reason::as_str).into_iter().chain([NOT_GUARDED, "Stale", "Unknown"]);
+    let chosen: BTreeSet<_> = asked.all("state").collect();
+    html! {
+        label { "State"
+            select name="state" {
+                option value="" { "all" }
+                @for state in states {
+                    option value=(state) selected[chosen.contains(state)] { (write::words(state)) }
+                }
+            }
+        }
+    }
+}
+
+/// A head that sorts by its column, or the other way round.
+pub(super) fn head(asked: &Asked, sorted: &str, column: &str, name: &str) -> Markup {
+    let down = format!("-{column}");
+    let (next, order) = match sorted {
+        sorted if sorted == column => (down.as_str(), Some("ascending")),
+        sorted if sorted == down => (column, Some("descending")),
+        _ => (column, None),
+    };
+    let link = asked.link("releases").set("sort", Some(next)).set("page", None);
+    html! { th scope="col" aria-sort=[order] { a href=(link.text()) { (name) } } }
+}
+
+/// Links to the pages before and after.
+pub(super) fn turns(asked: &Asked, page: usize, pages: usize) -> Markup {
+    let link = |page: usize| asked.link("releases").set("page", Some(&page.to_string())).text();
+    html! {
+        @if pages > 1 {
+            nav.turns aria-label="Pages of the list" {
+                @if page > 1 { a rel="prev" href=(link(page - 1)) { "Previous" } }
+                span { "Page " (page) " of " (pages) }
+                @if page < pages { a rel="next" href=(link(page + 1)) { "Next" } }
+            }
+        }
+    }
 }
 
 async fn find(visitor: &Visitor, asked: &Asked) -> Found {
@@ -187,22 +229,6 @@ fn filter(visitor: &Visitor, asked: &Asked) -> Markup {
     }
 }
 
-/// A choice among states.
-pub(super) fn states(asked: &Asked) -> Markup {
-    let states = Reason::ALL.map(Reason::as_str).into_iter().chain([NOT_GUARDED, "Stale", "Unknown"]);
-    let chosen: BTreeSet<_> = asked.all("state").collect();
-    html! {
-        label { "State"
-            select name="state" {
-                option value="" { "all" }
-                @for state in states {
-                    option value=(state) selected[chosen.contains(state)] { (write::words(state)) }
-                }
-            }
-        }
-    }
-}
-
 fn table<'l>(visitor: &Visitor, asked: &Asked, lines: impl Iterator<Item = &'l Line>) -> Markup {
     let sorted = asked.get("sort").unwrap_or("state");
     html! {
@@ -217,18 +243,6 @@ fn table<'l>(visitor: &Visitor, asked: &Asked, lines: impl Iterator<Item = &'l L
             }
         }
     }
-}
-
-/// A head that sorts by its column, or the other way round.
-pub(super) fn head(asked: &Asked, sorted: &str, column: &str, name: &str) -> Markup {
-    let down = format!("-{column}");
-    let (next, order) = match sorted {
-        sorted if sorted == column => (down.as_str(), Some("ascending")),
-        sorted if sorted == down => (column, Some("descending")),
-        _ => (column, None),
-    };
-    let link = asked.link("releases").set("sort", Some(next)).set("page", None);
-    html! { th scope="col" aria-sort=[order] { a href=(link.text()) { (name) } } }
 }
 
 fn row(visitor: &Visitor, Line { cluster, row }: &Line) -> Markup {
@@ -252,20 +266,6 @@ fn row(visitor: &Visitor, Line { cluster, row }: &Line) -> Markup {
             td.number { (number(row.revision)) }
             td { (row.edits.as_deref().unwrap_or_default()) }
             td.message { (message) (more) }
-        }
-    }
-}
-
-/// Links to the pages before and after.
-pub(super) fn turns(asked: &Asked, page: usize, pages: usize) -> Markup {
-    let link = |page: usize| asked.link("releases").set("page", Some(&page.to_string())).text();
-    html! {
-        @if pages > 1 {
-            nav.turns aria-label="Pages of the list" {
-                @if page > 1 { a rel="prev" href=(link(page - 1)) { "Previous" } }
-                span { "Page " (page) " of " (pages) }
-                @if page < pages { a rel="next" href=(link(page + 1)) { "Next" } }
-            }
         }
     }
 }

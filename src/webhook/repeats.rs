@@ -57,6 +57,9 @@ struct Seen {
     requests: usize,
 }
 
+/// A hasher that text is written to.
+struct Written<'h, H>(&'h mut H);
+
 impl Repeats {
     /// Records a verdict on a user's edit of an object, which changes `version`. Returns whether the API server has
     /// asked about it before. The third review of a denied update is another request.
@@ -127,6 +130,13 @@ impl Repeats {
     }
 }
 
+impl<H: Hasher> fmt::Write for Written<'_, H> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
 /// Forgets the updates that are too old, and the oldest one of too many.
 fn make_room(last: &mut VecDeque<Seen>, now: Instant) {
     while last.front().is_some_and(|seen| now.duration_since(seen.at) > PASSING) || last.len() >= MOST {
@@ -149,16 +159,6 @@ fn hash(finding: &Finding, hasher: &mut impl Hasher) {
             Some(value) if value.is_masked() => value.sealed(&SealingKey::new([0; 32])).hash(hasher),
             value => value.as_ref().map(Shown::full).hash(hasher),
         }
-    }
-}
-
-/// A hasher that text is written to.
-struct Written<'h, H>(&'h mut H);
-
-impl<H: Hasher> fmt::Write for Written<'_, H> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.write(text.as_bytes());
-        Ok(())
     }
 }
 

@@ -117,7 +117,8 @@ fn all<P: ValueEnum + 'static>() -> impl Iterator<Item = PossibleValue> {
     people.chain([
         PossibleValue::new("json").help("For programs"),
         PossibleValue::new("yaml").help("For programs, and for people who prefer it"),
-        PossibleValue::new(JSON_PATH).help("For scripts: the parts of the JSON that a template selects, as with kubectl"),
+        PossibleValue::new(JSON_PATH)
+            .help("For scripts: the parts of the JSON that a template selects, as with kubectl"),
     ])
 }
 

@@ -66,6 +66,21 @@ pub(in crate::web) async fn page(
     })
 }
 
+/// The state of a release as a mark, and since when its guard is silent.
+pub(super) fn badge(row: &ReleaseRow) -> Markup {
+    let class = match (row.stale_since, row.ready.as_deref()) {
+        (Some(_), _) | (_, Some("Unknown") | None) => "badge doubt",
+        (None, Some("True")) => "badge good",
+        (None, Some(_)) => "badge bad",
+    };
+    html! {
+        span class=(class) { (write::words(&row.reason)) }
+        @if let Some(since) = row.stale_since {
+            span.quiet.below { "stale since " (since.strftime("%Y-%m-%dT%H:%M:%SZ")) }
+        }
+    }
+}
+
 async fn find(visitor: &Visitor, asked: &Asked, page: u32) -> Result<(Vec<ReleaseRow>, u64), Failure> {
     let by = asked.get("sort").unwrap_or("state");
     let (by, is_reversed) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
@@ -128,21 +143,6 @@ fn line(row: &ReleaseRow, now: Timestamp) -> Markup {
             td { @if let Some(oldest) = row.oldest_drift { (write::time(oldest, now)) } }
             td { (row.chart.as_deref().unwrap_or_default()) }
             td.message { (message) @if message.len() < row.message.len() { "…" } }
-        }
-    }
-}
-
-/// The state of a release as a mark, and since when its guard is silent.
-pub(super) fn badge(row: &ReleaseRow) -> Markup {
-    let class = match (row.stale_since, row.ready.as_deref()) {
-        (Some(_), _) | (_, Some("Unknown") | None) => "badge doubt",
-        (None, Some("True")) => "badge good",
-        (None, Some(_)) => "badge bad",
-    };
-    html! {
-        span class=(class) { (write::words(&row.reason)) }
-        @if let Some(since) = row.stale_since {
-            span.quiet.below { "stale since " (since.strftime("%Y-%m-%dT%H:%M:%SZ")) }
         }
     }
 }

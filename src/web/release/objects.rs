@@ -43,6 +43,33 @@ pub(in crate::web) fn compared(
     }
 }
 
+/// The guard's report of objects, for a visitor who may not read the release's records.
+pub(in crate::web) fn told(guarded: Option<&GuardedRelease>) -> Markup {
+    let drifts = guarded.and_then(|it| it.status.as_ref()).map(|status| status.drifts.as_slice());
+    let drifts = drifts.unwrap_or_default();
+    html! {
+        @if !drifts.is_empty() { p { "The guard's status names the first objects that do not match:" } }
+        @for drift in drifts {
+            article.object {
+                h3 { code { (drift.object.kind) "/" (drift.object.name) } }
+                p { span.badge.bad { (drift.r#type) } @if let Some(message) = &drift.message { " " (message) } }
+                @if !drift.fields.is_empty() {
+                    div.wide tabindex="0" role="region" aria-label=(format!("Fields of {}", drift.object.name)) {
+                        table.fields {
+                            thead { tr { @for head in ["Field", "Declared", "Live"] { th scope="col" { (head) } } } }
+                            tbody { @for field in &drift.fields { tr {
+                                th scope="row" { code { (field.path) } }
+                                td { code.declared { (field.declared.as_deref().unwrap_or("absent")) } }
+                                td { code.live { (field.live.as_deref().unwrap_or("absent")) } }
+                            } } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn elsewhere(release: &ReleaseId, object: &ObjectId) -> Markup {
     match &object.namespace {
         Some(namespace) if *namespace != release.namespace => html! { span.quiet { " in " (namespace) } },
@@ -170,32 +197,5 @@ fn words(state: State) -> (&'static str, &'static str) {
         State::BeingDeleted => ("badge doubt", "Being deleted"),
         State::NotServed => ("badge doubt", "Not served"),
         State::Unread => ("badge doubt", "Not read"),
-    }
-}
-
-/// The guard's report of objects, for a visitor who may not read the release's records.
-pub(in crate::web) fn told(guarded: Option<&GuardedRelease>) -> Markup {
-    let drifts = guarded.and_then(|it| it.status.as_ref()).map(|status| status.drifts.as_slice());
-    let drifts = drifts.unwrap_or_default();
-    html! {
-        @if !drifts.is_empty() { p { "The guard's status names the first objects that do not match:" } }
-        @for drift in drifts {
-            article.object {
-                h3 { code { (drift.object.kind) "/" (drift.object.name) } }
-                p { span.badge.bad { (drift.r#type) } @if let Some(message) = &drift.message { " " (message) } }
-                @if !drift.fields.is_empty() {
-                    div.wide tabindex="0" role="region" aria-label=(format!("Fields of {}", drift.object.name)) {
-                        table.fields {
-                            thead { tr { @for head in ["Field", "Declared", "Live"] { th scope="col" { (head) } } } }
-                            tbody { @for field in &drift.fields { tr {
-                                th scope="row" { code { (field.path) } }
-                                td { code.declared { (field.declared.as_deref().unwrap_or("absent")) } }
-                                td { code.live { (field.live.as_deref().unwrap_or("absent")) } }
-                            } } }
-                        }
-                    }
-                }
-            }
-        }
     }
 }

@@ -37,6 +37,35 @@ struct Moment {
     text: String,
 }
 
+impl Timeline {
+    /// What happened, for people.
+    pub(in crate::web) fn shown(&self, now: Timestamp) -> Markup {
+        html! {
+            (notes(&self.notes))
+            @if self.moments.is_empty() { p.quiet { "Nothing is known." } } @else {
+                ol.timeline {
+                    @for moment in self.moments.iter().take(MOST) {
+                        li {
+                            (write::time(moment.time, now))
+                            span class=(if moment.is_warning { "badge bad" } else { "badge" }) { (moment.what) }
+                            span { (moment.text) }
+                        }
+                    }
+                }
+                @if self.moments.len() > MOST { p.quiet { "and " (self.moments.len() - MOST) " more" } }
+            }
+        }
+    }
+
+    fn take(&mut self, rows: Result<Vec<Entry>, Failure>) {
+        match rows {
+            Ok(rows) => self.moments.extend(rows.iter().map(moment)),
+            Err(error) => self.notes.push(error.to_string()),
+        }
+        self.moments.sort_by_key(|moment| std::cmp::Reverse(moment.time));
+    }
+}
+
 /// Reads what happened to a release.
 pub(super) async fn read(cluster: &Cluster, connection: &Connection, release: &ReleaseId) -> Timeline {
     let ReleaseId { namespace, name } = release;
@@ -80,33 +109,4 @@ fn moment(entry: &Entry) -> Moment {
     parts.extend((!entry.user.is_empty()).then(|| format!("by {}", entry.user)));
     let is_warning = matches!(entry.verdict.as_str(), "Deny" | "Failed" | "Error");
     Moment { time: entry.time, what: entry.verdict.clone(), is_warning, text: parts.join("; ") }
-}
-
-impl Timeline {
-    fn take(&mut self, rows: Result<Vec<Entry>, Failure>) {
-        match rows {
-            Ok(rows) => self.moments.extend(rows.iter().map(moment)),
-            Err(error) => self.notes.push(error.to_string()),
-        }
-        self.moments.sort_by_key(|moment| std::cmp::Reverse(moment.time));
-    }
-
-    /// What happened, for people.
-    pub(in crate::web) fn shown(&self, now: Timestamp) -> Markup {
-        html! {
-            (notes(&self.notes))
-            @if self.moments.is_empty() { p.quiet { "Nothing is known." } } @else {
-                ol.timeline {
-                    @for moment in self.moments.iter().take(MOST) {
-                        li {
-                            (write::time(moment.time, now))
-                            span class=(if moment.is_warning { "badge bad" } else { "badge" }) { (moment.what) }
-                            span { (moment.text) }
-                        }
-                    }
-                }
-                @if self.moments.len() > MOST { p.quiet { "and " (self.moments.len() - MOST) " more" } }
-            }
-        }
-    }
 }
