@@ -5,12 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Condition;
@@ -29,6 +31,12 @@ use crate::webhook::registration::keep::{self, Configuration, OutsideChange, Wis
 use crate::webhook::registration::{
     Address, NAME, Resource, Surface, configuration, emergency, mutating, trust,
 };
+
+/// How long the version of the API server counts: it may be upgraded under a running guard.
+const ASK_AGAIN: Duration = Duration::from_secs(600);
+
+/// The pause after it did not tell its version.
+const RETRY: Duration = Duration::from_secs(30);
 
 /// The first version of Kubernetes whose webhooks have match conditions by default.
 const CONDITIONS: (u32, u32) = (1, 28);
@@ -101,10 +109,11 @@ impl Registrar {
         let (mut open, mut leading) = (self.open.clone(), self.leadership.watch());
         let mut policies = self.in_force.changes();
         let mut callers = self.callers.changes();
-        let mut server = None;
+        let (mut server, mut ask_at) = (None, Instant::now());
         loop {
-            if server.is_none() {
-                server = discovery::version(client).await.ok();
+            if ask_at <= Instant::now() {
+                server = discovery::version(client).await.ok().or(server);
+                ask_at = Instant::now() + if server.is_some() { ASK_AGAIN } else { RETRY };
             }
             let resources: BTreeSet<Resource> =
                 self.releases.index().read().resources().into_iter().map(Resource::from).collect();
@@ -137,6 +146,7 @@ impl Registrar {
                 changed = open.changed() => changed,
                 changed = leading.changed() => changed,
                 changed = authority.changed() => changed,
+                () = sleep_until(ask_at) => Ok(()),
             };
             if changed.is_err() {
                 return;

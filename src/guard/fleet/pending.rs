@@ -136,6 +136,10 @@ impl Pending {
     /// Records that the database has not accepted the due work.
     pub(super) fn fail(&mut self, work: Work, now: Instant) {
         let Some(lead) = &mut self.lead else { return };
+        if lead.failing.is_none() {
+            // The database that answers next may be a copy that lacks the last rows.
+            lead.marked.extend(lead.rows.drain().map(|(release, _)| release));
+        }
         let (shortest, longest) = RETRY;
         let pause = lead.failing.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
         lead.failing = Some((now + pause, pause));
