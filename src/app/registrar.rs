@@ -131,7 +131,10 @@ impl Registrar {
                 reverts: self.resolver.policies().reverts(),
                 conditions: server.is_some_and(|version| version >= CONDITIONS),
             };
-            let armed = *open.borrow_and_update() == Some(false) && !self.certificates.is_provisional();
+            // What is trusted follows the own authority a moment later.
+            let is_known = bundle.is_some() || self.certificates.ca_bundle().borrow().is_none();
+            let armed =
+                *open.borrow_and_update() == Some(false) && !self.certificates.is_provisional() && is_known;
             if armed && token.is_some() && *leading.borrow_and_update() {
                 send(validating, Wish::Present(configuration(&resources, &surface)));
                 send(changing, Wish::Present(mutating(&resources, &surface)));

@@ -94,6 +94,8 @@ pub struct Election {
     callers: Callers,
     /// The authorities that the API server has to trust while this replica leads.
     trusted: watch::Sender<Option<Arc<str>>>,
+    /// When this replica last tried to announce its authority.
+    announced_at: Option<Instant>,
     /// The Lease as it was last seen.
     lease: Option<Lease>,
     failures: FailureLog,
@@ -180,6 +182,7 @@ impl Election {
             own,
             announced: Announced::default(),
             callers,
+            announced_at: None,
             lease: None,
             failures: FailureLog::default(),
         }
@@ -270,7 +273,10 @@ impl Election {
             Step::Create => self.leases.create(&PostParams::default(), &self.claim(true)).await,
             Step::Take => self.replace(true).await,
             Step::Renew => self.replace(false).await,
-            Step::Announce => self.announce().await,
+            Step::Announce => {
+                self.announced_at = Some(asked);
+                self.announce().await
+            }
         };
         match written {
             Ok(lease) => {
@@ -284,7 +290,10 @@ impl Election {
             }
             // Another process was faster; what it wrote decides.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                self.candidacy.unknown();
+                match step {
+                    Step::Announce => self.candidacy.outdate(),
+                    _ => self.candidacy.unknown(),
+                }
                 Ok(())
             }
             Err(error) => Err(error.into()),
@@ -311,7 +320,9 @@ impl Election {
     /// Decides what the API server has to trust, and when this replica has to announce its authority.
     fn tell(&mut self, now: Instant) {
         let secret = self.callers.secret();
-        self.candidacy.announce(secret.signing().and_then(|_| self.announced.due(&self.own, now)));
+        let due = secret.signing().and_then(|_| self.announced.due(&self.own, now));
+        let not_before = self.announced_at.map_or(now, |last| last + RETRY);
+        self.candidacy.set_announcement(due.map(|due| due.max(not_before)));
         let trusted = self.announced.bundle(&self.own, now);
         self.trusted.send_if_modified(|known| {
             let changes = *known != trusted;

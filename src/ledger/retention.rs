@@ -1,9 +1,9 @@
-//! What is old goes.
+//! Deletes old rows.
 //!
 //! Entry point: [`run`]. Invariant: few rows at a time with a pause between, so
 //! that writers never wait long; one replica at a time per cluster. Whole months
-//! go where the database has them and no cluster keeps a row of them. By a clock
-//! that was just set nothing is old.
+//! go where the database has them and no cluster keeps a row of them. Nothing is deleted
+//! by age within an hour after the clock was set.
 
 mod clock;
 

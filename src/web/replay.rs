@@ -15,6 +15,7 @@ use axum::{Extension, Form};
 use clap::ValueEnum as _;
 use jiff::Timestamp;
 use maud::{Markup, html};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use self::found::Found;
@@ -41,6 +42,9 @@ const SINCE: &str = "7d";
 /// The most rows that one request judges, and for how long. `kubemoor policy replay` has no such bounds.
 const ROWS: u64 = 200_000;
 const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The replays that run at one time; others wait.
+static REPLAYS: Semaphore = Semaphore::const_new(2);
 
 /// The page, with a replay by the policies of the cluster where a time is asked for.
 pub(super) async fn page(
@@ -106,7 +110,9 @@ async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, 
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), parse_edits)?;
     let names = accepted.iter().map(|policy| policy.name.clone()).collect();
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
-    // One thread: other visitors need the rest.
+    // At most two at one time, with a thread each: other visitors need the rest.
+    let _turn =
+        REPLAYS.acquire().await.map_err(|_| Failure::Named("no replay is begun any more".to_owned()))?;
     let judging = Judging::start(Judges::new(1, &defaults, &accepted), since);
     let scope = found::Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
     let stopped = judge(&ledger, filter, &judging).await?;

@@ -3,6 +3,7 @@
 
 mod circles;
 mod imports;
+mod order;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,9 @@
-//! Who would have the API server trust an authority of their own: by the Lease on which replicas announce theirs, or by
-//! the webhook configurations.
+//! Attempts to have the API server trust a forged authority: by the Lease on which replicas announce theirs, or by the
+//! webhook configurations.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
@@ -55,6 +56,8 @@ async fn forged_authority_on_lease_or_webhooks_is_not_trusted() {
     let (name, entry) = entries.as_object().unwrap().iter().next().unwrap();
     let mut false_entry = entry.clone();
     false_entry["pem"] = json!(forged);
+    let at: Timestamp = entry["at"].as_str().unwrap().parse().unwrap();
+    false_entry["at"] = json!(at + SignedDuration::from_secs(30));
     for entries in [json!({name: entry, "another": false_entry}), json!({name: false_entry})] {
         let change = json!({"metadata": {"annotations": {ANNOTATION: entries.to_string()}}});
         attacker.merge(&lease, &change).await.done().unwrap();

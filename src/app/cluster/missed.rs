@@ -15,6 +15,7 @@ use crate::ledger::entry::{Entry, Object};
 use crate::ledger::query::Filter;
 use crate::ledger::row::{Act, ReviewedEdit, Row};
 use crate::model::{ObjectId, Operation};
+use crate::telemetry::FailureLog;
 
 /// The pause before a ledger that does not answer is asked again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -25,6 +26,15 @@ const END: [Act; 2] = [Act::DeletePolicy, Act::StopAutoscaling];
 
 /// Records the ends that no guard saw.
 pub(super) struct MissedEnds(pub(super) ScalingHistory);
+
+/// How far the ledger was read.
+#[derive(Default)]
+struct Reading {
+    history: History,
+    /// The place of the next page.
+    before: Option<i64>,
+    is_whole: bool,
+}
 
 /// The newest rows about each subject.
 #[derive(Default)]
@@ -51,36 +61,42 @@ impl MissedEnds {
         if self.0.leadership.watch().wait_for(|leads| *leads).await.is_err() {
             return;
         }
-        let in_force = loop {
-            match self.read().await {
-                Some(history) => break history.in_force(),
-                None => tokio::time::sleep(AGAIN).await,
+        let (mut reading, mut failures) = (Reading::default(), FailureLog::default());
+        while !reading.is_whole {
+            match self.read(&mut reading).await {
+                Ok(()) => failures.note_success(),
+                Err(error) => {
+                    if failures.note_failure() {
+                        tracing::warn!(
+                            error,
+                            "deletions while no guard ran are not recorded yet, trying again"
+                        );
+                    }
+                    tokio::time::sleep(AGAIN).await;
+                }
             }
-        };
+        }
+        let in_force = reading.history.in_force();
         let rows = in_force.into_iter().filter_map(|(subject, id)| self.row(&subject, id));
         rows.for_each(|row| self.0.ledger.record(row));
     }
 
-    /// What the ledger tells; `None` while it cannot be read.
-    async fn read(&self) -> Option<History> {
-        let (store, cluster) = (self.0.ledger.store()?, self.0.ledger.cluster()?);
+    /// Reads what the ledger tells, from where the last attempt ended. Fails with the reason.
+    async fn read(&self, reading: &mut Reading) -> Result<(), String> {
+        let ledger = &self.0.ledger;
+        let (Some(store), Some(cluster)) = (ledger.store(), ledger.cluster()) else {
+            return Err("the ledger is not open".to_owned());
+        };
         let verdicts: Vec<_> = BEGIN.iter().chain(&END).map(|act| act.as_str().to_owned()).collect();
-        let mut filter = Filter { cluster: Some(cluster.to_owned()), verdicts, ..Filter::default() };
-        let mut history = History::default();
-        loop {
-            let page = match store.page(&filter).await {
-                Ok(page) => page,
-                Err(error) => {
-                    tracing::warn!(%error, "deletions while no guard ran are not recorded yet");
-                    return None;
-                }
-            };
-            page.items.iter().for_each(|entry| history.add(entry));
-            match page.next.and_then(|next| next.parse().ok()) {
-                Some(next) => filter.before = Some(next),
-                None => return Some(history),
-            }
+        let (cluster, before) = (Some(cluster.to_owned()), reading.before);
+        let mut filter = Filter { cluster, verdicts, before, ..Filter::default() };
+        while !reading.is_whole {
+            let page = store.page(&filter).await.map_err(|error| error.to_string())?;
+            page.items.iter().for_each(|entry| reading.history.add(entry));
+            filter.before = page.next.and_then(|next| next.parse().ok());
+            (reading.before, reading.is_whole) = (filter.before, filter.before.is_none());
         }
+        Ok(())
     }
 
     /// The row about a subject that is gone; `None` if it is still there, or its end has a row.

@@ -38,7 +38,10 @@ const KEPT: Duration = Duration::from_secs(120);
 /// The maximum age of an announcement by the clock of the reader, so that a copy of an old one has no effect.
 const OLDEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// The most authorities that are announced at one time.
+/// The shortest time between two announcements of one authority.
+const TICK: SignedDuration = SignedDuration::from_micros(1);
+
+/// The most authorities of others that a replica repeats on the Lease, the newest first.
 const MOST: usize = 8;
 
 /// The maximum size of one, in bytes.
@@ -85,17 +88,19 @@ impl Announced {
         self.forget(now);
         let text = lease.annotations.as_ref().and_then(|annotations| annotations.get(ANNOTATION));
         let entries = text.and_then(|text| serde_json::from_str::<BTreeMap<String, Entry>>(text).ok());
-        for (name, entry) in entries.unwrap_or_default().into_iter().take(MOST) {
-            let is_news = self.known.get(&name).is_none_or(|known| known.entry.at < entry.at);
-            if is_news && entry.at.duration_until(at).abs() <= OLDEST && is_marked(&name, &entry, key) {
+        for (name, entry) in entries.unwrap_or_default() {
+            let is_recent = |entry: &Entry| entry.at.duration_until(at).abs() <= OLDEST;
+            let known = self.known.get(&name).filter(|known| is_recent(&known.entry));
+            let is_news = known.is_none_or(|known| known.entry.at < entry.at);
+            if is_news && is_recent(&entry) && is_marked(&name, &entry, key) {
                 self.known.insert(name, Seen { entry, since: now });
             }
         }
     }
 
-    /// When the replica has to announce `own`; `None` without an authority.
+    /// When the replica has to announce `own`; `None` without an authority, or with one that is too large.
     pub(super) fn due(&self, own: &OwnAuthority, now: Instant) -> Option<Instant> {
-        let pem = own.pem()?;
+        let pem = own.pem().filter(|pem| pem.len() <= CAP)?;
         Some(match self.known.get(&name(own, &pem)) {
             // Replicas that share an authority renew it together, each at its own time.
             Some(known) => known.since + REPEAT,
@@ -111,13 +116,17 @@ impl Announced {
         key: &SigningKey,
         (now, at): (Instant, Timestamp),
     ) {
-        let lasting = self.known.iter().filter(|(_, seen)| seen.lasts(now));
+        let mut lasting: Vec<_> = self.known.iter().filter(|(_, seen)| seen.lasts(now)).collect();
+        lasting.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.since));
         let mut entries: BTreeMap<_, _> =
-            lasting.map(|(name, seen)| (name.clone(), seen.entry.clone())).collect();
-        if let Some(pem) = own.pem() {
+            lasting.into_iter().take(MOST).map(|(name, seen)| (name.clone(), seen.entry.clone())).collect();
+        if let Some(pem) = own.pem().filter(|pem| pem.len() <= CAP) {
             let name = name(own, &pem);
             let known = self.known.get(&name);
             if known.is_none_or(|known| known.entry.pem != *pem || known.since + REPEAT / 2 <= now) {
+                // Later than the last one also after this clock was set back, unless that was wrong by far.
+                let last = known.map(|known| known.entry.at).filter(|last| last.duration_since(at) <= OLDEST);
+                let at = last.map_or(at, |last| at.max(last.saturating_add(TICK).unwrap_or(last)));
                 let mark = URL_SAFE_NO_PAD.encode(key.mark(PURPOSE, &parts(&name, &pem, &at.to_string())));
                 entries.insert(name, Entry { pem: pem.to_string(), at, mark });
             }

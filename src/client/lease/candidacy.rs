@@ -17,8 +17,9 @@ pub(super) struct Candidacy {
     /// When this candidate's own Lease is to be renewed.
     renew_at: Option<Instant>,
     not_before: Option<Instant>,
-    /// When a replica that does not lead has to announce its authority.
     announce_at: Option<Instant>,
+    /// Another process changed the Lease since it was seen.
+    is_outdated: bool,
 }
 
 /// What the candidate does next.
@@ -46,7 +47,14 @@ enum View {
 
 impl Candidacy {
     pub(super) fn new(me: String) -> Self {
-        Self { me, view: View::Unknown, renew_at: None, not_before: None, announce_at: None }
+        Self {
+            me,
+            view: View::Unknown,
+            renew_at: None,
+            not_before: None,
+            announce_at: None,
+            is_outdated: false,
+        }
     }
 
     pub(super) fn me(&self) -> &str {
@@ -59,6 +67,7 @@ impl Candidacy {
             return Step::Wait(pause);
         }
         match &self.view {
+            _ if self.is_outdated => Step::Read,
             View::Unknown => Step::Read,
             View::Absent => Step::Create,
             View::Lease { holder, .. } if *holder == self.me => match self.renew_at {
@@ -78,6 +87,7 @@ impl Candidacy {
 
     /// The Lease is like this, or is not there.
     pub(super) fn see(&mut self, lease: Option<&Lease>, now: Instant) {
+        self.is_outdated = false;
         let Some(lease) = lease else {
             self.view = View::Absent;
             return;
@@ -106,8 +116,13 @@ impl Candidacy {
     }
 
     /// A replica that does not lead has to announce its authority at this instant.
-    pub(super) fn announce(&mut self, at: Option<Instant>) {
+    pub(super) fn set_announcement(&mut self, at: Option<Instant>) {
         self.announce_at = at;
+    }
+
+    /// Has the Lease read again. How long it has not been renewed stays known.
+    pub(super) fn outdate(&mut self) {
+        self.is_outdated = true;
     }
 
     /// Discards the knowledge of the Lease.

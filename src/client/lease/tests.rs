@@ -62,18 +62,18 @@ fn announcement_of_a_replica_does_not_renew_the_lease() {
     let after = |seconds| start + Duration::from_secs(seconds);
     let mut candidacy = Candidacy::new("a".to_owned());
     candidacy.see(Some(&renewed(1, "b", 5)), start);
-    candidacy.announce(Some(after(3)));
+    candidacy.set_announcement(Some(after(3)));
     assert_eq!(candidacy.step(start), Step::Wait(after(3)));
     assert_eq!(candidacy.step(after(3)), Step::Announce);
     candidacy.see(Some(&renewed(2, "b", 5)), after(3));
-    candidacy.announce(Some(after(23)));
+    candidacy.set_announcement(Some(after(23)));
     assert_eq!(candidacy.step(after(4)), Step::Wait(after(12)));
     assert_eq!(candidacy.step(after(12)), Step::Take);
     candidacy.see(Some(&renewed(3, "b", 9)), after(11));
     assert_eq!(candidacy.step(after(12)), Step::Wait(after(23)));
     // The leader announces with its renewals.
     candidacy.see(Some(&renewed(4, "a", 10)), after(12));
-    candidacy.announce(Some(after(12)));
+    candidacy.set_announcement(Some(after(12)));
     candidacy.renewed(after(12));
     assert_eq!(candidacy.step(after(13)), Step::Wait(after(12) + RENEWAL));
 }
@@ -151,7 +151,7 @@ proptest! {
             now += Duration::from_millis(millis);
             let replica = &mut replicas[index];
             let seen = stored.as_ref().map(|(version, holder, second)| renewed(*version, holder, *second));
-            replica.candidacy.announce(announces.then_some(now));
+            replica.candidacy.set_announcement(announces.then_some(now));
             if sees {
                 replica.candidacy.see(seen.as_ref(), now);
                 replica.version = stored.as_ref().map_or(0, |(version, ..)| *version);

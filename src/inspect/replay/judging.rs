@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Judges, Report, Tally};
 use crate::inspect::failure::Failure;
@@ -17,20 +18,24 @@ const WAITING: usize = 2;
 pub(crate) struct Judging {
     pages: mpsc::Sender<Vec<Entry>>,
     found: JoinHandle<Report>,
+    /// Ends the judging of pages that wait, once nobody wants the result.
+    left: DropGuard,
 }
 
 impl Judging {
     /// Starts a replay of rows since some time.
     pub(crate) fn start(mut judges: Judges, since: Timestamp) -> Self {
         let (pages, mut waiting) = mpsc::channel::<Vec<Entry>>(WAITING);
+        let left = CancellationToken::new();
+        let is_left = left.clone();
         let found = spawn_blocking(move || {
             let mut tally = Tally::new(since);
-            while let Some(rows) = waiting.blocking_recv() {
+            while let Some(rows) = waiting.blocking_recv().filter(|_| !is_left.is_cancelled()) {
                 tally.add(&mut judges, &rows);
             }
             tally.finish()
         });
-        Self { pages, found }
+        Self { pages, found, left: left.drop_guard() }
     }
 
     /// Takes rows that are older than those before.
@@ -41,7 +46,10 @@ impl Judging {
 
     /// What it has found.
     pub(crate) async fn finish(self) -> Result<Report, Failure> {
-        drop(self.pages);
-        self.found.await.map_err(|_| Failure::Named("the replay was cut off: try again".to_owned()))
+        let Self { pages, found, left } = self;
+        drop(pages);
+        let found = found.await.map_err(|_| Failure::Named("the replay was cut off: try again".to_owned()));
+        drop(left);
+        found
     }
 }

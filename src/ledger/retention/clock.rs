@@ -48,8 +48,7 @@ mod tests {
 
     const DAYS: Duration = Duration::from_secs(90 * 86_400);
 
-    /// What a clock that starts when the newest row is `newest` old, and then shows these seconds after these seconds, is
-    /// believed.
+    /// Starts a clock when the newest row is `newest` seconds old, and looks at it after these seconds, when it shows those.
     #[track_caller]
     fn check(newest: Option<i64>, looks: &[(u64, i64)], expected: &[bool]) {
         let (start, time): (_, Timestamp) = (Instant::now(), "2026-05-01T12:00:00Z".parse().unwrap());

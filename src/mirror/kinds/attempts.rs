@@ -21,6 +21,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// The longest pause while a known kind is not found: objects that were guarded are not, as long as that lasts.
 const LONGEST_DOUBT: Duration = Duration::from_secs(60);
 
+/// After so many attempts, about a quarter of an hour, the kind is probably gone for good.
+const DOUBTS: u32 = 20;
+
 /// What is left after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
@@ -36,6 +39,8 @@ pub(super) enum Left {
 #[derive(Debug)]
 pub(super) struct Attempts {
     pause: Duration,
+    /// Attempts since the last new question.
+    tries: u32,
     at: Option<Instant>,
 }
 
@@ -49,19 +54,21 @@ pub(super) struct Discovery {
 impl Attempts {
     /// With nothing owed.
     pub(super) fn none() -> Self {
-        Self { pause: SETTLING, at: None }
+        Self { pause: SETTLING, tries: 0, at: None }
     }
 
     /// Another kind is owed: it does not wait for those that were tried often.
     pub(super) fn owe(&mut self, now: Instant) {
-        self.pause = SETTLING;
+        (self.pause, self.tries) = (SETTLING, 0);
         let soon = now + SETTLING;
         self.at = Some(self.at.map_or(soon, |at| at.min(soon)));
     }
 
     /// An attempt was made, and this is left.
     pub(super) fn tried(&mut self, left: Left, now: Instant) {
-        let longest = if left == Left::Doubts { LONGEST_DOUBT } else { LONGEST_PAUSE };
+        self.tries = self.tries.saturating_add(1);
+        let is_urgent = left == Left::Doubts && self.tries < DOUBTS;
+        let longest = if is_urgent { LONGEST_DOUBT } else { LONGEST_PAUSE };
         self.pause = (self.pause * 2).min(longest);
         self.at = (left != Left::Nothing).then(|| now + self.pause);
     }

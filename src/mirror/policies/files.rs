@@ -173,6 +173,7 @@ impl Folder {
             .filter(|(name, stamp)| self.stamps.get(*name) != Some(stamp))
             .map(|(name, _)| name.clone())
             .collect();
+        let mut is_news = self.stamps.is_empty();
         for name in changed {
             let text = match text(&self.path.join(&name), stamps.get(&name).map_or(0, |stamp| stamp.1)) {
                 Ok(text) => text,
@@ -186,6 +187,7 @@ impl Folder {
                 }
             };
             self.unread.remove(&name);
+            is_news = true;
             let (accepted, flaws) = read::read([(name.as_str(), text.as_str())]);
             flaws.iter().for_each(complain);
             let file = self.files.entry(name).or_default();
@@ -200,6 +202,7 @@ impl Folder {
         for (name, file) in &mut self.files {
             let is_there = stamps.contains_key(name) || self.unread.contains_key(name);
             if !is_there && !std::mem::replace(&mut file.gone, true) {
+                is_news = true;
                 tracing::warn!(
                     file = name,
                     "a policy file is gone; its policies stay in force until the guard starts again"
@@ -207,6 +210,9 @@ impl Folder {
             }
         }
         self.stamps = stamps;
+        if !is_news {
+            return;
+        }
         let all = self.all();
         self.history.note(&all, Timestamp::now());
         in_force.set_files(all.into_iter().map(|(name, (policy, _))| (name, policy)).collect());

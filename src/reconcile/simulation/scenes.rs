@@ -18,6 +18,9 @@ const FIELD: (&str, &str) = ("data", "a");
 /// The releases, of which one is written by server-side apply and the other by patches.
 const BOTH: [usize; 2] = [0, 1];
 
+/// Whether a piece of work is the one that is awaited.
+type IsNext = fn(&Work) -> bool;
+
 fn chart(release: &str, count: usize, value: &str) -> Arc<str> {
     let data = BTreeMap::from([("a".to_owned(), value.to_owned())]);
     manifest(&(0..count).map(|number| (format!("{release}-{number}"), data.clone())).collect())
@@ -86,9 +89,6 @@ fn work_until(run: &mut Run, is: IsNext) {
     }
     panic!("that is never next: {}", world.history.join("\n"));
 }
-
-/// Whether a piece of work is the one that is awaited.
-type IsNext = fn(&Work) -> bool;
 
 /// What is read last before a write, by release and what was done to the object.
 const LAST_READS: [(usize, Option<&str>, IsNext); 4] = [

@@ -107,24 +107,6 @@ pub(super) struct World {
     pub(super) writes: usize,
 }
 
-pub(super) fn object(name: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some(NAMESPACE.to_owned()),
-        name: name.to_owned(),
-    }
-}
-
-/// The policy of all releases.
-fn ruling(sealed: bool, is_lenient: bool) -> Arc<Policy> {
-    let seal = if sealed { "[{paths: [/data]}]" } else { "[]" };
-    let ignore = if is_lenient { "[{paths: [/data/b]}]" } else { "[]" };
-    let spec = format!("{{edits: Warn, drift: Repair, seal: {seal}, ignore: {ignore}}}");
-    let release = ReleaseId { namespace: NAMESPACE.to_owned(), name: "web".to_owned() };
-    Arc::new(policies([policy("all", &spec)]).of(&release, &Labels::new()))
-}
-
 /// A release's manifest.
 type Manifest = (ReleaseId, Arc<str>);
 
@@ -339,4 +321,22 @@ impl World {
         self.say(|| format!("helm purges {id}"));
         self.log.push(Change::Record(id.clone()));
     }
+}
+
+pub(super) fn object(name: &str) -> ObjectId {
+    ObjectId {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: Some(NAMESPACE.to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+/// The policy of all releases.
+fn ruling(sealed: bool, is_lenient: bool) -> Arc<Policy> {
+    let seal = if sealed { "[{paths: [/data]}]" } else { "[]" };
+    let ignore = if is_lenient { "[{paths: [/data/b]}]" } else { "[]" };
+    let spec = format!("{{edits: Warn, drift: Repair, seal: {seal}, ignore: {ignore}}}");
+    let release = ReleaseId { namespace: NAMESPACE.to_owned(), name: "web".to_owned() };
+    Arc::new(policies([policy("all", &spec)]).of(&release, &Labels::new()))
 }

@@ -104,12 +104,15 @@ impl Renewal {
         let is_served = shared.as_ref().is_some_and(|shared| shared.is_served(&self.names, now));
         let without = (!is_served).then(|| sight.without.unwrap_or_else(Instant::now));
         sight.without = without;
-        let writes = self.leadership.holds()
-            || without.is_some_and(|without| without.elapsed() > self.pace.look * ABANDONED);
+        // A replica with a wrong clock takes every certificate for useless: it writes once, and not over one that it serves.
+        let is_abandoned = sight.known.is_none()
+            && without.is_some_and(|without| without.elapsed() > self.pace.look * ABANDONED);
+        let writes = self.leadership.holds() || is_abandoned;
         let (next, step) = match shared {
             Some(shared) => {
                 // A replica that begins does not serve one that the API server refuses.
-                if is_served || sight.known.is_some() {
+                let is_over = |known: &SharedCertificate| !known.is_served(&self.names, now);
+                if is_served || sight.known.as_ref().is_some_and(is_over) {
                     self.adopt(shared.clone(), sight, now)?;
                 }
                 match writes {

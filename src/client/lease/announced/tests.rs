@@ -127,3 +127,45 @@ fn replicas_that_share_an_authority_announce_it_once() {
     let none = OwnAuthority { bundle: watch::channel(None).1, is_shared: false };
     assert_eq!((replica.due(&none, clock.0), replica.bundle(&none, clock.0)), (None, None));
 }
+
+#[test]
+fn announcement_counts_after_the_clock_was_set_back() {
+    let (clock, own) = (Clock::new(), own("own", false));
+    let (mut lease, mut replica, mut leader) =
+        (ObjectMeta::default(), Announced::default(), Announced::default());
+    for (second, set_back) in [(0, 0), (20, 40), (40, 0), (60, 7200), (80, 7200)] {
+        let (now, at) = clock.after(second);
+        let moment = (now, at - SignedDuration::from_secs(set_back));
+        replica.annotate(&mut lease, &own, &key(), moment);
+        replica.see(&lease, &key(), moment);
+        assert_eq!(replica.due(&own, now), Some(now + REPEAT), "{second}");
+        leader.see(&lease, &key(), (now, at));
+        let is_far_off = set_back > OLDEST.as_secs();
+        assert_eq!(leader.due(&own, now) == Some(now + REPEAT), !is_far_off, "{second}");
+    }
+}
+
+#[test]
+fn authority_that_is_too_large_is_not_announced() {
+    let (clock, mut lease) = (Clock::new(), ObjectMeta::default());
+    let own = own(&"x".repeat(CAP), false);
+    let announced = Announced::default();
+    announced.annotate(&mut lease, &own, &key(), clock.after(0));
+    assert_eq!((lease.annotations, announced.due(&own, clock.0)), (Some(BTreeMap::new()), None));
+    assert_eq!(announced.bundle(&own, clock.0), own.pem(), "the leader's own is trusted all the same");
+}
+
+#[test]
+fn names_that_nobody_announced_hide_no_authority() {
+    let (clock, mut lease) = (Clock::new(), ObjectMeta::default());
+    let own = own("own", false);
+    Announced::default().annotate(&mut lease, &own, &key(), clock.after(0));
+    let text = lease.annotations.as_ref().unwrap()[ANNOTATION].clone();
+    let mut entries: BTreeMap<String, Entry> = serde_json::from_str(&text).unwrap();
+    let false_entry = entries.values().next().unwrap().clone();
+    entries.extend((0..20).map(|number| (format!("!{number}"), false_entry.clone())));
+    lease.annotations = Some([(ANNOTATION.to_owned(), serde_json::to_string(&entries).unwrap())].into());
+    let mut announced = Announced::default();
+    announced.see(&lease, &key(), clock.after(1));
+    assert_eq!(announced.known.len(), 1);
+}

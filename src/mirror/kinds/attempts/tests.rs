@@ -23,14 +23,18 @@ async fn new_kind_is_tried_soon_despite_backoff_of_unserved_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kind_that_is_not_found_is_looked_for_every_minute() {
+async fn kind_that_is_not_found_is_looked_for_every_minute_then_seldom() {
     let (mut attempts, mut now) = (Attempts::none(), Instant::now());
     attempts.owe(now);
-    for _ in 0..20 {
+    for tries in 1..30 {
         now = attempts.due().unwrap();
         attempts.tried(Left::Doubts, now);
+        let pause = attempts.due().unwrap() - now;
+        assert!(pause <= LONGEST_DOUBT || tries >= DOUBTS, "{tries}: {pause:?}");
     }
-    assert_eq!(attempts.due(), Some(now + LONGEST_DOUBT));
+    assert_eq!(attempts.due(), Some(now + LONGEST_PAUSE));
+    attempts.owe(now);
+    assert_eq!(attempts.due(), Some(now + SETTLING));
 }
 
 #[tokio::test(start_paused = true)]
