@@ -1,6 +1,6 @@
 //! Whether the API server is told to trust the authority of this replica's certificate.
 //!
-//! Entry points: [`is_trusted`], [`wait_until_trusted`]. Invariant: reads only, and does not wait without end: a leader
+//! Entry points: `is_trusted`, [`wait_until_trusted`]. Invariant: reads only, and does not wait without end: a leader
 //! of an older version knows nothing of other replicas' authorities.
 
 use std::sync::Arc;
