@@ -1,7 +1,7 @@
 //! Computes the webhook configurations as releases and certificates change, and keeps them registered.
 //!
-//! Entry points: [`Registrar::run`]; [`wait_until_trusted`] for the replica's own readiness. Invariant: when one configuration is withdrawn, neither is kept any
-//! longer. Only the leader writes.
+//! Entry points: [`Registrar::run`]; [`wait_until_trusted`] for the replica's own readiness. Invariant: when one
+//! configuration is withdrawn, neither is kept any longer. Only the leader writes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -55,7 +55,7 @@ async fn pass(
             clock.insert(Clock::start(now, newest, retention.age))
         }
     };
-    let oldest = clock.is_believed(now).then(|| id::cutoff(now.1, retention.age));
+    let oldest = clock.look(now).then(|| id::cutoff(now.1, retention.age));
     let surplus = store.surplus(cluster, retention.rows).await?;
     let before = oldest.max(surplus).unwrap_or(0);
     if let Err(error) = months(store, cluster, before, retention.age).await {

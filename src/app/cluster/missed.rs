@@ -1,4 +1,4 @@
-//! Records that policies and autoscalers are gone that were deleted while no guard ran.
+//! Records the policies and autoscalers that were deleted while no guard ran.
 //!
 //! Entry point: [`MissedEnds::run`]. Invariant: asks the ledger once, when this process first leads. The newest row about
 //! a subject shows that it was in force. What this process saw itself has rows of its own. Must not judge.

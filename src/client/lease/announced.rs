@@ -145,7 +145,7 @@ impl Announced {
         let own = name(own, &pem);
         let others = self.known.iter().filter(|(name, seen)| **name != own && seen.lasts(now));
         let mut others = others.map(|(_, seen)| &*seen.entry.pem).peekable();
-        // Alone it is registered as it is.
+        // Without others it is not rewritten.
         Some(if others.peek().is_none() {
             pem
         } else {

@@ -56,7 +56,7 @@ impl Judges {
         Self((0..threads.max(1)).map(replay).collect())
     }
 
-    /// The answers, or why there is none, in the order of the rows.
+    /// The answers, or the reasons why a row has none, in the order of the rows.
     pub(super) fn judge(&mut self, rows: &[&Entry]) -> Vec<Result<Judged, &'static str>> {
         let judge = |rows: &[&Entry], replay: &mut Replay| -> Vec<_> {
             rows.iter().map(|row| judged(replay, row)).collect()

@@ -1,6 +1,6 @@
 //! Whether the machine's clock is good enough to call a row old by it.
 //!
-//! Entry point: [`Clock::is_believed`]. Invariant: a clock that was just set, or that makes every row too old at a start, is
+//! Entry point: [`Clock::look`]. Invariant: a clock that was just set, or that makes every row too old at a start, is
 //! not believed for an hour. Pure state.
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Clock {
     }
 
     /// Looks at the clock again. Returns whether rows may be deleted by it.
-    pub(super) fn is_believed(&mut self, now: (Instant, Timestamp)) -> bool {
+    pub(super) fn look(&mut self, now: (Instant, Timestamp)) -> bool {
         let passed = SignedDuration::try_from(now.0.saturating_duration_since(self.last.0));
         let shown = now.1.duration_since(self.last.1);
         let off = (shown - passed.unwrap_or(SignedDuration::MAX)).abs();
@@ -55,8 +55,7 @@ mod tests {
         let newest = newest.map(|seconds| time - SignedDuration::from_secs(seconds));
         let mut clock = Clock::start((start, time), newest, DAYS);
         let look = |(passed, shown): &(u64, i64)| {
-            clock
-                .is_believed((start + Duration::from_secs(*passed), time + SignedDuration::from_secs(*shown)))
+            clock.look((start + Duration::from_secs(*passed), time + SignedDuration::from_secs(*shown)))
         };
         assert_eq!(looks.iter().map(look).collect::<Vec<_>>(), expected);
     }

@@ -2,8 +2,8 @@
 //!
 //! Entry point: [`Renewal::run`]. Invariant: only the leader writes, but for a certificate that no leader makes or
 //! renews, because the leader takes its own from another source; a new authority signs only after all webhook
-//! configurations contain it. [`SharedCertificate::due`] decides which step is due. While the emergency switch is off, the authority must not be replaced: the stored
-//! configurations contain the old one.
+//! configurations contain it. [`SharedCertificate::due`] decides which step is due. While the emergency switch is off,
+//! the authority must not be replaced: the stored configurations contain the old one.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! CustomResourceDefinitions in the versions in which they were seen.
 //!
-//! Entry points: [`Definitions::take_changed`], [`Definitions::put_back`], `settled_at`. Invariant: a definition counts as changed once per version.
+//! Entry points: [`Definitions::take_changed`], [`Definitions::put_back`], `settled_at`. Invariant: a definition counts as
+//! changed once per version, and again where it could not be read.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
