@@ -55,6 +55,8 @@ simulate: ## run the loop against SEEDS simulated clusters
 
 lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
 	cargo fmt --check
+	# The fuzz targets have a lock file of their own, which a change of the other one leaves behind.
+	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
 	cargo clippy --locked --all-targets -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --no-deps --document-private-items
 	$(cargo_deny) --locked check bans licenses sources

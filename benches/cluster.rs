@@ -7,7 +7,7 @@
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
-#![allow(clippy::print_stdout, clippy::too_many_lines, clippy::too_many_arguments)]
+#![allow(clippy::print_stdout)]
 
 mod cluster {
     pub(crate) mod admission;

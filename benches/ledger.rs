@@ -1,19 +1,20 @@
 //! What the ledger carries and what it costs: rows a second that are written,
-//! filtered queries over many rows, bytes per row, on SQLite and PostgreSQL, and over the rows of 200 clusters; recorded
-//! changes that are judged by other policies; and the webhook's answers beside a ledger
-//! that is written to all the time.
+//! filtered queries over many rows, bytes per row, on SQLite and PostgreSQL, and over the rows of 200 clusters; the
+//! states of the releases of these clusters; recorded changes that are judged by other policies; and the webhook's
+//! answers beside a ledger that is written to all the time.
 //!
-//! `cargo bench --bench ledger` takes all; `-- write`, `-- query`, `-- clusters`, `-- replay` and
-//! `-- webhook` take one, or several. A number behind one is how many rows
-//! it takes, or how many rounds: `-- write 200000 query 5000000 clusters 5000000 replay 1000000 webhook 24`,
-//! which are the numbers without one.
+//! `cargo bench --bench ledger` takes all; `-- write`, `-- query`, `-- clusters`, `-- fleet`, `-- replay` and
+//! `-- webhook` take one, or several. A number behind one is how many rows or releases it takes, or how many rounds:
+//! `-- write 200000 query 5000000 clusters 5000000 fleet 100000 replay 1000000 webhook 24`, which are the numbers
+//! without one.
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
-#![allow(clippy::print_stdout, clippy::too_many_lines, clippy::too_many_arguments)]
+#![allow(clippy::print_stdout)]
 
 mod ledger {
     pub(crate) mod clusters;
+    pub(crate) mod fleet;
     pub(crate) mod query;
     pub(crate) mod replay;
     pub(crate) mod rows;
@@ -36,10 +37,11 @@ mod support;
 use std::path::Path;
 
 /// The parts, and how much of each.
-const PARTS: [(&str, u64); 5] = [
+const PARTS: [(&str, u64); 6] = [
     ("write", 200_000),
     ("query", 5_000_000),
     ("clusters", 5_000_000),
+    ("fleet", 100_000),
     ("replay", 1_000_000),
     ("webhook", 24),
 ];
@@ -64,6 +66,7 @@ fn main() {
             "write" => runtime().block_on(ledger::write::measure(number)),
             "query" => runtime().block_on(ledger::query::measure(number)),
             "clusters" => runtime().block_on(ledger::clusters::measure(number)),
+            "fleet" => runtime().block_on(ledger::fleet::measure(number)),
             "replay" => runtime().block_on(ledger::replay::measure(number)),
             _ => ledger::webhook::measure(number),
         }

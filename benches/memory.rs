@@ -5,7 +5,7 @@
 //! guard itself counts for their declared fields.
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stdout, clippy::too_many_lines)]
+#![allow(clippy::print_stdout)]
 
 #[path = "cluster/objects.rs"]
 #[allow(dead_code, reason = "another benchmark uses all of it")]

@@ -11,7 +11,7 @@
 //! `cargo bench --bench verdict` takes all reviews, `-- refused` those whose names hold that text.
 // A benchmark that cannot go on says why and ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(clippy::print_stdout, clippy::too_many_lines, clippy::too_many_arguments)]
+#![allow(clippy::print_stdout)]
 
 mod verdict {
     pub(crate) mod client;
@@ -50,9 +50,9 @@ fn main() {
     println!("CPU of the server per review, median of {ROUNDS} rounds of {REQUESTS} reviews");
     let named: Vec<&String> = arguments.iter().skip(1).filter(|name| !name.starts_with('-')).collect();
     let is_asked = |review: &Review| named.is_empty() || named.iter().any(|name| review.name.contains(*name));
-    let measure = |pair, review: &Review, bar| {
+    let measure = |(base, other), review: &Review, bar| {
         if is_asked(review) {
-            measure(&server, pair, review, bar);
+            measure(&server, base, other, review, bar);
         }
     };
     headline("against a handler that says yes", "yes", "verdict");
@@ -78,7 +78,7 @@ fn headline(title: &str, base: &str, other: &str) {
     println!("{title:<44} {:>8} {base:>9} {other:>9} {:>6} {:>9}", "bytes", "ratio", "ledger");
 }
 
-fn measure(server: &Served, (base, other): (&str, &str), review: &Review, bar: f64) {
+fn measure(server: &Served, base: &str, other: &str, review: &Review, bar: f64) {
     let mut clients = [base, other].map(|role| (role, Client::connect(server.server(role), &review.text)));
     for (role, client) in &mut clients {
         let answer = client.ask();

@@ -14,11 +14,13 @@ mod leading;
 mod lifetime;
 mod meeting;
 mod memory;
+mod metrics;
 mod naming;
 mod ordering;
 mod parts;
 mod permitting;
 mod policing;
+mod ports;
 mod registrar;
 mod signals;
 mod telling;
@@ -26,23 +28,20 @@ mod transitions;
 mod trusting;
 mod waiting;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::Router;
 use parking_lot::RwLock;
-use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use self::calling::{Calling, Judging, Keeping};
 use self::certifying::Certifying;
 use self::lifetime::Lifetime;
+use self::metrics::Metrics;
 use self::naming::Naming;
 use self::parts::Parts;
+use self::ports::{Ports, Serving};
 use self::signals::Signals;
 use crate::admin::{self, Condition, LedgerReader, Readiness};
 use crate::config::{self, RecordDriver, Source, Tls};
@@ -50,10 +49,7 @@ use crate::declaration::catalog::Catalog;
 use crate::guard::state::State;
 use crate::helm::index::Index;
 use crate::ledger::Ledger;
-use crate::metrics::{
-    self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
-    Port, RecordMetrics, ReleaseFigures, declarations,
-};
+use crate::metrics::{ConnectionMetrics, LedgerMetrics, registry};
 use crate::mirror::directory;
 use crate::mirror::policies::InForce;
 use crate::mirror::policies::files::Folder;
@@ -61,7 +57,7 @@ use crate::notify;
 use crate::notify::{Notifiers, Worker};
 use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
-use crate::server::{self, Ending, Limits, Peer, TlsPort, descriptors};
+use crate::server::{Ending, descriptors};
 use crate::telemetry::traces;
 use crate::tls::{Certificates, UserAuthority};
 use crate::webhook::look::ReleaseSource;
@@ -98,25 +94,6 @@ struct Run {
     naming: Naming,
     parts: Parts,
     lifetime: Lifetime,
-}
-
-/// The metrics, one struct for each component.
-#[derive(Clone)]
-struct Metrics {
-    admission: AdmissionMetrics,
-    records: RecordMetrics,
-    guard: GuardMetrics,
-    emergency: EmergencyMetrics,
-    notices: NoticeMetrics,
-    /// The index from which the states of releases are counted.
-    index: Arc<RwLock<Index>>,
-}
-
-/// The settings with which both ports are served.
-struct Serving<'a> {
-    certificates: &'a Certificates,
-    connections: ConnectionMetrics,
-    ending: Ending,
 }
 
 /// The tokens that stop the parts which outlive the guard's own work.
@@ -177,17 +154,16 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
     let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
     in_force.set_notifiers(notifiers.notifiers.iter().map(|notifier| notifier.name.clone()));
-    let webhook_listener = bind(listen, "--listen").await?;
-    let admin_listener = bind(admin_listen, "--admin-listen").await?;
+    let ports = Ports::bind(listen, admin_listen).await?;
     let certificates = Certificates::load(certifying::source(&tls), jiff::Timestamp::now())?;
-    let mut registry = metrics::registry();
+    let (readiness, stops, users) = (Readiness::new(), Stops::default(), UserAuthority::default());
+    let mut registry = registry();
+    waiting::measure(&mut registry, &readiness, &certificates);
     let connections = ConnectionMetrics::register(&mut registry);
-    let state = Arc::new(State::default());
+    let (state, cluster_name) = (Arc::new(State::default()), ledger.cluster_name.clone());
     let metrics = Metrics::register(&mut registry, &state, release_metrics);
     let (notifiers, worker) = Notifiers::new(notifiers, &metrics.notices);
-    let cluster_name = ledger.cluster_name.clone();
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
-    let (readiness, stops, users) = (Readiness::new(), Stops::default(), UserAuthority::default());
     // Registered before the port opens: without any condition the guard would report ready.
     let records = readiness.condition("records");
     let certifying = Certifying::new(&tls, &certificates, &readiness);
@@ -195,12 +171,11 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let judging = Judging::new(calling.door.clone());
     let books = LedgerReader::new(ledger.clone(), users.clone());
     let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
-
     let mut parts = Parts::default();
     let serving = Serving { certificates: &certificates, connections, ending: stops.serving.clone() };
-    serving.admin(admin_listener, (router, &users), &mut parts)?;
-    serving.webhook(webhook_listener, (&calling, &judging), &mut parts)?;
-    let (naming, named) = oneshot::channel();
+    serving.admin(ports.admin, router, &users, &mut parts)?;
+    serving.webhook(ports.webhook, &calling, &judging, &mut parts)?;
+    let (naming, named) = Naming::new(cluster_name);
     let written = writer.start(named, stops.closing.clone()).context("cannot start the ledger's writer")?;
     parts.spawn("the ledger's writer", written);
 
@@ -209,43 +184,11 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let services =
         Services { resolver, in_force, state, metrics, certificates, judging, ledger, notifiers, stop };
     services.follow_files(calling, folder, &mut parts);
-    let naming = Naming::new(cluster_name, naming);
     let mut run = Run { services, worker: Some(worker), readiness, books, naming, parts, lifetime };
     let linger = run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
     let ended = run.until_told(stops, linger).await;
     traces::finish().await;
     ended
-}
-
-impl Serving<'_> {
-    /// Answers for health, metrics and the ledger.
-    fn admin(
-        &self,
-        listener: TcpListener,
-        (router, users): (Router, &UserAuthority),
-        parts: &mut Parts,
-    ) -> anyhow::Result<()> {
-        let (tls, metrics) =
-            (self.certificates.server_config_asking(users)?, self.connections.of(Port::Admin));
-        let admin = admin::serve(TlsPort { listener, tls, metrics }, router, self.ending.clone());
-        parts.spawn("serving health and metrics", admin);
-        Ok(())
-    }
-
-    /// Answers the API server.
-    fn webhook(
-        &self,
-        listener: TcpListener,
-        (calling, judging): (&Calling, &Judging),
-        parts: &mut Parts,
-    ) -> anyhow::Result<()> {
-        let (tls, metrics) = (calling.server_config(self.certificates)?, self.connections.clone());
-        let judging = judging.clone();
-        let answer = move |peer: Peer, request| judging.clone().answer(peer.address, request);
-        let port = TlsPort { listener, tls, metrics };
-        parts.spawn("the webhook", server::serve(port, answer, Limits::default(), self.ending.clone()));
-        Ok(())
-    }
 }
 
 impl Services {
@@ -359,42 +302,4 @@ impl Run {
         }
         failed.map_or(Ok(()), Err)
     }
-}
-
-impl Metrics {
-    /// Registers all of them; those of each release (`of_releases`) where they are wanted.
-    fn register(registry: &mut Registry, state: &Arc<State>, of_releases: bool) -> Self {
-        let index = Arc::new(RwLock::new(Index::within(memory::for_declarations())));
-        let (counted, reports) = (Arc::clone(&index), Arc::clone(state));
-        let cache = Arc::clone(index.read().cache());
-        declarations::register(registry, move || [cache.asked(), cache.read()]);
-        let metrics = Self {
-            admission: AdmissionMetrics::register(registry),
-            records: RecordMetrics::register(registry, move || states(&counted.read())),
-            guard: GuardMetrics::register(registry),
-            emergency: EmergencyMetrics::register(registry),
-            notices: NoticeMetrics::register(registry),
-            index,
-        };
-        ReleaseFigures::register(registry, of_releases, move || reports.standings());
-        metrics
-    }
-}
-
-async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
-    let cannot = || format!("cannot listen on {address}; choose another address with {flag}");
-    TcpListener::bind(address).await.with_context(cannot)
-}
-
-/// Counts the releases in each state.
-fn states(index: &Index) -> Vec<(&'static str, u64)> {
-    let mut counts = std::collections::BTreeMap::new();
-    for release in index.releases() {
-        let state = match &release.invalid {
-            Some(_) => "record-invalid",
-            None => release.state.status.as_str(),
-        };
-        *counts.entry(state).or_default() += 1;
-    }
-    counts.into_iter().collect()
 }

@@ -10,10 +10,10 @@
 pub mod file;
 pub mod kept;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use std::fmt::Write as _;
 
 use secrecy::{ExposeSecret, SecretString};
-use subtle::{Choice, ConstantTimeEq};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -75,14 +75,14 @@ impl CallerToken {
     }
 
     /// Compares `token` with this one. The duration depends on the lengths alone.
-    fn is(&self, token: &[u8]) -> Choice {
-        self.expose().as_bytes().ct_eq(token)
+    fn is(&self, token: &[u8]) -> bool {
+        verify_slices_are_equal(self.expose().as_bytes(), token).is_ok()
     }
 }
 
 impl PartialEq for CallerToken {
     fn eq(&self, other: &Self) -> bool {
-        self.is(other.expose().as_bytes()).into()
+        self.is(other.expose().as_bytes())
     }
 }
 
@@ -91,9 +91,8 @@ impl Eq for CallerToken {}
 impl CallerSecret {
     /// Whether a caller with `token` is admitted. Both tokens are always compared.
     pub fn admits(&self, token: &[u8]) -> bool {
-        let is =
-            |known: &Option<CallerToken>| known.as_ref().map_or(Choice::from(0), |known| known.is(token));
-        (is(&self.registered) | is(&self.other)).into()
+        let is = |known: &Option<CallerToken>| known.as_ref().is_some_and(|known| known.is(token));
+        is(&self.registered) | is(&self.other)
     }
 
     /// The token of the address to register; `None` until it is known.
@@ -148,8 +147,10 @@ impl Callers {
     /// From now on replicas sign by this key.
     pub fn sign_by(&self, key: SigningKey) {
         self.0.send_if_modified(|secret| {
-            let same =
-                secret.signing.as_ref().is_some_and(|known| known.as_bytes().ct_eq(key.as_bytes()).into());
+            let same = secret
+                .signing
+                .as_ref()
+                .is_some_and(|known| verify_slices_are_equal(known.as_bytes(), key.as_bytes()).is_ok());
             secret.signing = Some(key);
             !same
         });

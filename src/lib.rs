@@ -3,8 +3,6 @@
 //! The modules stand in the order of their ranks: each may import what stands
 //! below it, never what stands above. From `verdict` down everything is pure:
 //! values in, values out, no I/O, no clock.
-// A scene with its whole course reads best in one piece.
-#![cfg_attr(test, allow(clippy::too_many_lines, clippy::too_many_arguments))]
 
 pub mod cli;
 

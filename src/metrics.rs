@@ -21,24 +21,25 @@ macro_rules! label {
     };
 }
 
+mod collector;
 pub mod declarations;
 mod guard;
 mod ledger;
+pub mod releases;
+pub mod serving;
 mod verdicts;
 
 use std::fmt;
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
-};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use self::collector::collect;
 pub use self::guard::{DriftFound, GuardMetrics, Repair};
 pub use self::ledger::{LedgerMetrics, Written};
 pub(crate) use self::verdicts::UNREACHED;
@@ -145,7 +146,7 @@ label! {
 
 mod notices;
 
-pub use self::notices::{EventFate, NoticeMetrics, NotificationFate, ReleaseFigures, Standing, StatusWrite};
+pub use self::notices::{EventFate, NoticeMetrics, NotificationFate, StatusWrite};
 
 /// A port's connections.
 #[derive(Clone, Debug)]
@@ -213,9 +214,6 @@ struct FaultLabels {
 struct LookLabels {
     outcome: Look,
 }
-
-/// Counts releases at each scrape, so that no gauge can be outdated.
-struct Releases<F>(F);
 
 /// An empty registry; every metric in it begins with `kubemoor_`.
 pub fn registry() -> Registry {
@@ -343,7 +341,14 @@ impl RecordMetrics {
             "Readings of a release's records before a refusal, by their outcome",
             metrics.looks.clone(),
         );
-        registry.register_collector(Box::new(Releases(releases)));
+        collect(registry, move |mut encoder| {
+            let kind = ConstGauge::new(0_u64).metric_type();
+            let mut metric = encoder.encode_descriptor("releases", "Releases by their state", None, kind)?;
+            for (state, count) in releases() {
+                ConstGauge::new(count).encode(metric.encode_family(&[("state", state)])?)?;
+            }
+            Ok(())
+        });
         metrics
     }
 
@@ -355,27 +360,6 @@ impl RecordMetrics {
     /// Counts a fresh look.
     pub fn looked(&self, outcome: Look) {
         self.looks.get_or_create(&LookLabels { outcome }).inc();
-    }
-}
-
-impl<F> fmt::Debug for Releases<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Releases")
-    }
-}
-
-impl<F, I> Collector for Releases<F>
-where
-    F: Fn() -> I + Send + Sync + 'static,
-    I: IntoIterator<Item = (&'static str, u64)>,
-{
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let kind = ConstGauge::new(0_u64).metric_type();
-        let mut metric = encoder.encode_descriptor("releases", "Releases by their state", None, kind)?;
-        for (state, count) in (self.0)() {
-            ConstGauge::new(count).encode(metric.encode_family(&[("state", state)])?)?;
-        }
-        Ok(())
     }
 }
 

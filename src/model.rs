@@ -29,6 +29,13 @@ pub const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 /// Helm's annotation that names the namespace of that release.
 pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
+/// The fields by which Helm and the guard know an object's release.
+pub const HELM_MARKS: [[&str; 3]; 3] = [
+    ["metadata", "labels", MANAGED_BY.0],
+    ["metadata", "annotations", RELEASE_NAME],
+    ["metadata", "annotations", RELEASE_NAMESPACE],
+];
+
 /// Helm's annotation that keeps an object when its release drops it.
 pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
@@ -226,6 +233,18 @@ impl fmt::Display for ObjectId {
         match &self.namespace {
             Some(namespace) => write!(f, "{}/{} in namespace {namespace}", self.kind, self.name),
             None => write!(f, "{}/{}", self.kind, self.name),
+        }
+    }
+}
+
+impl ObjectId {
+    /// An object in a namespace.
+    pub fn namespaced(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            namespace: Some(namespace.to_owned()),
+            name: name.to_owned(),
         }
     }
 }

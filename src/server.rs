@@ -271,10 +271,7 @@ where
                     Ok(()) if stopping => ConnectionEnd::Stopped,
                     Ok(()) if farewell.is_some() => ConnectionEnd::Displaced,
                     Ok(()) => ConnectionEnd::Closed,
-                    Err(error) => {
-                        debug!(error = &error as &dyn std::error::Error, "the connection failed");
-                        if ran_out_of_time(&error) { ConnectionEnd::Slow } else { ConnectionEnd::Failed }
-                    }
+                    Err(error) => failed(&error),
                 },
                 () = self.ending.stop.cancelled(), if !stopping => {
                     stopping = true;
@@ -295,6 +292,12 @@ where
             }
         }
     }
+}
+
+/// How a connection ended that hyper gave up.
+fn failed(error: &hyper::Error) -> ConnectionEnd {
+    debug!(error = error as &dyn std::error::Error, "the connection failed");
+    if ran_out_of_time(error) { ConnectionEnd::Slow } else { ConnectionEnd::Failed }
 }
 
 impl<H> Shared<H> {

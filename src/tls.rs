@@ -244,6 +244,10 @@ impl Certificates {
         Ok(is_served
             && self.authority.send_if_modified(|present| match present {
                 Some(known) if !bundle::holds(known, next) => {
+                    warn!(
+                        "the certificate in the files is of another authority: it is served in ten seconds, whether \
+                         or not the webhooks trust it by then"
+                    );
                     *known = bundle::union([&**known, next]).into();
                     true
                 }

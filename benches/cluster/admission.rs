@@ -33,14 +33,31 @@ pub(crate) async fn measure() {
     control_plane.define_policies();
     let admin = Caller::new(&control_plane, Identity::Admin).await;
     let namespace = control_plane.namespace("admission").await;
-    let record = forged(&namespace, "shop", 1, "deployed", DECLARED);
+    install(&admin, &namespace).await;
+    let flags = ["--edits=Deny", "--drift=Report", "--register"];
+    let mut guard = Guard::start(&control_plane, &flags).await;
+    crate::support::eventually("the webhook refuses", Duration::from_secs(60), || async {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/declared?dryRun=All");
+        admin.merge(&path, &json!({"data": {"declared": "other"}})).await.refused("shop")
+    })
+    .await;
+    for at_once in AT_ONCE {
+        print_times(&admin, &namespace, at_once).await;
+    }
+    print_connections(&guard.metrics().await);
+    guard.terminate();
+}
+
+/// Creates the objects that are changed, and the record of the release that declares one of them.
+async fn install(admin: &Caller, namespace: &str) {
+    let record = forged(namespace, "shop", 1, "deployed", DECLARED);
     admin
         .post(&format!("/api/v1/namespaces/{namespace}/secrets"), &serde_json::to_value(record).unwrap())
         .await
         .done()
         .unwrap();
     for (_, sent, name) in KINDS {
-        let holder = if sent { &namespace } else { EXEMPT };
+        let holder = if sent { namespace } else { EXEMPT };
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
                 "name": name, "labels": {"app.kubernetes.io/managed-by": "Helm"},
@@ -50,47 +67,40 @@ pub(crate) async fn measure() {
         let path = format!("/api/v1/namespaces/{holder}/configmaps?fieldManager=helm");
         admin.post(&path, &object).await.done().unwrap();
     }
-    let flags = ["--edits=Deny", "--drift=Report", "--register"];
-    let mut guard = Guard::start(&control_plane, &flags).await;
-    crate::support::eventually("the webhook refuses", Duration::from_secs(60), || async {
-        let path = format!("/api/v1/namespaces/{namespace}/configmaps/declared?dryRun=All");
-        admin.merge(&path, &json!({"data": {"declared": "other"}})).await.refused("shop")
-    })
-    .await;
+}
 
-    for at_once in AT_ONCE {
-        let mut took = [const { Vec::new() }; KINDS.len()];
-        for round in 0..ROUNDS {
-            for (kind, (_, sent, name)) in KINDS.into_iter().enumerate() {
-                let holder = if sent { &namespace } else { EXEMPT };
-                let path = format!("/api/v1/namespaces/{holder}/configmaps/{name}");
-                took[kind].push(changed(&admin, &path, round, at_once).await);
-            }
-        }
-        println!("{at_once} at one time, {ROUNDS} rounds of {REQUESTS} changes; medians over the rounds:");
-        for ((what, ..), rounds) in KINDS.into_iter().zip(&took) {
-            let ratio = |part: f64| {
-                median(rounds.iter().zip(&took[0]).map(|(own, none)| at(own, part) / at(none, part)))
-            };
-            let of = |part: f64| median(rounds.iter().map(|round| at(round, part))) * 1e3;
-            println!(
-                "  {what}: p50 {:.2} ms ({:.2}), p99 {:.2} ms ({:.2})",
-                of(0.5),
-                ratio(0.5),
-                of(0.99),
-                ratio(0.99)
-            );
+async fn print_times(admin: &Caller, namespace: &str, at_once: usize) {
+    let mut took = [const { Vec::new() }; KINDS.len()];
+    for round in 0..ROUNDS {
+        for (kind, (_, sent, name)) in KINDS.into_iter().enumerate() {
+            let holder = if sent { namespace } else { EXEMPT };
+            let path = format!("/api/v1/namespaces/{holder}/configmaps/{name}");
+            took[kind].push(changed(admin, &path, round, at_once).await);
         }
     }
-    let metrics = guard.metrics().await;
-    let open = metric(&metrics, "kubemoor_connections_open{port=\"webhook\"}");
+    println!("{at_once} at one time, {ROUNDS} rounds of {REQUESTS} changes; medians over the rounds:");
+    for ((what, ..), rounds) in KINDS.into_iter().zip(&took) {
+        let ratio =
+            |part: f64| median(rounds.iter().zip(&took[0]).map(|(own, none)| at(own, part) / at(none, part)));
+        let of = |part: f64| median(rounds.iter().map(|round| at(round, part))) * 1e3;
+        println!(
+            "  {what}: p50 {:.2} ms ({:.2}), p99 {:.2} ms ({:.2})",
+            of(0.5),
+            ratio(0.5),
+            of(0.99),
+            ratio(0.99)
+        );
+    }
+}
+
+fn print_connections(metrics: &str) {
+    let open = metric(metrics, "kubemoor_connections_open{port=\"webhook\"}");
     let closed: usize = metrics
         .lines()
         .filter(|line| line.starts_with("kubemoor_connections_total{port=\"webhook\""))
         .filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok())
         .sum();
     println!("connections of the API server to the webhook: {open} open, {closed} closed before");
-    guard.terminate();
 }
 
 /// Changes an object again and again; how long each took, sorted, in seconds.

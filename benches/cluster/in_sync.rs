@@ -51,10 +51,22 @@ pub(crate) async fn measure(count: usize, revisions: u32) {
     let idle = idle(&control_plane).await;
     println!("  kube-apiserver without a guard: {idle:.2} s of CPU a minute");
 
+    let mut guard = begin(&control_plane, count).await;
+    print_rest(&control_plane, &guard).await;
+    print_memory(&guard, count);
+    guard.terminate();
+    // What polling costs is the same for each object.
+    if count <= RELEASES {
+        poll(&control_plane, &admin, &releases, idle).await;
+    }
+}
+
+/// Starts a guard, waits until it has nothing more to do, and prints what that takes.
+async fn begin(control_plane: &ControlPlane, count: usize) -> Guard {
     let before = control_plane.audit_events().len();
     let begin = Instant::now();
     let flags = ["--edits=Deny", "--drift=Repair", "--service=kubemoor-system/kubemoor"];
-    let mut guard = Guard::start(&control_plane, &flags).await;
+    let guard = Guard::start(control_plane, &flags).await;
     let ready = begin.elapsed();
     eventually("all releases are in sync", Duration::from_secs(900), || all_in_sync(&guard, count)).await;
     eventually("all have their GuardedRelease", Duration::from_secs(1800), || all_written(&guard, count))
@@ -65,15 +77,19 @@ pub(crate) async fn measure(count: usize, revisions: u32) {
         begin.elapsed().as_secs_f64(),
         guard.cpu_time().as_secs_f64()
     );
-    print_requests("requests until then", &of_the_guard(&control_plane, before));
+    print_requests("requests until then", &of_the_guard(control_plane, before));
+    guard
+}
 
+/// Prints what a guard takes that has nothing to do.
+async fn print_rest(control_plane: &ControlPlane, guard: &Guard) {
     let before = control_plane.audit_events().len();
     let written = metric(&guard.metrics().await, STATUSES);
     let (cpu, server) = (guard.cpu_time(), control_plane.apiserver_cpu_time());
     sleep(WATCHED).await;
     let (cpu, server) = (guard.cpu_time() - cpu, control_plane.apiserver_cpu_time() - server);
     let minutes = WATCHED.as_secs_f64() / 60.0;
-    print_requests("requests in the minute after", &of_the_guard(&control_plane, before));
+    print_requests("requests in the minute after", &of_the_guard(control_plane, before));
     let metrics = guard.metrics().await;
     println!("  statuses written in it: {}", metric(&metrics, STATUSES) - written);
     let share = cpu.as_secs_f64() * 100.0 / WATCHED.as_secs_f64();
@@ -83,6 +99,9 @@ pub(crate) async fn measure(count: usize, revisions: u32) {
         missed(share > CPU_BAR),
         server.as_secs_f64() / minutes
     );
+}
+
+fn print_memory(guard: &Guard, count: usize) {
     let (resident, peak) = (mebibytes(guard.resident_memory()), mebibytes(guard.peak_memory()));
     let [few, many, at_any_time] = MEMORY_BARS;
     let bar = if count > RELEASES { many } else { few };
@@ -92,11 +111,6 @@ pub(crate) async fn measure(count: usize, revisions: u32) {
         mebibytes(guard.file_memory()),
         missed(peak > at_any_time)
     );
-    guard.terminate();
-    // What polling costs is the same for each object.
-    if count <= RELEASES {
-        poll(&control_plane, &admin, &releases, idle).await;
-    }
 }
 
 fn missed(is_missed: bool) -> &'static str {

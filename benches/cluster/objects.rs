@@ -6,6 +6,13 @@ use serde_json::{Map, Value, json};
 /// How many objects a release declares.
 pub(crate) const OBJECTS: usize = 10;
 
+/// The chart's view of a release.
+struct Chart<'a> {
+    release: &'a str,
+    labels: Value,
+    selector: Value,
+}
+
 /// The objects that the chart of a release renders.
 pub(crate) fn declared(release: &str) -> [Value; OBJECTS] {
     let labels = json!({
@@ -14,23 +21,79 @@ pub(crate) fn declared(release: &str) -> [Value; OBJECTS] {
         "app.kubernetes.io/version": "1.2.3",
         "helm.sh/chart": "shop-1.2.3",
     });
-    let object = |api_version: &str, kind: &str, suffix: &str, body: Value| {
+    let chart = Chart { release, labels, selector: json!({"app.kubernetes.io/instance": release}) };
+    let keys = json!({"stringData": {"password": format!("secret of {release}")}});
+    [
+        chart.network_policy(),
+        chart.object("v1", "Secret", "keys", keys),
+        chart.config_map("settings"),
+        chart.config_map("more-settings"),
+        chart.role(),
+        chart.role_binding(),
+        chart.service(),
+        chart.daemon_set("web"),
+        chart.daemon_set("worker"),
+        chart.ingress(),
+    ]
+}
+
+impl Chart<'_> {
+    fn object(&self, api_version: &str, kind: &str, suffix: &str, body: Value) -> Value {
         let mut object = json!({
             "apiVersion": api_version,
             "kind": kind,
-            "metadata": {"name": format!("{release}-{suffix}"), "labels": labels},
+            "metadata": {"name": format!("{}-{suffix}", self.release), "labels": self.labels},
         });
         object.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
         object
-    };
-    let selector = json!({"app.kubernetes.io/instance": release});
-    let workload = |suffix: &str| {
-        let env =
-            |n: usize| json!({"name": format!("SETTING_{n}"), "value": format!("{release}-{suffix}-{n}")});
-        json!({"spec": {
-            "selector": {"matchLabels": selector},
+    }
+
+    fn network_policy(&self) -> Value {
+        let body = json!({"spec": {
+            "podSelector": {"matchLabels": self.selector},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"ports": [{"port": 8080, "protocol": "TCP"}]}],
+        }});
+        self.object("networking.k8s.io/v1", "NetworkPolicy", "web", body)
+    }
+
+    fn config_map(&self, suffix: &str) -> Value {
+        let pairs: Map<_, _> =
+            (0..10).map(|n| (format!("key-{n}"), json!(format!("value {n} of {}", self.release)))).collect();
+        self.object("v1", "ConfigMap", suffix, json!({"data": pairs}))
+    }
+
+    fn role(&self) -> Value {
+        let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]});
+        self.object("rbac.authorization.k8s.io/v1", "Role", "reader", json!({"rules": [rule]}))
+    }
+
+    fn role_binding(&self) -> Value {
+        let (group, role) = ("rbac.authorization.k8s.io", format!("{}-reader", self.release));
+        let body = json!({
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": format!("{}-runner", self.release), "namespace": "default"}],
+        });
+        self.object("rbac.authorization.k8s.io/v1", "RoleBinding", "reader", body)
+    }
+
+    fn service(&self) -> Value {
+        let body = json!({"spec": {
+            // The control plane has 254 addresses.
+            "clusterIP": "None",
+            "selector": self.selector,
+            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
+        }});
+        self.object("v1", "Service", "web", body)
+    }
+
+    fn daemon_set(&self, suffix: &str) -> Value {
+        let value = |n: usize| format!("{}-{suffix}-{n}", self.release);
+        let env = |n: usize| json!({"name": format!("SETTING_{n}"), "value": value(n)});
+        let body = json!({"spec": {
+            "selector": {"matchLabels": self.selector},
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": self.labels},
                 "spec": {"containers": [{
                     "name": suffix,
                     "image": format!("registry.example/shop/{suffix}:1.2.3"),
@@ -41,67 +104,20 @@ pub(crate) fn declared(release: &str) -> [Value; OBJECTS] {
                     "readinessProbe": {"httpGet": {"path": "/ready", "port": "http"}},
                 }]},
             },
-        }})
-    };
-    let pairs: Map<_, _> =
-        (0..10).map(|n| (format!("key-{n}"), json!(format!("value {n} of {release}")))).collect();
-    let settings = json!({"data": pairs});
-    let authorization = "rbac.authorization.k8s.io";
-    [
-        object(
-            "networking.k8s.io/v1",
-            "NetworkPolicy",
-            "web",
-            json!({"spec": {
-                "podSelector": {"matchLabels": selector},
-                "policyTypes": ["Ingress"],
-                "ingress": [{"ports": [{"port": 8080, "protocol": "TCP"}]}],
-            }}),
-        ),
-        object("v1", "Secret", "keys", json!({"stringData": {"password": format!("secret of {release}")}})),
-        object("v1", "ConfigMap", "settings", settings.clone()),
-        object("v1", "ConfigMap", "more-settings", settings),
-        object(
-            "rbac.authorization.k8s.io/v1",
-            "Role",
-            "reader",
-            json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]}),
-        ),
-        object(
-            "rbac.authorization.k8s.io/v1",
-            "RoleBinding",
-            "reader",
-            json!({
-                "roleRef": {"apiGroup": authorization, "kind": "Role", "name": format!("{release}-reader")},
-                "subjects": [{"kind": "ServiceAccount", "name": format!("{release}-runner"), "namespace": "default"}],
-            }),
-        ),
-        object(
-            "v1",
-            "Service",
-            "web",
-            json!({"spec": {
-                // The control plane has 254 addresses.
-                "clusterIP": "None",
-                "selector": selector,
-                "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
-            }}),
-        ),
-        object("apps/v1", "DaemonSet", "web", workload("web")),
-        object("apps/v1", "DaemonSet", "worker", workload("worker")),
-        object(
-            "networking.k8s.io/v1",
-            "Ingress",
-            "web",
-            json!({"spec": {"rules": [{
-                "host": format!("{release}.example.org"),
-                "http": {"paths": [{
-                    "path": "/", "pathType": "Prefix",
-                    "backend": {"service": {"name": format!("{release}-web"), "port": {"name": "http"}}},
-                }]},
-            }]}}),
-        ),
-    ]
+        }});
+        self.object("apps/v1", "DaemonSet", suffix, body)
+    }
+
+    fn ingress(&self) -> Value {
+        let body = json!({"spec": {"rules": [{
+            "host": format!("{}.example.org", self.release),
+            "http": {"paths": [{
+                "path": "/", "pathType": "Prefix",
+                "backend": {"service": {"name": format!("{}-web", self.release), "port": {"name": "http"}}},
+            }]},
+        }]}});
+        self.object("networking.k8s.io/v1", "Ingress", "web", body)
+    }
 }
 
 /// The manifest of these objects, as a release's record holds it.

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubemoor::config::LedgerUrl;
 use kubemoor::ledger::query::Filter;
 use kubemoor::ledger::store::Store;
+use kubemoor::model::Operation;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 
@@ -24,6 +25,9 @@ pub(super) const WRITTEN: u64 = 100_000;
 
 /// Pages that are turned.
 const PAGES: usize = 10;
+
+/// A user of as many rows as most.
+const ALICE: &str = "user-7@example.com";
 
 /// A user of a few rows.
 pub(super) const RARE: &str = "rare@example.com";
@@ -101,59 +105,76 @@ pub(super) fn once_more(rows: u64, copy: u64) -> String {
 /// Puts each query, of one cluster or of all, and prints how long it takes.
 pub(super) async fn query(name: &str, url: &LedgerUrl, cluster: Option<&str>) {
     let store = Store::read(url).await.unwrap();
-    let text = |text: &str| Some(text.to_owned());
     let all = Filter { cluster: cluster.map(str::to_owned), limit: Some(1000), ..Filter::default() };
-    let of = |namespace: &str, release: &str, user: &str, verdict: &str| {
-        let given = |it: &str| (!it.is_empty()).then(|| it.to_owned());
-        Filter {
-            namespace: given(namespace),
-            release: given(release),
-            user: given(user),
-            verdicts: given(verdict).into_iter().collect(),
-            ..all.clone()
-        }
-    };
-    let hour_ago = Some(Timestamp::now() - SignedDuration::from_hours(1));
-    let (alice, rare) = ("user-7@example.com", RARE);
-    for (what, filter) in [
-        ("the newest", all.clone()),
-        ("an hour", Filter { since: hour_ago, ..all.clone() }),
-        ("a namespace", of("team-17", "", "", "")),
-        ("a frequent namespace", of("team-0", "", "", "")),
-        ("a release", of("", "release-17", "", "")),
-        ("a frequent release", of("", "release-0", "", "")),
-        ("a user", of("", "", alice, "")),
-        ("a frequent user", of("", "", DEPLOYER, "")),
-        ("a rare user", of("", "", rare, "")),
-        ("nobody", of("", "", "nobody", "")),
-        ("denied", of("", "", "", "Deny")),
-        ("a verdict of nearly all", of("", "", "", "Warn")),
-        ("a rare verdict that is not there", of("", "", "", "Failed")),
-        ("a namespace, denied", of("team-17", "", "", "Deny")),
-        ("a namespace and a release", of("team-17", "release-17", "", "")),
-        ("a namespace and a release of another", of("team-17", "release-0", "", "")),
-        ("a namespace and a rare user", of("team-17", "", rare, "")),
-        ("a namespace and nobody", of("team-17", "", "nobody", "")),
-        ("a release and a user", of("", "release-17", alice, "")),
-        ("a release and a frequent user", of("", "release-17", DEPLOYER, "")),
-        ("a frequent release and a user", of("", "release-0", alice, "")),
-        ("a frequent user, denied: none", of("", "", DEPLOYER, "Deny")),
-        ("a frequent release and user: none", of("", "release-0", DEPLOYER, "")),
-        ("all four", of("team-17", "release-17", DEPLOYER, "Warn")),
-        ("all four, none", of("team-0", "release-0", DEPLOYER, "Warn")),
-        ("a release and a user, an hour", Filter { since: hour_ago, ..of("", "release-0", alice, "") }),
-        ("another cluster", Filter { cluster: text("elsewhere"), ..all.clone() }),
-    ] {
+    for (what, filter) in filters(&all) {
         time(name, &store, what, &filter).await;
     }
     for (what, filter) in [
-        ("pages of a user", of("", "", alice, "")),
-        ("pages of a frequent release", of("", "release-0", "", "")),
-        ("pages of a release, denied", Filter { limit: Some(50), ..of("", "release-0", "", "Deny") }),
+        ("pages of a user", of(&all, "", "", ALICE, "")),
+        ("pages of a frequent release", of(&all, "", "release-0", "", "")),
+        ("pages of a release, denied", Filter { limit: Some(50), ..of(&all, "", "release-0", "", "Deny") }),
     ] {
         pages(name, &store, what, filter).await;
     }
     store.close().await;
+}
+
+/// The queries, within `all`.
+fn filters(all: &Filter) -> Vec<(&'static str, Filter)> {
+    let text = |text: &str| Some(text.to_owned());
+    let hour_ago = Some(Timestamp::now() - SignedDuration::from_hours(1));
+    let long_ago = Some(Timestamp::now() - SignedDuration::from_hours(60 * 24));
+    let object = |name: &str| Filter { object: Some(name.parse().unwrap()), ..all.clone() };
+    vec![
+        ("the newest", all.clone()),
+        ("an hour", Filter { since: hour_ago, ..all.clone() }),
+        ("a namespace", of(all, "team-17", "", "", "")),
+        ("a frequent namespace", of(all, "team-0", "", "", "")),
+        ("a release", of(all, "", "release-17", "", "")),
+        ("a frequent release", of(all, "", "release-0", "", "")),
+        ("a user", of(all, "", "", ALICE, "")),
+        ("a frequent user", of(all, "", "", DEPLOYER, "")),
+        ("a rare user", of(all, "", "", RARE, "")),
+        ("nobody", of(all, "", "", "nobody", "")),
+        ("denied", of(all, "", "", "", "Deny")),
+        ("a verdict of nearly all", of(all, "", "", "", "Warn")),
+        ("a rare verdict that is not there", of(all, "", "", "", "Failed")),
+        ("a namespace, denied", of(all, "team-17", "", "", "Deny")),
+        ("a namespace and a release", of(all, "team-17", "release-17", "", "")),
+        ("a namespace and a release of another", of(all, "team-17", "release-0", "", "")),
+        ("a namespace and a rare user", of(all, "team-17", "", RARE, "")),
+        ("a namespace and nobody", of(all, "team-17", "", "nobody", "")),
+        ("a release and a user", of(all, "", "release-17", ALICE, "")),
+        ("a release and a frequent user", of(all, "", "release-17", DEPLOYER, "")),
+        ("a frequent release and a user", of(all, "", "release-0", ALICE, "")),
+        ("a frequent user, denied: none", of(all, "", "", DEPLOYER, "Deny")),
+        ("a frequent release and user: none", of(all, "", "release-0", DEPLOYER, "")),
+        ("all four", of(all, "team-17", "release-17", DEPLOYER, "Warn")),
+        ("all four, none", of(all, "team-0", "release-0", DEPLOYER, "Warn")),
+        ("a release and a user, an hour", Filter { since: hour_ago, ..of(all, "", "release-0", ALICE, "") }),
+        ("another cluster", Filter { cluster: text("elsewhere"), ..all.clone() }),
+        ("an object", object("deployment/web-17")),
+        ("an object that is not there", object("deployment/nothing-like-it")),
+        ("an object of a release", Filter { release: text("release-17"), ..object("deployment/web-17") }),
+        ("deletions", Filter { operations: vec![Operation::Delete], ..all.clone() }),
+        (
+            "drift that stayed",
+            Filter { verdicts: ["Reported", "Failed"].map(str::to_owned).into(), ..all.clone() },
+        ),
+        ("until 60 days ago", Filter { until: long_ago, ..all.clone() }),
+    ]
+}
+
+/// The rows of a namespace, a release, a user and a verdict, where these are given.
+fn of(all: &Filter, namespace: &str, release: &str, user: &str, verdict: &str) -> Filter {
+    let given = |it: &str| (!it.is_empty()).then(|| it.to_owned());
+    Filter {
+        namespace: given(namespace),
+        release: given(release),
+        user: given(user),
+        verdicts: given(verdict).into_iter().collect(),
+        ..all.clone()
+    }
 }
 
 async fn time(name: &str, store: &Store, what: &str, filter: &Filter) {

@@ -143,14 +143,15 @@ impl Work {
             () = stop.cancelled() => return Ok(()),
             met = meet(connection, &self.conditions.records) => met,
         };
-        self.naming.tell(|| met.uid.clone().unwrap_or_else(|| met.connection.url.clone()));
+        let mut parts = Parts::default();
+        let named = self.naming.take().find(met.connection.clone(), met.uid.clone(), stop.clone());
+        parts.spawn("naming the cluster in the ledger", named);
         let mut session = LeaderSession::open(
             &met.connection.client,
             &self.cluster,
             &self.services.certificates,
             self.services.judging.door().callers().clone(),
         );
-        let mut parts = Parts::default();
         let halt = match self.start(met, &mut session, &mut parts).await {
             Err(halt) => halt,
             Ok(()) => tokio::select! {
@@ -159,9 +160,7 @@ impl Work {
             },
         };
         stop.cancel();
-        parts.all_but(0).await;
-        // Last, so that the next leader meets no write of this one.
-        session.leave().await;
+        session.leave(&mut parts).await;
         match halt {
             Halt::Stopped => Ok(()),
             Halt::Failed(error) => Err(error),
@@ -187,10 +186,10 @@ impl Work {
         // Nothing is repaired before it is known whether it may be.
         let mut switch_known = link.open.clone();
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
-        session.seek();
+        session.seek(parts);
         self.judge(&link, own_account, parts);
         // Nor is anything repaired that a person has suspended.
-        let suspended = parts.meanwhile(&stop, telling::suspended(&link.client)).await?;
+        let suspended = parts.meanwhile(&stop, telling::suspended(&link.client, &self.cluster)).await?;
         let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
@@ -357,7 +356,7 @@ impl Work {
             key,
         };
         let orders = orders::Orders { leading, commands: wishes, suspended };
-        parts.spawn("the loop", guard.run(orders, stop));
+        parts.try_spawn("the loop", async move { Ok(guard.run(orders, stop).await?) });
         Ok(())
     }
 
@@ -365,9 +364,10 @@ impl Work {
     fn register(&self, link: &Link, session: &LeaderSession, parts: &mut Parts) {
         let Some(registration) = self.cluster.registration.clone() else { return };
         let Services { judging, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
-        let (trust, stopped) = (self.conditions.trust.clone(), stop.clone());
+        let (client, trust, stopped) = (link.client.clone(), self.conditions.trust.clone(), stop.clone());
+        let own = (self.cluster.own_namespace.clone(), Arc::clone(&resolver));
         let trusted =
-            registrar::wait_until_trusted(link.client.clone(), certificates.clone(), trust, stopped);
+            registrar::wait_until_trusted(client.clone(), certificates.clone(), own, trust, stopped);
         parts.spawn("waiting to be trusted", trusted);
         let registrar = Registrar {
             registration,
@@ -376,6 +376,7 @@ impl Work {
             record_driver: self.cluster.record_driver,
             certificates,
             trusted: session.trusted.clone(),
+            withdrawn: session.withdrawn.clone(),
             releases: Arc::clone(&link.releases),
             resolver,
             open: link.open.clone(),
@@ -383,12 +384,7 @@ impl Work {
             in_force,
             ledger,
         };
-        let client = link.client.clone();
-        parts.spawn("the registration", async move {
-            registrar.run(client, stop.clone()).await;
-            // The loop goes on after a withdrawal.
-            stop.cancelled().await;
-        });
+        parts.spawn("the registration", registrar.run(client, stop));
     }
 }
 

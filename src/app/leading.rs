@@ -1,12 +1,15 @@
 //! Leader election among the replicas of a run.
 //!
 //! Entry points: [`LeaderSession::open`], [`LeaderSession::seek`] once this replica could act, and
-//! [`LeaderSession::leave`] once all writers have ended. Invariant: a guard that does not know its own
-//! namespace cannot hold a Lease, acts alone and logs that. A read-only guard never acts.
+//! [`LeaderSession::leave`] at the end. Invariant: the election is a part like the others, and ends after all
+//! of them. A guard that does not know its own namespace cannot hold a Lease, acts alone and logs that. A
+//! read-only guard never acts.
 
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::parts::Parts;
 use crate::callers::Callers;
 use crate::client::lease::{CaBundle, Election, Leadership, OwnAuthority, Place};
 use crate::config;
@@ -20,11 +23,14 @@ pub(super) struct LeaderSession {
     pub(super) identity: String,
     /// The authorities that the API server has to trust while this replica leads.
     pub(super) trusted: CaBundle,
+    /// Until when nothing is registered, because a person withdrew the webhooks.
+    pub(super) withdrawn: watch::Receiver<Option<Instant>>,
     /// The Lease that replicas share; `None` without an election.
     place: Option<Place>,
     /// The election, until this replica takes part in it.
     election: Option<Election>,
-    standing: Option<(CancellationToken, JoinHandle<()>)>,
+    /// Ends the election, which gives the lead up.
+    resign: CancellationToken,
 }
 
 impl LeaderSession {
@@ -44,9 +50,10 @@ impl LeaderSession {
             leadership,
             identity,
             trusted,
+            withdrawn: watch::channel(None).1,
             place: None,
             election: None,
-            standing: None,
+            resign: CancellationToken::new(),
         };
         if cluster.read_only {
             return alone(Leadership::never(), identity);
@@ -62,10 +69,11 @@ impl LeaderSession {
         Self {
             leadership: election.leadership(),
             trusted: election.trusted(),
+            withdrawn: election.withdrawn(),
             identity,
             place: Some(place),
             election: Some(election),
-            standing: None,
+            resign: CancellationToken::new(),
         }
     }
 
@@ -76,19 +84,20 @@ impl LeaderSession {
     }
 
     /// Takes part in the election, if there is one.
-    pub(super) fn seek(&mut self) {
+    pub(super) fn seek(&mut self, parts: &mut Parts) {
         if let Some(election) = self.election.take() {
-            let stop = CancellationToken::new();
-            self.standing = Some((stop.clone(), tokio::spawn(election.run(stop))));
+            parts.spawn("the election", election.run(self.resign.clone()));
         }
     }
 
-    /// Gives the lead up.
-    pub(super) async fn leave(self) {
-        if let Some((stop, standing)) = self.standing {
-            stop.cancel();
-            // The election ends within its own time limits. A failed one no longer leads.
-            let _ = standing.await;
-        }
+    /// Waits for all parts, which were told to stop. The election is the last of them, so that the next leader
+    /// meets no write of this one; it ends within its own time limits.
+    pub(super) async fn leave(self, parts: &mut Parts) {
+        parts.all_but(1).await;
+        self.resign.cancel();
+        parts.all_but(0).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

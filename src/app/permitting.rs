@@ -56,8 +56,10 @@ impl Permitting {
 
     fn record(&self, object: &ObjectId, allowance: &Allowance, permitted: Permitted) {
         let release = concerned(&self.releases, object, allowance);
-        // Without a namespace it may apply to two objects, and is reported for one.
-        if release.is_none() && object.namespace != allowance.object.namespace {
+        // Without a namespace it may apply to two objects, and is reported for one: that of a release, if there is one.
+        let is_of_release = |other: &ObjectId| concerned(&self.releases, other, allowance).is_some();
+        let is_other = object.namespace != allowance.object.namespace;
+        if release.is_none() && (is_other || allowance.objects().iter().any(is_of_release)) {
             return;
         }
         let now = Timestamp::now();

@@ -12,11 +12,11 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Condition;
-use crate::callers::Callers;
+use crate::callers::{CallerToken, Callers};
 use crate::client::discovery;
 use crate::client::lease::{CaBundle, Leadership};
 use crate::config;
@@ -27,16 +27,20 @@ use crate::mirror::releases::Releases;
 use crate::model::{ObjectId, Operation};
 use crate::policy::resolver::PolicyResolver;
 use crate::tls::Certificates;
-use crate::webhook::registration::keep::{self, Configuration, OutsideChange, Wish};
+use crate::webhook::registration::keep::{self, Configuration, DesiredState, OutsideChange};
 use crate::webhook::registration::{
-    Address, NAME, Resource, Surface, configuration, emergency, mutating, trust,
+    Address, NAME, NAMESPACE_NAME, Resource, Surface, configuration, emergency, left_out, mutating, trust,
 };
 
 /// How long the version of the API server counts: it may be upgraded under a running guard.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
 
-/// The pause after it did not tell its version.
-const RETRY: Duration = Duration::from_secs(30);
+/// The pause after it did not tell its version, and how often it is asked before it counts as an old one.
+const RETRY: Duration = Duration::from_secs(5);
+const MOST_TRIES: u32 = 6;
+
+/// The pause between looks at the labels of namespaces.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// The first version of Kubernetes whose webhooks have match conditions by default.
 const CONDITIONS: (u32, u32) = (1, 28);
@@ -50,6 +54,8 @@ pub(super) struct Registrar {
     pub(super) certificates: Certificates,
     /// The authorities that the API server has to trust: those of all replicas' certificates.
     pub(super) trusted: CaBundle,
+    /// Until when nothing is registered, because a person withdrew the webhooks.
+    pub(super) withdrawn: watch::Receiver<Option<Instant>>,
     pub(super) releases: Arc<Releases>,
     pub(super) resolver: Arc<PolicyResolver>,
     /// Whether the emergency switch is off; `None` until that is known.
@@ -59,22 +65,38 @@ pub(super) struct Registrar {
     pub(super) ledger: Ledger,
 }
 
+/// The senders of the desired states, for those who keep the configurations.
+struct DesiredStates {
+    validating: watch::Sender<DesiredState<ValidatingWebhookConfiguration>>,
+    mutating: watch::Sender<DesiredState<MutatingWebhookConfiguration>>,
+}
+
+/// The version of the API server, which decides what webhooks may have.
+struct ServerVersion {
+    known: Option<(u32, u32)>,
+    /// How often it was asked for in vain.
+    tries: u32,
+    ask_at: Instant,
+}
+
 impl Registrar {
-    /// Keeps the configurations until `stop`, or until they are withdrawn.
-    pub(super) async fn run(self, client: kube::Client, stop: CancellationToken) {
-        let stop = stop.child_token();
-        let (validating, wanted) = watch::channel(Wish::Unknown);
+    /// Keeps the configurations until they are withdrawn, and returns at `end`: the loop goes on after a withdrawal.
+    pub(super) async fn run(self, client: kube::Client, end: CancellationToken) {
+        let stop = end.child_token();
+        let (validating, wanted) = watch::channel(DesiredState::Unknown);
         let told = || (self.leadership.clone(), self.keep_change(&client));
         let judging = keep::maintain(client.clone(), wanted, told(), stop.clone());
-        let (changing, wanted) = watch::channel(Wish::Unknown);
+        let (mutating, wanted) = watch::channel(DesiredState::Unknown);
         let answering = keep::maintain(client.clone(), wanted, told(), stop.clone());
         tokio::pin!(judging, answering);
+        let desired = DesiredStates { validating, mutating };
         tokio::select! {
-            () = self.wish(&client, &validating, &changing) => {}
+            () = self.send_desired_states(&client, &desired) => {}
             () = &mut judging => {}
             () = &mut answering => {}
         }
         stop.cancel();
+        end.cancelled().await;
     }
 
     /// Records other users' changes of the configurations in the ledger. The emergency switch has its own
@@ -98,49 +120,46 @@ impl Registrar {
         }
     }
 
-    async fn wish(
-        &self,
-        client: &kube::Client,
-        validating: &watch::Sender<Wish<ValidatingWebhookConfiguration>>,
-        changing: &watch::Sender<Wish<MutatingWebhookConfiguration>>,
-    ) {
+    /// Sends what the configurations should be, whenever that changes.
+    async fn send_desired_states(&self, client: &kube::Client, desired: &DesiredStates) {
         let changes = self.releases.changes();
         let mut authority = self.trusted.clone();
         let (mut open, mut leading) = (self.open.clone(), self.leadership.watch());
         let mut policies = self.in_force.changes();
         let mut callers = self.callers.changes();
-        let (mut server, mut ask_at) = (None, Instant::now());
+        let (mut withdrawn, mut was_held) = (self.withdrawn.clone(), false);
+        let mut server = ServerVersion::new();
+        let (mut was_open, mut clears) = (None, false);
         loop {
-            if ask_at <= Instant::now() {
-                server = discovery::version(client).await.ok().or(server);
-                ask_at = Instant::now() + if server.is_some() { ASK_AGAIN } else { RETRY };
+            server.ask(client).await;
+            let (bundle, secret) =
+                (authority.borrow_and_update().clone(), callers.borrow_and_update().clone());
+            let (is_open, leads) = (*open.borrow_and_update(), *leading.borrow_and_update());
+            let held = withdrawn.borrow_and_update().filter(|until| *until > Instant::now());
+            note_hold(leads && held.is_some(), &mut was_held);
+            if is_open != Some(true) {
+                clears = false;
+            } else if was_open == Some(false) {
+                desired.send(DesiredState::Unknown, DesiredState::Unknown);
+                // What was registered before this replica saw the marker may have been deleted already. If the emergency
+                // is closed again, nothing is deleted: the person who closed it restored the configurations.
+                let Ok(is_still_open) = emergency::is_open(client).await else {
+                    sleep(RETRY).await;
+                    continue;
+                };
+                clears = is_still_open;
             }
-            let resources: BTreeSet<Resource> =
-                self.releases.index().read().resources().into_iter().map(Resource::from).collect();
-            let bundle = authority.borrow_and_update().clone();
-            let secret = callers.borrow_and_update().clone();
-            let token = secret.registered();
-            let surface = Surface {
-                endpoint: &self.registration.endpoint,
-                // Without a token nothing is wished.
-                address: token.map_or(Address::Placeholder, Address::Token),
-                ca_bundle: bundle.as_deref().map(str::as_bytes),
-                own_namespace: self.own_namespace.as_deref(),
-                record_driver: self.record_driver,
-                select_all: self.registration.select_all,
-                reverts: self.resolver.policies().reverts(),
-                conditions: server.is_some_and(|version| version >= CONDITIONS),
-            };
+            was_open = is_open.or(was_open);
             // What is trusted follows the own authority a moment later.
             let is_known = bundle.is_some() || self.certificates.ca_bundle().borrow().is_none();
-            let armed =
-                *open.borrow_and_update() == Some(false) && !self.certificates.is_provisional() && is_known;
-            if armed && token.is_some() && *leading.borrow_and_update() {
-                send(validating, Wish::Present(configuration(&resources, &surface)));
-                send(changing, Wish::Present(mutating(&resources, &surface)));
-            } else {
-                send(validating, Wish::Unknown);
-                send(changing, Wish::Unknown);
+            let is_armed = is_open == Some(false) && held.is_none();
+            let armed = is_armed && !self.certificates.is_provisional() && is_known;
+            match (secret.registered(), server.has_conditions()) {
+                (Some(token), Some(conditions)) if armed && leads => {
+                    self.send_present(desired, &self.surface(bundle.as_deref(), token, conditions));
+                }
+                _ if clears && leads => desired.send(DesiredState::Absent, DesiredState::Absent),
+                _ => desired.send(DesiredState::Unknown, DesiredState::Unknown),
             }
             let changed = tokio::select! {
                 _ = changes.next() => Ok(()),
@@ -149,20 +168,91 @@ impl Registrar {
                 changed = open.changed() => changed,
                 changed = leading.changed() => changed,
                 changed = authority.changed() => changed,
-                () = sleep_until(ask_at) => Ok(()),
+                Ok(()) = withdrawn.changed() => Ok(()),
+                () = sleep_until(server.ask_at) => Ok(()),
+                () = sleep_until(held.unwrap_or(server.ask_at)), if held.is_some() => Ok(()),
             };
             if changed.is_err() {
                 return;
             }
         }
     }
+
+    /// Sends the configurations of all declared resources.
+    fn send_present(&self, desired: &DesiredStates, surface: &Surface<'_>) {
+        let resources: BTreeSet<Resource> =
+            self.releases.index().read().resources().into_iter().map(Resource::from).collect();
+        desired.send(
+            DesiredState::Present(configuration(&resources, surface)),
+            DesiredState::Present(mutating(&resources, surface)),
+        );
+    }
+
+    /// The calls that the API server is told to make.
+    fn surface<'a>(
+        &'a self,
+        bundle: Option<&'a str>,
+        token: &'a CallerToken,
+        conditions: bool,
+    ) -> Surface<'a> {
+        Surface {
+            endpoint: &self.registration.endpoint,
+            address: Address::Token(token),
+            ca_bundle: bundle.map(str::as_bytes),
+            own_namespace: self.own_namespace.as_deref(),
+            record_driver: self.record_driver,
+            select_all: self.registration.select_all,
+            reverts: self.resolver.policies().reverts(),
+            conditions,
+        }
+    }
+}
+
+impl ServerVersion {
+    fn new() -> Self {
+        Self { known: None, tries: 0, ask_at: Instant::now() }
+    }
+
+    /// Asks for the version if that is due.
+    async fn ask(&mut self, client: &kube::Client) {
+        if self.ask_at > Instant::now() {
+            return;
+        }
+        match discovery::version(client).await {
+            Ok(version) => self.known = Some(version),
+            Err(_) => self.tries = self.tries.saturating_add(1),
+        }
+        self.ask_at = Instant::now() + if self.known.is_some() { ASK_AGAIN } else { RETRY };
+    }
+
+    /// Whether webhooks may have match conditions; `None` while that is asked for. An API server that keeps its version
+    /// to itself gets none.
+    fn has_conditions(&self) -> Option<bool> {
+        match self.known {
+            Some(version) => Some(version >= CONDITIONS),
+            None => (self.tries >= MOST_TRIES).then_some(false),
+        }
+    }
+}
+
+impl DesiredStates {
+    fn send(
+        &self,
+        validating: DesiredState<ValidatingWebhookConfiguration>,
+        mutating: DesiredState<MutatingWebhookConfiguration>,
+    ) {
+        send(&self.validating, validating);
+        send(&self.mutating, mutating);
+    }
 }
 
 /// Meets `trust` once the API server trusts this replica's certificate. Without a leader that has it trusted, edits
-/// come to the other replicas as well, so the wait has an end.
+/// come to the other replicas as well, so the wait has an end. From then on, notes namespaces that the webhooks of the
+/// guard in this namespace should leave out and do not.
 pub(super) async fn wait_until_trusted(
     client: kube::Client,
     certificates: Certificates,
+    (own_namespace, resolver): (Option<String>, Arc<PolicyResolver>),
     trust: Condition,
     stop: CancellationToken,
 ) {
@@ -177,8 +267,38 @@ pub(super) async fn wait_until_trusted(
              its answers"
         );
     }
-    trust.met();
-    stop.cancelled().await;
+    let mut known = None;
+    loop {
+        let unlabelled = own_namespace.as_deref().map(|own| unlabelled(own, &resolver)).unwrap_or_default();
+        if known.as_ref() != Some(&unlabelled) {
+            note_unlabelled(&unlabelled, &trust);
+            known = Some(unlabelled);
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = sleep(LOOK) => {}
+        }
+    }
+}
+
+/// The namespaces that the webhooks should leave out, of those whose labels are known, without the label for that.
+fn unlabelled(own: &str, resolver: &PolicyResolver) -> Vec<String> {
+    let is_named = |name: &str| {
+        let labels = resolver.known_labels(name);
+        labels.is_none_or(|labels| labels.get(NAMESPACE_NAME).is_some_and(|label| label == name))
+    };
+    left_out(Some(own)).filter(|name| !is_named(name)).map(str::to_owned).collect()
+}
+
+fn note_unlabelled(names: &[String], trust: &Condition) {
+    if names.is_empty() {
+        return trust.met();
+    }
+    let names = names.join(", ");
+    tracing::warn!(
+        "namespaces lack the label {NAMESPACE_NAME}, so the API server asks about their objects too: {names}"
+    );
+    trust.noted(format!("namespaces without the label {NAMESPACE_NAME}: {names}"));
 }
 
 fn row(change: OutsideChange, time: Timestamp) -> Row {
@@ -203,12 +323,22 @@ fn row(change: OutsideChange, time: Timestamp) -> Row {
     Row { detail: format!("{what}{by}"), same, ..Row::act(time, edit, None, act) }
 }
 
-/// Says a wish, if it is another one.
-fn send<C: Configuration>(sender: &watch::Sender<Wish<C>>, wish: Wish<C>) {
-    sender.send_if_modified(|said| {
-        let differs = *said != wish;
+/// Warns at the beginning of a time in which nothing is registered after a withdrawal.
+fn note_hold(is_held: bool, was_held: &mut bool) {
+    if is_held && !std::mem::replace(was_held, is_held) {
+        tracing::warn!(
+            "the webhooks were withdrawn less than 10 minutes ago, so this guard does not register them yet"
+        );
+    }
+    *was_held = is_held;
+}
+
+/// Sends a desired state, if it differs from the last one.
+fn send<C: Configuration>(sender: &watch::Sender<DesiredState<C>>, desired: DesiredState<C>) {
+    sender.send_if_modified(|last| {
+        let differs = *last != desired;
         if differs {
-            *said = wish;
+            *last = desired;
         }
         differs
     });

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::leading::LeaderSession;
 use super::parts::Parts;
@@ -114,16 +113,10 @@ impl Telling {
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         let Some(worker) = self.worker.take() else { return Ok(()) };
-        let deliveries = TaskTracker::new();
         // Without it a receiver of several clusters cannot tell them apart.
         let source = format!("urn:kubemoor:{}", self.uid.as_deref().unwrap_or("unknown"));
-        worker.start(&source, move || leadership.holds(), &deliveries, stop)?;
-        deliveries.close();
-        let stopped = stop.clone();
-        parts.spawn("delivering notifications", async move {
-            deliveries.wait().await;
-            stopped.cancelled().await;
-        });
+        let delivered = worker.start(&source, move || leadership.holds(), stop.clone())?;
+        parts.try_spawn("delivering notifications", async move { Ok(delivered.await?) });
         Ok(())
     }
 
@@ -180,12 +173,12 @@ impl Telling {
         let witness = Witness { ledger: self.ledger, releases: Arc::clone(&self.releases), seen: witnessed };
         parts.spawn("keeping suspensions in the ledger", witness.run(stop.clone()));
         let statuses = Statuses {
-            guarded: GuardedReleases::new(self.client, leadership.clone(), WRITES),
+            guarded: GuardedReleases::new(self.client, leadership.clone(), WRITES)
+                .within(cluster.namespaces.clone()),
             kinds: self.kinds,
             releases: self.releases,
             state: self.state,
             in_force: self.in_force,
-            namespaces: cluster.namespaces.clone(),
             commands: self.commands,
             suspended: self.suspended,
             leadership,
@@ -208,11 +201,11 @@ impl Telling {
     }
 }
 
-/// The releases that users have suspended, once the API server answers. Without the right to read them there
+/// The guarded releases that users have suspended, once the API server answers. Without the right to read them there
 /// are none.
-pub(super) async fn suspended(client: &kube::Client) -> Suspended {
+pub(super) async fn suspended(client: &kube::Client, cluster: &config::Cluster) -> Suspended {
     loop {
-        match guarded::suspended(client).await {
+        match guarded::suspended(client, &cluster.namespaces).await {
             Ok(suspended) => return suspended,
             Err(CallError::Refused { code: 401 | 403, .. }) => return Suspended::new(),
             Err(error) => {

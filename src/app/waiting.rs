@@ -1,16 +1,19 @@
 //! The readiness conditions once a cluster is followed: the loop's first listing, and a working watch of
-//! records.
+//! records; and the metrics of readiness.
 //!
-//! Entry points: [`meet_once`], [`report`].
+//! Entry points: [`meet_once`], [`report`], [`measure`].
 
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::Condition;
+use crate::admin::{Condition, Readiness};
+use crate::metrics::serving::{self, Serving};
 use crate::mirror::releases::Health;
+use crate::tls::Certificates;
 
 /// For how long the records may go unwatched before the guard is not ready.
 const OUTAGE: Duration = Duration::from_secs(60);
@@ -56,4 +59,13 @@ pub(super) async fn report(mut health: watch::Receiver<Health>, records: Conditi
             () = tokio::time::sleep(OUTAGE_LOOK) => {}
         }
     }
+}
+
+/// Registers the metrics of readiness and of the certificate in use.
+pub(super) fn measure(registry: &mut Registry, readiness: &Readiness, certificates: &Certificates) {
+    let (readiness, certificates) = (readiness.clone(), certificates.clone());
+    serving::register(registry, move || Serving {
+        is_ready: readiness.is_ready(),
+        validity: certificates.validity().ok().filter(|_| !certificates.is_provisional()),
+    });
 }

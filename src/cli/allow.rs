@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::candidates;
-use super::connect::{self, ClusterArgs, NamespaceArgs};
+use super::connect::{self, PlaceArgs};
 use super::output::{self, OutputArgs};
 use super::{Outcome, warn};
 use crate::inspect::exceptions::{self, Allowed, Asked};
@@ -46,10 +46,7 @@ pub(super) struct Args {
     output: OutputArgs,
 
     #[command(flatten)]
-    namespace: NamespaceArgs,
-
-    #[command(flatten)]
-    cluster: ClusterArgs,
+    place: PlaceArgs,
 }
 
 /// The flags of `kubemoor revoke`.
@@ -63,10 +60,7 @@ pub(super) struct RevokeArgs {
     output: OutputArgs,
 
     #[command(flatten)]
-    namespace: NamespaceArgs,
-
-    #[command(flatten)]
-    cluster: ClusterArgs,
+    place: PlaceArgs,
 }
 
 /// The allowances that are no more.
@@ -94,7 +88,7 @@ pub(super) fn revoke(args: RevokeArgs) -> anyhow::Result<Outcome> {
 }
 
 async fn allow(args: Args) -> anyhow::Result<Allowed> {
-    let Args { object, path, duration, until, reason, output: _, namespace, cluster } = args;
+    let Args { object, path, duration, until, reason, output: _, place } = args;
     let now = Timestamp::now();
     let until = match (duration, until) {
         (Some(duration), _) => {
@@ -107,18 +101,16 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
     };
     // An invalid flag is reported before the cluster is contacted.
     exceptions::request(&path, until, reason.as_deref(), now)?;
-    let connection = cluster.connect().await?;
-    let namespace = &namespace.or_default(&connection);
-    let (object, paths, reason) = (&object, &path, reason.as_deref());
+    let (connection, namespace) = place.connect().await?;
+    let (object, namespace, paths, reason) = (&object, &*namespace, &path, reason.as_deref());
     let asked = Asked { object, namespace, paths, until, reason };
     let plan = exceptions::plan(&connection, &asked, now).await?;
     Ok(plan.make(&connection).await?)
 }
 
 async fn revoked(args: RevokeArgs) -> anyhow::Result<Revoked> {
-    let RevokeArgs { what, output: _, namespace, cluster } = args;
-    let connection = cluster.connect().await?;
-    let namespace = namespace.or_default(&connection);
+    let RevokeArgs { what, output: _, place } = args;
+    let (connection, namespace) = place.connect().await?;
     let names = match what.contains('/') {
         true => exceptions::names(&connection, &what, &namespace).await?,
         false => vec![what],

@@ -124,15 +124,17 @@ async fn audit(args: Args) -> anyhow::Result<()> {
     let (source, namespace) = source.open().await?;
     let mut filter = filter.filter(namespace.as_deref(), Timestamp::now());
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
-    let (mut entries, more) = match would_deny {
+    let page = match would_deny {
         true => {
             filter.verdicts = PASSED.iter().map(|outcome| outcome.as_str().to_owned()).collect();
             ledger::rows(&source, &filter, most, Entry::would_be_denied).await?
         }
         false => ledger::rows(&source, &filter, most, |_| true).await?,
     };
+    source.unheard().iter().for_each(|sentence| warn(sentence));
+    let (mut entries, is_cut) = (page.items, page.next.is_some());
     entries.reverse();
-    if let Some(oldest) = entries.first().filter(|_| more) {
+    if let Some(oldest) = entries.first().filter(|_| is_cut) {
         warn(&format!(
             "only the newest {limit} rows are shown: `--limit 0` shows all, `--until {}` those before",
             oldest.time

@@ -1,7 +1,7 @@
 //! The parts that every command with a cluster shares: kubectl's flags, the connection, and the sentences for
 //! errors.
 //!
-//! Entry points: [`ClusterArgs`], [`NamespaceArgs`] and [`NamespacesArgs`] to flatten into a command's flags,
+//! Entry points: [`ClusterArgs`], [`PlaceArgs`] and [`NamespacesArgs`] to flatten into a command's flags,
 //! [`run`] to wait for its work, [`failed`] for errors of the API server. Invariant: an error is one sentence
 //! that says what failed and what to do. Nothing is decided here.
 
@@ -71,6 +71,10 @@ pub(super) struct RequestArgs {
     verbosity: u8,
 }
 
+/// The stack of a worker, in bytes: a page reads from many clusters at once, and a build without optimisation keeps large
+/// futures on it.
+const STACK: usize = 8 << 20;
+
 /// From which verbosity on kubectl tells requests.
 const TELLS_REQUESTS: u8 = 6;
 
@@ -86,10 +90,20 @@ pub(super) struct RecordArgs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Timeout(Option<Duration>);
 
+/// One namespace of a cluster.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct PlaceArgs {
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
 /// One namespace.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
-pub(super) struct NamespaceArgs {
+struct NamespaceArgs {
     /// The namespace [default: the context's]
     #[arg(long, short, value_name = "NAMESPACE", value_parser = parse_namespace, add = ArgValueCandidates::new(candidates::namespaces))]
     namespace: Option<String>,
@@ -137,9 +151,18 @@ impl RequestArgs {
     }
 }
 
+impl PlaceArgs {
+    /// Creates a client, and names the namespace that is meant; sends no request yet.
+    pub(super) async fn connect(&self) -> anyhow::Result<(Connection, String)> {
+        let connection = self.cluster.connect().await?;
+        let namespace = self.namespace.or_default(&connection);
+        Ok((connection, namespace))
+    }
+}
+
 impl NamespaceArgs {
     /// The namespace that is meant: the one named, else the context's.
-    pub(super) fn or_default(&self, connection: &Connection) -> String {
+    fn or_default(&self, connection: &Connection) -> String {
         self.namespace.clone().unwrap_or_else(|| connection.namespace.clone())
     }
 }
@@ -169,6 +192,7 @@ impl NamespacesArgs {
 pub(super) fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .thread_stack_size(STACK)
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;

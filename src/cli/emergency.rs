@@ -41,7 +41,7 @@ struct Open {
 }
 
 /// The requested action.
-enum Wish {
+enum Action {
     Open(Option<String>),
     Close,
     Status,
@@ -71,18 +71,18 @@ pub(super) struct Answer {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let (switch, Cluster { output, cluster }) = match args.switch {
-        Switch::Open(Open { reason, cluster }) => (Wish::Open(reason), cluster),
-        Switch::Close(cluster) => (Wish::Close, cluster),
-        Switch::Status(cluster) => (Wish::Status, cluster),
+        Switch::Open(Open { reason, cluster }) => (Action::Open(reason), cluster),
+        Switch::Close(cluster) => (Action::Close, cluster),
+        Switch::Status(cluster) => (Action::Status, cluster),
     };
-    let is_asked = matches!(switch, Wish::Status);
+    let is_asked = matches!(switch, Action::Status);
     let (answer, text) = connect::run(async move {
         let connection = cluster.connect().await?;
         let client = &connection.client;
         let done = match switch {
-            Wish::Open(reason) => emergency::open(client, reason.as_deref()).await.map(opened),
-            Wish::Close => emergency::close(client).await.map(closed),
-            Wish::Status => emergency::is_open(client).await.map(standing),
+            Action::Open(reason) => emergency::open(client, reason.as_deref()).await.map(opened),
+            Action::Close => emergency::close(client).await.map(closed),
+            Action::Status => emergency::is_open(client).await.map(standing),
         };
         done.map_err(|error| said(&connection, error))
     })?;

@@ -12,7 +12,7 @@ use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 
 use super::candidates;
-use super::connect::{self, ClusterArgs, NamespaceArgs, RecordArgs};
+use super::connect::{self, PlaceArgs, RecordArgs};
 use super::labels::LabelArgs;
 use super::output::{self, OutputArgs};
 use super::{Outcome, standing};
@@ -45,13 +45,10 @@ pub(super) struct Args {
     output: OutputArgs,
 
     #[command(flatten)]
-    namespace: NamespaceArgs,
-
-    #[command(flatten)]
     records: RecordArgs,
 
     #[command(flatten)]
-    cluster: ClusterArgs,
+    place: PlaceArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -80,12 +77,12 @@ fn denial(args: &Args) -> anyhow::Result<Denial> {
 }
 
 async fn explain(args: Args, denial: Denial) -> anyhow::Result<Report> {
-    let Args { namespace, records, cluster_labels, cluster, .. } = args;
+    let Args { records, cluster_labels, place, .. } = args;
     let labels = cluster_labels.labels()?;
-    let connection = cluster.connect().await?;
+    let (connection, namespace) = place.connect().await?;
     let reader = Reader::new(connection, records.record_driver, &labels).await?;
     let Denial { object, namespace: named, release, paths } = denial;
-    let namespace = named.unwrap_or_else(|| namespace.or_default(&reader.connection));
+    let namespace = named.unwrap_or(namespace);
     standing::say(&reader.connection, Some(&namespace)).await;
     let question = Question { object, namespace, release, paths };
     Ok(explanation::explain(&reader, question, Timestamp::now()).await?)

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::candidates;
-use super::connect::{self, ClusterArgs, NamespaceArgs, RecordArgs, parse_release, spoken};
+use super::connect::{self, PlaceArgs, RecordArgs, parse_release, spoken};
 use super::output::{self, NOTE, OutputArgs, PLAIN, Table, Text};
 use super::{Outcome, standing, warn};
 use crate::helm::record::ApplyMethod;
@@ -37,13 +37,10 @@ pub(super) struct Args {
     output: OutputArgs,
 
     #[command(flatten)]
-    namespace: NamespaceArgs,
-
-    #[command(flatten)]
     records: RecordArgs,
 
     #[command(flatten)]
-    cluster: ClusterArgs,
+    place: PlaceArgs,
 }
 
 /// What the next upgrade will meet.
@@ -103,9 +100,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 async fn read(args: Args) -> anyhow::Result<Forecast> {
-    let Args { release, output: _, namespace, records, cluster } = args;
-    let connection = cluster.connect().await?;
-    let id = ReleaseId { namespace: namespace.or_default(&connection), name: release };
+    let Args { release, output: _, records, place } = args;
+    let (connection, namespace) = place.connect().await?;
+    let id = ReleaseId { namespace, name: release };
     standing::say(&connection, Some(&id.namespace)).await;
     let reader = &Reader::new(connection, records.record_driver, &Labels::new()).await?;
     let release = reader.release(&id).await?;

@@ -14,7 +14,7 @@ use crate::client::guarded;
 use crate::client::lease::pulse::pulse;
 use crate::client::registrations;
 use crate::policy::guarded::LeaseReference;
-use crate::verdict::health::told::{Pulse, STALE_AFTER};
+use crate::verdict::health::reported::{Pulse, STALE_AFTER};
 use crate::webhook::registration::emergency;
 
 /// Time limit for the checks: the command's own output must not wait longer.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::candidates;
-use super::connect::{self, ClusterArgs, NamespaceArgs, parse_release, spoken};
+use super::connect::{self, PlaceArgs, parse_release, spoken};
 use super::output::{self, OutputArgs};
 use crate::client::guarded::Setting;
 use crate::inspect::orders;
@@ -46,10 +46,7 @@ pub(super) struct ReleaseArgs {
     output: OutputArgs,
 
     #[command(flatten)]
-    namespace: NamespaceArgs,
-
-    #[command(flatten)]
-    cluster: ClusterArgs,
+    place: PlaceArgs,
 }
 
 /// What was said of which release.
@@ -92,15 +89,15 @@ pub(super) fn resume(args: ReleaseArgs) -> anyhow::Result<Outcome> {
 
 /// Suspends a release like this, or resumes it.
 fn say(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<Outcome> {
-    let ReleaseArgs { release, output, namespace, cluster } = args;
+    let ReleaseArgs { release, output, place } = args;
     let (said, doing, setting) = match suspension.clone() {
         Some(suspension) => (Said::Suspend, "suspend the release", Setting::Suspend(suspension)),
         None => (Said::Resume, "resume the release", Setting::Resume),
     };
     let Suspension { until, reason } = suspension.unwrap_or_default();
     let (answer, warnings) = connect::run(async move {
-        let connection = cluster.connect().await?;
-        let release = ReleaseId { namespace: namespace.or_default(&connection), name: release };
+        let (connection, namespace) = place.connect().await?;
+        let release = ReleaseId { namespace, name: release };
         let warnings = orders::set(&connection, &release, &setting, doing).await?;
         anyhow::Ok((Answer { release, said, until, reason }, warnings))
     })?;

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::in_cluster::{InClusterArgs, Shared};
@@ -219,7 +220,10 @@ async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result
     let told =
         format!("The page is at {address}\nWhoever has this address acts as you. Ctrl-C ends the page.\n");
     output::write(&told)?;
-    // The file goes with the page.
+    let listen = |kind| signal(kind).context("cannot listen for signals");
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let mut hangup = listen(SignalKind::hangup())?;
+    // The file goes with the page, however that is told to end.
     let _doorstep = match no_browser {
         true => None,
         false => RedirectPage::open(&address).map_err(|error| warn(&format!("{error:#}"))).ok(),
@@ -227,10 +231,12 @@ async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result
     let stop = CancellationToken::new();
     let ended = stop.clone();
     tokio::spawn(async move {
-        // Without signals the page ends with its process.
-        if tokio::signal::ctrl_c().await.is_ok() {
-            ended.cancel();
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
         }
+        ended.cancel();
     });
     page.serve(stop).await?;
     Ok(Outcome::Clean)

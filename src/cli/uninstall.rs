@@ -19,6 +19,7 @@ use crate::client::writer::SendError;
 use crate::webhook::registration;
 use crate::webhook::registration::emergency;
 use crate::webhook::registration::keep::{self, RegistrationError};
+use crate::webhook::registration::withdrawal;
 
 /// The flags of `kubemoor uninstall`.
 #[derive(Debug, clap::Args)]
@@ -48,17 +49,20 @@ const DEFINITIONS: [&str; 3] =
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Args { output, cluster } = args;
-    let (found, admission_policies) = connect::run(async move {
+    let (found, noted, admission_policies) = connect::run(async move {
         let connection = cluster.connect().await?;
+        // First, so that no guard that starts meanwhile registers again.
+        let noted = withdrawal::note(&connection.client).await;
         // Both, even if the first cannot be withdrawn.
         let mutating = keep::withdraw::<MutatingWebhookConfiguration>(&connection.client).await;
         let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
         let found = mutating
             .and_then(|mutating| Ok(mutating | validating?))
             .map_err(|error| said(&connection, error))?;
-        Ok((found, serves_admission_policies(&connection).await))
+        Ok((found, noted, serves_admission_policies(&connection).await))
     })?;
-    output::say(&output.output, &Answer { withdrawn: found }, &report(found, admission_policies))
+    let report = report(found, noted.err().map(|error| error.to_string()), admission_policies);
+    output::say(&output.output, &Answer { withdrawn: found }, &report)
 }
 
 /// Whether the API server has ValidatingAdmissionPolicies. Also if it does not say: better a command too many.
@@ -78,17 +82,22 @@ fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {
     }
 }
 
-fn report(found: bool, admission_policies: bool) -> String {
+fn report(found: bool, unnoted: Option<String>, admission_policies: bool) -> String {
     let name = registration::NAME;
     let done = if found {
         format!("The webhook configurations {name} are removed: changes are no longer checked.\n")
     } else {
         format!("There is no webhook configuration {name}: changes are not checked.\n")
     };
+    let unnoted = unnoted.map(|error| {
+        format!("This could not be noted on the guards' Lease, so a guard that starts registers at once: {error}\n")
+    });
+    let unnoted = unnoted.unwrap_or_default();
     let of_policies = if admission_policies { ADMISSION_POLICIES } else { "" };
     let definitions = DEFINITIONS.join(" ");
     format!(
-        "{done}A guard that runs still reports or repairs drift, and registers its webhooks when it starts again.\n\
+        "{done}{unnoted}A guard that runs still reports or repairs drift. It registers its webhooks when it starts again, \
+         10 minutes from now at the earliest.\n\
          To remove a guard that Helm installed:\n  \
          helm uninstall kubemoor -n kubemoor-system\n\
          To remove a guard that kubectl installed, with its namespace, its Secrets and the roles of all modes:\n  \
@@ -106,7 +115,7 @@ mod tests {
 
     #[test]
     fn commands_are_those_that_the_api_server_can_carry_out() {
-        let says = |served: bool| report(true, served).contains("validatingadmissionpolicybinding");
+        let says = |served: bool| report(true, None, served).contains("validatingadmissionpolicybinding");
         assert!(says(true) && !says(false));
         assert!(ADMISSION_POLICIES.contains(LABEL));
     }

@@ -14,6 +14,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::call::{self, BODY_CAP, CallError, PATIENCE};
+use super::definition::confirm_absence;
 use super::lease::Leadership;
 use super::pages::Pages;
 use super::resource::{GROUP, Resource, VERSION, segment};
@@ -23,6 +24,9 @@ use crate::policy::resource::{AllowedObject, DriftAllowance, DriftAllowanceSpec,
 
 /// The label of allowances that Kubemoor made, and its value.
 pub const MADE_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "kubemoor");
+
+/// What allowances are called in paths.
+const PLURAL: &str = "driftallowances";
 
 /// The most open allowances of one namespace that count at one time.
 pub const MOST_HERE: usize = 250;
@@ -35,7 +39,7 @@ const GROUPS: usize = 32;
 
 /// A requested allowance.
 #[derive(Clone, Debug)]
-pub struct Wish<'a> {
+pub struct AllowanceRequest<'a> {
     /// The object.
     pub object: &'a ObjectId,
     /// The allowance's namespace: the object's, or its release's.
@@ -52,7 +56,7 @@ pub struct Wish<'a> {
 
 /// An allowance that exists.
 #[derive(Clone, Debug)]
-pub enum Kept {
+pub enum Ensured {
     /// It was made.
     Made(DriftAllowance),
     /// An equal request has made it before.
@@ -90,7 +94,7 @@ pub enum MakeError {
     },
 }
 
-impl Kept {
+impl Ensured {
     /// The allowance.
     pub fn resource(&self) -> &DriftAllowance {
         match self {
@@ -99,11 +103,11 @@ impl Kept {
     }
 }
 
-/// The allowance that a wish amounts to.
-pub fn resource(wish: &Wish<'_>) -> DriftAllowance {
-    let Wish { object, namespace, paths, until, reason, by } = wish;
+/// The allowance that a request amounts to.
+pub fn resource(request: &AllowanceRequest<'_>) -> DriftAllowance {
+    let AllowanceRequest { object, namespace, paths, until, reason, by } = request;
     let mut resource = DriftAllowance::new(
-        &name(wish),
+        &name(request),
         DriftAllowanceSpec {
             object: AllowedObject {
                 group: object.group.clone(),
@@ -136,22 +140,17 @@ pub async fn make(
     client: &kube::Client,
     resource: &DriftAllowance,
     within: Duration,
-) -> Result<Kept, MakeError> {
+) -> Result<Ensured, MakeError> {
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.metadata.name.as_deref().unwrap_or_default();
     let body =
         serde_json::to_vec(resource).map_err(|error| CallError::Unformed { reason: error.to_string() })?;
     let request = requests(Some(namespace))?.create(&PostParams::default(), body).map_err(CallError::from)?;
     match call::fetch::<DriftAllowance>(client, request, within).await {
-        Ok(made) => return Ok(Kept::Made(made)),
+        Ok(made) => return Ok(Ensured::Made(made)),
         Err(CallError::Refused { code: 409, reason, .. }) if reason == "AlreadyExists" => {}
-        Err(CallError::Unserved) => return Err(MakeError::NotDefined),
-        // The namespace exists: an object in it is being judged, or was named.
-        Err(CallError::Refused { code: 404, reason, message, .. })
-            if reason != "NotFound" || !message.contains("namespaces") =>
-        {
-            return Err(MakeError::NotDefined);
-        }
+        // What is named is the namespace. Without a name the kind is not served.
+        Err(error) if error.is_not_found() && !error.proves_absence() => return Err(MakeError::NotDefined),
         Err(error) => return Err(error.into()),
     }
     let request =
@@ -161,7 +160,7 @@ pub async fn make(
         && there.spec.paths == resource.spec.paths
         && there.spec.until == resource.spec.until
         && there.metadata.deletion_timestamp.is_none();
-    if same { Ok(Kept::There(there)) } else { Err(MakeError::Taken { name: name.to_owned() }) }
+    if same { Ok(Ensured::There(there)) } else { Err(MakeError::Taken { name: name.to_owned() }) }
 }
 
 /// The allowances of one namespace, or of all.
@@ -194,8 +193,7 @@ pub async fn read(client: &kube::Client, namespace: &str, name: &str) -> Result<
     let request = requests(Some(namespace))?.get(&segment(name)?, &GetParams::default())?;
     match call::fetch(client, request, PATIENCE).await {
         Ok(object) => Ok(Some(object)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => confirm_absence(client, PLURAL, error).await.map(|()| None),
     }
 }
 
@@ -213,7 +211,9 @@ pub async fn delete(
     let request = deletion(namespace, name, uid)?;
     match call::send(client, request, BODY_CAP, PATIENCE).await {
         Ok(_) => Ok(true),
-        Err(error) if is_gone(&error) => Ok(false),
+        // It does not exist any more, or was replaced by another one.
+        Err(error) if error.proves_absence() => Ok(false),
+        Err(CallError::Refused { code: 409, .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -230,7 +230,7 @@ impl Clearing {
     /// See [`SendError`].
     pub(crate) async fn delete(&self, namespace: &str, name: &str, uid: &str) -> Result<(), SendError> {
         match self.0.send(deletion(namespace, name, Some(uid))?).await {
-            Err(SendError::Call(error)) if is_gone(&error) => Ok(()),
+            Err(SendError::Call(error)) if error.is_overtaken() => Ok(()),
             outcome => outcome.map(drop),
         }
     }
@@ -238,7 +238,7 @@ impl Clearing {
 
 /// Where they are served.
 pub(crate) fn defined() -> Resource {
-    Resource::new(GROUP, VERSION, "DriftAllowance", "driftallowances")
+    Resource::new(GROUP, VERSION, "DriftAllowance", PLURAL)
 }
 
 fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Vec<u8>>, CallError> {
@@ -247,18 +247,13 @@ fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Ve
     Ok(requests(Some(namespace))?.delete(&segment(name)?, &parameters)?)
 }
 
-/// Whether the allowance to delete does not exist any more, or was replaced by another one.
-fn is_gone(error: &CallError) -> bool {
-    matches!(error, CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)
-}
-
 fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {
     Ok(Requests::new(defined().path(namespace)?))
 }
 
-/// `deployment-web-1f2e3d4c5b`: readable, and the same for the same wish.
-fn name(wish: &Wish<'_>) -> String {
-    let Wish { object, namespace, paths, until, by, reason: _ } = wish;
+/// `deployment-web-1f2e3d4c5b`: readable, and the same for the same request.
+fn name(request: &AllowanceRequest<'_>) -> String {
+    let AllowanceRequest { object, namespace, paths, until, by, reason: _ } = request;
     let mut hash = Sha256::new();
     let user = by.map(|by| by.user.as_str()).unwrap_or_default();
     let until = until.to_string();

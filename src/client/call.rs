@@ -61,8 +61,9 @@ pub(crate) async fn send_warned(
                 answer.headers().get_all(http::header::WARNING).iter().filter_map(warning).collect();
             return Ok((collect(answer.into_body(), cap).await?, warnings));
         }
+        let pause = answer.headers().get(http::header::RETRY_AFTER).and_then(seconds);
         let body = collect(answer.into_body(), REFUSAL_CAP).await.unwrap_or_default();
-        Err(match serde_json::from_slice::<Status>(&body) {
+        let refusal = match serde_json::from_slice::<Status>(&body) {
             Ok(refusal) if refusal.status.is_some() => Status { code: status.as_u16(), ..refusal }.into(),
             // With the known paths, also as JSON, or with a page.
             _ if status == StatusCode::NOT_FOUND => CallError::Unserved,
@@ -72,8 +73,11 @@ pub(crate) async fn send_warned(
                 reason: status.canonical_reason().unwrap_or_default().to_owned(),
                 message: "the answer is not a Kubernetes status".to_owned(),
                 causes: Vec::new(),
+                retry_after: None,
+                names_absent: false,
             },
-        })
+        };
+        Err(refusal.with_pause(pause))
     };
     tokio::time::timeout(within, exchange).await.unwrap_or(Err(CallError::Late { within }))
 }
@@ -104,10 +108,15 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallError> {
 /// # Errors
 /// [`CallError::Unformed`] when `path` is no path.
 pub(crate) fn get(path: &str) -> Result<Request<Vec<u8>>, CallError> {
-    Request::get(path)
-        .header(http::header::ACCEPT, "application/json")
-        .body(Vec::new())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })
+    get_as(path, "application/json")
+}
+
+/// A GET of the metadata of the object at `path`.
+///
+/// # Errors
+/// [`CallError::Unformed`] when `path` is no path.
+pub(crate) fn get_metadata(path: &str) -> Result<Request<Vec<u8>>, CallError> {
+    get_as(path, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 }
 
 /// Posts an object as JSON; the answer.
@@ -131,6 +140,13 @@ pub(super) fn carry(request: Builder, form: &str, object: &Value) -> Result<Requ
         .map_err(|error| CallError::Unformed { reason: error.to_string() })
 }
 
+fn get_as(path: &str, form: &str) -> Result<Request<Vec<u8>>, CallError> {
+    Request::get(path)
+        .header(http::header::ACCEPT, form)
+        .body(Vec::new())
+        .map_err(|error| CallError::Unformed { reason: error.to_string() })
+}
+
 /// The text of a warning: `299 - "text"`.
 fn warning(header: &http::HeaderValue) -> Option<String> {
     let quoted = header.to_str().ok()?.split_once('"')?.1.strip_suffix('"')?;
@@ -140,6 +156,11 @@ fn warning(header: &http::HeaderValue) -> Option<String> {
         text.extend(if letter == '\\' { letters.next() } else { Some(letter) });
     }
     Some(text)
+}
+
+/// The seconds of a `Retry-After`. API servers send no dates.
+fn seconds(header: &http::HeaderValue) -> Option<Duration> {
+    header.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 async fn collect(body: Body, cap: usize) -> Result<Vec<u8>, CallError> {

@@ -1,7 +1,7 @@
 //! A connection to a guard's own port through the API server, as `kubectl port-forward` makes it, without a
 //! second terminal.
 //!
-//! Entry point: [`connect`]. The API server forwards the bytes of one connection to a pod and does not
+//! Entry points: [`find`], then [`Guard::connect`]. The API server forwards the bytes of one connection to a pod and does not
 //! identify the sender, so TLS runs end to end. The guard authenticates with a certificate of the authority
 //! in its Lease, and the user with the kubeconfig's token or certificate. Invariant: no credential is sent
 //! before the guard has authenticated itself.
@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Portforwarder};
 use kube::client::ConfigExt;
@@ -39,24 +40,30 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long after the end of the bytes it may be told why they ended.
 const TOLD: Duration = Duration::from_millis(500);
 
-/// A client for the guard whose Lease lies at `place`, with the credentials that `access` chooses. It has one
-/// connection, and ends with it. The certificates in the file `authority` vouch for the guard in place of those that the
+/// A guard whose pods can be asked.
+pub struct Guard {
+    place: Place,
+    /// The certificates that vouch for it; `None` for the system's.
+    roots: Option<Vec<Vec<u8>>>,
+    targets: Vec<Target>,
+}
+
+/// The guard whose Lease lies at `place`. The certificates in the file `authority` vouch for it in place of those that the
 /// Lease names.
 ///
 /// # Errors
 /// See [`ForwardError`].
-pub async fn connect(
+pub async fn find(
     connection: &Connection,
     place: &Place,
     authority: Option<&Path>,
-    access: &Access,
-) -> Result<kube::Client, ForwardError> {
+) -> Result<Guard, ForwardError> {
     let named = authority.map(connection::certificates).transpose()?;
     let client = &connection.client;
     let read = leader_info::read(client, place).await;
     let read = read.map_err(|error| ForwardError::ReadLease { place: place.clone(), error })?;
     let info = read.ok_or_else(|| ForwardError::FindGuard(place.clone()))?;
-    let target = choose(client, place, &info).await?;
+    let targets = choose(client, place, &info).await?;
     let roots = match named {
         Some(named) => Some(named),
         None => {
@@ -64,22 +71,51 @@ pub async fn connect(
             parsed.map_err(|_| ForwardError::ReadAuthority(place.clone()))?
         }
     };
-    let name = format!("{}.{}.svc", place.name, place.namespace);
-    let unusable = |reason: String| ConnectError::Client { url: format!("https://{name}"), reason };
-    let url = format!("https://{name}").parse();
-    let url = url.map_err(|error: http::uri::InvalidUri| unusable(error.to_string()))?;
-    let config = connection::credentials(&url, roots, access).await?;
-    let tls = config.rustls_client_config().map_err(|error| unusable(causes_of(&error)))?;
-    let connector = TlsConnector::from(Arc::new(tls));
-    let server = ServerName::try_from(name.clone());
-    let server = server.map_err(|error: InvalidDnsNameError| unusable(error.to_string()))?;
-    let mut forwarder = forward(client, &place.namespace, &target).await?;
-    let stream = encrypt(connector, server, &mut forwarder, &target).await?;
-    let exchange = exchange::open(stream, &name).await;
-    let exchange = exchange
-        .map_err(|error| ForwardError::Answer { pod: target.pod, reason: causes_of(error.as_ref()) })?;
-    let token = config.auth_layer().map_err(|error| unusable(causes_of(&error)))?;
-    Ok(exchange.client(token))
+    Ok(Guard { place: place.clone(), roots, targets })
+}
+
+impl Guard {
+    /// The pods whose ledgers together are the guard's: the leader's first. At least one.
+    pub fn pods(&self) -> Vec<String> {
+        self.targets.iter().map(|target| target.pod.clone()).collect()
+    }
+
+    /// A client for each of [`Guard::pods`], with the credentials that `access` chooses. It has one connection, and ends
+    /// with it.
+    pub async fn connect(
+        &self,
+        connection: &Connection,
+        access: &Access,
+    ) -> Vec<Result<kube::Client, ForwardError>> {
+        join_all(self.targets.iter().map(|target| self.reach(connection, target, access))).await
+    }
+
+    async fn reach(
+        &self,
+        connection: &Connection,
+        target: &Target,
+        access: &Access,
+    ) -> Result<kube::Client, ForwardError> {
+        let Self { place, roots, .. } = self;
+        let name = format!("{}.{}.svc", place.name, place.namespace);
+        let unusable = |reason: String| ConnectError::Client { url: format!("https://{name}"), reason };
+        let url = format!("https://{name}").parse();
+        let url = url.map_err(|error: http::uri::InvalidUri| unusable(error.to_string()))?;
+        let config = connection::credentials(&url, roots.clone(), access).await?;
+        let tls = config.rustls_client_config().map_err(|error| unusable(causes_of(&error)))?;
+        let connector = TlsConnector::from(Arc::new(tls));
+        let server = ServerName::try_from(name.clone());
+        let server = server.map_err(|error: InvalidDnsNameError| unusable(error.to_string()))?;
+        let mut forwarder = forward(&connection.client, &place.namespace, target).await?;
+        let stream = encrypt(connector, server, &mut forwarder, target).await?;
+        let exchange = exchange::open(stream, &name).await;
+        let exchange = exchange.map_err(|error| ForwardError::Answer {
+            pod: target.pod.clone(),
+            reason: causes_of(error.as_ref()),
+        })?;
+        let token = config.auth_layer().map_err(|error| unusable(causes_of(&error)))?;
+        Ok(exchange.client(token))
+    }
 }
 
 /// The certificates of a text of PEM, at least one.

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 pub use self::remembered::Remembered;
 pub use self::setting::{Setting, set};
 use super::call::{self, CallError, PATIENCE};
+use super::definition::confirm_absence;
 use super::lease::Leadership;
 use super::pages::Pages;
 use super::resource::{GROUP, Resource, VERSION, segment};
@@ -37,6 +38,8 @@ const PAGE: u32 = 100;
 /// Reads and writes GuardedReleases for the guard.
 pub struct GuardedReleases {
     client: kube::Client,
+    /// The namespaces that they lie in; empty for all.
+    namespaces: Vec<String>,
     writer: Writer,
 }
 
@@ -44,7 +47,18 @@ impl GuardedReleases {
     /// Those of the cluster behind `client`; at most `writes_per_second`.
     pub fn new(client: kube::Client, leadership: Leadership, writes_per_second: NonZeroU32) -> Self {
         let rate = Quota::per_second(writes_per_second);
-        Self { writer: Writer::new(client.clone(), rate, leadership), client }
+        Self { writer: Writer::new(client.clone(), rate, leadership), client, namespaces: Vec::new() }
+    }
+
+    /// The same, but none outside these namespaces; in all if there are none.
+    #[must_use]
+    pub fn within(self, namespaces: Vec<String>) -> Self {
+        Self { namespaces, ..self }
+    }
+
+    /// The namespaces that they lie in; empty for all.
+    pub(crate) fn namespaces(&self) -> &[String] {
+        &self.namespaces
     }
 
     /// The client that they are reached by.
@@ -57,9 +71,8 @@ impl GuardedReleases {
     /// # Errors
     /// When the API server gives no usable answer.
     pub async fn remembered(&self, key: &SigningKey) -> Result<Vec<Remembered>, CallError> {
-        let listed = list(&self.client, None).await?;
-        let read = |guarded: &GuardedRelease| Remembered::of(guarded, key);
-        Ok(listed.unwrap_or_default().iter().filter_map(read).collect())
+        let listed = list_within(&self.client, &self.namespaces).await?;
+        Ok(listed.iter().filter_map(|guarded| Remembered::of(guarded, key)).collect())
     }
 
     /// Creates the GuardedRelease of a release; also `Ok` if it exists already.
@@ -90,7 +103,7 @@ impl GuardedReleases {
             .delete(&segment(&release.name)?, &parameters)
             .map_err(CallError::from)?;
         match self.writer.send(request).await {
-            Err(SendError::Call(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)) => Ok(()),
+            Err(SendError::Call(error)) if error.is_overtaken() => Ok(()),
             outcome => outcome.map(drop),
         }
     }
@@ -135,8 +148,7 @@ pub async fn list(
                 found.extend(page.into_items().into_iter().filter_map(typed).map(|object| *object));
             }
             Ok(None) => return Ok(Some(found)),
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) => return confirm_absence(client, PLURAL, error).await.map(|()| None),
         }
     }
 }
@@ -165,17 +177,16 @@ pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<Gu
         requests(Some(&release.namespace))?.get(&name, &GetParams::default()).map_err(CallError::from)?;
     match call::fetch::<Value>(client, request, PATIENCE).await {
         Ok(object) => Ok(typed(object).map(|object| *object)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => confirm_absence(client, PLURAL, error).await.map(|()| None),
     }
 }
 
-/// The releases that people have suspended; none where the definition is absent.
+/// The releases in `namespaces` (empty: in all) that people have suspended; none where the definition is absent.
 ///
 /// # Errors
 /// When the API server gives no usable answer.
-pub async fn suspended(client: &kube::Client) -> Result<Suspended, CallError> {
-    let listed = list(client, None).await?.unwrap_or_default();
+pub async fn suspended(client: &kube::Client, namespaces: &[String]) -> Result<Suspended, CallError> {
+    let listed = list_within(client, namespaces).await?;
     Ok(listed.iter().filter_map(|it| Some((it.release()?, Suspension::of(&it.spec)?))).collect())
 }
 
@@ -193,6 +204,23 @@ pub(crate) fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
 /// Where they are served.
 pub(crate) fn resource() -> Resource {
     Resource::new(GROUP, VERSION, KIND, PLURAL)
+}
+
+/// Those in `namespaces`, without those that may not be read; in all if that is empty.
+async fn list_within(client: &kube::Client, namespaces: &[String]) -> Result<Vec<GuardedRelease>, CallError> {
+    if namespaces.is_empty() {
+        return Ok(list(client, None).await?.unwrap_or_default());
+    }
+    let mut found = Vec::new();
+    for namespace in namespaces {
+        match list(client, Some(namespace)).await {
+            Ok(more) => found.extend(more.unwrap_or_default()),
+            // Its watch says so, and the others count all the same.
+            Err(error) if error.is_forbidden() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 fn api_version() -> String {

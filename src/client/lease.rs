@@ -12,7 +12,10 @@
 mod announced;
 mod candidacy;
 pub mod leader_info;
+mod leadership;
 pub mod pulse;
+mod reading;
+pub mod withdrawal;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +26,6 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +33,8 @@ use tokio_util::sync::CancellationToken;
 use self::announced::Announced;
 pub use self::announced::OwnAuthority;
 use self::candidacy::{Candidacy, Step};
+pub use self::leadership::Leadership;
+use self::withdrawal::Hold;
 use super::call::CallError;
 use crate::callers::Callers;
 use crate::telemetry::FailureLog;
@@ -52,24 +56,6 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The CA bundle of the guard's certificate, as PEM; `None` where the system's trust store is used.
 pub type CaBundle = watch::Receiver<Option<Arc<str>>>;
-
-/// Whether this process leads. Cheap to clone; clones share the state.
-#[derive(Clone, Debug)]
-pub struct Leadership(Arc<Belief>);
-
-#[derive(Debug)]
-struct Belief {
-    until: RwLock<Until>,
-    told: watch::Sender<bool>,
-}
-
-/// Until when a process leads.
-#[derive(Clone, Copy, Debug)]
-enum Until {
-    Never,
-    Instant(Instant),
-    Always,
-}
 
 /// The Lease that replicas share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,71 +80,14 @@ pub struct Election {
     callers: Callers,
     /// The authorities that the API server has to trust while this replica leads.
     trusted: watch::Sender<Option<Arc<str>>>,
+    /// Until when nothing is registered, because a person withdrew the webhooks.
+    withdrawn: watch::Sender<Option<Instant>>,
+    hold: Hold,
     /// When this replica last tried to announce its authority.
     announced_at: Option<Instant>,
     /// The Lease as it was last seen.
     lease: Option<Lease>,
     failures: FailureLog,
-}
-
-impl Leadership {
-    /// Of a process that knows of no other.
-    pub fn alone() -> Self {
-        Self::new(Until::Always)
-    }
-
-    /// Of a process that must write nothing.
-    pub fn never() -> Self {
-        Self::new(Until::Never)
-    }
-
-    /// Whether this process leads at this moment.
-    pub fn holds(&self) -> bool {
-        self.left().is_none_or(|left| !left.is_zero())
-    }
-
-    /// How long this process certainly leads; `None` without a limit, zero if it does not lead.
-    pub fn left(&self) -> Option<Duration> {
-        match *self.0.until.read() {
-            Until::Never => Some(Duration::ZERO),
-            Until::Instant(until) => Some(until.saturating_duration_since(Instant::now())),
-            Until::Always => None,
-        }
-    }
-
-    /// Tells when the lead is gained or lost. After a stop of the process it may
-    /// tell so late: a write asks [`Leadership::holds`].
-    pub fn watch(&self) -> watch::Receiver<bool> {
-        self.0.told.subscribe()
-    }
-
-    /// Of a process that leads until that time.
-    #[cfg(test)]
-    pub(crate) fn until(until: Instant) -> Self {
-        Self::new(Until::Instant(until))
-    }
-
-    pub(crate) fn lose(&self) {
-        *self.0.until.write() = Until::Never;
-        if self.0.told.send_if_modified(std::mem::take) {
-            tracing::info!("this replica leads no more; it goes on judging edits");
-        }
-    }
-
-    fn new(until: Until) -> Self {
-        let told = watch::Sender::new(matches!(until, Until::Always));
-        Self(Arc::new(Belief { until: RwLock::new(until), told }))
-    }
-
-    fn gain(&self, until: Instant) {
-        // If the lead had ended, another process may have led since.
-        let is_renewal = self.holds();
-        *self.0.until.write() = Until::Instant(until);
-        let is_news = |told: &mut bool| !std::mem::replace(told, true) || !is_renewal;
-        if self.0.told.send_if_modified(is_news) {
-            tracing::info!("this replica leads: it repairs, registers and writes statuses");
-        }
-    }
 }
 
 impl Election {
@@ -179,6 +108,8 @@ impl Election {
             candidacy: Candidacy::new(identity),
             leadership: Leadership::never(),
             trusted: watch::Sender::new(trusted),
+            withdrawn: watch::Sender::new(None),
+            hold: Hold::default(),
             own,
             announced: Announced::default(),
             callers,
@@ -197,6 +128,12 @@ impl Election {
     /// replicas' certificates.
     pub fn trusted(&self) -> CaBundle {
         self.trusted.subscribe()
+    }
+
+    /// Until when nothing is registered, because a person withdrew the webhooks, by the Lease; `None` if nobody did or
+    /// that is not known. Whoever leads has read it.
+    pub fn withdrawn(&self) -> watch::Receiver<Option<Instant>> {
+        self.withdrawn.subscribe()
     }
 
     /// Takes part in the election until `stop`, then releases the Lease, so that another replica takes over
@@ -266,7 +203,7 @@ impl Election {
         let written = match step {
             Step::Wait(_) => return Ok(()),
             Step::Read => {
-                let lease = self.leases.get_opt(&self.place.name).await?;
+                let lease = reading::read(&self.leases, &self.place.name).await?;
                 self.see(lease);
                 return Ok(());
             }
@@ -357,6 +294,9 @@ impl Election {
         if let (Some(lease), Some(key)) = (&lease, self.callers.secret().signing()) {
             self.announced.see(&lease.metadata, key, (now, Timestamp::now()));
         }
+        let noted = lease.as_ref().and_then(|lease| withdrawal::seen(&lease.metadata));
+        let withdrawn = self.hold.see(noted, (now, Timestamp::now()));
+        self.withdrawn.send_if_modified(|known| std::mem::replace(known, withdrawn) != withdrawn);
         self.lease = lease;
         self.tell(now);
         if !self.candidacy.is_holder() && self.leadership.holds() {
@@ -369,7 +309,7 @@ impl Election {
     async fn resign(mut self) {
         self.leadership.lose();
         let give_up = async {
-            let lease = self.leases.get_opt(&self.place.name).await?;
+            let lease = reading::read(&self.leases, &self.place.name).await?;
             self.see(lease);
             if self.candidacy.is_holder() {
                 let mut lease = self.claim(false);
@@ -378,7 +318,7 @@ impl Election {
                 spec.lease_duration_seconds = Some(1);
                 self.leases.replace(&self.place.name, &PostParams::default(), &lease).await?;
             }
-            Ok::<_, kube::Error>(())
+            Ok::<_, CallError>(())
         };
         // If the release fails, the Lease expires.
         let _ = timeout(ATTEMPT, give_up).await;

@@ -15,6 +15,7 @@
 mod live;
 mod own_secret;
 
+pub(crate) mod definition;
 pub(crate) mod event_list;
 pub(crate) mod pages;
 pub(crate) mod policy_statuses;

@@ -227,7 +227,7 @@ fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(object) => Ok(Some(object)),
         // An unserved kind does not show whether the object exists.
-        Err(error) if error.is_not_found() && error != CallError::Unserved => Ok(None),
+        Err(error) if error.proves_absence() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -23,7 +23,7 @@ pub(super) async fn read(
     };
     match read.await {
         Ok(live) => Ok(Some(live)),
-        Err(CallError::Refused { code: 404, .. }) => Ok(None),
+        Err(error) if error.proves_absence() => Ok(None),
         Err(error) => Err(error),
     }
 }

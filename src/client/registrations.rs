@@ -53,7 +53,7 @@ impl<C: Registration> Registrations<C> {
         let request = requests::<C>().get(&segment(name)?, &GetParams::default())?;
         match call::fetch(&self.client, request, PATIENCE).await {
             Ok(live) => Ok(Some(live)),
-            Err(CallError::Refused { code: 404, .. }) => Ok(None),
+            Err(error) if error.proves_absence() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -78,17 +78,20 @@ impl<C: Registration> Registrations<C> {
         self.send(request.map_err(CallError::from)?).await
     }
 
-    /// Deletes the one of this name, if it still is the one with the uid `uid` where one is
-    /// given. Says whether it was there.
+    /// Deletes the one of this name, if it still is as it was `seen` where that is given. Says whether it was there.
     ///
     /// # Errors
     /// See [`SendError`].
-    pub(crate) async fn delete(&self, name: &str, uid: Option<String>) -> Result<bool, SendError> {
-        let preconditions = uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None });
+    pub(crate) async fn delete(&self, name: &str, seen: Option<&C>) -> Result<bool, SendError> {
+        let preconditions = seen.map(|seen| Preconditions {
+            uid: seen.meta().uid.clone(),
+            resource_version: seen.meta().resource_version.clone(),
+        });
         let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
         let request = requests::<C>().delete(&segment(name)?, &parameters).map_err(CallError::from)?;
         match self.writer.send(request).await {
-            Err(SendError::Call(CallError::Refused { code: 404 | 409, .. })) => Ok(false),
+            Err(SendError::Call(CallError::Refused { code: 409, .. })) => Ok(false),
+            Err(SendError::Call(error)) if error.proves_absence() => Ok(false),
             outcome => outcome.map(|_| true),
         }
     }

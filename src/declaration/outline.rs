@@ -83,12 +83,37 @@ impl<'a> Excerpt<'a> {
         self.whole.get(self.start..self.end).unwrap_or_default()
     }
 
+    /// The value at `path`, a chain of names in nested maps; `None` if a map lacks its name. Of a name that occurs twice,
+    /// the last value counts. Names match
+    /// only in the API server's spelling, without escapes.
+    pub fn at(&self, path: &[&str]) -> Option<Self> {
+        let outline = self.outline();
+        let part = path.iter().try_fold(self.part(&outline), |map, name| map.entry(name))?;
+        Some(Self::within(part, &outline))
+    }
+
+    /// The items of a list; `None` of anything else.
+    pub fn items(&self) -> Option<Vec<Self>> {
+        let outline = self.outline();
+        let mut items = Vec::new();
+        self.part(&outline).each_item(|item| items.push(Self::within(item, &outline)))?;
+        Some(items)
+    }
+
     /// The texts of these names in the map at `path`; `None` where there is no map, and for values that are
     /// not texts. Names match only in the API server's spelling, without escapes.
     pub fn texts<const N: usize>(&self, path: &[&str], names: [&str; N]) -> [Option<String>; N] {
         let outline = self.outline();
         let map = path.iter().try_fold(self.part(&outline), |map, name| map.entry(name));
-        names.map(|name| serde_json::from_str(map?.entry(name)?.text()).ok())
+        let mut found = [None; N];
+        let visited = map.and_then(|map| {
+            map.each_entry(|entry| {
+                let places = names.iter().zip(&mut found).filter(|(name, _)| **name == entry.name);
+                places.for_each(|(_, place)| *place = Some(entry.value));
+                Some(())
+            })
+        });
+        found.map(|value| serde_json::from_str(value.filter(|_| visited.is_some())?.text()).ok())
     }
 
     /// The outline of the enclosing text.

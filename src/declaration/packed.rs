@@ -153,7 +153,12 @@ impl BlockWriter {
 impl Block {
     fn fields(&self, index: u32, schema: Option<&KindSchema>) -> Arc<Fields> {
         self.cache.asked.fetch_add(1, Ordering::Relaxed);
-        self.cache.fields.get_with(self.first + u64::from(index), || {
+        let key = self.first + u64::from(index);
+        // Cheaper than `get_with`, which takes memory for the key first.
+        if let Some(fields) = self.cache.fields.get(&key) {
+            return fields;
+        }
+        self.cache.fields.get_with(key, || {
             self.cache.read.fetch_add(1, Ordering::Relaxed);
             // The block was compressed here, so it can be read. An empty document would declare nothing.
             Arc::new(declare(&self.document(index).unwrap_or_default(), schema))

@@ -197,14 +197,9 @@ fn detail(drifted: &Drifted) -> Option<&str> {
     }
 }
 
+/// Whether the namespace of an event is gone, or going.
 fn is_terminating(error: &CallError) -> bool {
-    match error {
-        CallError::Refused { code: 404, .. } | CallError::Unserved => true,
-        CallError::Refused { causes, .. } => {
-            causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
-        }
-        _ => false,
-    }
+    error.is_not_found() || error.is_terminating()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod notices;
 pub mod orders;
 pub mod state;
 pub mod status;
+mod tasks;
 mod tell;
 mod watch;
 mod work;
@@ -26,13 +27,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch as channel};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::feed::Fed;
 use self::orders::Orders;
 use self::state::State;
+use self::tasks::Tasks;
 use crate::client::objects::Objects;
 use crate::ledger::Ledger;
 use crate::metrics::GuardMetrics;
@@ -101,12 +103,12 @@ struct Shell {
     news: mpsc::Sender<News>,
     /// The watches that are open.
     watches: HashMap<Scope, CancellationToken>,
-    /// Counts the requests to list everything again.
+    /// How often all of them were told to list again.
     relists: channel::Sender<u64>,
     timer: Option<Instant>,
     /// The time at which the watches are adapted to the declared kinds.
     follow_at: Option<Instant>,
-    tasks: TaskTracker,
+    tasks: Tasks,
     stop: CancellationToken,
 }
 
@@ -120,7 +122,10 @@ enum News {
 
 impl Guard {
     /// Runs until `stop`; then finishes the repairs under way.
-    pub async fn run(self, orders: Orders, stop: CancellationToken) {
+    ///
+    /// # Errors
+    /// When a watch broke down: the loop would not see its objects any more.
+    pub async fn run(self, orders: Orders, stop: CancellationToken) -> Result<(), JoinError> {
         let Orders { mut leading, mut commands, suspended } = orders;
         let changes = self.releases.changes();
         let (allowed, scaled) = (self.allowances.changes(), self.autoscalers.changes());
@@ -136,16 +141,17 @@ impl Guard {
             relists: channel::Sender::default(),
             timer: None,
             follow_at: Some(Instant::now()),
-            tasks: TaskTracker::new(),
+            tasks: Tasks::default(),
             stop: stop.clone(),
             guard: Arc::new(self),
         };
         shell.rule();
         shell.handle(Event::Leads(*leading.borrow_and_update()));
-        loop {
+        let broken = loop {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break,
+                () = stop.cancelled() => break None,
+                error = shell.tasks.broken() => break Some(error),
                 // First, because the remembered state decides about repairs.
                 Some(command) = commands.recv() => shell.obey(command),
                 // The surroundings of an object come before the object is judged.
@@ -164,15 +170,9 @@ impl Guard {
                 }
                 Some(news) = told.recv() => shell.hear(news),
             }
-        }
-        shell.handle(Event::Stop);
-        while !shell.machine.is_idle() {
-            let Some(news) = told.recv().await else { break };
-            shell.hear(news);
-        }
-        drop(told);
-        shell.tasks.close();
-        shell.tasks.wait().await;
+        };
+        let finished = shell.finish(told).await;
+        broken.map_or(finished, Err)
     }
 }
 
@@ -188,6 +188,7 @@ impl Shell {
                     }
                 }
                 Action::Relist => self.relists.send_modify(|count| *count += 1),
+                Action::ListEverything => self.guard.kinds.note_rewind(),
                 Action::Do(errand, release, work) => {
                     let (guard, news) = (Arc::clone(&self.guard), self.news.clone());
                     let done =
@@ -228,6 +229,18 @@ impl Shell {
         }
     }
 
+    /// Finishes the repairs under way, and ends the watches.
+    async fn finish(mut self, mut told: mpsc::Receiver<News>) -> Result<(), JoinError> {
+        self.handle(Event::Stop);
+        while !self.machine.is_idle() {
+            let Some(news) = told.recv().await else { break };
+            self.hear(news);
+        }
+        drop(told);
+        self.watches.values().for_each(CancellationToken::cancel);
+        self.tasks.finish().await
+    }
+
     fn hear(&mut self, news: News) {
         match news {
             News::Watch(scope, tidings) => self.handle(Event::Watch(scope, tidings)),
@@ -246,9 +259,8 @@ impl Shell {
             earlier.cancel();
         }
         let objects = watch::objects(&self.guard.objects, &scope, resource);
-        let kinds = Arc::clone(&self.guard.kinds);
-        let (news, relists) = (self.news.clone(), self.relists.subscribe());
-        self.tasks.spawn(watch::run(scope, (objects, kinds), relists, news, stop));
+        let watch = (objects, self.relists.subscribe(), Arc::clone(&self.guard.kinds));
+        self.tasks.spawn(watch::run(scope, watch, self.news.clone(), stop));
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-use crate::metrics::Standing;
+use crate::metrics::releases::Standing;
 use crate::mirror::{Announcer, Changes};
 use crate::model::ReleaseId;
 use crate::reconcile::report::{Happening, ReleaseReport};

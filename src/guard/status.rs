@@ -7,12 +7,12 @@
 //! anything.
 
 mod due;
+mod follow;
 mod known;
 mod shelf;
 mod summary;
 mod witness;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,9 +27,8 @@ pub use self::witness::{Seen, Witness};
 use super::orders::Command;
 use super::state::State;
 use super::until;
-use crate::client::Event;
 use crate::client::call::CallError;
-use crate::client::guarded::{GuardedReleases, Remembered};
+use crate::client::guarded::{self, GuardedReleases, Remembered};
 use crate::client::lease::Leadership;
 use crate::client::writer::SendError;
 use crate::helm::record::Status;
@@ -50,9 +49,6 @@ use crate::policy::suspension::{Suspended, Suspension};
 /// The shortest time between two writes of one status.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// After an empty listing, the time in which a watch is established if the definition exists.
-const GRACE: Duration = Duration::from_secs(5);
-
 /// Keeps GuardedReleases.
 pub struct Statuses {
     /// Where they are.
@@ -65,8 +61,6 @@ pub struct Statuses {
     pub state: Arc<State>,
     /// The policies in force.
     pub in_force: Arc<InForce>,
-    /// The namespaces whose releases are guarded; empty for all.
-    pub namespaces: Vec<String>,
     /// Where the loop takes commands.
     pub commands: mpsc::Sender<Command>,
     /// The releases that the loop leaves alone from the start.
@@ -108,7 +102,7 @@ impl Statuses {
             let (due, absent) = (until(known.due.next()), until(known.absent_at));
             tokio::select! {
                 biased;
-                event = watching.next() => self.take_in(&mut known, event).await,
+                (namespace, event) = watching.next() => self.take_in(&mut known, namespace, event).await,
                 release = reports.next() => known.due.look_at(release, Duration::ZERO),
                 release = records.next() => known.due.look_at(release, Duration::ZERO),
                 changed = leading.changed() => {
@@ -145,63 +139,6 @@ impl Statuses {
         self.due.send_if_modified(|told| std::mem::replace(told, count) != count);
     }
 
-    async fn take_in(&self, known: &mut Known, event: Event<Box<GuardedRelease>>) {
-        match event {
-            Event::Relisting => known.listing = Some(HashSet::new()),
-            Event::Listed(guarded) | Event::Applied(guarded) => {
-                let Some(release) = guarded.release().filter(|release| self.is_ours(release)) else { return };
-                if let Some(listing) = &mut known.listing {
-                    listing.insert(release.clone());
-                }
-                self.learn(&release, &guarded).await;
-                self.obey(known, &release, &guarded).await;
-                known.live.put(release.clone(), guarded);
-                known.due.look_at(release, Duration::ZERO);
-            }
-            Event::Deleted(guarded) => {
-                let Some(release) = guarded.release() else { return };
-                self.resume(known, &release).await;
-                known.live.remove(&release);
-                known.due.look_at(release, Duration::ZERO);
-            }
-            Event::Synced => {
-                let listing = known.listing.take().unwrap_or_default();
-                let held = known.live.releases().chain(known.suspended.keys());
-                let gone: HashSet<_> = held.filter(|release| !listing.contains(*release)).cloned().collect();
-                for release in gone {
-                    self.resume(known, &release).await;
-                    known.live.remove(&release);
-                }
-                if !std::mem::replace(&mut known.listed, true) {
-                    self.witness(known.live.all().map(|guarded| Seen::of(&guarded, false)).collect()).await;
-                }
-                if listing.is_empty() {
-                    known.watched = false;
-                    known.absent_at = Some(Instant::now() + GRACE);
-                }
-                self.look_at_all(known);
-            }
-            Event::Watching => {
-                known.absent_at = None;
-                known.watching.note_success();
-                known.writing.note_success();
-                // A watch that resumes where it ended has no news: it is opened again every few
-                // minutes.
-                if !std::mem::replace(&mut known.watched, true) {
-                    self.look_at_all(known);
-                }
-            }
-            Event::Broken(error) => {
-                known.watched = false;
-                if known.watching.note_failure() {
-                    tracing::warn!(
-                        "GuardedReleases cannot be watched, so their statuses are not kept: {error}"
-                    );
-                }
-            }
-        }
-    }
-
     /// Takes in what dry runs of another guard have settled: a replica that does not lead judges by it.
     async fn learn(&self, release: &ReleaseId, guarded: &GuardedRelease) {
         for seen in guarded.status.iter().flat_map(|status| &status.seen) {
@@ -224,14 +161,34 @@ impl Statuses {
             self.command(Command::Suspend(release.clone(), suspension)).await;
             self.witness(vec![Seen::of(guarded, true)]).await;
         }
-        let Some(wanted) = &guarded.spec.reconcile_at else { return };
-        let done = guarded.status.as_ref().and_then(|status| status.last_reconcile_at.as_ref());
-        // Only the leader acts on it, and records that in the status; otherwise the next leader
-        // does.
-        if done != Some(wanted) && known.reconciled.get(release) != Some(wanted) && self.leadership.holds() {
-            known.reconciled.insert(release.clone(), wanted.clone());
-            let ticket = self.ticket(release, guarded, wanted).map(Arc::new);
-            self.command(Command::Reconcile { release: release.clone(), at: wanted.clone(), ticket }).await;
+        if let Some(wanted) = open_order(guarded)
+            && known.reconciled.get(release) != Some(wanted)
+            && self.leadership.holds()
+        {
+            self.order(known, release, wanted).await;
+        }
+    }
+
+    /// Hands an order to the loop, unless it was carried out already: another replica may have done that while it
+    /// led, and the watch may be behind. Only the leader acts on it, and records that in the status; otherwise the
+    /// next leader does.
+    async fn order(&self, known: &mut Known, release: &ReleaseId, wanted: &str) {
+        let guarded = match guarded::get(&self.guarded.client(), release).await {
+            Ok(guarded) => guarded.filter(|guarded| open_order(guarded).is_some_and(|at| at == wanted)),
+            Err(error) => {
+                if known.writing.note_failure() {
+                    tracing::warn!(
+                        "the repair order for release {release} cannot be read, trying again: {error}"
+                    );
+                }
+                return known.due.retry(release.clone());
+            }
+        };
+        if let Some(guarded) = guarded {
+            known.reconciled.insert(release.clone(), wanted.to_owned());
+            let ticket = self.ticket(release, &guarded, wanted).map(Arc::new);
+            let at = wanted.to_owned();
+            self.command(Command::Reconcile { release: release.clone(), at, ticket }).await;
         }
     }
 
@@ -287,7 +244,7 @@ impl Statuses {
 
     /// Creates, removes or writes the GuardedRelease of a release, if necessary.
     async fn attend(&self, known: &mut Known, release: &ReleaseId) {
-        if !known.listed || !known.watched || !self.leadership.holds() {
+        if !known.is_followed(release) || !self.leadership.holds() {
             return;
         }
         let live = known.live.get(release);
@@ -380,20 +337,16 @@ impl Statuses {
         let index = self.releases.index().read();
         index.release(release).is_some_and(|release| release.state.status != Status::Uninstalled)
     }
+}
 
-    fn is_ours(&self, release: &ReleaseId) -> bool {
-        self.namespaces.is_empty() || self.namespaces.contains(&release.namespace)
-    }
+/// The order of which the status does not say that it was carried out.
+fn open_order(guarded: &GuardedRelease) -> Option<&String> {
+    let done = guarded.status.as_ref().and_then(|status| status.last_reconcile_at.as_ref());
+    guarded.spec.reconcile_at.as_ref().filter(|wanted| done != Some(wanted))
 }
 
 /// Whether a refusal is expected: another writer was faster, and the watch will show that, or the
 /// namespace is being deleted.
 fn passes(error: &CallError) -> bool {
-    match error {
-        CallError::Refused { code: 404 | 409, .. } | CallError::Unserved => true,
-        CallError::Refused { causes, .. } => {
-            causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
-        }
-        _ => false,
-    }
+    error.is_overtaken() || error.is_terminating()
 }

@@ -17,8 +17,8 @@ use crate::metrics::{DriftFound, Repair};
 use crate::model::{ObjectId, ReleaseId};
 use crate::reconcile::brake::{Drifting, Reach};
 use crate::reconcile::drifts::Drift;
+use crate::reconcile::occurrence::{Fate, Occurrence};
 use crate::reconcile::report::{DriftKind, Happening, Incident, ReleaseReport};
-use crate::reconcile::told::{Fate, Told};
 use crate::telemetry::traces;
 
 /// Publishes what is known of a release.
@@ -28,23 +28,25 @@ pub(super) fn report(guard: &Guard, report: ReleaseReport) {
 }
 
 /// Reports one finding or repair.
-pub(super) fn tell(guard: &Guard, told: Told) {
+pub(super) fn tell(guard: &Guard, told: Occurrence) {
     match told {
-        Told::Object { release, object, drift, fate } => of_object(guard, &release, &object, &drift, fate),
-        Told::Found(kind) => guard.metrics.found(kind.into()),
-        Told::DetectedAfter(delay) => guard.metrics.detected_after(delay),
-        Told::Present(kind) => guard.metrics.repaired(kind.into(), Repair::Present),
-        Told::Untaken(kind) => guard.metrics.repaired(kind.into(), Repair::Failed),
-        Told::Oldest(since) => guard.metrics.oldest(since),
-        Told::Eased { reach, release } => {
+        Occurrence::Object { release, object, drift, fate } => {
+            of_object(guard, &release, &object, &drift, fate)
+        }
+        Occurrence::Found(kind) => guard.metrics.found(kind.into()),
+        Occurrence::DetectedAfter(delay) => guard.metrics.detected_after(delay),
+        Occurrence::Present(kind) => guard.metrics.repaired(kind.into(), Repair::Present),
+        Occurrence::Untaken(kind) => guard.metrics.repaired(kind.into(), Repair::Failed),
+        Occurrence::Oldest(since) => guard.metrics.oldest(since),
+        Occurrence::Eased { reach, release } => {
             tracing::info!(release.id = %release, "repairs go on");
             let namespace = (reach == Reach::Namespace).then(|| release.namespace.clone());
             let detail = format!("by an order to repair Helm release {release}");
             keep_brake(guard, Act::ReleaseBrake, namespace.as_deref(), detail);
             guard.state.tell(Happening::Eased { namespace });
         }
-        Told::Braked { reach, namespace, drifting } => of_brake(guard, reach, namespace, &drifting),
-        Told::Held { release, until } => of_hold(guard, &release, until),
+        Occurrence::Braked { reach, namespace, drifting } => of_brake(guard, reach, namespace, &drifting),
+        Occurrence::Held { release, until } => of_hold(guard, &release, until),
     }
 }
 

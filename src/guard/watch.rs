@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch as channel};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::News;
@@ -13,7 +13,7 @@ use super::work::fault;
 use crate::client::call::CallError;
 use crate::client::objects::{Objects, Sightings};
 use crate::client::{Event, Resource};
-use crate::mirror::kinds::Kinds;
+use crate::mirror::kinds::{Kinds, WatchDoubt};
 use crate::model::MANAGED_BY;
 use crate::reconcile::event::{Failure, Fault, ObjectNews};
 use crate::reconcile::scopes::Scope;
@@ -27,15 +27,15 @@ pub(super) fn objects(objects: &Objects, scope: &Scope, resource: &Resource) -> 
 /// Tells of changes of the objects of `scope`, until `stop`.
 pub(super) async fn run(
     scope: Scope,
-    (mut objects, kinds): (Sightings, Arc<Kinds>),
-    mut relists: channel::Receiver<u64>,
+    (mut objects, mut relists, kinds): (Sightings, watch::Receiver<u64>, Arc<Kinds>),
     news: mpsc::Sender<News>,
     stop: CancellationToken,
 ) {
     // The last reported failure of the watch.
     let mut broken: Option<Fault> = None;
     // Kept while the kind is not found, as after an upgrade of the API server to one without this version.
-    let mut doubt = None;
+    let mut doubt = WatchDoubt::default();
+    let mut rewinds = kinds.rewinds();
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
@@ -43,8 +43,13 @@ pub(super) async fn run(
                 objects.relist();
                 continue;
             }
+            Ok(()) = rewinds.changed() => {
+                objects.relist();
+                continue;
+            }
             event = objects.next() => event,
         };
+        doubt.take(&event, || kinds.doubt());
         let tidings = match event {
             Event::Relisting => ObjectNews::Relisting,
             Event::Listed(live) => ObjectNews::Object { live: Box::new(live), is_listed: true },
@@ -54,14 +59,11 @@ pub(super) async fn run(
             }
             Event::Synced => ObjectNews::Listed,
             Event::Watching => {
-                (broken, doubt) = (None, None);
+                broken = None;
                 ObjectNews::Watching
             }
             Event::Broken(error) => {
                 let fault = fault(&error);
-                if error.is_not_found() {
-                    doubt.get_or_insert_with(|| kinds.doubt());
-                }
                 if broken.is_none() {
                     complain(&scope, &error);
                 }

@@ -1,6 +1,6 @@
 //! The temporary exceptions of a cluster.
 //!
-//! Entry points: [`read`], [`Row::of`]. Invariant: reads only.
+//! Entry points: [`read`], [`rows`], [`one`], [`Row::of`]. Invariant: reads only.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::failure::{Failure, failed};
 use crate::client::allowances;
 use crate::client::connection::Connection;
+use crate::client::definition::confirm_absence;
 use crate::policy::allowance::Allowance;
 use crate::policy::resource::{AllowedObject, DriftAllowance};
 
@@ -17,6 +18,9 @@ use crate::policy::resource::{AllowedObject, DriftAllowance};
 pub(crate) struct Row {
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// The uid, by which the page ends this one and no other of its name.
+    #[serde(skip)]
+    pub(crate) uid: String,
     pub(crate) object: AllowedObject,
     pub(crate) paths: Vec<String>,
     pub(crate) until: String,
@@ -52,12 +56,36 @@ pub(crate) async fn read(
     let found = match allowances::labelled(&connection.client, namespace, labels).await {
         Ok(found) => found,
         // Without the CustomResourceDefinition there are none.
-        Err(error) if error.is_not_found() => Vec::new(),
-        Err(error) => return Err(failed(connection, "list the allowances", error)),
+        Err(error) => confirm_absence(&connection.client, &allowances::defined().plural, error)
+            .await
+            .map(|()| Vec::new())
+            .map_err(|error| failed(connection, "list the allowances", error))?,
     };
+    Ok(rows(found, now))
+}
+
+/// The state of these allowances, in order.
+pub(crate) fn rows(found: Vec<DriftAllowance>, now: Timestamp) -> Vec<Row> {
     let mut rows: Vec<_> = found.into_iter().map(|allowance| Row::of(allowance, now)).collect();
     rows.sort_by(|a, b| (&a.namespace, &a.until, &a.name).cmp(&(&b.namespace, &b.until, &b.name)));
-    Ok(rows)
+    rows
+}
+
+/// One allowance.
+pub(crate) async fn one(
+    connection: &Connection,
+    namespace: &str,
+    name: &str,
+    now: Timestamp,
+) -> Result<Row, Failure> {
+    let read = allowances::read(&connection.client, namespace, name).await;
+    let read = read.map_err(|error| failed(connection, "read the exception", error))?;
+    let absent = || Failure::Named(format!("there is no exception {name} in namespace {namespace}"));
+    let garbled = |error| {
+        Failure::Named(format!("the exception {name} in namespace {namespace} is not valid: {error}"))
+    };
+    let allowance = serde_json::from_value(read.ok_or_else(absent)?).map_err(garbled)?;
+    Ok(Row::of(allowance, now))
 }
 
 impl Row {
@@ -72,6 +100,7 @@ impl Row {
         Self {
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
             object: spec.object,
             paths: spec.paths,
             until: spec.until,

@@ -29,7 +29,7 @@ use crate::policy::Policy;
 use crate::policy::guarded::ObjectCounts;
 use crate::verdict::drift::{self, Drift, Live};
 use crate::verdict::edit::{Evidence, Owner};
-use crate::verdict::health::told::Told;
+use crate::verdict::health::reported::ReportedHealth;
 use crate::verdict::health::{Control, Facts, Health, ObjectFacts, RecordFacts};
 use crate::verdict::ownership::{self, Manager, NextUpgrade, Owners, Taken, Votes};
 use crate::verdict::shown::Shown;
@@ -58,7 +58,7 @@ pub(crate) struct ReleaseReport {
     pub(crate) error: Option<String>,
     /// What the guard says of the release; none where it says nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) guard: Option<Told>,
+    pub(crate) guard: Option<ReportedHealth>,
     /// How the release stands by this comparison.
     #[serde(skip)]
     pub(crate) health: Option<Health>,
@@ -241,7 +241,7 @@ impl Subject<'_> {
                 let is_allowed = agreed.is_some_and(|agreed| agreed.allowed);
                 Some(self.agreement(&subject, found.as_ref(), is_allowed))
             }
-            Live::AsBefore => Some(None),
+            Live::AsBefore | Live::Dropped => Some(None),
             Live::OptedOut => report(State::OptedOut, None),
             Live::BeingDeleted => report(State::BeingDeleted, None),
             Live::Awaited if self.release.state.status == Status::Failed => report(State::NotCreated, None),

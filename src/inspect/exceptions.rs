@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::failure::{Failure, failed};
 use super::reading;
-use crate::client::allowances::{self, Kept, MakeError, Wish};
+use crate::client::allowances::{self, AllowanceRequest, Ensured, MakeError};
 use crate::client::connection::Connection;
 use crate::client::identity;
 use crate::model::{Actor, NamedObject, ObjectId};
@@ -73,7 +73,7 @@ pub(crate) async fn plan(
     let user = user.map_err(|error| failed(connection, "ask who you are", error))?;
     let by = user.map(|user| Actor { user, ..Actor::default() });
     let patterns = request.grant.mask.0.iter().map(ToString::to_string);
-    let wish = Wish {
+    let allowance = AllowanceRequest {
         object: &object,
         namespace,
         paths: patterns.chain(request.grant.deletes.then(|| DELETE.to_owned())).collect(),
@@ -81,7 +81,7 @@ pub(crate) async fn plan(
         reason: *reason,
         by: by.as_ref(),
     };
-    let resource = allowances::resource(&wish);
+    let resource = allowances::resource(&allowance);
     check_room(connection, &resource, now).await?;
     Ok(Plan { resource, object, unchecked })
 }
@@ -103,15 +103,15 @@ impl Plan {
     /// Makes it.
     pub(crate) async fn make(self, connection: &Connection) -> Result<Allowed, Failure> {
         let Self { resource, object, unchecked } = self;
-        let kept = allowances::make(&connection.client, &resource, PATIENCE).await;
-        let kept = kept.map_err(|error| match error {
+        let ensured = allowances::make(&connection.client, &resource, PATIENCE).await;
+        let ensured = ensured.map_err(|error| match error {
             MakeError::Call(error) => failed(connection, "make the allowance", error),
             other => other.into(),
         })?;
-        let resource = kept.resource();
+        let resource = ensured.resource();
         Ok(Allowed {
             name: resource.metadata.name.clone().unwrap_or_default(),
-            made: matches!(kept, Kept::Made(_)),
+            made: matches!(ensured, Ensured::Made(_)),
             paths: resource.spec.paths.clone(),
             until: resource.spec.until.clone(),
             namespace: resource.metadata.namespace.clone().unwrap_or_default(),
@@ -132,6 +132,34 @@ pub(crate) async fn end(connection: &Connection, namespace: &str, names: &[Strin
         }
     }
     Ok(())
+}
+
+/// Deletes the exception with this uid, and no other one that has its name.
+pub(crate) async fn end_one(
+    connection: &Connection,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<(), Failure> {
+    let deleted = allowances::delete(&connection.client, namespace, name, Some(uid)).await;
+    if deleted.map_err(|error| failed(connection, "delete the exception", error))? {
+        return Ok(());
+    }
+    let there = allowances::read(&connection.client, namespace, name).await;
+    Err(gone(namespace, name, matches!(there, Ok(Some(_)))))
+}
+
+/// The sentence for an exception that is gone; `is_replaced`: another one has its name.
+pub(crate) fn gone(namespace: &str, name: &str, is_replaced: bool) -> Failure {
+    Failure::Named(match is_replaced {
+        true => format!(
+            "another exception has the name {name} in namespace {namespace} now: the one that was shown is \
+             gone, and nothing was ended. Look at the exceptions again"
+        ),
+        false => {
+            format!("there is no exception {name} in namespace {namespace} any more: it has ended already")
+        }
+    })
 }
 
 /// The names of the allowances for an object.

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::failure::Failure;
 use super::reading::Reader;
-use super::releases::{self, Listing, NOT_GUARDED, Row, State, UNKNOWN};
+use super::releases::{self, Listing, Row, State};
 use crate::client::connection::{self, Access};
 use crate::client::guarded;
 use crate::client::lease::Place;
@@ -24,7 +24,7 @@ use crate::ledger::fleet::{ClusterView, FleetFilter, FleetSearch, ReleaseView, S
 use crate::ledger::store::Store;
 use crate::policy::guarded::LeaseReference;
 use crate::policy::resolver::Labels;
-use crate::verdict::health::told::STALE_AFTER;
+use crate::verdict::health::reported::STALE_AFTER;
 use crate::verdict::shown::SealingKey;
 
 /// Releases of one cluster whose records are read at once.
@@ -139,7 +139,7 @@ pub(crate) async fn at_a_glance(
     rows: &[Arc<Row>],
 ) -> ClusterRow {
     let guard = guard(client, namespace).await;
-    let facts = rows.iter().map(|row| (state_of(row), row.drifted.unwrap_or_default(), row.oldest_drift));
+    let facts = rows.iter().map(|row| (row.state(), row.drifted.unwrap_or_default(), row.oldest_drift));
     ClusterRow::counted(cluster, facts, guard)
 }
 
@@ -168,6 +168,11 @@ pub(crate) async fn live(
     }
     let facts = counted.into_iter().map(|row| (row.reason.as_str(), row.drifted, row.oldest_drift));
     Ok((ClusterRow::counted(&asked.name, facts, guard), rows))
+}
+
+/// What one cluster says of one release, with what the records say; `key` makes the values of one answer comparable.
+pub(crate) async fn with_record(reader: &Reader, cluster: &str, row: Row, key: &SealingKey) -> ReleaseRow {
+    ReleaseRow::live(cluster, row).with_record(reader, key).await
 }
 
 /// The releases of clusters by state.
@@ -296,7 +301,7 @@ impl ClusterRow {
 
 impl ReleaseRow {
     fn live(cluster: &str, row: Row) -> Self {
-        let reason = state_of(&row).to_owned();
+        let reason = row.state().to_owned();
         Self {
             cluster: cluster.to_owned(),
             namespace: row.namespace,
@@ -351,14 +356,6 @@ impl From<ReleaseView> for ReleaseRow {
             message: view.message,
             differs: Vec::new(),
         }
-    }
-}
-
-/// The state of a release in one word.
-fn state_of(row: &Row) -> &str {
-    match row.guarded {
-        true => row.reason.as_deref().unwrap_or(UNKNOWN),
-        false => NOT_GUARDED,
     }
 }
 

@@ -76,43 +76,66 @@ impl Source {
     }
 
     pub(crate) async fn page(&self, filter: &Filter) -> Result<Page, Failure> {
-        let (name, otherwise, answer) = match self {
+        let (name, otherwise, answers, missing) = match self {
             Self::Database(store) => return Ok(store.page(filter).await?),
             Self::Guard { name, client } => {
                 let answer = guard_api::get(client, &path(filter), PATIENCE).await;
-                (name.clone(), "leave --server out to reach a guard through the API server", answer)
+                let otherwise = "leave --server out to reach a guard through the API server";
+                (name.clone(), otherwise, answer.map(|body| vec![body]), Vec::new())
             }
             Self::Forwarded(guard) => {
-                let answer = guard.get(&path(filter), PATIENCE).await?;
-                (guard.name(), "read its database with --ledger", answer)
+                let otherwise = "read its database with --ledger";
+                let (answers, missing) = guard.get(&path(filter), PATIENCE).await?;
+                (guard.name(), otherwise, answers, missing)
             }
         };
-        let body = answer.map_err(|error| said(&name, otherwise, &error))?;
-        serde_json::from_slice(&body).map_err(|error| {
-            Failure::Named(format!("{name} is no guard: its answer is no ledger's: {error}"))
-        })
+        let bodies = answers.map_err(|error| said(&name, otherwise, &error))?;
+        let read = |body: &Vec<u8>| {
+            serde_json::from_slice::<Page>(body).map_err(|error| {
+                Failure::Named(format!("{name} is no guard: its answer is no ledger's: {error}"))
+            })
+        };
+        let pages: Vec<_> = bodies.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Page { missing, ..Page::merge(pages, filter) })
+    }
+
+    /// Sentences about replicas whose rows are missing, each once.
+    pub(crate) fn unheard(&self) -> Vec<String> {
+        match self {
+            Self::Forwarded(guard) => guard.unheard(),
+            Self::Database(_) | Self::Guard { .. } => Vec::new(),
+        }
     }
 }
 
-/// The newest rows that `keep` takes, newest first, and whether there may be more.
+/// The newest rows that `keep` takes, newest first, as one page; a next one is named where there may be more.
 pub(crate) async fn rows(
     source: &Source,
     filter: &Filter,
     limit: usize,
     keep: impl Fn(&Entry) -> bool,
-) -> Result<(Vec<Entry>, bool), Failure> {
-    let mut entries: Vec<Entry> = Vec::new();
+) -> Result<Page, Failure> {
+    let (mut entries, mut missing) = (Vec::new(), Vec::new());
     let mut filter = filter.clone();
     loop {
         let left = u32::try_from(limit.saturating_sub(entries.len())).unwrap_or(u32::MAX);
         filter.limit = Some(left.min(PAGE));
         let page = source.page(&filter).await?;
         entries.extend(page.items.into_iter().filter(|entry| keep(entry)));
-        let Some(next) = page.next else { return Ok((entries, false)) };
-        if entries.len() >= limit {
-            return Ok((entries, true));
+        add_new(&mut missing, page.missing);
+        match page.next {
+            Some(next) if entries.len() < limit => filter.before = Some(place(&next)?),
+            next => return Ok(Page { items: entries, next, missing }),
         }
-        filter.before = Some(place(&next)?);
+    }
+}
+
+/// Adds the sentences that are not there yet.
+pub(crate) fn add_new(sentences: &mut Vec<String>, more: Vec<String>) {
+    for sentence in more {
+        if !sentences.contains(&sentence) {
+            sentences.push(sentence);
+        }
     }
 }
 

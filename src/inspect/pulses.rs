@@ -13,7 +13,7 @@ use crate::client::guarded;
 use crate::client::lease::pulse::pulse;
 use crate::model::ReleaseId;
 use crate::policy::guarded::{GuardedReleaseStatus, LeaseReference};
-use crate::verdict::health::told::{Pulse, Told};
+use crate::verdict::health::reported::{Pulse, ReportedHealth};
 
 /// The Leases of the guards whose statuses were read.
 pub(crate) struct Pulses {
@@ -29,7 +29,7 @@ impl Pulses {
     }
 
     /// The guard's status of the release; `None` without one.
-    pub(crate) async fn of(&self, release: &ReleaseId) -> Result<Option<Told>, CallError> {
+    pub(crate) async fn of(&self, release: &ReleaseId) -> Result<Option<ReportedHealth>, CallError> {
         let guarded = guarded::get(&self.client, release).await?;
         Ok(match guarded.and_then(|guarded| guarded.status) {
             Some(status) => Some(self.told(status).await),
@@ -38,12 +38,12 @@ impl Pulses {
     }
 
     /// The current meaning of a status.
-    pub(crate) async fn told(&self, status: GuardedReleaseStatus) -> Told {
+    pub(crate) async fn told(&self, status: GuardedReleaseStatus) -> ReportedHealth {
         let pulse = match &status.lease {
             Some(lease) => self.pulse(lease).await,
             None => Pulse::Unknown,
         };
-        Told::of(status, &pulse, Timestamp::now())
+        ReportedHealth::of(status, &pulse, Timestamp::now())
     }
 
     /// The Leases that could not be read: a sentence each.

@@ -263,7 +263,7 @@ impl Reader {
     }
 
     /// A release from its records; `None` without records.
-    async fn find(&self, id: &ReleaseId) -> Result<Option<Arc<Release>>, Failure> {
+    pub(crate) async fn find(&self, id: &ReleaseId) -> Result<Option<Arc<Release>>, Failure> {
         let failed = |what: &str, error| failed(&self.connection, &format!("read {what}"), error);
         let read = match self.releases.read_once(id).await {
             Ok(read) => read,

@@ -22,7 +22,7 @@ use crate::model::ReleaseId;
 use crate::policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts};
 use crate::policy::suspension::Suspension;
 use crate::verdict::health::Reason;
-use crate::verdict::health::told::Told;
+use crate::verdict::health::reported::ReportedHealth;
 
 /// Releases whose records are read at once, where no guard speaks of them.
 const READ_AT_ONCE: usize = 8;
@@ -30,7 +30,7 @@ const READ_AT_ONCE: usize = 8;
 /// The reason of a release whose status no guard maintains any more.
 const STALE: &str = "Stale";
 
-/// The reason of a release that the guard has not looked at yet.
+/// The reason of a release that the guard has not looked at yet, or of which the guard's word cannot be read.
 pub(crate) const UNKNOWN: &str = "Unknown";
 
 /// The reason of a release that no guard speaks of.
@@ -42,7 +42,7 @@ pub(crate) enum State {
     NotGuarded,
     /// No guard keeps it any more.
     Stale,
-    /// The guard has not looked at it yet.
+    /// The guard has not looked at it yet, or its word cannot be read.
     Unknown,
     Reason(Reason),
 }
@@ -166,6 +166,21 @@ impl Row {
         ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
+    /// The state in one word.
+    pub(crate) fn state(&self) -> &str {
+        match (self.reason.as_deref(), self.guarded) {
+            (Some(reason), _) => reason,
+            (None, true) => UNKNOWN,
+            (None, false) => NOT_GUARDED,
+        }
+    }
+
+    /// A release of which it is not known if a guard speaks of it.
+    pub(crate) fn unread(release: ReleaseId, why: String) -> Self {
+        let (ready, reason) = (Some(UNKNOWN.to_owned()), Some(UNKNOWN.to_owned()));
+        Self { ready, reason, ..Self::unguarded(release, why) }
+    }
+
     /// What the guard says of the release now.
     pub(crate) async fn current(pulses: &Pulses, release: ReleaseId, guarded: GuardedRelease) -> Self {
         let suspended = Suspended::of(&guarded.spec, Timestamp::now());
@@ -173,36 +188,20 @@ impl Row {
         Self { suspended, ..Self::guarded(release, told) }
     }
 
-    pub(crate) fn guarded(release: ReleaseId, told: Told) -> Self {
-        let Told {
-            ready,
-            reason,
-            revision,
-            declared,
-            drifted,
-            oldest_drift,
-            counts,
-            edits,
-            drift,
-            stale_since,
-            message,
-        } = told;
+    pub(crate) fn guarded(release: ReleaseId, told: ReportedHealth) -> Self {
         Self {
-            namespace: release.namespace,
-            name: release.name,
             guarded: true,
-            ready: Some(ready),
-            reason,
-            revision: Some(revision),
-            declared: Some(declared),
-            drifted: Some(drifted),
-            oldest_drift,
-            counts: Some(counts),
-            edits: Some(edits),
-            drift: Some(drift),
-            suspended: None,
-            stale_since,
-            message,
+            ready: Some(told.ready),
+            reason: told.reason,
+            revision: Some(told.revision),
+            declared: Some(told.declared),
+            drifted: Some(told.drifted),
+            oldest_drift: told.oldest_drift,
+            counts: Some(told.counts),
+            edits: Some(told.edits),
+            drift: Some(told.drift),
+            stale_since: told.stale_since,
+            ..Self::unguarded(release, told.message)
         }
     }
 
@@ -245,11 +244,7 @@ impl State {
 
     pub(crate) fn is_of(self, row: &Row) -> bool {
         let is_stale = row.stale_since.is_some() || row.reason.as_deref() == Some(STALE);
-        let reason = match row.guarded {
-            true => row.reason.as_deref().unwrap_or(UNKNOWN),
-            false => NOT_GUARDED,
-        };
-        self.is_of_reason(reason, row.drifted.unwrap_or_default(), is_stale)
+        self.is_of_reason(row.state(), row.drifted.unwrap_or_default(), is_stale)
     }
 
     /// The state of a release with the reason `reason` and `drifted` drifted objects.

@@ -24,6 +24,9 @@ use crate::model::{Operation, ReleaseId};
 /// The maximum number of different changes of verdicts that are listed, in all and of days.
 const MOST: usize = 10_000;
 
+/// The Helm operations that are listed.
+const OPERATIONS: usize = 100;
+
 /// The verdicts under which an edit does not pass as it was sent.
 pub(crate) const REFUSED: [&str; 2] = ["Deny", "Revert"];
 
@@ -47,8 +50,10 @@ const WHY: [(&str, &str); 11] = [
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     pub(crate) since: Timestamp,
-    /// Rows about changes.
+    /// Changes that were recorded.
     pub(crate) edits: u64,
+    /// Further rows about refused changes: an API server may ask about one twice.
+    pub(crate) repeats: u64,
     pub(crate) replayed: u64,
     /// How many could not be judged, by why.
     pub(crate) not_replayable: BTreeMap<&'static str, u64>,
@@ -60,6 +65,8 @@ pub(crate) struct Report {
     pub(crate) helm_operations: usize,
     /// Helm operations of which something passed that would be refused.
     pub(crate) helm_operations_touched: usize,
+    /// These operations, the first 100 of them, by release and revision.
+    pub(crate) touched_operations: Vec<TouchedOperation>,
     /// The days on which something was recorded, the oldest first.
     pub(crate) days: Vec<Day>,
     /// The verdicts that would change, the most frequent first.
@@ -76,12 +83,35 @@ pub(crate) struct Report {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Day {
     pub(crate) date: Date,
-    /// Rows about changes.
+    /// Changes that were recorded.
     pub(crate) edits: u64,
+    /// Further rows about refused changes.
+    pub(crate) repeats: u64,
     /// How many passed and would be refused.
     pub(crate) refused: u64,
     /// How many were refused and would pass.
     pub(crate) permitted: u64,
+}
+
+/// An installation, an upgrade or a rollback of a release.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HelmOperation {
+    pub(crate) cluster: String,
+    pub(crate) namespace: String,
+    pub(crate) release: String,
+    /// The revision that it made.
+    pub(crate) revision: u64,
+}
+
+/// A Helm operation of which something passed that would be refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TouchedOperation {
+    #[serde(flatten)]
+    pub(crate) operation: HelmOperation,
+    /// The users whose changes would be refused.
+    pub(crate) users: Vec<String>,
 }
 
 /// Changes of one user that would be judged otherwise.
@@ -130,11 +160,12 @@ struct Tally {
     /// How many days of changes are kept.
     days_of_changes: usize,
     /// The users who wrote the records of revisions.
-    writers: HashSet<(ReleaseId, u64, String)>,
-    begun: BTreeSet<(ReleaseId, u64)>,
+    writers: HashSet<(HelmOperation, String)>,
+    begun: HashSet<HelmOperation>,
     /// The users who would be refused during an operation.
-    refused: HashSet<(ReleaseId, u64, String)>,
-    touched: BTreeSet<(ReleaseId, u64)>,
+    refused: HashSet<(HelmOperation, String)>,
+    /// The same for those who write its records.
+    touched: BTreeMap<HelmOperation, BTreeSet<String>>,
     repeats: Repeats,
 }
 
@@ -143,12 +174,14 @@ impl Tally {
         let report = Report {
             since,
             edits: 0,
+            repeats: 0,
             replayed: 0,
             not_replayable: BTreeMap::new(),
             refused: 0,
             permitted: 0,
             helm_operations: 0,
             helm_operations_touched: 0,
+            touched_operations: Vec::new(),
             days: Vec::new(),
             changes: Vec::new(),
             more_changes: 0,
@@ -160,9 +193,9 @@ impl Tally {
             changes: HashMap::new(),
             days_of_changes: 0,
             writers: HashSet::new(),
-            begun: BTreeSet::new(),
+            begun: HashSet::new(),
             refused: HashSet::new(),
-            touched: BTreeSet::new(),
+            touched: BTreeMap::new(),
             repeats: Repeats::default(),
         }
     }
@@ -172,7 +205,12 @@ impl Tally {
         let mut edits = Vec::new();
         for row in rows {
             let is_refused = REFUSED.contains(&row.verdict.as_str());
-            if row.kind != "verdict" || (is_refused && !self.repeats.note_first(row)) {
+            if row.kind != "verdict" {
+                continue;
+            }
+            if is_refused && !self.repeats.note_first(row) {
+                self.report.repeats += 1;
+                self.day(row.time).repeats += 1;
                 continue;
             }
             self.report.edits += 1;
@@ -193,10 +231,14 @@ impl Tally {
 
     fn finish(self) -> Report {
         let Self { mut report, days, changes, writers, begun, refused, mut touched, .. } = self;
-        touched.extend(
-            refused.intersection(&writers).map(|(release, revision, _)| (release.clone(), *revision)),
-        );
+        for (operation, user) in refused.intersection(&writers) {
+            touched.entry(operation.clone()).or_default().insert(user.clone());
+        }
         (report.helm_operations, report.helm_operations_touched) = (begun.len(), touched.len());
+        let listed = touched.into_iter().take(OPERATIONS);
+        report.touched_operations = listed
+            .map(|(operation, users)| TouchedOperation { operation, users: users.into_iter().collect() })
+            .collect();
         report.days = days.into_values().collect();
         let changed = |key, (edits, first, last)| Changed { key, edits, first, last };
         let mut by_day: BTreeMap<Date, Vec<Changed>> = BTreeMap::new();
@@ -215,17 +257,17 @@ impl Tally {
     fn compare(&mut self, entry: &Entry, judged: Judged) {
         let Judged { is_refused, is_record, operation, under_way, changed } = judged;
         let was_refused = REFUSED.contains(&entry.verdict.as_str());
-        let by_user =
-            |(release, revision): &(ReleaseId, u64)| (release.clone(), *revision, entry.user.clone());
-        if let Some(under_way) = &under_way {
+        if let Some((ReleaseId { namespace, name: release }, revision)) = under_way {
+            let under_way = HelmOperation { cluster: entry.cluster.clone(), namespace, release, revision };
+            let by_user = || (under_way.clone(), entry.user.clone());
             if is_record {
-                self.writers.insert(by_user(under_way));
+                self.writers.insert(by_user());
                 self.begun.extend((operation == Operation::Create).then(|| under_way.clone()));
             }
             if is_refused && !was_refused {
                 match is_record {
-                    true => drop(self.touched.insert(under_way.clone())),
-                    false => drop(self.refused.insert(by_user(under_way))),
+                    true => drop(self.touched.entry(under_way).or_default().insert(entry.user.clone())),
+                    false => drop(self.refused.insert(by_user())),
                 }
             }
         }
@@ -242,7 +284,7 @@ impl Tally {
 
     fn day(&mut self, time: Timestamp) -> &mut Day {
         let date = date(time);
-        self.days.entry(date).or_insert(Day { date, edits: 0, refused: 0, permitted: 0 })
+        self.days.entry(date).or_insert(Day { date, edits: 0, repeats: 0, refused: 0, permitted: 0 })
     }
 
     fn add_changes(&mut self, entry: &Entry, NewVerdict { now, fields }: NewVerdict) {

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{io, thread};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,7 @@ pub use self::handle::Ledger;
 use super::entry::Entry;
 use super::id::Ids;
 use super::opening::within;
+use super::retention;
 use super::row::Row;
 use super::spill::Spill;
 use super::store::{Cluster, Store};
@@ -33,11 +34,22 @@ use crate::verdict::shown::SealingKey;
 const BATCH: usize = 2000;
 
 /// From this number of rows in a transaction on, the writer lets more rows gather before the next one: then
-/// it writes an index page once for many rows. With fewer rows it writes at once.
+/// it writes an index page once for many rows.
 const MANY: usize = 50;
 
-/// How long rows gather, and the pause between checks whether there are enough.
+/// How long rows gather, and the pause between checks whether there are enough. The pause also follows a transaction of
+/// fewer rows: as long as the writer sleeps, nobody who records a row has to wake it.
 const GATHERING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(10));
+
+/// The pauses before old rows are deleted again, after that broke down.
+const TRIMMING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+
+/// The pauses so far before old rows are deleted again.
+#[derive(Default)]
+struct TrimPauses {
+    /// The last pause, and when it ended.
+    last: Option<(Duration, Instant)>,
+}
 
 /// How long shutting down waits for the database.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -59,7 +71,7 @@ struct Shared {
     /// Known once the API server has answered.
     cluster: OnceLock<String>,
     /// Known once the database was open.
-    key: OnceLock<SealingKey>,
+    key: RwLock<Option<SealingKey>>,
     /// The database, for readers, and the number of the cluster in it.
     store: Mutex<Option<(Store, Cluster)>>,
     /// Whether it is one that clusters may share.
@@ -103,11 +115,9 @@ impl Writer {
             () = closing.cancelled() => {}
         }
         let mut rows = Vec::new();
-        let mut before = 0;
+        let (mut before, mut pauses) = (0, TrimPauses::default());
         loop {
-            if before >= MANY {
-                self.gather(&closing).await;
-            }
+            self.gather(std::mem::take(&mut before), &closing).await;
             let is_wanting = self.failing.is_some() || self.open.is_none();
             let is_tried = is_wanting && self.shared.cluster.get().is_some();
             let again = self.failing.map_or_else(Instant::now, |(at, _)| at);
@@ -122,6 +132,7 @@ impl Writer {
                     self.write(&mut rows).await;
                 }
                 () = sleep_until(again), if is_tried => self.attempt().await,
+                () = trimmed(self.open.as_mut()) => self.trim_after(pauses.next(Instant::now())),
             }
         }
         self.drain(rows).await;
@@ -132,10 +143,26 @@ impl Writer {
         self.shared.spill.finish().await;
     }
 
-    /// Waits until many rows are there, for a while. Being woken by each one
-    /// would take more than it saves.
-    async fn gather(&self, closing: &CancellationToken) {
+    /// Deletes old rows again after a pause.
+    fn trim_after(&mut self, pause: Duration) {
+        let Some(Open { store, cluster, trimming }) = &mut self.open else { return };
+        tracing::warn!("the deletion of old rows from the ledger broke down, starting it again");
+        let trim = retention::run(store.clone(), *cluster, self.retention, self.shared.metrics.clone());
+        *trimming = tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            trim.await;
+        });
+    }
+
+    /// Waits until many rows are there, for a while, where there were many `before`; a moment where there were few. Being
+    /// woken by each one would take more than it saves.
+    async fn gather(&self, before: usize, closing: &CancellationToken) {
         let (longest, step) = GATHERING;
+        let longest = match before {
+            0 => return,
+            MANY.. => longest,
+            _ => step,
+        };
         let until = Instant::now() + longest;
         while self.queue.len() < BATCH && Instant::now() < until && !closing.is_cancelled() {
             tokio::time::sleep(step).await;
@@ -165,16 +192,23 @@ impl Writer {
             self.attempt_to_open().await;
         }
         let entries = self.sealed(rows);
-        let open = self.open.as_ref().filter(|_| self.is_due());
-        let Some(Open { store, cluster, .. }) = open else {
+        if self.open.is_none() || !self.is_due() {
             self.shared.spill(&entries, Written::Unavailable);
             return;
-        };
-        let mut outcome = within(store.insert(*cluster, &entries)).await;
+        }
+        let mut outcome = self.insert(&entries).await;
         // The first statement on a connection that broke while it was idle fails. The ids make the
         // second attempt safe.
         if outcome.is_err() && self.failing.is_none() {
-            outcome = within(store.insert(*cluster, &entries)).await;
+            outcome = self.insert(&entries).await;
+        }
+        if outcome.is_err() && self.is_replaced().await {
+            self.open_again().await;
+            if self.open.is_none() {
+                self.shared.spill(&entries, Written::Unavailable);
+                return;
+            }
+            outcome = self.insert(&entries).await;
         }
         match outcome {
             Ok(()) => {
@@ -187,13 +221,29 @@ impl Writer {
             }
         }
     }
+
+    async fn insert(&self, entries: &[Entry]) -> Result<(), String> {
+        let Some(Open { store, cluster, .. }) = &self.open else { return Err("it is not open".to_owned()) };
+        within(store.insert(*cluster, entries)).await
+    }
+}
+
+impl TrimPauses {
+    /// The pause from `now` on: twice the last one, unless the deletion went well for the longest pause since.
+    fn next(&mut self, now: Instant) -> Duration {
+        let (shortest, longest) = TRIMMING;
+        let grown = self.last.filter(|(_, end)| now < *end + longest).map(|(pause, _)| pause * 2);
+        let pause = grown.unwrap_or(shortest).min(longest);
+        self.last = Some((pause, now + pause));
+        pause
+    }
 }
 
 impl Shared {
     fn seal(&self, row: Row) -> Entry {
         let id = self.ids.lock().of(&row);
         let cluster = self.cluster.get().map_or("", String::as_str);
-        Entry::seal(row, id, cluster, self.key.get())
+        Entry::seal(row, id, cluster, self.key.read().as_ref())
     }
 
     fn spill<'e>(&self, entries: impl IntoIterator<Item = &'e Entry>, why: Written) {
@@ -202,6 +252,14 @@ impl Shared {
             let written = line.is_ok_and(|line| self.spill.line(line));
             self.metrics.written(if written { why } else { Written::Lost }, 1);
         }
+    }
+}
+
+/// Waits until the deletion of old rows ends, which it does only by breaking down.
+async fn trimmed(open: Option<&mut Open>) {
+    match open {
+        Some(open) => drop((&mut open.trimming).await),
+        None => std::future::pending().await,
     }
 }
 

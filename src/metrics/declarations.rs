@@ -3,12 +3,11 @@
 //! Entry point: [`register`]. Invariant: the cache counts, and every scrape reads its counters. Must not keep
 //! a number itself.
 
-use std::fmt;
-
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Registry;
+
+use super::collector::collect;
 
 /// The metrics' names, and what they count.
 const METRICS: [(&str, &str); 2] = [
@@ -16,32 +15,17 @@ const METRICS: [(&str, &str); 2] = [
     ("declarations_read", "Declared objects of which the fields were not at hand and had to be read"),
 ];
 
-struct Declarations<F>(F);
-
 /// Registers the metrics. Every scrape calls `counts` for the number of requests for fields, and of those
 /// that had to read a document.
 pub fn register<F>(registry: &mut Registry, counts: F)
 where
     F: Fn() -> [u64; 2] + Send + Sync + 'static,
 {
-    registry.register_collector(Box::new(Declarations(counts)));
-}
-
-impl<F> fmt::Debug for Declarations<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Declarations")
-    }
-}
-
-impl<F> Collector for Declarations<F>
-where
-    F: Fn() -> [u64; 2] + Send + Sync + 'static,
-{
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for ((name, help), count) in METRICS.into_iter().zip((self.0)()) {
+    collect(registry, move |mut encoder| {
+        for ((name, help), count) in METRICS.into_iter().zip(counts()) {
             let counter = ConstCounter::new(count);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
         Ok(())
-    }
+    });
 }

@@ -1,9 +1,6 @@
-//! Metrics of leader election, of the loop's reports, and of the states of releases.
+//! Metrics of leader election and of the loop's reports.
 //!
-//! Entry points: [`NoticeMetrics`], [`ReleaseFigures`]. Invariant: only [`ReleaseFigures`] names releases,
-//! and only where the settings ask for that.
-
-mod releases;
+//! Entry point: [`NoticeMetrics`]. Invariant: names no release.
 
 use std::fmt;
 
@@ -12,8 +9,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-
-pub use self::releases::{ReleaseFigures, Standing};
 
 label! {
     /// The result of writing a status.

@@ -26,7 +26,7 @@ use super::kinds::Kinds;
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
 use super::reflect::{Mirror, Reflector};
-use crate::client::allowances::{self as requests, Clearing, Kept, MADE_BY};
+use crate::client::allowances::{self as requests, Clearing, Ensured, MADE_BY};
 use crate::client::call::CallError;
 use crate::client::lease::Leadership;
 use crate::client::writer::SendError;
@@ -130,7 +130,7 @@ impl Allowances {
         &self,
         resource: &DriftAllowance,
         within: Duration,
-    ) -> Result<Kept, requests::MakeError> {
+    ) -> Result<Ensured, requests::MakeError> {
         if self.clearing.is_none() {
             return Err(requests::MakeError::ReadOnly);
         }

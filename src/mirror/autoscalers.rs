@@ -28,14 +28,14 @@ use self::history::Life;
 pub use self::history::Scaling;
 pub use self::scales::Scales;
 pub(super) use self::scales::read;
-use super::kinds::Kinds;
+use super::kinds::{Kinds, WatchDoubt};
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
 use super::raw::Raw;
-use super::reflect::{Mirror, Reflector};
+use super::reflect::{Mirror, Reflector, RewoundWatch};
 use crate::client::call::CallError;
 use crate::client::resource::Resource;
-use crate::client::watch::{Event, Watch};
+use crate::client::watch::Watch;
 use crate::helm::index::Index;
 use crate::helm::release::Release;
 use crate::model::{Autoscaler, Gvk, ObjectId, ReleaseId};
@@ -171,23 +171,21 @@ impl Autoscalers {
     }
 
     async fn follow(&self, namespace: Option<&str>, index: &RwLock<Index>) {
-        let watch = |resource: &Resource| Watch::<Raw>::new(self.client.clone(), resource, namespace, None);
+        let watch = |resource: &Resource| {
+            let watch = Watch::<Raw>::new(self.client.clone(), resource, namespace, None);
+            RewoundWatch::new(watch, self.kinds.rewinds())
+        };
         let mut resource = self.resource();
         let mut reflector = Reflector::new(watch(&resource));
-        let mut doubt = None;
+        let mut doubt = WatchDoubt::default();
         loop {
             let event = reflector.next().await;
-            match &event {
-                Event::Broken(error) if error.is_not_found() => {
-                    doubt.get_or_insert_with(|| self.kinds.doubt());
-                    let now = self.resource();
-                    if now != resource {
-                        resource = now;
-                        reflector.switch(watch(&resource));
-                    }
+            if doubt.take(&event, || self.kinds.doubt()) {
+                let now = self.resource();
+                if now != resource {
+                    resource = now;
+                    reflector.switch(watch(&resource));
                 }
-                Event::Watching => doubt = None,
-                _ => {}
             }
             reflector.take(event, &mut Scope { autoscalers: self, namespace, index });
         }

@@ -13,9 +13,10 @@ use tokio::time::{Instant, sleep_until};
 use super::kinds::Kinds;
 use super::queue::Changes;
 use super::raw::Raw;
-use super::reflect::Source;
-use crate::client::call::{self, CallError, PATIENCE};
-use crate::client::resource::{GROUP, Partial, Resource, VERSION, segment};
+use super::reflect::{RewoundWatch, Source};
+use crate::client::call::CallError;
+use crate::client::definition::is_defined;
+use crate::client::resource::{GROUP, Resource, VERSION};
 use crate::client::watch::{Event, Watch};
 
 /// The time after which a missed definition is found: without the right to watch definitions none is
@@ -28,10 +29,12 @@ pub(super) struct CustomWatch {
     resource: Resource,
     namespace: Option<String>,
     definitions: Changes<String>,
-    watch: Watch<Raw>,
+    watch: RewoundWatch<Raw>,
     /// Since the definition is absent: when to look again.
     absent_until: Option<Instant>,
     told: VecDeque<Event<Value>>,
+    /// The answer that the kind is not served, until it is known whether the definition is absent.
+    unserved: Option<CallError>,
 }
 
 impl CustomWatch {
@@ -45,13 +48,14 @@ impl CustomWatch {
     ) -> Self {
         let resource = Resource::new(GROUP, VERSION, kind, plural);
         Self {
-            watch: Watch::new(client.clone(), &resource, namespace, None),
+            watch: RewoundWatch::new(Watch::new(client.clone(), &resource, namespace, None), kinds.rewinds()),
             definitions: kinds.definitions(),
             client,
             resource,
             namespace: namespace.map(str::to_owned),
             absent_until: None,
             told: VecDeque::new(),
+            unserved: None,
         }
     }
 
@@ -68,20 +72,23 @@ impl CustomWatch {
                 }
                 self.absent_until = None;
                 let namespace = self.namespace.as_deref();
-                self.watch = Watch::new(self.client.clone(), &self.resource, namespace, None);
+                self.watch.switch(Watch::new(self.client.clone(), &self.resource, namespace, None));
             }
-            match self.watch.next().await {
-                Event::Broken(error) if error.is_not_found() => {
-                    match is_defined(self.client.clone(), self.definition()).await {
-                        Ok(true) => return Event::Broken(error),
-                        Ok(false) => {
-                            self.absent_until = Some(Instant::now() + RECHECK);
-                            self.told.extend([Event::Relisting, Event::Synced]);
-                        }
-                        Err(error) => return Event::Broken(error),
-                    }
+            if self.unserved.is_none() {
+                match self.watch.next().await {
+                    Event::Broken(error) if error.is_not_found() => self.unserved = Some(error),
+                    event => return event.map(|object| object.0),
                 }
-                event => return event.map(|object| object.0),
+            }
+            let is_defined = is_defined(&self.client, &self.resource.plural).await;
+            let Some(unserved) = self.unserved.take() else { continue };
+            match is_defined {
+                Ok(true) => return Event::Broken(unserved),
+                Ok(false) => {
+                    self.absent_until = Some(Instant::now() + RECHECK);
+                    self.told.extend([Event::Relisting, Event::Synced]);
+                }
+                Err(error) => return Event::Broken(error),
             }
         }
     }
@@ -91,50 +98,10 @@ impl CustomWatch {
     }
 }
 
-async fn is_defined(client: kube::Client, name: String) -> Result<bool, CallError> {
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", segment(&name)?);
-    match call::fetch::<Partial>(&client, call::get(&path)?, PATIENCE).await {
-        Ok(_) => Ok(true),
-        Err(error) if proves_absence(&error, &name) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether the answer says that there is no definition `name`. A proxy before an API server that is away, and an API
-/// server that is starting, answer 404 too.
-fn proves_absence(error: &CallError, name: &str) -> bool {
-    matches!(error, CallError::Refused { code: 404, message, .. } if message.contains(name))
-}
-
 impl Source for CustomWatch {
     type Object = serde_json::Value;
 
     fn next(&mut self) -> impl Future<Output = Event<Self::Object>> + Send {
         self.next()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_an_answer_that_names_the_definition_proves_its_absence() {
-        let name = "driftpolicies.kubemoor.dev";
-        let refused = |code, message: &str| CallError::Refused {
-            code,
-            reason: "NotFound".to_owned(),
-            message: message.to_owned(),
-            causes: Vec::new(),
-        };
-        let missing = format!("customresourcedefinitions.apiextensions.k8s.io \"{name}\" not found");
-        for (error, expected) in [
-            (refused(404, &missing), true),
-            (refused(404, "the server could not find the requested resource"), false),
-            (refused(403, &missing), false),
-            (CallError::Unserved, false),
-        ] {
-            assert_eq!(proves_absence(&error, name), expected, "{error}");
-        }
     }
 }

@@ -3,26 +3,52 @@
 //! Entry point: [`Watching::next`]. Invariant: without the CustomResourceDefinition there are none. One that
 //! cannot be read does not affect the others. Stores nothing.
 
+use std::sync::Arc;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+
 use super::custom::CustomWatch;
 use super::kinds::Kinds;
+use super::progress::scopes;
 use crate::client::Event;
 use crate::client::guarded::{GuardedReleases, KIND, PLURAL, typed};
 use crate::policy::guarded::GuardedRelease;
 
 /// GuardedReleases as they come, change and go.
-pub struct Watching(CustomWatch);
+pub struct Watching(Vec<Scope>);
+
+/// Those of one namespace, or of all.
+struct Scope {
+    namespace: Option<Arc<str>>,
+    watch: CustomWatch,
+}
 
 impl Watching {
     /// All of those that `guarded` reads and writes.
     pub fn new(guarded: &GuardedReleases, kinds: &Kinds) -> Self {
-        Self(CustomWatch::new(guarded.client(), kinds, (KIND, PLURAL), None))
+        let watch = |namespace: Option<&str>| Scope {
+            namespace: namespace.map(Arc::from),
+            watch: CustomWatch::new(guarded.client(), kinds, (KIND, PLURAL), namespace),
+        };
+        Self(scopes(guarded.namespaces()).into_iter().map(watch).collect())
     }
 
-    /// The next event. Never ends; without the CustomResourceDefinition it reports an empty listing. Skips
-    /// objects that cannot be read. Safe to cancel.
-    pub async fn next(&mut self) -> Event<Box<GuardedRelease>> {
-        loop {
-            return match self.0.next().await {
+    /// The next event, and the namespace of the watch that tells it (`None`: of all). Never ends; without the
+    /// CustomResourceDefinition each watch reports an empty listing. Skips objects that cannot be read. Safe to cancel.
+    pub async fn next(&mut self) -> (Option<Arc<str>>, Event<Box<GuardedRelease>>) {
+        let mut scopes: FuturesUnordered<_> = self.0.iter_mut().map(Scope::next).collect();
+        match scopes.next().await {
+            Some(event) => event,
+            // There is always a scope.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Scope {
+    async fn next(&mut self) -> (Option<Arc<str>>, Event<Box<GuardedRelease>>) {
+        let event = loop {
+            break match self.watch.next().await {
                 Event::Relisting => Event::Relisting,
                 Event::Synced => Event::Synced,
                 Event::Watching => Event::Watching,
@@ -40,6 +66,7 @@ impl Watching {
                     None => continue,
                 },
             };
-        }
+        };
+        (self.namespace.clone(), event)
     }
 }

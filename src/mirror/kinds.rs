@@ -13,13 +13,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::attempts::Discovery;
-pub use self::doubts::Doubt;
 use self::doubts::Doubts;
+pub use self::doubts::{Doubt, WatchDoubt};
 use super::queue::{Announcer, Changes};
 use crate::client::call::CallError;
 use crate::client::discovery::discover;
@@ -46,6 +46,8 @@ pub struct Kinds {
     doubts: Doubts,
     /// Something is owed or doubted.
     owing: Notify,
+    /// How often it was noticed that etcd went back.
+    rewinds: watch::Sender<u64>,
 }
 
 /// A catalog and how far it is to be trusted.
@@ -103,7 +105,18 @@ impl Kinds {
             defined: Announcer::default(),
             doubts: Doubts::default(),
             owing: Notify::new(),
+            rewinds: watch::Sender::default(),
         }))
+    }
+
+    /// Etcd went back to an older state, and no watch can notice: everything that is watched is listed again.
+    pub fn note_rewind(&self) {
+        self.rewinds.send_modify(|count| *count += 1);
+    }
+
+    /// Tells of each [`Kinds::note_rewind`] from now on.
+    pub fn rewinds(&self) -> watch::Receiver<u64> {
+        self.rewinds.subscribe()
     }
 
     /// What is known now.

@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::records::{self, Known};
 use crate::client::call::{self, CallError};
 use crate::client::pages::Pages;
-use crate::client::resource::{Meta, Resource, segment};
+use crate::client::resource::{Meta, Partial, Resource, segment};
 use crate::config::RecordDriver;
 use crate::helm::record::{Packed, RecordError};
 use crate::helm::release::{Head, Payload};
@@ -113,7 +113,7 @@ impl Payloads {
         let body = match call::send(&self.client, request, OBJECT_CAP, within).await {
             Ok(body) => body,
             Err(CallError::TooLarge { cap }) => return Ok(Unpacked::Faulty(RecordError::TooLarge { cap })),
-            Err(error) if error.is_not_found() => return Ok(Unpacked::Gone),
+            Err(error) if error.proves_absence() => return Ok(Unpacked::Gone),
             Err(error) => return Err(error),
         };
         let object: RecordObject = call::decode(&body)?;
@@ -215,6 +215,24 @@ impl Payloads {
             looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
         }
         Ok(looked)
+    }
+
+    /// The metadata of one record as etcd has it now, or `None` when it does not exist.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub(super) async fn sight(
+        &self,
+        namespace: &str,
+        record: &str,
+        within: Duration,
+    ) -> Result<Option<Meta>, CallError> {
+        let path = format!("{}/{}", self.resource().path(Some(namespace))?, segment(record)?);
+        match call::fetch::<Partial>(&self.client, call::get_metadata(&path)?, within).await {
+            Ok(partial) => Ok(Some(partial.metadata)),
+            Err(error) if error.proves_absence() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn select(&self, namespace: Option<&str>, selector: &str) -> Result<Vec<Meta>, CallError> {

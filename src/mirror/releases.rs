@@ -10,6 +10,7 @@
 mod document;
 mod feed;
 mod once;
+mod recheck;
 mod settle;
 mod source;
 mod strays;
@@ -29,6 +30,7 @@ pub use self::once::{Closed, Once};
 pub use self::source::SourceError;
 use self::source::Sources;
 use super::kinds::Kinds;
+use super::last_changes::LastChanges;
 use super::payloads::Payloads;
 use super::queue::{Announcer, Changes};
 use super::records::Records;
@@ -53,6 +55,8 @@ pub struct Releases {
     namespaces: Vec<String>,
     index: Arc<RwLock<Index>>,
     records: Mutex<Records>,
+    /// Of each watch of records.
+    last_changes: Mutex<Vec<LastChanges>>,
     standings: Mutex<HashMap<ReleaseId, Standing>>,
     /// Releases that some new knowledge of kinds concerns.
     outdated: Mutex<HashSet<ReleaseId>>,
@@ -168,6 +172,7 @@ impl Releases {
         index: Arc<RwLock<Index>>,
         metrics: RecordMetrics,
     ) -> Arc<Self> {
+        let watches = namespaces.len().max(1);
         Arc::new(Self {
             payloads: Payloads::new(client.clone(), driver),
             kinds,
@@ -176,6 +181,7 @@ impl Releases {
             namespaces,
             index,
             records: Mutex::default(),
+            last_changes: Mutex::new((0..watches).map(|_| LastChanges::default()).collect()),
             standings: Mutex::default(),
             outdated: Mutex::default(),
             gates: Mutex::default(),
@@ -270,7 +276,15 @@ impl Releases {
     async fn look(&self, release: &ReleaseId, began: Instant, until: Instant) -> Result<bool, LookError> {
         let looked = self.payloads.look(release, until.saturating_duration_since(began)).await;
         let looked = looked.map_err(|reason| LookError::called(release, reason))?;
-        self.records.lock().look(release, looked.records, &looked.version, began);
+        let is_rewound = {
+            let mut records = self.records.lock();
+            let is_rewound = records.is_rewound(release, &looked.records, &looked.version);
+            records.look(release, looked.records, &looked.version, began);
+            is_rewound
+        };
+        if is_rewound {
+            self.kinds.note_rewind();
+        }
         self.settle(release, settle::Care::Soon { until }).await
     }
 

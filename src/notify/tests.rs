@@ -9,14 +9,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::desk::quiet::QuietHours;
 use super::desk::route::Routes;
 use super::format::Format;
 use super::message::Subject;
-use super::worker::WAITING;
+use super::worker::{WAITING, supervise};
 use super::*;
 use crate::model::{ObjectId, ReleaseId};
 
@@ -85,12 +85,7 @@ fn message(name: &str, subject: Subject) -> Message {
     Message {
         release: Some(ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }),
         revision: Some(3),
-        object: Some(ObjectId {
-            group: "apps".to_owned(),
-            kind: "Deployment".to_owned(),
-            namespace: Some("shop".to_owned()),
-            name: name.to_owned(),
-        }),
+        object: Some(ObjectId::namespaced("apps", "Deployment", "shop", name)),
         drift: Some("changed"),
         by: Some("kubectl-edit".to_owned()),
         ..Message::new(subject, Timestamp::UNIX_EPOCH)
@@ -101,7 +96,7 @@ struct Setup {
     notifiers: Notifiers,
     metrics: NoticeMetrics,
     registry: prometheus_client::registry::Registry,
-    tasks: TaskTracker,
+    delivered: JoinHandle<Result<(), JoinError>>,
     stop: CancellationToken,
 }
 
@@ -110,11 +105,10 @@ fn start(notifiers: Vec<Notifier>) -> Setup {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut registry = crate::metrics::registry();
     let metrics = NoticeMetrics::register(&mut registry);
-    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let stop = CancellationToken::new();
     let (notifiers, worker) = Notifiers::new(Settings { notifiers, ..Settings::default() }, &metrics);
-    worker.start("urn:kubemoor:c", || true, &tasks, &stop).unwrap();
-    tasks.close();
-    Setup { notifiers, metrics, registry, tasks, stop }
+    let delivered = tokio::spawn(worker.start("urn:kubemoor:c", || true, stop.clone()).unwrap());
+    Setup { notifiers, metrics, registry, delivered, stop }
 }
 
 impl Setup {
@@ -214,7 +208,7 @@ async fn a_redirect_is_not_followed() {
 #[tokio::test]
 async fn unreachable_receiver_blocks_no_other_and_has_a_bounded_queue() {
     let log = Inbox::default();
-    let setup = start(vec![notifier("down", "http://127.0.0.1:9/"), notifier("log", &log.open().await)]);
+    let mut setup = start(vec![notifier("down", "http://127.0.0.1:9/"), notifier("log", &log.open().await)]);
     for number in 0..WAITING * 2 {
         setup.notifiers.send(&["down".to_owned()], message(&number.to_string(), Subject::Drifted));
     }
@@ -222,7 +216,7 @@ async fn unreachable_receiver_blocks_no_other_and_has_a_bounded_queue() {
     log.holds(1).await;
     // What waits is given up some seconds after the end.
     setup.stop.cancel();
-    tokio::time::timeout(Duration::from_secs(20), setup.tasks.wait()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), &mut setup.delivered).await.unwrap().unwrap().unwrap();
     assert!(setup.count("dropped") >= WAITING - 2, "{}", setup.count("dropped"));
     assert_eq!(setup.count("failed") + setup.count("dropped"), WAITING * 2);
     drop(setup.metrics);
@@ -254,9 +248,30 @@ async fn denial_notices_never_block_and_excess_is_counted_as_dropped() {
 }
 
 #[tokio::test]
+async fn delivery_that_breaks_down_ends_the_whole_before_the_stop() {
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let stopped = stop.clone();
+    tasks.spawn(async move { stopped.cancelled().await });
+    tasks.spawn(async { panic!("broken") });
+    let delivering = tokio::time::timeout(Duration::from_secs(20), supervise(tasks, stop.clone()));
+    assert!(delivering.await.unwrap().unwrap_err().is_panic());
+
+    // Without receivers there is nothing to end.
+    let mut setup = start(Vec::new());
+    tokio::select! {
+        biased;
+        ended = &mut setup.delivered => panic!("ended before the stop: {ended:?}"),
+        () = tokio::task::yield_now() => {}
+    }
+    setup.stop.cancel();
+    tokio::time::timeout(Duration::from_secs(20), &mut setup.delivered).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn denials_that_wait_are_told_when_the_process_ends() {
     let inbox = Inbox::default();
-    let setup = start(vec![notifier("log", &inbox.open().await)]);
+    let mut setup = start(vec![notifier("log", &inbox.open().await)]);
     for _ in 0..3 {
         setup.notifiers.deny(denial);
     }
@@ -266,7 +281,7 @@ async fn denials_that_wait_are_told_when_the_process_ends() {
         (&got[0].1["type"], &got[0].1["data"]["count"]),
         (&"dev.kubemoor.changes.denied".into(), &3.into())
     );
-    tokio::time::timeout(Duration::from_secs(20), setup.tasks.wait()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), &mut setup.delivered).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::delivery::{Delivery, Post};
 use super::desk::{Event, NotificationScheduler, Output};
@@ -38,8 +38,9 @@ struct Running<L> {
 }
 
 impl Worker {
-    /// Starts to deliver, as tasks of `tasks`, until `stop`; then the waiting messages have a moment left.
-    /// `source` names this cluster, and `leads` says whether this replica reports what all replicas see.
+    /// Starts to deliver until `stop`; then the waiting messages have a moment left. `source` names this
+    /// cluster, and `leads` says whether this replica reports what all replicas see. The returned future ends
+    /// after that, or as soon as the delivery to a receiver has ended or broken down.
     ///
     /// # Errors
     /// When the settings of a notifier give no HTTP client.
@@ -47,12 +48,11 @@ impl Worker {
         self,
         source: &str,
         leads: impl Fn() -> bool + Send + Sync + 'static,
-        tasks: &TaskTracker,
-        stop: &CancellationToken,
-    ) -> Result<(), NotifierError> {
+        stop: CancellationToken,
+    ) -> Result<impl Future<Output = Result<(), JoinError>> + Send + 'static, NotifierError> {
         let Self { settings: Settings { notifiers, denial_window }, events, metrics } = self;
         let source: Arc<str> = source.into();
-        let (mut receivers, mut rules) = (Vec::new(), Vec::new());
+        let (mut receivers, mut rules, mut tasks) = (Vec::new(), Vec::new(), JoinSet::new());
         for notifier in notifiers {
             let (queue, waiting) = mpsc::channel(WAITING);
             rules.push(notifier.rules());
@@ -62,8 +62,11 @@ impl Worker {
         }
         let running =
             Running { desk: NotificationScheduler::new(rules, denial_window), receivers, leads, metrics };
-        tasks.spawn(running.run(events, stop.clone()));
-        Ok(())
+        // Without receivers nobody sends it anything.
+        if !running.receivers.is_empty() {
+            tasks.spawn(running.run(events, stop.clone()));
+        }
+        Ok(supervise(tasks, stop))
     }
 }
 
@@ -104,6 +107,19 @@ impl<L: Fn() -> bool> Running<L> {
             (0..count).for_each(|_| self.metrics.notification(fate));
         }
     }
+}
+
+/// Waits for `stop` and then for all tasks. A task that ends sooner ends the waiting.
+pub(super) async fn supervise(mut tasks: JoinSet<()>, stop: CancellationToken) -> Result<(), JoinError> {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        Some(ended) = tasks.join_next() => return ended,
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    Ok(())
 }
 
 /// Until that time, by a clock that may be set meanwhile.

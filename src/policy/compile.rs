@@ -97,9 +97,6 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         return flaws.or(()).and(Err(Vec::new()));
     }
     let releases = releases.clone().unwrap_or_default();
-    let selector = |spec: &Option<LabelSelector>, at: &str, flaws: &mut Flaws| {
-        spec.as_ref().map(|spec| Selector::compile(spec, at, flaws)).unwrap_or_default()
-    };
     let mut regexes = Regexes::default();
     let mut compiled = Compiled {
         digest: digest(&policy.spec),
@@ -121,15 +118,19 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
         names: Globs::compile(&releases.names, "spec.releases.names", flaws_of),
         namespaces: Globs::compile(&releases.namespaces, "spec.releases.namespaces", flaws_of),
         namespace_selector: selector(
-            &releases.namespace_selector,
+            releases.namespace_selector.as_ref(),
             "spec.releases.namespaceSelector",
             flaws_of,
         ),
-        cluster_selector: selector(cluster_selector, "spec.clusterSelector", flaws_of),
+        cluster_selector: selector(cluster_selector.as_ref(), "spec.clusterSelector", flaws_of),
         name,
     };
     compiled.ineffective = compiled.paths_of_helms();
     flaws.or(compiled)
+}
+
+fn selector(spec: Option<&LabelSelector>, at: &str, flaws: &mut Flaws) -> Selector {
+    spec.map(|spec| Selector::compile(spec, at, flaws)).unwrap_or_default()
 }
 
 fn digest(spec: &DriftPolicySpec) -> [u8; 32] {

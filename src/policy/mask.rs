@@ -14,11 +14,18 @@ use serde_json::{Map, Value};
 use super::pattern::{Pattern, Step};
 use crate::declaration::fields::Fields;
 use crate::declaration::path::{Path, Segment};
-use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
+use crate::model::HELM_MARKS;
 
 /// The fields of an object that the guard leaves alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mask(pub Vec<Pattern>);
+
+/// Whether masked fields that a value does not have are added to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lacking {
+    Add,
+    Leave,
+}
 
 /// The keys that identify elements of a list without a schema: the first of these that every
 /// element has, with no two alike.
@@ -40,14 +47,6 @@ const IDENTITIES: &[&[&str]] = &[
     &["type"],
 ];
 
-/// The label and annotations by which Helm and the guard know an object's release. No mask covers
-/// them.
-const HELMS: [[&str; 3]; 3] = [
-    ["metadata", "labels", MANAGED_BY.0],
-    ["metadata", "annotations", RELEASE_NAME],
-    ["metadata", "annotations", RELEASE_NAMESPACE],
-];
-
 impl Mask {
     /// The patterns that name Helm's label or one of its annotations and nothing
     /// else: they have no effect.
@@ -59,7 +58,7 @@ impl Mask {
                         |(step, name)| matches!(step, Step::Only(Segment::Field(field)) if field == name),
                     )
             };
-        self.0.iter().filter(move |pattern| HELMS.iter().any(|path| is(pattern, path)))
+        self.0.iter().filter(move |pattern| HELM_MARKS.iter().any(|path| is(pattern, path)))
     }
 
     /// Whether nothing is masked.
@@ -91,17 +90,13 @@ impl Mask {
     /// removed. List elements are neither added nor removed unless they are masked themselves, and
     /// an element that `from` lacks stays unchanged.
     pub fn carry(&self, from: &Value, into: &mut Value) {
-        let before = HELMS.map(|path| read(into, &path).cloned());
-        for pattern in &self.0 {
-            carry(&pattern.0, Some(from), into);
-        }
-        for (path, before) in HELMS.iter().zip(before) {
-            if read(into, path) != before.as_ref() {
-                set(into, path, before);
-            }
-        }
+        self.carry_by(from, into, Lacking::Add);
     }
 
+    /// The same for the fields that `into` has: masked fields of `from` that it lacks are not added.
+    pub fn carry_present(&self, from: &Value, into: &mut Value) {
+        self.carry_by(from, into, Lacking::Leave);
+    }
     /// The same for the values at `path` of an object: `into` with its masked parts from `from`.
     /// `None` for absent values.
     pub fn carry_at(&self, path: &Path, from: Option<&Value>, into: Option<&Value>) -> Option<Value> {
@@ -114,15 +109,27 @@ impl Mask {
         let mut result = into.cloned();
         for steps in self.0.iter().filter_map(|pattern| pattern.below(path)) {
             match &mut result {
-                Some(into) => carry(steps, from, into),
+                Some(into) => carry(steps, from, into, Lacking::Add),
                 None => result = from.and_then(|from| excerpt(steps, from)),
             }
         }
         result
     }
+
+    fn carry_by(&self, from: &Value, into: &mut Value, lacking: Lacking) {
+        let before = HELM_MARKS.map(|path| read(into, &path).cloned());
+        for pattern in &self.0 {
+            carry(&pattern.0, Some(from), into, lacking);
+        }
+        for (path, before) in HELM_MARKS.iter().zip(before) {
+            if read(into, path) != before.as_ref() {
+                set(into, path, before);
+            }
+        }
+    }
 }
 
-/// Whether a path is one of [`HELMS`].
+/// Whether a path is one of [`HELM_MARKS`].
 fn is_helms(path: &Path) -> bool {
     let is = |names: &[&str; 3]| {
         path.0.len() == names.len()
@@ -132,7 +139,7 @@ fn is_helms(path: &Path) -> bool {
                 .zip(names)
                 .all(|(segment, name)| matches!(segment, Segment::Field(field) if field == name))
     };
-    HELMS.iter().any(is)
+    HELM_MARKS.iter().any(is)
 }
 
 fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
@@ -158,31 +165,44 @@ fn set(object: &mut Value, path: &[&str], value: Option<Value>) {
 }
 
 /// Copies the fields at `steps` below these two values.
-fn carry(steps: &[Step], from: Option<&Value>, into: &mut Value) {
+fn carry(steps: &[Step], from: Option<&Value>, into: &mut Value, lacking: Lacking) {
     let Some((step, rest)) = steps.split_first() else {
-        if let Some(from) = from {
-            into.clone_from(from);
+        match (from, lacking) {
+            (Some(from), Lacking::Add) => into.clone_from(from),
+            (Some(from), Lacking::Leave) => carry_whole(from, into),
+            (None, _) => {}
         }
         return;
     };
     // A null in a manifest means the same as an absent field.
-    if into.is_null() && from.is_some_and(Value::is_object) {
+    if lacking == Lacking::Add && into.is_null() && from.is_some_and(Value::is_object) {
         *into = Value::Object(Map::new());
     }
     match into {
-        Value::Object(map) => carry_entries(step, rest, from.and_then(Value::as_object), map),
+        Value::Object(map) => carry_entries((step, rest), from.and_then(Value::as_object), map, lacking),
         Value::Array(items) => {
-            carry_elements(step, rest, from.and_then(Value::as_array).map_or(&[], Vec::as_slice), items);
+            let from = from.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            carry_elements((step, rest), from, items, lacking);
         }
         _ => {}
     }
 }
 
+/// Copies a masked value, of a map the entries that `into` has.
+fn carry_whole(from: &Value, into: &mut Value) {
+    match (from.as_object(), into) {
+        (Some(from), Value::Object(into)) => {
+            carry_entries((&Step::Any, &[]), Some(from), into, Lacking::Leave)
+        }
+        (_, into) => into.clone_from(from),
+    }
+}
+
 fn carry_entries(
-    step: &Step,
-    rest: &[Step],
+    (step, rest): (&Step, &[Step]),
     from: Option<&Map<String, Value>>,
     into: &mut Map<String, Value>,
+    lacking: Lacking,
 ) {
     let names: BTreeSet<String> = match step {
         Step::Only(Segment::Field(name)) => BTreeSet::from([name.clone()]),
@@ -195,7 +215,8 @@ fn carry_entries(
             (Some(_), None) if rest.is_empty() => {
                 into.remove(&name);
             }
-            (Some(value), source) => carry(rest, source, value),
+            (Some(value), source) => carry(rest, source, value, lacking),
+            (None, Some(_)) if lacking == Lacking::Leave => {}
             (None, Some(source)) => {
                 if let Some(value) = excerpt(rest, source) {
                     into.insert(name, value);
@@ -206,15 +227,18 @@ fn carry_entries(
     }
 }
 
-fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Value>) {
+fn carry_elements((step, rest): (&Step, &[Step]), from: &[Value], into: &mut Vec<Value>, lacking: Lacking) {
     if let Some(index) = step.index() {
         if let (Some(source), Some(item)) = (from.get(index), into.get_mut(index)) {
-            carry(rest, Some(source), item);
+            carry(rest, Some(source), item, lacking);
         }
         return;
     }
     let source: Vec<&Value> = from.iter().filter(|item| selects(step, item)).collect();
     if rest.is_empty() {
+        if lacking == Lacking::Leave && !into.iter().any(|item| selects(step, item)) {
+            return;
+        }
         return replace(step, &source, into);
     }
     let own: Vec<&Value> = into.iter().filter(|item| selects(step, item)).collect();
@@ -222,7 +246,7 @@ fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Val
         // An editor who makes elements alike must not have them carried whole.
         if own.len() == source.len() {
             let own = into.iter_mut().filter(|item| selects(step, item));
-            own.zip(source).for_each(|(item, source)| carry(rest, Some(source), item));
+            own.zip(source).for_each(|(item, source)| carry(rest, Some(source), item, lacking));
         }
         return;
     };
@@ -230,7 +254,7 @@ fn carry_elements(step: &Step, rest: &[Step], from: &[Value], into: &mut Vec<Val
         source.into_iter().map(|item| (spelled(item, keys), item)).collect();
     for item in into.iter_mut().filter(|item| selects(step, item)) {
         if let Some(partner) = by_key.get(&spelled(item, keys)) {
-            carry(rest, Some(partner), item);
+            carry(rest, Some(partner), item, lacking);
         }
     }
 }

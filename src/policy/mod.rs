@@ -10,6 +10,7 @@
 pub mod agreement;
 pub mod allowance;
 pub mod compile;
+pub mod conflict;
 pub mod declaration;
 pub mod flaw;
 pub mod flux;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::compile::Compiled;
+use self::conflict::{Conflict, conflicts};
 use self::flaw::Flaw;
 use self::kept::Kept;
 use self::mask::Mask;
@@ -175,6 +177,11 @@ impl Policy {
     /// The names of the matching policies, in order of precedence.
     pub fn matched(&self) -> impl Iterator<Item = &str> {
         self.matched.iter().map(|policy| policy.name.as_str())
+    }
+
+    /// Where the matching policies disagree.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        conflicts(self.matched.iter().map(|policy| &**policy))
     }
 
     /// Whether a rule chooses objects by labels or annotations.

@@ -1,7 +1,7 @@
 //! Seals: the places of an object below which additions are drift too.
 //!
-//! Entry points: [`Seal::scope`] for the walk over an object, [`Seal::text`] tells one seal from
-//! another. Invariant: an object that no policy seals has an empty seal, which costs nothing.
+//! Entry points: [`Seal::scope`] for the walk over an object; [`Seal::text`] and [`Seal::written`] tell one
+//! seal from another. Invariant: an object that no policy seals has an empty seal, which costs nothing.
 //! Must not decide what an addition is.
 
 use super::mask::Mask;
@@ -18,7 +18,12 @@ const SERVERS: [&str; 3] = ["apiVersion", "kind", "status"];
 
 /// The places of one object below which additions are drift too.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seal(Vec<Pattern>);
+pub struct Seal {
+    /// With keys in place of the positions of list elements.
+    placed: Vec<Pattern>,
+    /// As the policies have them.
+    written: Vec<Pattern>,
+}
 
 /// The part of a seal that remains at one place of an object.
 #[derive(Clone, Debug)]
@@ -27,30 +32,30 @@ pub struct SealScope<'s>(Vec<&'s [Step]>);
 impl Seal {
     /// Whether nothing is sealed.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.placed.is_empty()
     }
 
     /// Whether what is at `path` is sealed.
     pub fn covers(&self, path: &Path) -> bool {
-        self.0.iter().any(|pattern| pattern.covers(path))
+        self.placed.iter().any(|pattern| pattern.covers(path))
     }
 
     /// The scope at the root of an object.
     pub fn scope(&self) -> SealScope<'_> {
-        SealScope(self.0.iter().map(|pattern| &*pattern.0).collect())
+        SealScope(self.placed.iter().map(|pattern| &*pattern.0).collect())
     }
 
     /// A text that differs for another seal, or if other places below it are `ignored`; `None` if
     /// nothing is sealed.
     pub fn text(&self, ignored: &Mask) -> Option<String> {
-        let texts = |patterns: &[Pattern]| {
-            let mut texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-            texts.sort_unstable();
-            texts.dedup();
-            texts.join("\n")
-        };
         let but = if ignored.is_empty() { String::new() } else { format!("\nbut\n{}", texts(&ignored.0)) };
-        (!self.is_empty()).then(|| texts(&self.0) + &but)
+        (!self.is_empty()).then(|| texts(&self.placed) + &but)
+    }
+
+    /// The seal as the policies have it, as one text; `None` if nothing is sealed. Seals with equal texts
+    /// are equal for one declaration, whether its fields are known or not.
+    pub fn written(&self) -> Option<String> {
+        (!self.is_empty()).then(|| texts(&self.written))
     }
 
     /// The seal of these patterns for an object with these fields.
@@ -63,7 +68,8 @@ impl Seal {
 
     /// Adds a rule's seal for an object with these fields.
     pub(super) fn add(&mut self, mask: &Mask, fields: &Fields) {
-        self.0.extend(mask.0.iter().map(|pattern| pattern.placed(fields)));
+        self.placed.extend(mask.0.iter().map(|pattern| pattern.placed(fields)));
+        self.written.extend(mask.0.iter().cloned());
     }
 }
 
@@ -102,6 +108,14 @@ pub(super) fn refusal(pattern: &Pattern) -> String {
         "{pattern} cannot be sealed: the API server and controllers write there. Of the metadata, \
          seal /metadata/labels or /metadata/annotations"
     )
+}
+
+/// The patterns as one text, whatever their order.
+fn texts(patterns: &[Pattern]) -> String {
+    let mut texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    texts.join("\n")
 }
 
 #[cfg(test)]

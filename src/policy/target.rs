@@ -47,6 +47,18 @@ impl Target {
             && self.annotations.matches(entry("annotations"))
     }
 
+    /// Whether an object may be selected by both. "No" is certain.
+    pub(super) fn may_meet(&self, other: &Self) -> bool {
+        let pairs = [
+            (&self.group, &other.group),
+            (&self.version, &other.version),
+            (&self.kind, &other.kind),
+            (&self.namespace, &other.namespace),
+            (&self.name, &other.name),
+        ];
+        pairs.iter().all(|(own, other)| own.may_meet(other))
+    }
+
     /// Whether it selects by labels or annotations.
     pub(super) fn reads_metadata(&self) -> bool {
         !self.labels.is_empty() || !self.annotations.is_empty()

@@ -1,7 +1,8 @@
 //! Repairs that people have ordered and that are not finished, and the answers to these orders.
 //!
 //! Entry point: [`Asked`]. Invariant: one order repairs each object at most once, however long
-//! other objects of its release keep it waiting. Pure state.
+//! other objects of its release keep it waiting, and an order from before another replica led is not
+//! carried out: it comes again if nobody has answered it. Pure state.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,13 +14,15 @@ use crate::policy::order::Ticket;
 /// The repairs that people have ordered, and the answers.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    wishes: HashMap<ReleaseId, Wish>,
+    orders: HashMap<ReleaseId, RepairOrder>,
     answers: HashMap<ReleaseId, OrderAnswer>,
+    /// How often this replica has lost the lead.
+    term: u64,
 }
 
 /// A repair order for one release.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct RepairOrder {
     /// The `spec.reconcileAt` of the order.
     pub(crate) at: String,
     /// The objects that could not be repaired at once; `None` if no object was tried yet.
@@ -28,6 +31,8 @@ pub(crate) struct Wish {
     pub(crate) repaired: BTreeSet<ObjectId>,
     /// The objects that the person may write themself.
     pub(crate) ticket: Option<Arc<Ticket>>,
+    /// The term in which it was given.
+    term: u64,
 }
 
 impl Asked {
@@ -43,20 +48,30 @@ impl Asked {
         if self.is_done(&release, &at) {
             return;
         }
-        self.wishes.insert(release, Wish { at, rest: None, repaired: BTreeSet::new(), ticket });
+        self.orders.insert(
+            release,
+            RepairOrder { at, rest: None, repaired: BTreeSet::new(), ticket, term: self.term },
+        );
+    }
+
+    /// Drops all orders that are not finished: this replica does not lead any more, and another one may carry them
+    /// out or refuse them.
+    pub(crate) fn end_term(&mut self) {
+        self.term = self.term.saturating_add(1);
+        self.orders.clear();
     }
 
     /// The `spec.reconcileAt` of an order that is not finished yet.
     pub(crate) fn waits(&self, release: &ReleaseId) -> Option<String> {
-        self.wishes.get(release).map(|wish| wish.at.clone())
+        self.orders.get(release).map(|order| order.at.clone())
     }
 
     /// Answers the last order of a release. After a final answer, the same order is not carried out
     /// again.
     pub(crate) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
-        let is_same = |wish: &Wish| wish.at == answer.at && answer.result != OrderResult::Waiting;
-        if self.wishes.get(release).is_some_and(is_same) {
-            self.wishes.remove(release);
+        let is_same = |order: &RepairOrder| order.at == answer.at && answer.result != OrderResult::Waiting;
+        if self.orders.get(release).is_some_and(is_same) {
+            self.orders.remove(release);
         }
         self.answers.insert(release.clone(), answer);
     }
@@ -68,31 +83,31 @@ impl Asked {
 
     /// Forgets a release that is gone.
     pub(crate) fn forget(&mut self, release: &ReleaseId) {
-        self.wishes.remove(release);
+        self.orders.remove(release);
         self.answers.remove(release);
     }
 
     /// Removes and returns the order for a release.
-    pub(crate) fn take(&mut self, release: &ReleaseId) -> Option<Wish> {
-        self.wishes.remove(release)
+    pub(crate) fn take(&mut self, release: &ReleaseId) -> Option<RepairOrder> {
+        self.orders.remove(release)
     }
 
-    /// Puts back an order of which nothing could be tried yet; a newer order takes precedence.
-    pub(crate) fn give_back(&mut self, release: &ReleaseId, wish: Wish) {
-        if self.wishes.get(release).is_none_or(|other| other.at == wish.at) {
-            self.wishes.insert(release.clone(), wish);
+    /// Puts back an order of this term of which nothing could be tried yet; a newer order takes precedence.
+    pub(crate) fn give_back(&mut self, release: &ReleaseId, order: RepairOrder) {
+        if order.term == self.term && self.orders.get(release).is_none_or(|other| other.at == order.at) {
+            self.orders.insert(release.clone(), order);
         }
     }
 
     /// Keeps the objects of an order that are not repaired yet, unless there is a newer order.
-    pub(crate) fn leave(&mut self, release: &ReleaseId, wish: Wish, rest: HashSet<ObjectId>) {
+    pub(crate) fn leave(&mut self, release: &ReleaseId, order: RepairOrder, rest: HashSet<ObjectId>) {
         if !rest.is_empty() {
-            self.give_back(release, Wish { rest: Some(rest), ..wish });
+            self.give_back(release, RepairOrder { rest: Some(rest), ..order });
         }
     }
 }
 
-impl Wish {
+impl RepairOrder {
     /// Whether the order includes an object.
     pub(crate) fn means(&self, object: &ObjectId) -> bool {
         self.rest.as_ref().is_none_or(|rest| rest.contains(object))
@@ -104,21 +119,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn order_from_before_another_replica_led_is_not_carried_out() {
+        let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
+        let mut asked = Asked::default();
+        asked.all_of(release.clone(), "1".to_owned(), None);
+        asked.end_term();
+        assert!(asked.take(&release).is_none());
+        // Nor is one that was under way.
+        asked.all_of(release.clone(), "2".to_owned(), None);
+        let order = asked.take(&release).unwrap();
+        asked.end_term();
+        asked.give_back(&release, order);
+        assert!(asked.take(&release).is_none());
+        // It is given again to whoever leads then.
+        asked.all_of(release.clone(), "2".to_owned(), None);
+        let order = asked.take(&release).unwrap();
+        asked.give_back(&release, order);
+        assert!(asked.take(&release).is_some());
+    }
+
+    #[test]
     fn reconcile_request_stays_for_waiting_objects_until_a_new_request() {
-        let object = |name: &str| ObjectId {
-            group: String::new(),
-            kind: "ConfigMap".to_owned(),
-            namespace: Some("n".to_owned()),
-            name: name.to_owned(),
-        };
+        let object = |name: &str| ObjectId::namespaced("", "ConfigMap", "n", name);
         let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
         let mut asked = Asked::default();
         assert!(asked.take(&release).is_none());
         asked.all_of(release.clone(), "1".to_owned(), None);
         assert_eq!(asked.waits(&release).as_deref(), Some("1"));
-        let wish = asked.take(&release).unwrap();
-        assert!(wish.means(&object("a")));
-        asked.leave(&release, wish, HashSet::from([object("b")]));
+        let order = asked.take(&release).unwrap();
+        assert!(order.means(&object("a")));
+        asked.leave(&release, order, HashSet::from([object("b")]));
         let rest = asked.take(&release).unwrap();
         assert!(rest.means(&object("b")) && !rest.means(&object("a")));
         asked.leave(&release, rest.clone(), HashSet::new());
@@ -126,7 +156,7 @@ mod tests {
         // Asked for while the first was under way.
         asked.all_of(release.clone(), "2".to_owned(), None);
         asked.leave(&release, rest, HashSet::from([object("b")]));
-        assert!(asked.take(&release).is_some_and(|wish| wish.at == "2" && wish.means(&object("a"))));
+        assert!(asked.take(&release).is_some_and(|order| order.at == "2" && order.means(&object("a"))));
     }
 
     #[test]
@@ -136,13 +166,13 @@ mod tests {
         let tell = |asked: &mut Asked, at: &str| asked.all_of(release.clone(), at.to_owned(), None);
         let mut asked = Asked::default();
         tell(&mut asked, "1");
-        let mut wish = asked.take(&release).unwrap();
-        wish.rest = Some(HashSet::new());
+        let mut order = asked.take(&release).unwrap();
+        order.rest = Some(HashSet::new());
         // While it is carried out, and while some of it waits.
         tell(&mut asked, "1");
         asked.answered(&release, answer(OrderResult::Waiting));
-        asked.give_back(&release, wish);
-        assert!(asked.take(&release).is_some_and(|wish| wish.rest.is_some()));
+        asked.give_back(&release, order);
+        assert!(asked.take(&release).is_some_and(|order| order.rest.is_some()));
         tell(&mut asked, "1");
         asked.answered(&release, answer(OrderResult::Repaired));
         assert!(asked.take(&release).is_none());

@@ -1,7 +1,8 @@
 //! The wait before an object is repaired again.
 //!
 //! Entry point: [`Backoff`]. Invariant: the first few repairs of an object do not wait; after that,
-//! each wait is longer, up to a limit. The guard never gives up an object.
+//! each wait is longer, up to a limit. The guard never gives up an object. Attempts that had no answer no longer count once
+//! the API server answers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -30,9 +31,18 @@ const ROOM: usize = 64;
 /// Counts the recent repairs of each object.
 #[derive(Default)]
 pub(crate) struct Backoff {
-    attempts: HashMap<ObjectId, (u32, Timestamp)>,
+    attempts: HashMap<ObjectId, Attempts>,
     /// The number of objects above which idle ones are dropped.
     room: usize,
+}
+
+/// The recent attempts for one object.
+#[derive(Clone, Copy)]
+struct Attempts {
+    count: u32,
+    /// Those of them that had no answer, since the last answer.
+    unanswered: u32,
+    last: Timestamp,
 }
 
 /// The wait after a number of failed tries: `first`, then twice as long each time, at most
@@ -48,8 +58,8 @@ pub(crate) fn growing(first: Duration, tries: u32, longest: Duration, name: &str
 impl Backoff {
     /// The time until the next attempt for `object`; `None` if it may be made now.
     pub(crate) fn until(&self, object: &ObjectId, now: Timestamp) -> Option<Duration> {
-        let (attempts, last) = self.attempts.get(object)?;
-        let exponent = attempts.checked_sub(AT_ONCE)?;
+        let Attempts { count, last, .. } = self.attempts.get(object)?;
+        let exponent = count.checked_sub(AT_ONCE)?;
         // By the number of the attempt, so that it is not in step with the other writer.
         let wait = growing(FIRST, exponent, LONGEST, &object.name);
         wait.checked_sub(elapsed(*last, now)).filter(|left| !left.is_zero())
@@ -57,15 +67,15 @@ impl Backoff {
 
     /// Whether another writer undoes the repairs of an object again and again.
     pub(crate) fn is_contested(&self, object: &ObjectId, now: Timestamp) -> bool {
-        self.attempts
-            .get(object)
-            .is_some_and(|(attempts, last)| *attempts >= AT_ONCE && elapsed(*last, now) < PEACE)
+        self.attempts.get(object).is_some_and(|it| {
+            it.count.saturating_sub(it.unanswered) >= AT_ONCE && elapsed(it.last, now) < PEACE
+        })
     }
 
     /// Records that another writer undid repairs of an object before this process started.
     pub(crate) fn contest(&mut self, object: &ObjectId, now: Timestamp) {
-        let (attempts, _) = self.attempts.entry(object.clone()).or_insert((0, now));
-        *attempts = (*attempts).max(AT_ONCE);
+        let attempts = self.attempts.entry(object.clone()).or_insert(Attempts::none(now));
+        attempts.count = attempts.count.max(AT_ONCE.saturating_add(attempts.unanswered));
     }
 
     /// Forgets earlier attempts, for example because a person orders a repair.
@@ -75,18 +85,36 @@ impl Backoff {
 
     /// Records an attempt and returns the number of recent ones.
     pub(crate) fn attempt(&mut self, object: &ObjectId, now: Timestamp) -> u32 {
-        if self.attempts.get(object).is_some_and(|(_, last)| elapsed(*last, now) >= PEACE) {
+        let attempts = self.recent(object, now);
+        let answered = attempts.count.saturating_sub(attempts.unanswered);
+        *attempts = Attempts { count: answered.saturating_add(1), unanswered: 0, last: now };
+        attempts.count
+    }
+
+    /// Records an attempt that had no answer: an API server that is away is asked more and more seldom.
+    pub(crate) fn attempt_unanswered(&mut self, object: &ObjectId, now: Timestamp) {
+        let attempts = self.recent(object, now);
+        attempts.count = attempts.count.saturating_add(1);
+        attempts.unanswered = attempts.unanswered.saturating_add(1);
+        attempts.last = now;
+    }
+
+    fn recent(&mut self, object: &ObjectId, now: Timestamp) -> &mut Attempts {
+        if self.attempts.get(object).is_some_and(|it| elapsed(it.last, now) >= PEACE) {
             self.attempts.remove(object);
         }
         if self.attempts.len() >= self.room {
             note(self.attempts.len());
-            self.attempts.retain(|_, (_, last)| elapsed(*last, now) < PEACE);
+            self.attempts.retain(|_, it| elapsed(it.last, now) < PEACE);
             self.room = ROOM.max(self.attempts.len().saturating_mul(2));
         }
-        let (attempts, last) = self.attempts.entry(object.clone()).or_insert((0, now));
-        *attempts = attempts.saturating_add(1);
-        *last = now;
-        *attempts
+        self.attempts.entry(object.clone()).or_insert(Attempts::none(now))
+    }
+}
+
+impl Attempts {
+    fn none(now: Timestamp) -> Self {
+        Self { count: 0, unanswered: 0, last: now }
     }
 }
 

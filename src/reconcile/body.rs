@@ -29,11 +29,21 @@ pub(crate) fn leave_out(path: &Path, document: &mut Value) {
     }
 }
 
-/// The document as it is applied to `live`: masked fields have their live values, and the write
-/// fails if the object has changed meanwhile.
-pub(crate) fn applied(document: &Value, live: &Value, masked: &Mask) -> Value {
+/// The document as it is applied to `live`: masked fields that it declares have their live values, and the write
+/// fails if the object has changed meanwhile. Other masked fields are not in it: Helm's manager would own them from then
+/// on, and whoever applies them would meet a conflict. Only if Helm's manager owns some, which `abandons` asks of a body,
+/// they stay in it.
+pub(crate) fn applied(
+    document: &Value,
+    live: &Value,
+    masked: &Mask,
+    abandons: impl Fn(&Value) -> bool,
+) -> Value {
     let mut body = document.clone();
-    masked.carry(live, &mut body);
+    masked.carry_present(live, &mut body);
+    if abandons(&body) {
+        masked.carry(live, &mut body);
+    }
     set_version(&mut body, live);
     body
 }

@@ -13,9 +13,9 @@ use serde_json::Value;
 use super::departure::Departure;
 use super::drifts::First;
 use super::live::Live;
+use super::occurrence::Occurrence;
 use super::report::ReleaseReport;
 use super::scopes::Scope;
-use super::told::Told;
 use crate::declaration::digest::Digest;
 use crate::helm::record::{ApplyMethod, Status};
 use crate::helm::release::Release;
@@ -111,8 +111,10 @@ pub(crate) enum Action {
     Watch(Scope),
     /// Close it.
     Unwatch(Scope),
-    /// List everything again.
+    /// List the objects again.
     Relist,
+    /// List everything again that is watched: objects are older than they were.
+    ListEverything,
     /// Do this for an object of this release, and return the outcome.
     Do(WorkId, ReleaseId, Work),
     /// Send [`Event::Due`] at this time; earlier timers are dropped.
@@ -124,7 +126,7 @@ pub(crate) enum Action {
     /// Withdraw the report of a release.
     Withdraw(ReleaseId),
     /// Log, count and store this.
-    Tell(Told),
+    Tell(Occurrence),
     /// Keep the replicas that an autoscaler set before the guard first saw the object.
     InheritReplicas(ObjectId),
     /// Count the replicas that an autoscaler left behind as drift.

@@ -26,11 +26,11 @@ use super::drifts::Drifts;
 use super::elapsed::is_set_back;
 use super::event::{Action, Event, Work, WorkId};
 use super::known::Known;
+use super::occurrence::Occurrence;
 use super::recent::Recent;
 use super::scopes::Scopes;
 use super::suspensions::Suspensions;
 use super::tally::Tally;
-use super::told::Told;
 use crate::model::ReleaseId;
 use crate::policy::signing::SigningKey;
 use crate::policy::suspension::Suspended;
@@ -139,6 +139,8 @@ impl Reconciler {
                     self.attend_all();
                     let unwanted = self.hurry_taking_back();
                     unwanted.iter().for_each(|release| self.attend(release));
+                } else {
+                    self.asked.end_term();
                 }
             }
             Event::Due => self.timer = None,
@@ -166,7 +168,7 @@ impl Reconciler {
     }
 
     /// Tells people.
-    pub(super) fn tell(&mut self, told: Told) {
+    pub(super) fn tell(&mut self, told: Occurrence) {
         self.act(Action::Tell(told));
     }
 

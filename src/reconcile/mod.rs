@@ -27,6 +27,7 @@ pub(crate) mod known;
 mod life;
 pub mod live;
 pub(crate) mod machine;
+pub(crate) mod occurrence;
 pub(crate) mod plan;
 pub(crate) mod recent;
 pub mod report;
@@ -34,7 +35,6 @@ pub(crate) mod rollout;
 pub(crate) mod scopes;
 pub(crate) mod suspensions;
 pub(crate) mod tally;
-pub(crate) mod told;
 
 #[cfg(test)]
 mod simulation;

@@ -85,12 +85,7 @@ mod tests {
     }
 
     fn object(name: &str) -> ObjectId {
-        ObjectId {
-            group: String::new(),
-            kind: "ConfigMap".to_owned(),
-            namespace: Some("shop".to_owned()),
-            name: name.to_owned(),
-        }
+        ObjectId::namespaced("", "ConfigMap", "shop", name)
     }
 
     #[test]

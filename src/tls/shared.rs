@@ -128,6 +128,16 @@ impl SharedCertificate {
         self.authorities.get(self.facts.signer).map_or("", String::as_str)
     }
 
+    /// The authority that signed the certificate, as PEM.
+    pub fn issuer(&self) -> &str {
+        self.authorities.get(self.facts.issuer).map_or("", String::as_str)
+    }
+
+    /// Whether the authority that signed the certificate of `other` is one of these.
+    pub fn trusts(&self, other: &Self) -> bool {
+        self.authorities.iter().any(|authority| authority == other.issuer())
+    }
+
     /// Whether both have the same content.
     pub fn is(&self, other: &Self) -> bool {
         self.data() == other.data()

@@ -20,7 +20,7 @@ use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::lookup::Lookup;
 use crate::declaration::outputs;
 use crate::declaration::path::{Path, Segment};
-use crate::model::{self, MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE};
+use crate::model::{self, HELM_MARKS, ObjectId};
 use crate::policy::seal::Seal;
 
 mod removal;
@@ -45,9 +45,6 @@ const CONTROLLERS_OWN: &[&str] = &[
     "volume.beta.kubernetes.io/",
     "volume.kubernetes.io/",
 ];
-
-/// The label and annotations by which Helm and the guard know an object's release.
-const HELMS: [&str; 3] = [MANAGED_BY.0, RELEASE_NAME, RELEASE_NAMESPACE];
 
 /// The parts of the metadata that are checked.
 const METADATA: [&str; 2] = ["labels", "annotations"];
@@ -167,7 +164,8 @@ fn is_judged(path: &Path) -> bool {
         ["apiVersion" | "kind" | "status", ..] | ["metadata"] => false,
         ["metadata", below, ..] if !METADATA.contains(below) => false,
         [.., "metadata", "labels" | "annotations", name] => {
-            !HELMS.contains(name) && !CONTROLLERS_OWN.iter().any(|own| is_named(own, name))
+            !HELM_MARKS.iter().any(|[.., mark]| name == mark)
+                && !CONTROLLERS_OWN.iter().any(|own| is_named(own, name))
         }
         _ => true,
     }

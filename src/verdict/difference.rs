@@ -80,7 +80,10 @@ impl Values {
     /// The values at `path` of `object`.
     pub fn of(object: &ObjectId, path: &Path, [declared, old, new]: [Option<&Value>; 3]) -> Self {
         let shown = |value: Option<&Value>| value.map(|value| Shown::of(object, path, value));
-        let (said, was, is) = (shown(declared), shown(old), shown(new));
+        let said = shown(declared);
+        // An edit usually starts from what is declared.
+        let was = if old == declared { said.clone() } else { shown(old) };
+        let is = shown(new);
         let is_masked = [&said, &was, &is].into_iter().flatten().any(Shown::is_masked);
         let difference = match new {
             Some(new) if !is_masked => Difference::of(object, path, [declared, old], new),
@@ -128,8 +131,9 @@ impl Difference {
             (_, value) => value.map(|value| Shown::of(object, path, value)),
         };
         let line = place.as_ref().filter(|place| place.is_of_lines).map(|place| place.line + 1);
-        let found =
-            Self { plain, path: pointer, line, declared: shown(declared), old: shown(old), new: shown(new) };
+        let (was, is) = (shown(old), shown(new));
+        let said = if old == declared { was.clone() } else { shown(declared) };
+        let found = Self { plain, path: pointer, line, declared: said, old: was, new: is };
         // A place that is the whole field would add nothing.
         (!steps.is_empty() || place.is_some()).then_some(found)
     }

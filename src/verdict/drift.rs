@@ -3,7 +3,8 @@
 //! Entry point: [`compare`]. Invariant: uses the same comparison and the same exceptions as for
 //! edits, without an editor: a change that [`super::judge`] would allow to every user is no drift,
 //! and a change that it would deny is, sealed fields included. Objects that the manifest opts out
-//! or that are being deleted do not drift. Must not decide about repairs.
+//! or that are being deleted do not drift, nor does the absence of an object that a failed operation
+//! drops: Helm may have deleted it. Must not decide about repairs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub enum Live<'r> {
     /// It is absent, and a Helm operation that is under way, or that failed before it
     /// created the object, accounts for that.
     Awaited,
+    /// It is absent, and the manifest of the operation that failed does not declare it.
+    Dropped,
     /// It is absent, and an open allowance permits that.
     Allowed,
     /// It is absent.
@@ -148,7 +151,7 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
 /// The declared paths at which a live object differs, or possibly differs.
 ///
 /// A field that Helm set and no other manager removed may be absent because the API server drops
-/// it: that is a doubt. Once the release is deployed (`settled`), a field with another value that
+/// it: that is a doubt. Unless an operation is under way (`settled`), a field with another value that
 /// only Helm has written is a doubt too, except for permissions: a mutating webhook may have
 /// rewritten it. `managedFields` show this; without them it is a difference.
 pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
@@ -219,10 +222,14 @@ fn before<'r>(subject: &Subject<'_, 'r>) -> Option<&'r Arc<Declared>> {
 fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
     let standing = subject.standing;
     let release = standing.release;
-    let is_of_baseline =
-        || release.objects.get(subject.object).is_some_and(|declarations| declarations.baseline.is_some());
+    let declarations = release.objects.get(subject.object);
+    let is_of_baseline = || declarations.is_some_and(|it| it.baseline.is_some());
     if standing.pending || (release.state.status == Status::Failed && !is_of_baseline()) {
         return Live::Awaited;
+    }
+    // Absence agrees with the latest manifest, as the object may agree with the baseline.
+    if declarations.is_some_and(|it| it.latest.is_none()) {
+        return Live::Dropped;
     }
     let mut declared = standing.alternatives.iter();
     match declared.any(|declared| subject.exceptions(declared).of_deletion().is_some()) {
@@ -245,9 +252,9 @@ fn changes(
     };
     let (mut changes, mut spared, mut allowed) = (Vec::new(), Vec::new(), false);
     let Standing { release, pending, .. } = subject.standing;
-    // A state that the API server refuses cannot be its form of the manifest.
-    let may_be_rewritten =
-        release.state.status == Status::Deployed && !pending && !matches!(evidence, Evidence::Unavailable);
+    // A running operation may still write the field; what Helm alone has written by its end may be the API server's form
+    // of a manifest. A state that the API server refuses cannot be that.
+    let may_be_rewritten = !pending && !matches!(evidence, Evidence::Unavailable);
     for mut change in of_fields(fields, live, may_be_rewritten) {
         if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
             change.agreement = settler.settle(&change);

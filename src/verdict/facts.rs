@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::circumstances::Circumstances;
 use super::edit::{Evidence, Reason};
 use super::records::RecordFacts;
-use crate::declaration::fields::FieldChange;
+use crate::declaration::fields::{FieldChange, Fields};
 use crate::helm::release::Declared;
 use crate::model::ReleaseId;
 
@@ -59,6 +59,8 @@ pub struct ClaimFacts {
 pub struct AlternativeFacts {
     /// What the manifest declares of the object.
     pub declared: Arc<Declared>,
+    /// Its fields.
+    pub fields: Arc<Fields>,
     /// The differences of the object from it.
     pub changes: Vec<ChangeFacts>,
     /// The reason why the edit is allowed if nothing differs.

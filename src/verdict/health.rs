@@ -1,7 +1,7 @@
 //! The health of a release as a whole: its state, the counts of its objects, and the sentences
 //! about it.
 //!
-//! Entry points: [`Health::of`] derives all of it from one value, [`Facts`]; [`told::Told::of`]
+//! Entry points: [`Health::of`] derives all of it from one value, [`Facts`]; [`reported::ReportedHealth::of`]
 //! reads it back from the status of a GuardedRelease. The guard's statuses and metrics,
 //! `get releases`, `diff` and `explain` show these results and count nothing themselves. Invariant:
 //! state, counts and sentences never contradict each other; the counts add up to the number of
@@ -9,7 +9,7 @@
 
 mod counts;
 mod reason;
-pub mod told;
+pub mod reported;
 mod words;
 
 pub use self::counts::Counts;

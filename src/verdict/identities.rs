@@ -16,6 +16,13 @@ pub fn deletes(actor: &Actor, object: &ObjectId) -> bool {
     rows(actor, object).any(|row| matches!(row.verb, Verb::Delete))
 }
 
+/// The users whose built-in work includes deleting any object.
+pub fn delete_everything() -> impl Iterator<Item = String> {
+    let rows = TABLE.iter().filter(|row| row.kinds.is_empty() && matches!(row.verb, Verb::Delete));
+    let accounts = rows.map(|row| format!("system:serviceaccount:kube-system:{}", row.account));
+    std::iter::once(ALL_CONTROLLERS.to_owned()).chain(accounts)
+}
+
 /// Whether this actor may set the replicas for an autoscaler.
 pub fn autoscales(actor: &Actor, autoscaler: &Autoscaler) -> bool {
     let (namespace, account) = KEDA;

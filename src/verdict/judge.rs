@@ -158,7 +158,8 @@ impl Hearing<'_> {
             }
             _ => {
                 let declared = Arc::clone(declared);
-                AlternativeFacts { declared, changes: Vec::new(), reason: Reason::Unchanged, seal: None }
+                let (fields, changes) = (declared.fields(), Vec::new());
+                AlternativeFacts { declared, fields, changes, reason: Reason::Unchanged, seal: None }
             }
         }
     }

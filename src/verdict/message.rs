@@ -30,6 +30,7 @@ use super::edit::{Finding, Grounds, Reason, Verdict};
 use super::records::{self, Falsified};
 use super::revert::SetBack;
 use super::shown::Shown;
+use crate::declaration::outline::Excerpt;
 use crate::declaration::path::Segment;
 use crate::helm::release::{Declared, Release};
 use crate::helm::values::Candidate;
@@ -75,8 +76,8 @@ pub struct Context<'a> {
     pub declared: Option<&'a Arc<Declared>>,
     /// The release that declares it; `None` where it is not known.
     pub release: Option<&'a Release>,
-    /// The live object before and after the edit, as JSON; empty if the object did not exist or does not stay.
-    pub live: [&'a str; 2],
+    /// The live object before and after the edit; `None` if the object did not exist or does not stay.
+    pub live: [Option<&'a Excerpt<'a>>; 2],
 }
 
 impl Context<'_> {

@@ -72,9 +72,12 @@ pub struct RecordedRecordEdit {
 pub(super) struct RecordedRelease {
     namespace: String,
     name: String,
-    /// The labels of its namespace, without the one that every namespace has.
+    /// The labels of its namespace, without the one that names it.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     labels: Labels,
+    /// The namespace is not known to have that one: no namespace has it before Kubernetes 1.21.
+    #[serde(default, skip_serializing_if = "is_false")]
+    unnamed: bool,
 }
 
 /// The facts of one edit, as one release saw it.

@@ -13,6 +13,7 @@ use super::circumstances::{Circumstances, DeclaredObject};
 use super::edit::{Edit, Outcome, Owner, Verdict};
 use super::exceptions::Exceptions;
 use super::facts::{AlternativeFacts, ChangeKind, EvidenceKind};
+use super::identities;
 use super::judge::{Claim, Decision, Heard, decide};
 use super::recorded::{RecordedClaim, RecordedDeclaration, RecordedEdit, RecordedFacts, RecordedRecordEdit};
 use super::records::{self, Falsified};
@@ -20,7 +21,6 @@ use crate::helm::release::Declared;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::compile::Compiled;
-use crate::policy::mask::Mask;
 use crate::policy::resolver::{Labels, Policies};
 use crate::policy::subject::Subject;
 
@@ -32,10 +32,13 @@ pub struct Replay {
     defaults: Policy,
     accepted: Vec<Arc<Compiled>>,
     clusters: HashMap<Labels, ClusterPolicies>,
-    /// The declarations of each release.
-    declared: HashMap<ReleaseId, HashMap<RecordedDeclaration, Arc<Declared>>>,
+    /// The declarations of each object by a release: rules are kept for each of them.
+    declared: HashMap<ReleaseId, HashMap<ObjectId, Declarations>>,
     declarations: usize,
 }
+
+/// The declarations of one object.
+type Declarations = HashMap<RecordedDeclaration, Arc<Declared>>;
 
 /// The policies of one cluster.
 struct ClusterPolicies {
@@ -170,7 +173,7 @@ impl Replay {
         };
         let (mut hearings, mut facts) = (Vec::new(), Vec::new());
         for claim in &recorded.claims {
-            let (hearing, of_claim) = self.hearing(past.object, &recorded.cluster, claim)?;
+            let (hearing, of_claim) = self.hearing(past, &recorded.cluster, claim)?;
             hearings.push(hearing);
             facts.push(of_claim);
         }
@@ -196,24 +199,27 @@ impl Replay {
     /// One claim with its policy, and the changes by each manifest.
     fn hearing<'c>(
         &mut self,
-        object: &ObjectId,
+        past: PastEdit<'_>,
         cluster: &Labels,
         claim: &'c RecordedClaim,
     ) -> Result<(Hearing<'c>, Vec<AlternativeFacts>), Unreplayable> {
         let release = claim.release.id();
         let policy = self.policy(cluster, &release, claim.release.labels());
         let (mut alternatives, mut declarations, mut is_unsealed) = (Vec::new(), Vec::new(), false);
+        // Nobody searches for additions in other edits.
+        let may_add = past.operation != Operation::Delete && !identities::is_built_in(past.actor);
         for recorded in &claim.alternatives {
-            let declared = self.declared(&release, &recorded.declared).ok_or(Unreplayable::Unknown)?;
+            let declared =
+                self.declared(&release, past.object, &recorded.declared).ok_or(Unreplayable::Unknown)?;
             if recorded.declared.cut && policy.reads_metadata() {
                 return Err(Unreplayable::Metadata);
             }
             declarations.push(Arc::clone(&declared));
             let mut facts = recorded.facts(declared).ok_or(Unreplayable::Unknown)?;
-            let seal = policy.rules(object, &facts.declared).sealed.text(&Mask::default());
+            let seal = policy.rules(past.object, &facts.declared).sealed.written();
             if seal != facts.seal {
                 facts.changes.retain(|change| change.kind != ChangeKind::Added);
-                is_unsealed |= seal.is_some();
+                is_unsealed |= seal.is_some() && may_add;
             }
             alternatives.push(facts);
         }
@@ -233,8 +239,14 @@ impl Replay {
         }
     }
 
-    fn declared(&mut self, release: &ReleaseId, recorded: &RecordedDeclaration) -> Option<Arc<Declared>> {
-        let known = self.declared.get(release).and_then(|of_release| of_release.get(recorded));
+    fn declared(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        recorded: &RecordedDeclaration,
+    ) -> Option<Arc<Declared>> {
+        let of_object = self.declared.get(release).and_then(|of_release| of_release.get(object));
+        let known = of_object.and_then(|of_object| of_object.get(recorded));
         if let Some(declared) = known {
             return Some(Arc::clone(declared));
         }
@@ -244,7 +256,8 @@ impl Replay {
         }
         self.declarations += 1;
         let of_release = self.declared.entry(release.clone()).or_default();
-        of_release.insert(recorded.clone(), Arc::clone(&declared));
+        let of_object = of_release.entry(object.clone()).or_default();
+        of_object.insert(recorded.clone(), Arc::clone(&declared));
         Some(declared)
     }
 }

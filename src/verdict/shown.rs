@@ -11,6 +11,7 @@ mod secrets;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
@@ -18,7 +19,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 pub(super) use self::excerpt::is_within;
-use self::excerpt::{LIMIT, brief, cut, full, is_deep};
+use self::excerpt::{LIMIT, brief, cut, front, full, is_deep};
 pub use self::sealing::SealingKey;
 use self::secrets::{holds_token, is_secret};
 use crate::declaration::path::Path;
@@ -37,7 +38,7 @@ enum Content {
     /// The value's JSON, cut.
     Text(String),
     /// The same of a long value, and a longer text of it.
-    Long(Box<(String, String)>),
+    Long(Arc<(String, String)>),
     /// SHA-256 of a Secret's value and its place. A guessed password can be
     /// tried against it, so it never leaves this type as it is.
     Masked([u8; 32]),
@@ -49,10 +50,18 @@ impl Shown {
         if is_secret(object, path) || holds_token(object, value) {
             return Self(Content::Masked(digest(object, path, value)));
         }
+        if value.is_string() {
+            // The brief text of a string is the front of its full one.
+            let full = full(value);
+            return Self(match front(&full, LIMIT) {
+                Some(brief) => Content::Long((brief, full).into()),
+                None => Content::Text(full),
+            });
+        }
         let text = brief(value, 0);
         let (cut, is_cut) = cut(text, LIMIT);
         match is_cut || is_deep(value, 0) {
-            true => Self(Content::Long(Box::new((cut, full(value))))),
+            true => Self(Content::Long((cut, full(value)).into())),
             false => Self(Content::Text(cut)),
         }
     }

@@ -4,28 +4,28 @@
 //! Invariant: nothing is written before a form with the visitor's token comes back; the API server decides who
 //! may.
 
+mod effects;
+
 use std::sync::Arc;
 
-use axum::extract::Query;
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, Form};
-use http::StatusCode;
+use axum::Extension;
+use axum::response::Response;
 use jiff::Timestamp;
-use maud::{Markup, html};
+use maud::html;
 
 use super::address::{Asked, Link};
 use super::cluster::Cluster;
 use super::html::{self as write, Frame};
+use super::sent_form::SentForm;
 use super::visitor::Visitor;
 use crate::client::guarded::Setting;
-use crate::inspect::comparison;
-use crate::inspect::comparison::object::State;
 use crate::inspect::exceptions::{self, Allowed, Plan};
 use crate::inspect::failure::{Failure, spoken};
 use crate::inspect::orders;
 use crate::inspect::pulses::Pulses;
 use crate::inspect::times::parse_duration;
 use crate::model::{NamedObject, ReleaseId};
+use crate::policy::resource::MAX_PATHS;
 use crate::policy::suspension::Suspension;
 
 /// What can be ordered.
@@ -39,11 +39,7 @@ enum Order {
 }
 
 /// Shows what an order will do.
-pub(super) async fn confirm(
-    Extension(visitor): Extension<Arc<Visitor>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let asked = Asked::of(query);
+pub(super) async fn confirm(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
     match confirmation(&visitor, &asked).await {
         Ok(page) => page,
         Err(error) => write::failure(&visitor, "releases", &error),
@@ -53,14 +49,8 @@ pub(super) async fn confirm(
 /// Does what was confirmed.
 pub(super) async fn carry_out(
     Extension(visitor): Extension<Arc<Visitor>>,
-    Form(form): Form<Vec<(String, String)>>,
+    SentForm(asked): SentForm,
 ) -> Response {
-    let asked = Asked::of(form);
-    if !visitor.is_form_token(asked.get("token").unwrap_or_default()) {
-        let why =
-            "This form is not from a page of yours, or it is old. Nothing was done. Go back and try again.";
-        return (StatusCode::FORBIDDEN, write::notice(why)).into_response();
-    }
     match done(&visitor, &asked).await {
         Ok(page) => page,
         Err(error) => write::failure(&visitor, "releases", &error),
@@ -68,11 +58,7 @@ pub(super) async fn carry_out(
 }
 
 /// Asks what an exception is for, and how long.
-pub(super) async fn ask(
-    Extension(visitor): Extension<Arc<Visitor>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let asked = Asked::of(query);
+pub(super) async fn ask(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
     let cluster = match visitor.cluster(&asked) {
         Ok(cluster) => cluster,
         Err(error) => return write::failure(&visitor, "exceptions", &error),
@@ -81,13 +67,16 @@ pub(super) async fn ask(
     Frame::still(&visitor, "Make an exception", "exceptions").around(&html! {
         h1 { "Make an exception" }
         p { "The object may differ from its release at these fields until the exception ends." }
+        @if let Some(all) = asked.get("drifting") {
+            p.note { "These are " (paths.len()) " of the " (all) " fields that drift: an exception has " (MAX_PATHS) " fields at most." }
+        }
         form.sheet method="get" action="act" {
             input type="hidden" name="do" value="allow";
             input type="hidden" name="cluster" value=(cluster.name);
             label { "Namespace" input name="namespace" required value=[asked.get("namespace")]; }
             label { "Object" input name="object" required value=[asked.get("object")] placeholder="deployment/web"; }
             label { "Fields, one a line: paths, * for all, delete"
-                textarea name="path" rows="3" required { (paths.join("\n")) }
+                textarea name="path" rows=(paths.len().clamp(3, 12)) required { (paths.join("\n")) }
             }
             label { "For how long" input name="for" required value=(asked.get("for").unwrap_or("2h")); }
             label { "Reason" input name="reason" value=[asked.get("reason")]; }
@@ -125,10 +114,16 @@ async fn confirmation(visitor: &Visitor, asked: &Asked) -> Result<Response, Fail
     let (what, fields) = match order {
         Order::Allow => {
             let (plan, until) = plan(cluster, asked).await?;
-            (permission(&plan)?, vec![("until", until.to_string())])
+            (effects::permission(&plan)?, vec![("until", until.to_string())])
         }
-        Order::Reconcile => (repairs(cluster, &named(asked)?).await, Vec::new()),
-        Order::Suspend | Order::Resume | Order::Revoke => (sentence(order, &named(asked)?), Vec::new()),
+        Order::Reconcile => (effects::repair(cluster, &named(asked)?).await, Vec::new()),
+        Order::Suspend => (effects::pause(&named(asked)?), Vec::new()),
+        Order::Resume => (effects::resumption(cluster, &named(asked)?).await, Vec::new()),
+        Order::Revoke => {
+            let (what, uid) =
+                effects::revocation(cluster, &named(asked)?, asked.get("uid"), Timestamp::now()).await?;
+            (what, vec![("uid", uid)])
+        }
     };
     let kept = ["cluster", "namespace", "name", "object", "path", "reason"];
     Ok(Frame::still(visitor, order.title(), page(order)).around(&html! {
@@ -165,60 +160,6 @@ fn named(asked: &Asked) -> Result<ReleaseId, Failure> {
     asked.release().ok_or_else(|| Failure::Named("this address names nothing to act on".to_owned()))
 }
 
-fn sentence(order: Order, id: &ReleaseId) -> Markup {
-    html! {
-        @match order {
-            Order::Suspend => p {
-                "The guard stops repairing release " strong { (spoken(id)) }
-                ". Changes by others are judged as before. Drift stays until repairs are resumed."
-            },
-            Order::Resume => p { "The guard repairs drift of release " strong { (spoken(id)) } " again, as its policies say." },
-            _ => p {
-                "The exception " strong { (id.name) } " in namespace " (id.namespace)
-                " ends now. What differs by it counts as drift from then on."
-            },
-        }
-    }
-}
-
-/// What a repair would set right.
-async fn repairs(cluster: &Cluster, release: &ReleaseId) -> Markup {
-    let compared = async {
-        let reader = cluster.reader().await?;
-        let read = reader.release(release).await?;
-        Ok::<_, Failure>(comparison::compare(&reader, &read, false, Timestamp::now(), &|| ()).await)
-    };
-    html! {
-        p { "The guard compares release " strong { (spoken(release)) } " now and sets right what drifts, whatever its policies say." }
-        @match compared.await {
-            Err(error) => p.note { "What that is cannot be shown: " (error) },
-            Ok(report) => {
-                @let drifted: Vec<_> = report.objects.iter()
-                    .filter(|it| matches!(it.state, State::Drifted | State::Missing | State::Ownership)).collect();
-                @if drifted.is_empty() { p { "Nothing drifts at this moment." } } @else {
-                    p { "At this moment these objects drift:" }
-                    ul {
-                        @for object in drifted {
-                            li {
-                                code { (object.object.kind) "/" (object.object.name) }
-                                @if object.state == State::Missing { " is created again" }
-                                @for field in &object.fields {
-                                    div.change {
-                                        code { (field.path) } ": "
-                                        code.live { (field.live.as_ref().map_or("absent", |value| value.as_str())) }
-                                        " becomes "
-                                        code.declared { (field.declared.as_ref().map_or("as declared", |value| value.as_str())) }
-                                    }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// The exception that is asked for, and until when.
 async fn plan(cluster: &Cluster, asked: &Asked) -> Result<(Plan, Timestamp), Failure> {
     let now = Timestamp::now();
@@ -244,20 +185,6 @@ async fn plan(cluster: &Cluster, asked: &Asked) -> Result<(Plan, Timestamp), Fai
     Ok((exceptions::plan(connection, &asked, now).await?, until))
 }
 
-fn permission(plan: &Plan) -> Result<Markup, Failure> {
-    let text = serde_saphyr::to_string(&plan.resource)
-        .map_err(|error| Failure::Named(format!("the exception cannot be shown: {error}")))?;
-    Ok(html! {
-        p {
-            "Until " strong { (plan.resource.spec.until) } " these fields of " strong { (plan.object) }
-            " may differ from its release: " @for path in &plan.resource.spec.paths { code { (path) } " " }
-        }
-        @if let Some(unchecked) = &plan.unchecked { p.note { (unchecked) } }
-        p { "This object is made:" }
-        pre tabindex="0" { (text) }
-    })
-}
-
 /// Gives the order; the page that tells what came of it.
 async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
     let (order, cluster) = (Order::asked(asked)?, visitor.cluster(asked)?);
@@ -272,7 +199,10 @@ async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
         }
         Order::Revoke => {
             let ReleaseId { namespace, name } = named(asked)?;
-            exceptions::end(connection, &namespace, std::slice::from_ref(&name)).await?;
+            let uid = asked.get("uid").ok_or_else(|| {
+                Failure::Named("this form names no exception that was shown: nothing was ended".to_owned())
+            })?;
+            exceptions::end_one(connection, &namespace, &name, uid).await?;
             (format!("The exception {name} has ended."), Vec::new())
         }
         Order::Reconcile => {

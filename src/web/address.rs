@@ -3,9 +3,16 @@
 //! Entry points: [`Asked`] to read one, [`Link`] to write one. Invariant: whatever a name holds, it stays one
 //! value of the query.
 
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Query};
+use http::request::Parts;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::model::ReleaseId;
+
+/// The name in the address of a stream of a namespace that is followed too, and the most of them.
+pub(super) const ALSO: &str = "also";
+pub(super) const FOLLOWED: usize = 50;
 
 /// What an address asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +56,13 @@ impl Asked {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
     }
 
+    /// The page of a list with so many entries that a number asks for, and how many pages the list has.
+    pub(super) fn page(&self, name: &str, entries: usize, size: usize) -> (usize, usize) {
+        let pages = entries.div_ceil(size).max(1);
+        let page = self.get(name).and_then(|page| page.parse().ok()).unwrap_or(1).clamp(1, pages);
+        (page, pages)
+    }
+
     /// The release that is named.
     pub(super) fn release(&self) -> Option<ReleaseId> {
         Some(ReleaseId { namespace: self.get("namespace")?.to_owned(), name: self.get("name")?.to_owned() })
@@ -57,6 +71,14 @@ impl Asked {
     /// The address of `page` that asks for the same.
     pub(super) fn link(&self, page: &'static str) -> Link {
         Link { page, pairs: self.0.clone() }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Asked {
+    type Rejection = QueryRejection;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, QueryRejection> {
+        Query::from_request_parts(parts, state).await.map(|Query(pairs)| Self::of(pairs))
     }
 }
 
@@ -93,13 +115,17 @@ impl Link {
 
     /// The address.
     pub(super) fn text(&self) -> String {
-        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let pairs: Vec<_> =
-            self.pairs.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+            self.pairs.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
         // An empty reference would keep the query of the page that it stands in.
         let page = if self.page.is_empty() { "./" } else { self.page };
         if pairs.is_empty() { page.to_owned() } else { format!("{page}?{}", pairs.join("&")) }
     }
+}
+
+/// A text as letters, digits and percent signs.
+pub(super) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 #[cfg(test)]
@@ -117,6 +143,23 @@ mod tests {
         let decoded = percent_encoding::percent_decode_str(pairs[0].1).decode_utf8().unwrap();
         assert_eq!((pairs[0].0, &*decoded), ("cluster", odd));
         assert_eq!(Link::to("").text(), "./");
+    }
+
+    #[test]
+    fn number_of_page_stays_within_its_list() {
+        let asked = |page: &str| Asked::of(vec![("page".into(), page.into())]);
+        for (page, entries, expected) in [
+            ("", 0, (1, 1)),
+            ("7", 0, (1, 1)),
+            ("1", 100, (1, 1)),
+            ("2", 101, (2, 2)),
+            ("0", 101, (1, 2)),
+            ("99", 101, (2, 2)),
+            ("-1", 101, (1, 2)),
+            ("x", 101, (1, 2)),
+        ] {
+            assert_eq!(asked(page).page("page", entries, 100), expected, "{page} of {entries}");
+        }
     }
 
     #[test]

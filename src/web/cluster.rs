@@ -1,18 +1,20 @@
 //! One cluster as one visitor sees it.
 //!
-//! Entry point: [`Cluster`]. Invariant: everything is asked with the visitor's credentials; what fails here
+//! Entry points: [`Cluster`], [`by`]. Invariant: everything is asked with the visitor's credentials; what fails here
 //! fails for this cluster alone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::board::{self, ReleaseStates};
+use super::history::Histories;
 use super::ledger_reader::LedgerReader;
 use crate::client::access::{self, Right};
 use crate::client::connection::{self, Access, Connection};
@@ -25,13 +27,25 @@ use crate::inspect::guard::ForwardedGuard;
 use crate::inspect::ledger::Source;
 use crate::inspect::reading::{self, Reader};
 use crate::mirror::kinds::Kinds;
+use crate::model::ReleaseId;
 use crate::policy::resolver::Labels;
 
 /// How long it is believed which kinds a cluster serves.
 const KINDS: Duration = Duration::from_secs(300);
 
+/// How long a page waits for its part of one cluster.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The most namespaces that are followed for a visitor who may not list all.
 const NAMESPACES: usize = 16;
+
+/// The most namespaces of exceptions that are asked about, and how many at one time.
+const ASKED: usize = 50;
+const AT_ONCE: usize = 8;
+
+/// Plurals of Kubemoor's own kinds.
+const GUARDED: &str = "guardedreleases";
+const ALLOWANCES: &str = "driftallowances";
 
 /// Which cluster, and as whom.
 #[derive(Clone)]
@@ -65,6 +79,8 @@ pub(crate) enum GuardAddress {
 /// One cluster.
 pub(super) struct Cluster {
     pub(super) name: String,
+    /// What the ledger has told of late.
+    pub(super) histories: Histories,
     settings: Settings,
     connection: OnceCell<Connection>,
     user: OnceCell<Option<String>>,
@@ -73,21 +89,22 @@ pub(super) struct Cluster {
     boards: Mutex<HashMap<Option<String>, Arc<ReleaseStates>>>,
 }
 
-/// What a visitor may order for the releases of a namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What a visitor may order for a release.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rights {
     /// To repair now, to pause and to resume.
     pub(super) steer: bool,
-    /// To make exceptions.
-    pub(super) allow: bool,
-    /// To end them.
-    pub(super) revoke: bool,
+    /// The namespaces where they may make exceptions.
+    pub(super) allow: BTreeSet<String>,
+    /// The namespaces where they may end them.
+    pub(super) revoke: BTreeSet<String>,
 }
 
 impl Cluster {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             name: settings.name.clone(),
+            histories: Histories::default(),
             settings,
             connection: OnceCell::new(),
             user: OnceCell::new(),
@@ -137,17 +154,10 @@ impl Cluster {
                     Source::Forwarded(Box::new(guard))
                 }
             };
-            Ok::<_, Failure>(LedgerReader::of_guard(Arc::new(source)))
+            let own = &self.connection().await?.namespace;
+            Ok::<_, Failure>(LedgerReader::of_guard(Arc::new(source), own))
         };
         Ok(self.ledger.get_or_try_init(open).await?.clone())
-    }
-
-    /// The namespace that is shown: the one that is chosen, else all (`None`) as far as the visitor may list them.
-    pub(super) async fn namespace(&self, chosen: Option<&str>) -> Result<Option<String>, Failure> {
-        match chosen {
-            Some(chosen) => Ok(Some(chosen.to_owned())),
-            None => Ok(self.board(None).await?.namespace.clone()),
-        }
     }
 
     /// How the releases stand: of all namespaces, or of one where the visitor may not list them all.
@@ -176,19 +186,21 @@ impl Cluster {
         self.boards.lock().values().cloned().collect()
     }
 
-    /// What the visitor may order in a namespace; nothing where that cannot be asked.
-    pub(super) async fn rights(&self, namespace: &str) -> Rights {
+    /// What the visitor may order for a release with objects in these namespaces; nothing where that cannot be asked.
+    pub(super) async fn rights(&self, release: &ReleaseId, namespaces: &BTreeSet<String>) -> Rights {
         let Ok(connection) = self.connection().await else { return Rights::default() };
-        let may = |verb: &'static str, resource: &'static str| async move {
-            let right = Right { verb, group: GROUP, resource, namespace: Some(namespace), name: None };
-            access::may_self(&connection.client, &right).await.unwrap_or(false)
-        };
         let (steer, allow, revoke) = tokio::join!(
-            may("patch", "guardedreleases"),
-            may("create", "driftallowances"),
-            may("delete", "driftallowances")
+            may(connection, "patch", GUARDED, Some(&release.namespace)),
+            permitted(connection, "create", namespaces.clone()),
+            permitted(connection, "delete", namespaces.clone()),
         );
         Rights { steer, allow, revoke }
+    }
+
+    /// Of these namespaces those where the visitor may end exceptions; of very many only of the first.
+    pub(super) async fn ends(&self, namespaces: BTreeSet<String>) -> BTreeSet<String> {
+        let Ok(connection) = self.connection().await else { return BTreeSet::new() };
+        permitted(connection, "delete", namespaces).await
     }
 
     async fn kinds(&self, connection: &Connection) -> Result<Arc<Kinds>, Failure> {
@@ -218,4 +230,37 @@ impl Cluster {
         boards.insert(key, Arc::clone(&board));
         board
     }
+}
+
+/// By when a cluster has to answer whose part of a page is asked for now.
+pub(super) fn deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// What one cluster answers by then. One that hangs takes none of the others along.
+pub(super) fn by<T>(
+    deadline: Instant,
+    answer: impl Future<Output = Result<T, Failure>> + Send,
+) -> impl Future<Output = Result<T, Failure>> + Send {
+    let late = |_| Failure::Named(format!("it did not answer within {} s", PATIENCE.as_secs()));
+    // On the heap: a page of many such answers would not fit onto the stack of a thread.
+    let answer = timeout_at(deadline, Box::pin(answer));
+    async move { answer.await.map_err(late).flatten() }
+}
+
+/// Of these namespaces those where the visitor may do this to exceptions; of very many only of the first.
+async fn permitted(connection: &Connection, verb: &str, namespaces: BTreeSet<String>) -> BTreeSet<String> {
+    if namespaces.is_empty() || may(connection, verb, ALLOWANCES, None).await {
+        return namespaces;
+    }
+    let asked = namespaces.into_iter().take(ASKED).map(|namespace| async move {
+        may(connection, verb, ALLOWANCES, Some(&namespace)).await.then_some(namespace)
+    });
+    stream::iter(asked).buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+}
+
+/// Whether the visitor may do this to our own kinds; not where that cannot be asked.
+async fn may(connection: &Connection, verb: &str, resource: &str, namespace: Option<&str>) -> bool {
+    let right = Right { verb, group: GROUP, resource, namespace, name: None };
+    access::may_self(&connection.client, &right).await.unwrap_or(false)
 }

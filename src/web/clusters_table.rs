@@ -9,8 +9,16 @@ use super::address::Place;
 use super::html as write;
 use crate::inspect::fleet::{ClusterRow, DRIFTED, states};
 
-const HEADS: [&str; 7] =
-    ["Cluster", "Releases", "Drifted", "Oldest drift", "States", "Guard", "Last sign of life"];
+const HEADS: [&str; 8] = [
+    "Cluster",
+    "Releases",
+    "Drifted",
+    "Oldest drift",
+    "States",
+    "Guard",
+    "Certificate ends",
+    "Last sign of life",
+];
 
 /// The clusters, each with the namespace that is shown of it.
 pub(super) fn table(rows: &[(&ClusterRow, Option<&str>)], now: Timestamp) -> Markup {
@@ -31,7 +39,7 @@ fn line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Markup {
     html! {
         tr {
             th scope="row" { a href=(place.link("").text()) { (row.cluster) } }
-            @if let Some(error) = &row.error { td.message colspan="6" { (error) } } @else {
+            @if let Some(error) = &row.error { td.message colspan="7" { (error) } } @else {
                 td.number { a href=(releases.text()) { (row.releases) } }
                 td.number {
                     @if row.drifted == 0 { "0" } @else { a href=(of_state(DRIFTED)) { (row.drifted) } }
@@ -43,9 +51,18 @@ fn line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Markup {
                     }
                 }
                 td { (row.version.as_deref().unwrap_or_default()) }
+                td { @if let Some(until) = row.certificate_until { (certificate(until, now)) } }
                 td { (heard(row, now)) }
             }
         }
+    }
+}
+
+/// When the guard's certificate ends. Only a shared ledger knows.
+fn certificate(until: Timestamp, now: Timestamp) -> Markup {
+    html! {
+        @if until <= now { span.badge.bad { "Ended" } " " }
+        (write::time(until, now))
     }
 }
 

@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::Query;
+use axum::Extension;
 use axum::response::Response;
-use axum::{Extension, Form};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::address::{Asked, Link};
 use super::html::{self as write, Frame, notes, trouble};
+use super::sent_form::SentForm;
 use super::visitor::Visitor;
 use crate::inspect::explanation::fields::{Field, FieldState};
 use crate::inspect::explanation::report::{PolicyFacts, ReleaseFacts, Report};
@@ -20,22 +20,15 @@ use crate::inspect::failure::Failure;
 use crate::verdict::difference::Difference;
 
 /// The page of an object that the address names, or the empty form.
-pub(super) async fn page(
-    Extension(visitor): Extension<Arc<Visitor>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    answer(&visitor, &Asked::of(query)).await
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+    answer(&visitor, &asked).await
 }
 
 /// The page of what was pasted.
 pub(super) async fn pasted(
     Extension(visitor): Extension<Arc<Visitor>>,
-    Form(form): Form<Vec<(String, String)>>,
+    SentForm(asked): SentForm,
 ) -> Response {
-    let asked = Asked::of(form);
-    if !visitor.is_form_token(asked.get("token").unwrap_or_default()) {
-        return write::refuse_form();
-    }
     answer(&visitor, &asked).await
 }
 
@@ -144,7 +137,7 @@ fn shown(report: &Report, asked: &Asked) -> Markup {
             }
             @if !report.fields.is_empty() { (fields(&report.fields)) }
             @if !report.advice.is_empty() { h3 { "What you can do" } ul { @for advice in &report.advice { li { (advice) } } } }
-            (notes(&report.unread))
+            (notes("", &report.unread))
         }
     }
 }

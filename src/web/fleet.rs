@@ -8,13 +8,13 @@ pub(super) mod releases;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::Query;
 use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::address::{Asked, Place};
 use super::clusters_table;
+use super::history::Place as Counted;
 use super::html::{self as write, Frame, trouble};
 use super::overview::history;
 use super::shared_ledger::SharedLedger;
@@ -23,19 +23,21 @@ use crate::inspect::failure::Failure;
 use crate::inspect::fleet::{self, ClusterRow, Wanted};
 
 /// The page with all clusters, or with the one that is asked for.
-pub(super) async fn page(
-    Extension(visitor): Extension<Arc<Visitor>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let asked = Asked::of(query);
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
     let now = Timestamp::now();
     let place = place(&asked);
     let read = async {
         let (shared, wanted) = (shared(&visitor)?, wanted(&asked));
-        let ledger = shared.ledger(place.cluster);
+        let (ledger, text) = (shared.ledger(place.cluster), |text: Option<&str>| text.map(str::to_owned));
+        let counted = Counted {
+            cluster: text(place.cluster),
+            namespace: text(place.namespace),
+            // What is new is shown at once.
+            version: *shared.changes().borrow(),
+        };
         let (clusters, history) = tokio::join!(
             fleet::clusters(&shared.store, &wanted),
-            history::read(&ledger, place.namespace, now)
+            shared.histories.read(&ledger, counted, now)
         );
         Ok::<_, Failure>((clusters?, history))
     };
@@ -55,7 +57,7 @@ pub(super) async fn page(
                 (clusters_table::table(&rows, now))
                 div.columns {
                     @match history {
-                        Ok(history) => (history.shown(place)),
+                        Ok(history) => (history::shown(history, place)),
                         Err(error) => section { h3 { "Ledger" } p.note { (error) } },
                     }
                 }

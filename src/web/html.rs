@@ -3,15 +3,20 @@
 //! Entry points: [`Frame`] for a page, [`notice`] for a visitor who is not let in. Invariant: text becomes text; a
 //! page is whole without its script.
 
+use std::collections::BTreeSet;
+
 use axum::response::{Html, IntoResponse, Response};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use maud::{DOCTYPE, Markup, html};
 
-use super::address::Link;
+use super::address::{ALSO, Asked, FOLLOWED, Link, encoded};
 use super::visitor::{Entry, Visitor};
 use crate::inspect::failure::Failure;
-use crate::inspect::releases::{NOT_GUARDED, Row};
+use crate::inspect::releases::{NOT_GUARDED, Row, UNKNOWN};
+
+/// The page that tells of changes.
+const STREAM: &str = "stream";
 
 /// The pages that a shared ledger has: it knows no cluster's objects.
 const OF_DATABASE: [&str; 4] = ["", "releases", "ledger", "replay"];
@@ -33,25 +38,41 @@ pub(super) struct Frame<'a> {
     pub(super) title: &'a str,
     /// Which of the pages in the head it belongs to.
     pub(super) page: &'static str,
-    /// Whether the script keeps it up to date.
-    pub(super) is_live: bool,
+    /// The stream by which the script keeps it up to date.
+    pub(super) stream: Option<String>,
     pub(super) status: StatusCode,
 }
 
 impl<'a> Frame<'a> {
     /// A page that shows the present state.
     pub(super) fn live(visitor: &'a Visitor, title: &'a str, page: &'static str) -> Self {
-        Self { visitor, title, page, is_live: true, status: StatusCode::OK }
+        Self { visitor, title, page, stream: Some(STREAM.to_owned()), status: StatusCode::OK }
     }
 
     /// A page that stays as it is.
     pub(super) fn still(visitor: &'a Visitor, title: &'a str, page: &'static str) -> Self {
-        Self { is_live: false, ..Self::live(visitor, title, page) }
+        Self { stream: None, ..Self::live(visitor, title, page) }
+    }
+
+    /// The same with changes of what is asked for alone.
+    pub(super) fn of(self, asked: &Asked) -> Self {
+        let only = ["cluster", "namespace", "name"];
+        let link = only.iter().fold(Link::to(STREAM), |link, name| link.set(name, asked.get(name)));
+        Self { stream: Some(link.text()), ..self }
+    }
+
+    /// The same with changes of the release that is asked for, and of exceptions in these namespaces.
+    pub(super) fn of_release(self, asked: &Asked, namespaces: &BTreeSet<String>) -> Self {
+        let own = asked.get("namespace");
+        let others = namespaces.iter().filter(|namespace| own != Some(namespace.as_str())).take(FOLLOWED);
+        let others = others.map(|namespace| format!("&{ALSO}={}", encoded(namespace)));
+        let frame = self.of(asked);
+        Self { stream: frame.stream.map(|link| link + &others.collect::<String>()), ..frame }
     }
 
     /// The page with this content.
     pub(super) fn around(&self, content: &Markup) -> Response {
-        let Self { visitor, title, page, is_live, status } = self;
+        let Self { visitor, title, page, stream, status } = self;
         let whole = document(
             title,
             html! {
@@ -67,7 +88,7 @@ impl<'a> Frame<'a> {
                     }
                     @if visitor.entry != Entry::Owner { (who(visitor)) }
                 }
-                main #content data-live[*is_live] tabindex="-1" { (content) }
+                main #content data-live=[stream.as_deref()] tabindex="-1" { (content) }
                 footer {
                     p {
                         "Kubemoor " (env!("CARGO_PKG_VERSION"))
@@ -100,7 +121,10 @@ pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
 
 /// The answer to a form that this visitor was not given.
 pub(super) fn refuse_form() -> Response {
-    refusal(StatusCode::FORBIDDEN, "This form is not from a page of yours, or it is old.")
+    refusal(
+        StatusCode::FORBIDDEN,
+        "This form is not from a page of yours, or it is old. Nothing was done. Go back and try again.",
+    )
 }
 
 /// A page for a visitor who is not let in yet.
@@ -135,13 +159,18 @@ pub(super) fn trouble(sentence: &str) -> Markup {
     html! { p.trouble role="alert" { (sentence) } }
 }
 
-/// What could not be read, folded away where it is much.
-pub(super) fn notes(notes: &[String]) -> Markup {
+/// That one namespace alone is shown, though nobody chose it.
+pub(super) fn only(namespace: &str) -> String {
+    format!("Only namespace {namespace}: you may not list all namespaces.")
+}
+
+/// What could not be read, folded away where it is much. By its place the script knows it again on a page.
+pub(super) fn notes(place: &str, notes: &[String]) -> Markup {
     match notes {
         [] => html! {},
         [one] => html! { p.note { (one) } },
         several => html! {
-            details.note {
+            details.note id=(format!("notes-{}", encoded(place))) {
                 summary { (several.len()) " parts could not be read" }
                 ul { @for note in several { li { (note) } } }
             }
@@ -149,13 +178,44 @@ pub(super) fn notes(notes: &[String]) -> Markup {
     }
 }
 
+/// Links to the pages of a list before and after.
+pub(super) fn turns(label: &str, (page, pages): (usize, usize), link: impl Fn(usize) -> String) -> Markup {
+    html! {
+        @if pages > 1 {
+            nav.turns aria-label=(label) {
+                @if page > 1 { a rel="prev" href=(link(page - 1)) { "Previous" } }
+                span { "Page " (page) " of " (pages) }
+                @if page < pages { a rel="next" href=(link(page + 1)) { "Next" } }
+            }
+        }
+    }
+}
+
+/// The field of a filter that chooses one of several clusters, or all.
+pub(super) fn cluster_choice(visitor: &Visitor, asked: &Asked) -> Markup {
+    html! {
+        @if visitor.has_several() {
+            label { "Cluster"
+                select name="cluster" {
+                    option value="" { "all" }
+                    @for cluster in &visitor.clusters {
+                        option value=(cluster.name) selected[asked.get("cluster") == Some(&cluster.name)] {
+                            (cluster.name)
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The state of a release in one word.
 pub(super) fn state(row: &Row) -> &str {
     match (row.guarded, &row.reason, &row.ready) {
-        (false, ..) => NOT_GUARDED,
-        (true, Some(reason), _) => reason,
+        (_, Some(reason), _) => reason,
+        (false, None, _) => NOT_GUARDED,
         (true, None, Some(ready)) => ready,
-        (true, None, None) => "Unknown",
+        (true, None, None) => UNKNOWN,
     }
 }
 
@@ -243,6 +303,18 @@ fn distance(distance: SignedDuration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::signing::SigningKey;
+
+    #[tokio::test]
+    async fn head_names_the_user_in_plain_text() {
+        let user = "\"><img src=x onerror=alert(1)>".to_owned();
+        let forms = SigningKey::new([1; 32]);
+        let visitor = Visitor::new(Vec::new(), Entry::Login, Some(user), forms);
+        let page = Frame::live(&visitor, "Overview", "").around(&html! {});
+        let body = axum::body::to_bytes(page.into_body(), 1 << 20).await.unwrap();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        assert!(text.contains("&lt;img src=x") && !text.contains("<img"), "{text}");
+    }
 
     #[test]
     fn states_are_read_as_words() {

@@ -3,6 +3,7 @@
 //! Entry points: [`page`], [`enter`], [`leave`]. Invariant: a session begins with an id that is drawn for it, and
 //! only by a form that this server gave to the same browser; the token goes into the sealed cookie and nowhere else.
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -12,11 +13,11 @@ use http::header;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use maud::html;
-use subtle::ConstantTimeEq;
 use tracing::info;
 
 use super::door;
 use super::html as write;
+use super::sent_form::SentForm;
 use super::session::{LONGEST, Session};
 use super::visitor::{Entry, Visitor, hex};
 use super::visitors::{self, COOKIE, Refused, Visitors, cookies};
@@ -43,7 +44,7 @@ pub(super) async fn enter(
     let own = cookies(&headers).find(|(name, _)| *name == FORM_COOKIE).map(|(_, number)| number);
     let is_own = own.is_some_and(|number| {
         let mark = mark(&visitors, number);
-        value("form").unwrap_or_default().as_bytes().ct_eq(mark.as_bytes()).into()
+        verify_slices_are_equal(value("form").unwrap_or_default().as_bytes(), mark.as_bytes()).is_ok()
     });
     if !is_own || door::is_of_another_site(&headers) {
         return form(
@@ -75,11 +76,8 @@ pub(super) async fn leave(
     State(visitors): State<Arc<Visitors>>,
     Extension(visitor): Extension<Arc<Visitor>>,
     Extension(session): Extension<Option<Session>>,
-    Form(sent): Form<Vec<(String, String)>>,
+    _: SentForm,
 ) -> Response {
-    if !sent.iter().any(|(name, value)| name == "token" && visitor.is_form_token(value)) {
-        return write::refuse_form();
-    }
     if let Some(session) = session {
         visitors.end(&session).await;
         info!(user = visitor.user.as_deref().unwrap_or_default(), "a visitor has logged out");

@@ -8,27 +8,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::Query;
 use axum::response::Response;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
-use self::history::History;
 use super::address::{Asked, Place};
 use super::board::Rows;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, by, deadline};
 use super::clusters_table;
-use super::html::{self as write, Frame, notes, trouble};
+use super::drifting_fields::Field;
+use super::history::{History, Place as Counted};
+use super::html::{self as write, Frame, notes, trouble, turns};
 use super::visitor::Visitor;
 use crate::inspect::allowances::{self, State};
 use crate::inspect::failure::Failure;
 use crate::inspect::fleet::{self, ClusterRow, DRIFTED};
 use crate::verdict::health::Reason;
 
-/// Fields that are shown, and where all are asked for.
+/// Fields that are shown, and on a page of all of them.
 const FIELDS: usize = 8;
 const ALL_FIELDS: usize = 500;
+
+/// The name in an address of the page of all fields.
+const PAGE: &str = "fields";
 
 /// Exceptions that end within that time are about to end.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
@@ -41,23 +44,24 @@ struct Glance {
     cluster: ClusterRow,
     /// The one that is shown to a visitor who may not list all.
     namespace: Option<String>,
+    /// Whether nobody chose it.
+    is_narrowed: bool,
     rows: Rows,
-    fields: Vec<(String, usize)>,
+    fields: Vec<Field>,
     exceptions: Result<Vec<allowances::Row>, Failure>,
-    history: Result<History, Failure>,
+    history: Result<Arc<History>, Arc<Failure>>,
 }
 
 /// The page.
-pub(super) async fn page(
-    Extension(visitor): Extension<Arc<Visitor>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let asked = Asked::of(query);
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
     let now = Timestamp::now();
     let asked = &asked;
     let glances = visitor.asked(asked).map(|cluster| async move {
-        let user = cluster.user().await.ok().flatten().map(str::to_owned);
-        (cluster, user, glance(cluster, asked.get("namespace"), now).await)
+        let (user, glance) = tokio::join!(
+            by(deadline(), cluster.user()),
+            Box::pin(glance(cluster, asked.get("namespace"), now))
+        );
+        (cluster, user.ok().flatten().map(str::to_owned), glance)
     });
     let glances = join_all(glances).await;
     Frame::live(&visitor, "Overview", "").around(&html! {
@@ -83,36 +87,58 @@ pub(super) async fn page(
     })
 }
 
-async fn glance(cluster: &Cluster, namespace: Option<&str>, now: Timestamp) -> Result<Glance, Failure> {
-    let board = cluster.board(namespace).await?;
+async fn glance(cluster: &Cluster, chosen: Option<&str>, now: Timestamp) -> Result<Glance, Failure> {
+    let end = deadline();
+    let board = by(end, cluster.board(chosen)).await?;
+    let is_narrowed = board.only(chosen).is_some();
     let connection = cluster.connection().await?;
     let namespace = board.namespace.clone();
-    let history = async { history::read(&cluster.ledger().await?, namespace.as_deref(), now).await };
-    let exceptions = allowances::read(connection, namespace.as_deref(), None, now);
+    if board.is_forbidden() {
+        cluster.histories.forget();
+    }
+    // On the heap: all of it together would not fit onto the stack of a thread.
+    let history = Box::pin(async {
+        let counted = Counted { namespace: namespace.clone(), ..Counted::default() };
+        let ledger = Box::pin(cluster.ledger()).await?;
+        Box::pin(cluster.histories.read(&ledger, counted, now)).await
+    });
+    let exceptions = async {
+        match board.exceptions(now) {
+            Some(exceptions) => Ok(exceptions),
+            // Nothing follows them, or not yet.
+            None => by(end, allowances::read(connection, namespace.as_deref(), None, now)).await,
+        }
+    };
     let rows = board.rows(now);
-    let cluster = fleet::at_a_glance(&cluster.name, &connection.client, namespace.as_deref(), &rows.rows);
-    let (exceptions, history, cluster) = tokio::join!(exceptions, history, cluster);
-    let mut fields: Vec<_> = board.fields(None).into_iter().collect();
-    fields.sort_by(|(left, fewer), (right, more)| more.cmp(fewer).then_with(|| left.cmp(right)));
-    Ok(Glance { cluster, namespace, rows, fields, exceptions, history })
+    let at_a_glance =
+        Box::pin(fleet::at_a_glance(&cluster.name, &connection.client, namespace.as_deref(), &rows.rows));
+    // A cluster that does not answer is not waited for as long as a ledger is.
+    let (exceptions, history, cluster) = tokio::try_join!(
+        async { Ok(exceptions.await) },
+        async { Ok(history.await) },
+        by(end, async { Ok(at_a_glance.await) })
+    )?;
+    let fields = board.fields(None).ranked();
+    Ok(Glance { cluster, namespace, is_narrowed, rows, fields, exceptions, history })
 }
 
 fn shown(cluster: &Cluster, glance: &Glance, asked: &Asked, now: Timestamp) -> Markup {
-    let Glance { cluster: _, namespace, rows, fields, exceptions, history } = glance;
+    let Glance { cluster: _, namespace, is_narrowed, rows, fields, exceptions, history } = glance;
     let place = Place { cluster: Some(&cluster.name), namespace: namespace.as_deref() };
-    let most = if asked.get("fields") == Some("all") { ALL_FIELDS } else { FIELDS };
     html! {
         @if let Some(namespace) = namespace {
+            @if *is_narrowed { p.note { (write::only(namespace)) } }
             form.filter method="get" action="./" {
                 input type="hidden" name="cluster" value=(cluster.name);
                 label { "Namespace" input name="namespace" value=(namespace); }
                 button { "Show" }
             }
         }
-        (notes(&rows.notes))
+        (notes(&cluster.name, &rows.notes))
+        @if let Ok(history) = history { (notes(&format!("ledger-{}", cluster.name), &history.missing)) }
         @if !rows.is_blind { (states(place, rows)) }
         div.columns {
-            section { h3 { "Fields that drift most" } (drifting(place, fields, most)) }
+            section { h3 { "Fields that drift most" } (drifting(place, asked, fields)) }
             section {
                 h3 { "Exceptions that end within 24 hours" }
                 @match exceptions {
@@ -121,7 +147,7 @@ fn shown(cluster: &Cluster, glance: &Glance, asked: &Asked, now: Timestamp) -> M
                 }
             }
             @match history {
-                Ok(history) => (history.shown(place)),
+                Ok(history) => (history::shown(history, place)),
                 Err(error) => section { h3 { "Ledger" } p.note { (error) } },
             }
         }
@@ -163,21 +189,35 @@ fn states(place: Place<'_>, Rows { rows, .. }: &Rows) -> Markup {
     }
 }
 
-fn drifting(place: Place<'_>, fields: &[(String, usize)], most: usize) -> Markup {
+/// The fields that drift in most releases, or a page of all fields that drift.
+fn drifting(place: Place<'_>, asked: &Asked, fields: &[Field]) -> Markup {
     if fields.is_empty() {
         return html! { p.quiet { "No field drifts." } };
     }
     let link = |field: &str| place.link("releases").with("field", field).text();
-    let more = fields.len().saturating_sub(most);
+    let (page, pages) = asked.page(PAGE, fields.len(), ALL_FIELDS);
+    let of_page = |page: &str| place.link("").with(PAGE, page).text();
+    let (before, most) = match asked.get(PAGE) {
+        Some(_) => ((page - 1) * ALL_FIELDS, ALL_FIELDS),
+        None => (0, FIELDS),
+    };
     html! {
         ul.ranked {
-            @for (field, count) in fields.iter().take(most) {
-                li { a href=(link(field)) { code { (field) } span.count { (count) } } }
+            @for Field { name, releases, is_least } in fields.iter().skip(before).take(most) {
+                li { a href=(link(name)) {
+                    code { (name) }
+                    span.count { @if *is_least { "at least " } (releases) }
+                } }
             }
         }
-        @if more > 0 && most < ALL_FIELDS {
-            p { a href=(place.link("").with("fields", "all").text()) { "and " (more) " more fields" } }
-        } @else if more > 0 { p.quiet { "and " (more) " more fields" } }
+        @if fields.iter().any(|field| field.is_least) {
+            p.quiet { "The status of a release names 10 drifted objects, with 10 fields of each: further releases may have the field." }
+        }
+        @if asked.get(PAGE).is_some() {
+            (turns("Pages of fields", (page, pages), |page| of_page(&page.to_string())))
+        } @else if fields.len() > most {
+            p { a href=(of_page("all")) { "and " (fields.len() - most) " more fields" } }
+        }
     }
 }
 
@@ -199,6 +239,9 @@ fn ending(place: Place<'_>, exceptions: &[allowances::Row], now: Timestamp) -> M
                         }
                     }
                 }
+            }
+            @if ending.len() > ENDING {
+                p { a href=(place.link("exceptions").text()) { "and " (ending.len() - ENDING) " more, among all exceptions" } }
             }
         }
         p {

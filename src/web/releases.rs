@@ -7,13 +7,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::Query;
 use axum::response::Response;
 use futures::future::join_all;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::address::{Asked, Link};
+use super::cluster::{by, deadline};
 use super::html::{self as write, Frame, badge, notes, trouble};
 use super::policies;
 use super::visitor::Visitor;
@@ -43,10 +43,15 @@ struct Line {
 }
 
 /// Those lines that are asked for.
+#[derive(Default)]
 struct Found {
     lines: Vec<Line>,
     notes: Vec<String>,
     failures: Vec<String>,
+    /// The only namespaces that are shown, where nobody chose one.
+    only: Vec<String>,
+    /// A sentence about each of them.
+    narrowed: Vec<String>,
 }
 
 impl Line {
@@ -57,26 +62,23 @@ impl Line {
 }
 
 /// The page.
-pub(super) async fn page(
-    Extension(visitor): Extension<Arc<Visitor>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let asked = Asked::of(query);
-    let Found { mut lines, notes: unread, failures } = find(&visitor, &asked).await;
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+    let Found { mut lines, notes: unread, failures, only, narrowed } = find(&visitor, &asked).await;
+    let only = only.first().filter(|_| !visitor.has_several()).map(String::as_str);
     sort(&mut lines, asked.get("sort").unwrap_or("state"));
     let total = lines.len();
-    let pages = total.div_ceil(PAGE).max(1);
-    let page = asked.get("page").and_then(|page| page.parse().ok()).unwrap_or(1).clamp(1, pages);
+    let (page, pages) = asked.page("page", total, PAGE);
     let shown = lines.iter().skip((page - 1) * PAGE).take(PAGE);
     Frame::live(&visitor, "Releases", "releases").around(&html! {
         h1 { "Releases" }
-        (filter(&visitor, &asked))
+        (filter(&visitor, &asked, only))
+        @for sentence in &narrowed { p.note { (sentence) } }
         @for failure in &failures { (trouble(failure)) }
-        (notes(&unread))
+        (notes("", &unread))
         @if total == 0 { p.quiet { "No release matches." } } @else {
             p.quiet #count { (total) @if total == 1 { " release" } @else { " releases" } }
             (table(&visitor, &asked, shown))
-            (turns(&asked, page, pages))
+            (turns(&asked, (page, pages)))
         }
     })
 }
@@ -110,24 +112,18 @@ pub(super) fn head(asked: &Asked, sorted: &str, column: &str, name: &str) -> Mar
 }
 
 /// Links to the pages before and after.
-pub(super) fn turns(asked: &Asked, page: usize, pages: usize) -> Markup {
+pub(super) fn turns(asked: &Asked, place: (usize, usize)) -> Markup {
     let link = |page: usize| asked.link("releases").set("page", Some(&page.to_string())).text();
-    html! {
-        @if pages > 1 {
-            nav.turns aria-label="Pages of the list" {
-                @if page > 1 { a rel="prev" href=(link(page - 1)) { "Previous" } }
-                span { "Page " (page) " of " (pages) }
-                @if page < pages { a rel="next" href=(link(page + 1)) { "Next" } }
-            }
-        }
-    }
+    write::turns("Pages of the list", place, link)
 }
 
 async fn find(visitor: &Visitor, asked: &Asked) -> Found {
     let now = Timestamp::now();
     let namespace = asked.get("namespace");
-    let boards = visitor.asked(asked).map(|cluster| async move { (cluster, cluster.board(namespace).await) });
-    let mut found = Found { lines: Vec::new(), notes: Vec::new(), failures: Vec::new() };
+    let boards = visitor
+        .asked(asked)
+        .map(|cluster| async move { (cluster, by(deadline(), cluster.board(namespace)).await) });
+    let mut found = Found::default();
     for (cluster, board) in join_all(boards).await {
         let place = |sentence: &str| match visitor.has_several() {
             true => format!("{}: {sentence}", cluster.name),
@@ -141,10 +137,15 @@ async fn find(visitor: &Visitor, asked: &Asked) -> Found {
             }
         };
         let rows = board.rows(now);
+        if let Some(only) = board.only(namespace) {
+            found.narrowed.push(place(&write::only(only)));
+            found.only.push(only.to_owned());
+        }
         found.notes.extend(rows.notes.iter().map(|note| place(note)));
         let mut among: Vec<HashSet<ReleaseId>> = Vec::new();
         among.extend(asked.get("field").map(|field| board.with_field(field)));
-        match policies::matched(cluster, asked.get("policy"), &rows.rows).await {
+        let policies: Vec<_> = asked.all("policy").collect();
+        match by(deadline(), policies::matched(cluster, &policies, &rows.rows)).await {
             Ok(matched) => among.extend(matched),
             Err(error) => found.failures.push(place(&error.to_string())),
         }
@@ -199,28 +200,17 @@ fn sort(lines: &mut [Line], by: &str) {
     });
 }
 
-fn filter(visitor: &Visitor, asked: &Asked) -> Markup {
+fn filter(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
     html! {
         form.filter method="get" action="releases" role="search" {
             label { "Search" input type="search" name="q" value=[asked.get("q")] placeholder="name or message"; }
-            label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder="all"; }
+            label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder=(only.unwrap_or("all")); }
             (states(asked))
-            @if visitor.has_several() {
-                label { "Cluster"
-                    select name="cluster" {
-                        option value="" { "all" }
-                        @for cluster in &visitor.clusters {
-                            option value=(cluster.name) selected[asked.get("cluster") == Some(&cluster.name)] {
-                                (cluster.name)
-                            }
-                        }
-                    }
-                }
-            }
+            (write::cluster_choice(visitor, asked))
             @if let Some(field) = asked.get("field") {
                 label { "Field that drifts" input name="field" value=(field); }
             }
-            @if let Some(policy) = asked.get("policy") {
+            @for policy in asked.all("policy") {
                 label { "Policy that matches" input name="policy" value=(policy); }
             }
             @if let Some(sort) = asked.get("sort") { input type="hidden" name="sort" value=(sort); }

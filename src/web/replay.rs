@@ -9,27 +9,27 @@ mod found;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Query;
+use axum::Extension;
 use axum::response::Response;
-use axum::{Extension, Form};
 use clap::ValueEnum as _;
 use jiff::Timestamp;
 use maud::{Markup, html};
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout};
 
 use self::found::Found;
 use super::address::Asked;
 use super::cluster::Cluster;
 use super::html::{self as write, Frame, trouble};
-use super::ledger_reader::LedgerReader;
+use super::ledger_reader::{Begun, LedgerReader};
+use super::sent_form::SentForm;
 use super::visitor::Visitor;
 use crate::inspect::failure::{Failure, failed};
-use crate::inspect::ledger::place;
+use crate::inspect::ledger::{add_new, place};
 use crate::inspect::reading::OPERATION_TIMEOUT;
 use crate::inspect::replay::{Judges, Judging};
 use crate::inspect::times::Moment;
-use crate::ledger::query::{Filter, PAGE};
+use crate::ledger::query::{Filter, PAGE, Page};
 use crate::mirror::policies::once;
 use crate::model::{DriftMode, EditsMode};
 use crate::policy::Policy;
@@ -43,26 +43,20 @@ const SINCE: &str = "7d";
 const ROWS: u64 = 200_000;
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The replays that run at one time; others wait.
+/// The replays that run at one time, with a thread each; others wait so long.
 static REPLAYS: Semaphore = Semaphore::const_new(2);
+const TURN: Duration = Duration::from_secs(10);
 
 /// The page, with a replay by the policies of the cluster where a time is asked for.
-pub(super) async fn page(
-    Extension(visitor): Extension<Arc<Visitor>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    answer(&visitor, &Asked::of(query)).await
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+    answer(&visitor, &asked).await
 }
 
 /// A replay by policies that were pasted.
 pub(super) async fn pasted(
     Extension(visitor): Extension<Arc<Visitor>>,
-    Form(form): Form<Vec<(String, String)>>,
+    SentForm(asked): SentForm,
 ) -> Response {
-    let asked = Asked::of(form);
-    if !visitor.is_form_token(asked.get("token").unwrap_or_default()) {
-        return write::refuse_form();
-    }
     answer(&visitor, &asked).await
 }
 
@@ -71,6 +65,7 @@ async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
         Some(since) => Some(replay(visitor, asked, since).await),
         None => None,
     };
+    let only = found.as_ref().and_then(|found| found.as_ref().ok()?.only.as_deref());
     Frame::still(visitor, "Replay", "replay").around(&html! {
         h1 { "Replay" }
         p { "What would other policies have done with the changes that the ledger has recorded?" }
@@ -79,12 +74,12 @@ async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
             Some(Ok(found)) => (found.shown()),
             Some(Err(error)) => (trouble(&error.to_string())),
         }
-        (forms(visitor, asked))
+        (forms(visitor, asked, only))
     })
 }
 
 async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, Failure> {
-    let (ledger, namespace) = visitor.ledger(asked).await?;
+    let began = Instant::now();
     let now = Timestamp::now();
     let time = |name: &str, text: &str| {
         let moment: Result<Moment, _> = text.parse();
@@ -93,7 +88,7 @@ async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, 
     };
     let since = time("since", since)?;
     let filter = Filter {
-        namespace,
+        namespace: asked.get("namespace").map(str::to_owned),
         release: asked.get("release").map(str::to_owned),
         since: Some(since),
         until: asked.get("until").map(|text| time("until", text)).transpose()?,
@@ -110,32 +105,41 @@ async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, 
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), parse_edits)?;
     let names = accepted.iter().map(|policy| policy.name.clone()).collect();
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
-    // At most two at one time, with a thread each: other visitors need the rest.
-    let _turn =
-        REPLAYS.acquire().await.map_err(|_| Failure::Named("no replay is begun any more".to_owned()))?;
+    let _turn = turn(&visitor.replays).await?;
+    let ledger = visitor.ledger(asked).await?;
+    let Begun { page, filter, only } = ledger.begin(filter).await?;
     let judging = Judging::start(Judges::new(1, &defaults, &accepted), since);
     let scope = found::Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
-    let stopped = judge(&ledger, filter, &judging).await?;
-    Ok(Found { scope, report: judging.finish().await?, stopped, policies: names })
+    let (stopped, missing) = judge(&ledger, (page, filter), &judging, began).await?;
+    Ok(Found { scope, report: judging.finish().await?, stopped, missing, policies: names, only })
 }
 
-/// Judges the rows; where it stopped, if that was before the end.
+/// A turn of the visitor whose replays these are, and one among all visitors.
+async fn turn(own: &Semaphore) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'static>), Failure> {
+    let both = async { Ok::<_, AcquireError>((own.acquire().await?, REPLAYS.acquire().await?)) };
+    let busy = || Failure::Named("other replays run: try again in a minute".to_owned());
+    timeout(TURN, both).await.ok().and_then(Result::ok).ok_or_else(busy)
+}
+
+/// Judges the rows from the first page on, until it took too long since it `began`; where it stopped, if that was before the end, and sentences about ledgers whose rows are missing.
 async fn judge(
     ledger: &LedgerReader,
-    mut filter: Filter,
+    (mut page, mut filter): (Page, Filter),
     judging: &Judging,
-) -> Result<Option<Timestamp>, Failure> {
-    let (began, mut rows) = (Instant::now(), 0);
+    began: Instant,
+) -> Result<(Option<Timestamp>, Vec<String>), Failure> {
+    let (mut rows, mut missing) = (0, Vec::new());
     loop {
-        let page = ledger.page(&filter).await?;
         rows += page.items.len() as u64;
         let last = page.items.last().map(|entry| entry.time);
         judging.add(page.items).await;
-        let Some(next) = page.next else { return Ok(None) };
+        add_new(&mut missing, page.missing);
+        let Some(next) = page.next else { return Ok((None, missing)) };
         if rows >= ROWS || began.elapsed() >= PATIENCE {
-            return Ok(last);
+            return Ok((last, missing));
         }
         filter.before = Some(place(&next)?);
+        page = ledger.page(&filter).await?;
     }
 }
 
@@ -161,7 +165,7 @@ async fn of_cluster(cluster: &Cluster) -> Result<Vec<Arc<Compiled>>, Failure> {
     read.map_err(|error| failed(connection, "list the policies", error))
 }
 
-fn forms(visitor: &Visitor, asked: &Asked) -> Markup {
+fn forms(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
     html! {
         form.sheet method="get" action="replay" {
             @let (head, action) = match visitor.shared.is_some() {
@@ -169,13 +173,13 @@ fn forms(visitor: &Visitor, asked: &Asked) -> Markup {
                 false => ("By the policies of the cluster", "Replay by the cluster's policies"),
             };
             h2 { (head) }
-            (window(visitor, asked))
+            (window(visitor, asked, only))
             button { (action) }
         }
         form.sheet method="post" action="replay" {
             h2 { "By other policies" }
             (write::token(visitor))
-            (window(visitor, asked))
+            (window(visitor, asked, only))
             label { "DriftPolicies as YAML"
                 textarea name="policies" rows="12" required spellcheck="false" { (asked.get("policies").unwrap_or_default()) }
             }
@@ -186,11 +190,11 @@ fn forms(visitor: &Visitor, asked: &Asked) -> Markup {
     }
 }
 
-fn window(visitor: &Visitor, asked: &Asked) -> Markup {
+fn window(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
     html! {
         label { "Since" input name="since" required value=(asked.get("since").unwrap_or(SINCE)); }
         label { "Until" input name="until" value=[asked.get("until")] placeholder="now"; }
-        label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder="all"; }
+        label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder=(only.unwrap_or("all")); }
         label { "Release" input name="release" value=[asked.get("release")] placeholder="all"; }
         label { "Edits, where no policy says otherwise"
             select name="edits" {
@@ -212,5 +216,23 @@ fn window(visitor: &Visitor, asked: &Asked) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn second_replay_of_visitor_is_refused_and_others_run() {
+        let (alice, bob, carol) = (Semaphore::new(1), Semaphore::new(1), Semaphore::new(1));
+        let first = turn(&alice).await.unwrap();
+        let refused = turn(&alice).await.unwrap_err().to_string();
+        assert!(refused.starts_with("other replays run"), "{refused}");
+        let other = turn(&bob).await.unwrap();
+        // Two run already.
+        assert!(turn(&carol).await.is_err());
+        drop((first, other));
+        assert!(turn(&alice).await.is_ok());
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::history::Histories;
 use super::ledger_reader::LedgerReader;
 use crate::inspect::ledger::Source;
 use crate::ledger::store::Store;
@@ -20,6 +21,7 @@ const POLL: Duration = Duration::from_secs(3);
 /// The database.
 pub(super) struct SharedLedger {
     pub(super) store: Store,
+    pub(super) histories: Histories,
     source: Arc<Source>,
     changes: watch::Receiver<u64>,
     poll: JoinHandle<()>,
@@ -35,7 +37,7 @@ impl SharedLedger {
             async move { store.fleet_mark().await }
         }));
         let source = Arc::new(Source::Database(store.clone()));
-        Self { store, source, changes, poll }
+        Self { store, histories: Histories::default(), source, changes, poll }
     }
 
     /// The rows of one cluster, or of all (`None`).

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-use super::address::Asked;
+use super::address::{ALSO, Asked, FOLLOWED};
+use super::board::{Changes, Followed};
 use super::cluster::Cluster;
 use super::ledger_reader::LedgerReader;
 use super::shared_ledger::SharedLedger;
@@ -44,8 +45,12 @@ pub(super) struct Visitor {
     pub(super) user: Option<String>,
     /// What the tokens of their forms are made by.
     forms: SigningKey,
+    /// One replay of theirs runs at one time.
+    pub(super) replays: Semaphore,
     written: AtomicU64,
     confirmed: Mutex<Instant>,
+    /// Tells open pages that the visitor's session has ended.
+    end: watch::Sender<u64>,
 }
 
 impl Visitor {
@@ -53,7 +58,8 @@ impl Visitor {
     pub(super) fn new(clusters: Vec<Cluster>, entry: Entry, user: Option<String>, forms: SigningKey) -> Self {
         let clusters = clusters.into_iter().map(Arc::new).collect();
         let (written, confirmed) = (AtomicU64::new(0), Mutex::new(Instant::now()));
-        Self { clusters, shared: None, entry, user, forms, written, confirmed }
+        let (replays, end) = (Semaphore::new(1), watch::Sender::new(0));
+        Self { clusters, shared: None, entry, user, forms, replays, written, confirmed, end }
     }
 
     /// The owner, who is shown a database instead of clusters.
@@ -61,23 +67,34 @@ impl Visitor {
         Self { shared: Some(SharedLedger::new(store)), ..Self::new(Vec::new(), Entry::Owner, None, forms) }
     }
 
-    /// Tells of every change of what is followed.
-    pub(super) fn changes(&self) -> Vec<watch::Receiver<u64>> {
-        let boards = self.clusters.iter().flat_map(|cluster| cluster.boards());
-        let shared = self.shared.iter().map(SharedLedger::changes);
-        boards.map(|board| board.changes()).chain(shared).collect()
+    /// The end of the session, and the changes of what is followed: of the release that is asked for, else of all.
+    pub(super) async fn changes(&self, asked: &Asked) -> Vec<Changes> {
+        let release = asked.release().map(|release| Followed {
+            namespaces: std::iter::once(release.namespace.clone())
+                .chain(asked.all(ALSO).take(FOLLOWED).map(str::to_owned))
+                .collect(),
+            release,
+        });
+        // A page may be the first that somebody opens. What cannot be followed tells of nothing.
+        let begun = self.asked(asked).map(|cluster| cluster.board(asked.get("namespace")));
+        drop(join_all(begun).await);
+        let boards = self.asked(asked).flat_map(|cluster| cluster.boards());
+        let shared = self.shared.iter().map(|shared| Changes::of_all(shared.changes()));
+        let changes = boards.map(|board| board.changes(release.clone())).chain(shared);
+        std::iter::once(Changes::of_all(self.end.subscribe())).chain(changes).collect()
     }
 
-    /// The ledger of the cluster that is asked for, and the namespace that is shown of it: the chosen one, else all
-    /// (`None`) as far as the visitor may read them.
-    pub(super) async fn ledger(&self, asked: &Asked) -> Result<(LedgerReader, Option<String>), Failure> {
-        let chosen = asked.get("namespace");
-        if let Some(shared) = &self.shared {
-            return Ok((shared.ledger(asked.get("cluster")), chosen.map(str::to_owned)));
+    /// Tells open pages that the session has ended.
+    pub(super) fn end(&self) {
+        self.end.send_modify(|ends| *ends = ends.wrapping_add(1));
+    }
+
+    /// The ledger of the cluster that is asked for.
+    pub(super) async fn ledger(&self, asked: &Asked) -> Result<LedgerReader, Failure> {
+        match &self.shared {
+            Some(shared) => Ok(shared.ledger(asked.get("cluster"))),
+            None => self.cluster(asked)?.ledger().await,
         }
-        let cluster = self.cluster(asked)?;
-        let namespace = cluster.namespace(chosen).await?;
-        Ok((cluster.ledger().await?, namespace))
     }
 
     /// Begins to follow the clusters.
@@ -85,9 +102,10 @@ impl Visitor {
         join_all(self.clusters.iter().map(|cluster| cluster.begin())).await;
     }
 
-    /// Whether the API server has said within that time who they are.
+    /// Whether the API server has said within that time who they are, and nothing else since then.
     pub(super) fn is_confirmed_within(&self, time: Duration) -> bool {
-        self.confirmed.lock().elapsed() < time
+        let mut boards = self.clusters.iter().flat_map(|cluster| cluster.boards());
+        self.confirmed.lock().elapsed() < time && !boards.any(|board| board.is_unauthorized())
     }
 
     /// The API server has said who they are.

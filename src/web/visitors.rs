@@ -2,7 +2,8 @@
 //!
 //! Entry point: [`Visitors::of`]. Invariant: nobody is let in whom the API server has not named of late;
 //! what was read for one token is shown to no other; so many visitors are remembered, and only those who were
-//! named; a session that was ended stays so, also at other replicas and after a restart.
+//! named; a session that was ended stays so, also at other replicas and after a restart; a token that was refused is
+//! known by its keyed digest alone, and for seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::{self, HeaderValue};
 use jiff::Timestamp;
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
@@ -34,6 +36,11 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// For how long it is believed who a visitor is.
 const CONFIRMED: Duration = Duration::from_secs(15);
 
+/// For how long a token that the API server has refused is refused again, and of how many that is known: whoever sends one
+/// again and again asks little of the API server, and a token that becomes valid works soon.
+const REFUSED: Duration = Duration::from_secs(3);
+const MOST_REFUSED: u64 = 1024;
+
 /// How many tokens the API server is asked about at one time.
 const ASKING: usize = 16;
 
@@ -50,6 +57,8 @@ pub(super) struct Visitors {
     key: SigningKey,
     sealer: Sealer,
     known: Cache<[u8; 32], Arc<Visitor>>,
+    /// The places of tokens that were refused a moment ago.
+    refused: Cache<[u8; 32], ()>,
     /// Which sessions were ended, here and at other replicas.
     replicas: Arc<Replicas>,
     asking: Semaphore,
@@ -78,8 +87,9 @@ impl Visitors {
         replicas: Arc<Replicas>,
     ) -> Result<Self, SealError> {
         let sealer = Sealer::new(&key)?;
-        let known = Cache::builder().max_capacity(MOST).time_to_idle(IDLE).time_to_live(LONGEST).build();
-        Ok(Self { settings, key, sealer, known, replicas, asking: Semaphore::new(ASKING) })
+        let (known, asking) = (memory(MOST), Semaphore::new(ASKING));
+        let refused = Cache::builder().max_capacity(MOST_REFUSED).time_to_live(REFUSED).build();
+        Ok(Self { settings, key, sealer, known, refused, replicas, asking })
     }
 
     /// Who sends a request, and in which session.
@@ -111,7 +121,14 @@ impl Visitors {
         if let Some(visitor) = known.as_ref().filter(|it| it.is_confirmed_within(CONFIRMED)) {
             return Ok(Arc::clone(visitor));
         }
+        if self.refused.contains_key(&place) {
+            return Err(Refused::Unknown);
+        }
         let _turn = self.asking.acquire().await.map_err(|_| Refused::Unknown)?;
+        // Somebody else may have asked about it in the meantime.
+        if self.refused.contains_key(&place) {
+            return Err(Refused::Unknown);
+        }
         let cluster = Cluster::new(Settings {
             access: Access { token: Some(token), ..self.settings.access.clone() },
             ..self.settings.clone()
@@ -119,7 +136,8 @@ impl Visitors {
         let user = match cluster.ask_user().await {
             Ok(user) => user,
             Err(error) if error.is_unauthorized() => {
-                self.known.invalidate(&place);
+                self.forget(&place);
+                self.refused.insert(place, ());
                 return Err(Refused::Unknown);
             }
             Err(error) => return Err(Refused::Away(error)),
@@ -142,7 +160,7 @@ impl Visitors {
     /// Ends a session, in whichever browser its cookie is, and forgets what was read for its token. Every replica
     /// that answers knows of it afterwards.
     pub(super) async fn end(&self, session: &Session) {
-        self.known.invalidate(&self.place(&session.token, Entry::Login));
+        self.forget(&self.place(&session.token, Entry::Login));
         self.replicas.end(session).await;
     }
 
@@ -155,6 +173,13 @@ impl Visitors {
     pub(super) fn tidy(&self, now: Timestamp) {
         self.known.run_pending_tasks();
         self.replicas.tidy(now);
+    }
+
+    /// Forgets a visitor whose session has ended, and tells their open pages.
+    fn forget(&self, place: &[u8; 32]) {
+        if let Some(visitor) = self.known.remove(place) {
+            visitor.end();
+        }
     }
 
     /// Under what a visitor is remembered.
@@ -183,24 +208,17 @@ pub(super) fn token(text: &str, longest: usize) -> Option<SecretString> {
     (!text.is_empty() && text.len() <= longest && text.bytes().all(is_token)).then(|| text.to_owned().into())
 }
 
+/// What remembers so many visitors. One more takes the place of the one who has not looked for longest.
+fn memory(most: u64) -> Cache<[u8; 32], Arc<Visitor>> {
+    // The default policy would not remember newcomers while others come often.
+    let lru = EvictionPolicy::lru();
+    Cache::builder().max_capacity(most).eviction_policy(lru).time_to_idle(IDLE).time_to_live(LONGEST).build()
+}
+
 fn bearer(header: &HeaderValue) -> Option<SecretString> {
     let (scheme, text) = header.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("Bearer").then(|| token(text, TOKEN)).flatten()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bearer_tokens_alone_are_read() {
-        let read = |text: &str| bearer(&HeaderValue::from_str(text).unwrap());
-        for text in ["Bearer a.b-c", "bearer a.b-c", "BEARER  a.b-c "] {
-            assert_eq!(read(text).unwrap().expose_secret(), "a.b-c", "{text}");
-        }
-        for text in ["", "Bearer", "Bearer ", "Basic YTpi", "a.b-c", "Bearer a b", "Bearer a\tb"] {
-            assert!(read(text).is_none(), "{text}");
-        }
-        assert!(read(&format!("Bearer {}", "a".repeat(TOKEN + 1))).is_none());
-    }
-}
+mod tests;

@@ -310,7 +310,7 @@ impl<'a> Case<'a> {
         let declared = release.and_then(|release| release.declared(object));
         let policy = resolver.of(&grounds.release);
         let (policy, operation) = (Some(&*policy), self.operation);
-        let live = [&self.old, &self.new].map(|text| text.as_ref().map(Excerpt::get).unwrap_or_default());
+        let live = [self.old.as_ref(), self.new.as_ref()];
         say(&Context { object, operation, policy, declared, release, live })
     }
 

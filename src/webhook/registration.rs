@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
+    MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
     ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
@@ -23,19 +23,22 @@ use sha2::{Digest, Sha256};
 
 use crate::config::{Endpoint, RecordDriver};
 use crate::helm::index::DeclaredResource;
-use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
+use crate::model::MANAGED_BY;
 
 pub use self::address::Address;
 use self::keep::Configuration;
 use self::resources::{by_group_version, by_label_alone, is_deletion_sent_anyway, judged, metadata_detours};
 
 mod address;
+mod conditions;
 pub mod emergency;
 pub mod keep;
 pub mod renewal;
 mod resources;
 pub mod rotation;
 pub mod trust;
+mod upkeep;
+pub mod withdrawal;
 
 /// The name of each configuration that Kubemoor keeps: one that validates and one
 /// that mutates.
@@ -73,7 +76,7 @@ const NODE_LEASES: &str = "kube-node-lease";
 pub const ORDERS: &str = "orders.kubemoor.dev";
 
 /// The label by which the API server knows a namespace's name.
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Kubernetes' bound on a webhook's name.
 const NAME_LIMIT: usize = 253;
@@ -110,7 +113,7 @@ pub struct Surface<'a> {
     /// Whether a policy reverts edits.
     pub reverts: bool,
     /// Whether the API server knows `matchConditions`. Without them, all status updates of
-    /// controllers would be sent.
+    /// controllers would be sent, and nothing can be spared.
     pub conditions: bool,
 }
 
@@ -149,14 +152,14 @@ pub fn configuration(
         rule(&["DELETE"], &secrets, &plural("namespaces")),
         rule(&["DELETE"], &crds, &plural("customresourcedefinitions")),
     ];
-    webhooks.push(webhook(DELETES.to_owned(), deletes, None, own, surface));
+    webhooks.push(sparing(webhook(DELETES.to_owned(), deletes, None, own, surface), surface));
     let records = match surface.record_driver {
         RecordDriver::Secret => plural("secrets"),
         RecordDriver::Configmap => plural("configmaps"),
     };
     let records = vec![rule(&["CREATE", "UPDATE", "DELETE"], &secrets, &records)];
     let owned = Some(labelled("owner", "helm"));
-    webhooks.push(webhook(RECORDS.to_owned(), records, owned, Some(namespaces), surface));
+    webhooks.push(sparing(webhook(RECORDS.to_owned(), records, owned, Some(namespaces), surface), surface));
 
     ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(webhooks) }
 }
@@ -180,6 +183,7 @@ pub fn mutating(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Mutati
             let name = name_of(group_version, suffix);
             ValidatingWebhook {
                 client_config: client_config(surface, MUTATE),
+                match_conditions: surface.conditions.then(|| vec![conditions::being_deleted()]),
                 ..webhook(name, rules, selector.clone(), Some(guarded(surface)), surface)
             }
         }));
@@ -187,6 +191,11 @@ pub fn mutating(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Mutati
     let mut configuration = MutatingWebhookConfiguration { metadata: metadata(), webhooks: None };
     configuration.set_webhooks(webhooks);
     configuration
+}
+
+/// The namespaces that the webhooks leave out, where these have the label [`NAMESPACE_NAME`].
+pub fn left_out(own_namespace: Option<&str>) -> impl Iterator<Item = &str> {
+    ["kube-system", NODE_LEASES].into_iter().chain(own_namespace)
 }
 
 /// The webhooks for edits: one for each group and version, since the API server
@@ -202,7 +211,7 @@ fn edits(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<Validatin
             let rules = rules.into_iter().filter(|(plurals, _)| !plurals.is_empty());
             let rules = rules.map(|(plurals, operations)| rule(operations, group_version, plurals)).collect();
             let name = name_of(group_version, suffix);
-            webhook(name, rules, selector.clone(), Some(guarded(surface)), surface)
+            sparing(webhook(name, rules, selector.clone(), Some(guarded(surface)), surface), surface)
         }));
     }
     webhooks
@@ -218,30 +227,12 @@ fn statuses(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<Valida
     let webhooks = paths.iter().map(|(group_version, paths)| {
         let (name, rules) = (name_of(group_version, STATUS), vec![rule(&["UPDATE"], group_version, paths)]);
         let helms = Some(labelled(MANAGED_BY.0, MANAGED_BY.1));
-        let condition = MatchCondition {
-            name: "helms-metadata-changes".to_owned(),
-            expression: helms_metadata_changes(),
-        };
         ValidatingWebhook {
-            match_conditions: Some(vec![condition]),
+            match_conditions: Some(vec![conditions::helms_metadata_changes(), conditions::being_deleted()]),
             ..webhook(name, rules, helms, Some(guarded(surface)), surface)
         }
     });
     webhooks.collect()
-}
-
-/// The CEL condition that Helm's label or one of its annotations changes.
-fn helms_metadata_changes() -> String {
-    let value = |of: &str, map: &str, key: &str| {
-        let map = format!("{of}.metadata.{map}");
-        format!("(has({map}) && '{key}' in {map} ? {map}['{key}'] : '')")
-    };
-    let changes = |(map, key): (&str, &str)| {
-        format!("{} != {}", value("object", map, key), value("oldObject", map, key))
-    };
-    [("labels", MANAGED_BY.0), ("annotations", RELEASE_NAME), ("annotations", RELEASE_NAMESPACE)]
-        .map(changes)
-        .join(" || ")
 }
 
 /// The resources whose edits are sent, by the selector of their objects and the suffix of the
@@ -272,7 +263,7 @@ fn metadata() -> ObjectMeta {
 /// The namespaces whose objects are judged. Heartbeats of nodes never depend on the
 /// guard.
 fn guarded(surface: &Surface<'_>) -> LabelSelector {
-    not_in(["kube-system", NODE_LEASES].into_iter().chain(surface.own_namespace))
+    not_in(left_out(surface.own_namespace))
 }
 
 /// `v1.apps.edits.kubemoor.dev`. A group that would make it too long for the
@@ -326,6 +317,11 @@ fn webhook(
         admission_review_versions: vec!["v1".to_owned()],
         match_conditions: None,
     }
+}
+
+/// The webhook without the requests that the guard always allows, where the API server can tell them.
+fn sparing(webhook: ValidatingWebhook, surface: &Surface<'_>) -> ValidatingWebhook {
+    ValidatingWebhook { match_conditions: surface.conditions.then(conditions::sparing), ..webhook }
 }
 
 fn client_config(surface: &Surface<'_>, path: &str) -> WebhookClientConfig {

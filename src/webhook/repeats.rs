@@ -6,6 +6,7 @@
 //! updates that pass, a repeat is one only if the first one was certainly not stored ([`Version`]). Bounded. Must not
 //! judge.
 
+mod denied;
 mod version;
 
 use std::collections::VecDeque;
@@ -16,19 +17,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use self::denied::Denied;
 pub(super) use self::version::Version;
 use crate::model::{Actor, ObjectId, Operation};
 use crate::verdict::edit::{Finding, Outcome, Verdict};
 use crate::verdict::shown::{SealingKey, Shown};
 
-/// The longest time between two reviews of a denied update.
-const SPAN: Duration = Duration::from_secs(1);
-
 /// The longest time between two reviews of an update that passes. Before the second one, other webhooks may take their
 /// time for the first one.
 const PASSING: Duration = Duration::from_secs(10);
 
-/// The most updates that are remembered.
+/// The most updates that are remembered of those that passed.
 const MOST: usize = 1024;
 
 /// Whether the API server asks for the first or the second time.
@@ -42,15 +41,16 @@ pub(super) enum Time {
 #[derive(Default)]
 pub(super) struct Repeats {
     hasher: RandomState,
-    last: Mutex<VecDeque<Seen>>,
+    denied: Mutex<Denied>,
+    passed: Mutex<VecDeque<Seen>>,
 }
 
-/// One of them.
+/// An update that passed.
 struct Seen {
     at: Instant,
     key: u64,
-    /// The version that it would have changed; `None` for a denied update.
-    version: Option<Version>,
+    /// The version that it would have changed.
+    version: Version,
     /// How many reviews of it there were about this version.
     asked: usize,
     /// The number of requests that they belong to.
@@ -75,7 +75,7 @@ impl Repeats {
         }
         let key = self.key(object, actor, verdict);
         match (verdict.outcome, version) {
-            (Outcome::Deny, _) => self.note_denied(key, now),
+            (Outcome::Deny, _) if self.denied.lock().note(key, now) => Time::Again,
             (Outcome::Warn | Outcome::Record, Some(version)) if changes(verdict) => {
                 self.note_passing(key, version, now)
             }
@@ -83,35 +83,17 @@ impl Repeats {
         }
     }
 
-    fn note_denied(&self, key: u64, now: Instant) -> Time {
-        let mut last = self.last.lock();
-        make_room(&mut last, now);
-        let is_same = |seen: &Seen| seen.key == key && now.duration_since(seen.at) <= SPAN;
-        match last.iter().position(is_same) {
-            Some(known) => {
-                last.remove(known);
-                Time::Again
-            }
-            None => {
-                last.push_back(Seen { at: now, key, version: None, asked: 1, requests: 1 });
-                Time::First
-            }
-        }
-    }
-
     fn note_passing(&self, key: u64, version: Version, now: Instant) -> Time {
-        let mut last = self.last.lock();
+        let mut last = self.passed.lock();
         make_room(&mut last, now);
-        let concerns = |seen: &Seen| {
-            let before = seen.version.as_ref().filter(|_| seen.key == key);
-            before.is_some_and(|before| *before == version || version.follows(before))
-        };
+        let concerns =
+            |seen: &Seen| seen.key == key && (seen.version == version || version.follows(&seen.version));
         let known = last.iter().rposition(concerns).and_then(|place| last.remove(place));
         let mut seen = match known {
             // An API server asks again only because the object has changed: on the same version it is another request.
-            Some(seen) if seen.version.as_ref() == Some(&version) => Seen { asked: seen.asked + 1, ..seen },
-            Some(seen) => Seen { asked: 1, version: Some(version), ..seen },
-            None => Seen { at: now, key, version: Some(version), asked: 1, requests: 0 },
+            Some(seen) if seen.version == version => Seen { asked: seen.asked + 1, ..seen },
+            Some(seen) => Seen { asked: 1, version, ..seen },
+            None => Seen { at: now, key, version, asked: 1, requests: 0 },
         };
         let time = if seen.asked > seen.requests { Time::First } else { Time::Again };
         seen.requests = seen.requests.max(seen.asked);
@@ -173,12 +155,7 @@ mod tests {
     use crate::verdict::edit::{Grounds, Reason};
 
     fn object(kind: &str) -> ObjectId {
-        ObjectId {
-            group: String::new(),
-            kind: kind.to_owned(),
-            namespace: Some("shop".to_owned()),
-            name: "web".to_owned(),
-        }
+        ObjectId::namespaced("", kind, "shop", "web")
     }
 
     fn refused(object: &ObjectId, outcome: Outcome, new: Value) -> Verdict {

@@ -14,7 +14,7 @@ use super::case::{Aspect, Case, Judgement};
 use super::claims::governing;
 use super::look::{LOOKS, Live, Looker, Unreached};
 use crate::client::access::{self, Right};
-use crate::client::allowances::{Wish, resource};
+use crate::client::allowances::{AllowanceRequest, resource};
 use crate::client::call::CallError;
 use crate::declaration::outline::Excerpt;
 use crate::helm::release::{AllowAnnotations, Release};
@@ -156,7 +156,7 @@ async fn looked_into(
     if let Some(reason) = without_right(&case.actor, live, namespace, looker.left()).await? {
         return Ok(Asked::Refused(reason));
     }
-    let wish = Wish {
+    let request = AllowanceRequest {
         object,
         namespace,
         paths: request.grant.paths().collect(),
@@ -164,7 +164,7 @@ async fn looked_into(
         reason: after.reason.as_deref(),
         by: Some(&case.actor),
     };
-    let resource = resource(&wish);
+    let resource = resource(&request);
     Ok(match Allowance::compile(&resource) {
         Ok(allowance) => {
             Asked::Granted(Granted { allowance: Arc::new(allowance), resource: Box::new(resource) })

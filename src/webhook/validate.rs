@@ -162,10 +162,8 @@ impl Validator {
                         Err(Unjudged::Unreached(error)) => {
                             let took = arrived.elapsed();
                             self.setup.metrics.answered(webhook, Decision::Error, UNREACHED, took);
-                            tracing::warn!(review.uid = %uid, "a review could not be answered: {error}");
-                            self.keep_unreached(bytes, &error);
                             span.answered(stage, StatusCode::INTERNAL_SERVER_ERROR);
-                            return review::failed(&error.to_string());
+                            return self.unreached(&uid, bytes, &error);
                         }
                     }
                 }
@@ -183,6 +181,13 @@ impl Validator {
         );
         span.judged(stage, response.status(), &verdict);
         response
+    }
+
+    /// Answers a review on which no verdict could be reached.
+    fn unreached(&self, uid: &str, body: &[u8], error: &Unreached) -> Response<review::Body> {
+        tracing::warn!(review.uid = %uid, "a review could not be answered: {error}");
+        self.keep_unreached(body, error);
+        review::failed(&error.to_string())
     }
 
     /// Answers a request that is not a review.

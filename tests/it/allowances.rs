@@ -83,6 +83,37 @@ fn assert_bad_requests_are_refused_by_name(scene: &Scene, hour: &str) {
     assert!(!passes && said.contains("kubemoor.dev/allow-until: Missing"), "{said}");
 }
 
+/// Whoever may only edit gets no exception, and is told whom to ask.
+async fn assert_editor_gets_no_exception(scene: &Scene, guard: &Guard, hour: &str) {
+    let binding = ["create", "rolebinding", "carol", "--clusterrole=edit", "--user=carol"];
+    assert!(scene.kubectl(&binding).status.success());
+    eventually("carol may edit", SOON, || async {
+        patch(scene, &["--as=carol"], &json!({"data": {"undeclared": "x"}})).0
+    })
+    .await;
+    let (passes, said) =
+        patch(scene, &["--as=carol"], &with_data(asking("/data/color", hour), "color", "red"));
+    assert!(!passes && said.contains("denied the request"), "{said}");
+    let (passes, said) = patch(scene, &["--as=carol"], &asking("/data/color", hour));
+    let reason = "NoRight: carol may not create driftallowances";
+    assert!(!passes && said.contains(reason), "{said}");
+    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
+    eventually("the row says why the request was refused", SOON, || async {
+        let ran = run(&["audit", &database, "-n", &scene.namespace, "--by", "carol", "-o", "json"], "");
+        let is_told = |row: &Value| row["detail"].as_str().is_some_and(|detail| detail.starts_with(reason));
+        if ran.items().iter().any(is_told) { Ok(()) } else { Err(format!("{ran:?}")) }
+    })
+    .await;
+    // A denial tells who may not run its command whom to ask.
+    let denied = eventually("the guard knows that carol has no right", SOON, || async {
+        let (passes, said) = patch(scene, &["--as=carol"], &json!({"data": {"color": "red"}}));
+        let is_told = said.contains("ask a user with the right to create driftallowances in namespace");
+        if !passes && is_told { Ok(said) } else { Err(said) }
+    })
+    .await;
+    assert!(denied.contains("to run: kubectl moor allow configmap/settings"), "{denied}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_annotation_is_a_request_that_only_a_right_grants() {
     let (scene, guard) = guarded("Deny").await;
@@ -122,35 +153,7 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
     assert!(patch(&scene, &as_alice, &asking("/data/image", &hour)).0);
     assert_eq!(allowances(&scene).await.len(), 1);
 
-    // Whoever may only edit gets nothing.
-    let binding = ["create", "rolebinding", "carol", "--clusterrole=edit", "--user=carol"];
-    assert!(scene.kubectl(&binding).status.success());
-    eventually("carol may edit", SOON, || async {
-        patch(&scene, &["--as=carol"], &json!({"data": {"undeclared": "x"}})).0
-    })
-    .await;
-    let (passes, said) =
-        patch(&scene, &["--as=carol"], &with_data(asking("/data/color", &hour), "color", "red"));
-    assert!(!passes && said.contains("denied the request"), "{said}");
-    let (passes, said) = patch(&scene, &["--as=carol"], &asking("/data/color", &hour));
-    let reason = "NoRight: carol may not create driftallowances";
-    assert!(!passes && said.contains(reason), "{said}");
-    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
-    eventually("the row says why the request was refused", SOON, || async {
-        let ran = run(&["audit", &database, "-n", &scene.namespace, "--by", "carol", "-o", "json"], "");
-        let is_told = |row: &Value| row["detail"].as_str().is_some_and(|detail| detail.starts_with(reason));
-        if ran.items().iter().any(is_told) { Ok(()) } else { Err(format!("{ran:?}")) }
-    })
-    .await;
-    // A denial tells who may not run its command whom to ask.
-    let denied = eventually("the guard knows that carol has no right", SOON, || async {
-        let (passes, said) = patch(&scene, &["--as=carol"], &json!({"data": {"color": "red"}}));
-        let is_told = said.contains("ask a user with the right to create driftallowances in namespace");
-        if !passes && is_told { Ok(said) } else { Err(said) }
-    })
-    .await;
-    assert!(denied.contains("to run: kubectl moor allow configmap/settings"), "{denied}");
-
+    assert_editor_gets_no_exception(&scene, &guard, &hour).await;
     assert_bad_requests_are_refused_by_name(&scene, &hour);
     assert_eq!(allowances(&scene).await.len(), 1);
     let color = json!({"data": {"color": "red"}});

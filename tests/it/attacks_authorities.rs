@@ -24,6 +24,12 @@ fn bundles(configuration: &Value) -> Vec<String> {
     webhooks.iter().map(|webhook| String::from_utf8(decoded(webhook).unwrap()).unwrap()).collect()
 }
 
+/// The certificate of an authority of the attacker, as PEM.
+fn self_signed() -> String {
+    let certificate = CertificateParams::default().self_signed(&KeyPair::generate().unwrap()).unwrap();
+    certificate.pem().replace("\r", "")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_authority_on_lease_or_webhooks_is_not_trusted() {
     let control_plane = ControlPlane::start_routing();
@@ -45,11 +51,7 @@ async fn forged_authority_on_lease_or_webhooks_is_not_trusted() {
     ];
     member.may(&rights, None).await;
     let attacker = member.caller().await;
-    let forged = CertificateParams::default()
-        .self_signed(&KeyPair::generate().unwrap())
-        .unwrap()
-        .pem()
-        .replace("\r", "");
+    let forged = self_signed();
 
     // An own entry beside the guard's, and one in the guard's name with the guard's mark.
     let entries: Value = serde_json::from_str(&announced).unwrap();

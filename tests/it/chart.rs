@@ -152,6 +152,65 @@ async fn object_names_do_not_depend_on_the_release() {
 }
 
 #[tokio::test]
+async fn sqlite_sorts_beside_the_ledger_because_the_root_is_read_only() {
+    let (helm, chart) = offline();
+    let container = async |values: Value| {
+        let files = rendered(&helm, &chart, &values).await.unwrap();
+        let text = files["kubemoor/templates/workload.yaml"].as_str().unwrap();
+        let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+        let mut deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+        deployment["spec"]["template"]["spec"]["containers"][0].take()
+    };
+    let folder = |container: &Value| {
+        let env = container["env"].as_array().unwrap();
+        env.iter().find(|it| it["name"] == "SQLITE_TMPDIR").map(|it| it["value"].as_str().unwrap().to_owned())
+    };
+    let file = container(json!({})).await;
+    assert_eq!(file["securityContext"]["readOnlyRootFilesystem"], true);
+    let folder_of_file = folder(&file).unwrap();
+    let ledger = format!("--ledger=sqlite:{folder_of_file}/ledger.db");
+    assert!(file["args"].as_array().unwrap().contains(&json!(ledger)), "{file:#}");
+    let mounts = file["volumeMounts"].as_array().unwrap();
+    assert!(mounts.iter().any(|it| it["mountPath"] == *folder_of_file && it["readOnly"] != true), "{file:#}");
+    let database = container(json!({"ledger": {"postgres": {"existingSecret": "ledger"}}})).await;
+    assert_eq!(folder(&database), None);
+}
+
+#[tokio::test]
+async fn every_pod_of_the_chart_runs_with_the_least_rights() {
+    let (helm, chart) = offline();
+    let values = json!({"edits": "Deny", "drift": "Repair", "ui": {"enabled": true, "host": "moor.example"}});
+    let files = rendered(&helm, &chart, &values).await.unwrap();
+    let mut pods = BTreeSet::new();
+    for (file, text) in files.as_object().unwrap() {
+        let text = text.as_str().unwrap();
+        if file.ends_with(".txt") || text.trim().is_empty() {
+            continue;
+        }
+        let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+        for object in objects {
+            let pod = match object["kind"].as_str() {
+                Some("Pod") => &object["spec"],
+                Some("Deployment" | "Job") => &object["spec"]["template"]["spec"],
+                _ => continue,
+            };
+            let name = format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"]);
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
+            assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
+            for container in pod["containers"].as_array().unwrap() {
+                let context = &container["securityContext"];
+                assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
+                assert_eq!(context["allowPrivilegeEscalation"], false, "{name}");
+                assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}), "{name}");
+            }
+            pods.insert(name);
+        }
+    }
+    // The guard, its page, the hook of the uninstallation, and the test.
+    assert!(pods.len() >= 4, "{pods:?}");
+}
+
+#[tokio::test]
 async fn bad_values_are_refused() {
     let (helm, chart) = offline();
     for case in cases("refused.yaml") {

@@ -14,6 +14,11 @@ const ELSEWHERE: &str = "default";
 
 /// `VERB RESOURCE.GROUP`, asked for the guard's account.
 async fn may(chart: &Installed<'_>, right: &str) -> bool {
+    may_in(chart, ELSEWHERE, right).await
+}
+
+/// The same in a namespace.
+pub(crate) async fn may_in(chart: &Installed<'_>, namespace: &str, right: &str) -> bool {
     let (verb, resource) = right.split_once(' ').unwrap();
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     let review = json!({
@@ -22,7 +27,7 @@ async fn may(chart: &Installed<'_>, right: &str) -> bool {
         "spec": {
             "user": format!("system:serviceaccount:{HOME}:kubemoor"),
             "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{HOME}"), "system:authenticated"],
-            "resourceAttributes": {"namespace": ELSEWHERE, "verb": verb, "group": group, "resource": resource},
+            "resourceAttributes": {"namespace": namespace, "verb": verb, "group": group, "resource": resource},
         },
     });
     let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -30,7 +35,7 @@ async fn may(chart: &Installed<'_>, right: &str) -> bool {
 }
 
 /// Everything that some value enables.
-const RIGHTS: [&str; 8] = [
+pub(crate) const RIGHTS: [&str; 8] = [
     "get secrets",
     "patch deployments.apps",
     "create configmaps",
@@ -130,7 +135,7 @@ async fn writes_little(chart: &Installed<'_>, rights: &[&str]) {
 }
 
 /// No role of the chart holds a wildcard.
-async fn names_everything(chart: &Installed<'_>) {
+pub(crate) async fn names_everything(chart: &Installed<'_>) {
     for kind in ["clusterroles", "roles"] {
         let path = format!(
             "/apis/rbac.authorization.k8s.io/v1/{kind}?labelSelector=app.kubernetes.io/name=kubemoor"

@@ -205,18 +205,8 @@ async fn measure(helm: &Helm, control_plane: &ControlPlane, chart: &Chart) -> Ta
             writeln!(tally.missing, "{place:?} {declared}").unwrap();
         }
         if let Some((flag, set)) = told.as_ref().and_then(|told| told.set.as_ref()) {
-            tally.commands += 1;
             let rendered = subject.render(&given(flag, set)).await;
-            if rendered.get(&place).is_some_and(|it| same(it, &new)) {
-                tally.fulfilled += 1;
-            } else {
-                writeln!(
-                    tally.wrong,
-                    "{place:?}: {flag} {set} renders {:?}, not {new}",
-                    rendered.get(&place)
-                )
-                .unwrap();
-            }
+            tally.count_command(&format!("{place:?}: {flag} {set}"), rendered.get(&place), &new);
         }
     }
     tally
@@ -284,6 +274,16 @@ impl Subject<'_> {
 }
 
 impl Tally {
+    /// Counts a command that should have Helm render `new`.
+    fn count_command(&mut self, command: &str, rendered: Option<&Value>, new: &Value) {
+        self.commands += 1;
+        if rendered.is_some_and(|it| same(it, new)) {
+            self.fulfilled += 1;
+        } else {
+            writeln!(self.wrong, "{command} renders {rendered:?}, not {new}").unwrap();
+        }
+    }
+
     fn add(&mut self, other: Self) {
         self.settable += other.settable;
         self.named += other.named;

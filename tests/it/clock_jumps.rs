@@ -18,12 +18,23 @@ const REPAIRED: Duration = Duration::from_secs(20);
 /// How far the time of a row may be from the guard's clock.
 const NEAR: SignedDuration = SignedDuration::from_mins(5);
 
-/// What a guard says to a change of one value of a ConfigMap of [`charts::TWO`].
-async fn change(scene: &Scene, guard: &Guard, name: &str, (field, from): (&str, &str), to: &str) -> Reply {
+/// A declared value of a ConfigMap of [`charts::TWO`].
+struct Declared {
+    name: &'static str,
+    field: &'static str,
+    value: &'static str,
+}
+
+const LEVEL: Declared = Declared { name: "settings", field: "level", value: "info" };
+const COLOR: Declared = Declared { name: "extra", field: "color", value: "blue" };
+
+/// What a guard says to a change of a value.
+async fn change(scene: &Scene, guard: &Guard, declared: &Declared, to: &str) -> Reply {
+    let Declared { name, field, value: from } = declared;
     let namespace = &scene.namespace;
     let object = |value: &str| {
         json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "data": {field: value},
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {*field: value},
             "metadata": {"name": name, "namespace": namespace,
                 "labels": {"app.kubernetes.io/managed-by": "Helm"},
                 "annotations": {"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": namespace}},
@@ -57,7 +68,7 @@ async fn guard_keeps_judging_and_repairing_while_clock_jumps_by_hours() {
     {
         clock.set(minutes);
         eventually("the exception ends and begins with the clock", SOON, || async {
-            let reply = change(&scene, &guard, "settings", ("level", "info"), "mine").await;
+            let reply = change(&scene, &guard, &LEVEL, "mine").await;
             if reply.code == 200 && reply.passes() == is_open { Ok(()) } else { Err(format!("{reply:?}")) }
         })
         .await;
@@ -65,7 +76,7 @@ async fn guard_keeps_judging_and_repairing_while_clock_jumps_by_hours() {
         // Of this one no exception allows anything.
         let value = format!("round-{round}");
         eventually("a denial has the time of the clock", SOON, || async {
-            let reply = change(&scene, &guard, "extra", ("color", "blue"), &value).await;
+            let reply = change(&scene, &guard, &COLOR, &value).await;
             assert!(!reply.passes(), "{minutes}: {reply:?}");
             let meant = Timestamp::now() + SignedDuration::from_mins(minutes);
             let times = denials(&guard, &value);

@@ -16,12 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{Caller, ControlPlane, Identity, SOON, eventually};
 
 fn deployment(namespace: &str, name: &str) -> ObjectId {
-    ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some(namespace.to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("apps", "Deployment", namespace, name)
 }
 
 fn autoscaler(name: &str, target: &str, minimum: Option<i32>, maximum: i32) -> Value {

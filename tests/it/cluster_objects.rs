@@ -68,6 +68,23 @@ async fn an_object_is_created_read_and_deleted_by_uid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn api_server_names_an_object_that_does_not_exist() {
+    let control_plane = ControlPlane::get();
+    let namespace = control_plane.namespace("absent").await;
+    let client = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap().client;
+    for path in [
+        format!("/api/v1/namespaces/{namespace}/configmaps/settings"),
+        format!("/api/v1/namespaces/{namespace}/secrets/settings"),
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.nobody.example".to_owned(),
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/nobody".to_owned(),
+    ] {
+        let request = http::Request::get(&path).body(Vec::new()).unwrap();
+        let error = CallError::from(client.request_text(request).await.unwrap_err());
+        assert!(error.proves_absence(), "{path}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_apply_keeps_to_field_ownership_unless_it_is_forced() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("apply").await;
@@ -104,6 +121,7 @@ async fn failures_are_told_apart_with_the_servers_reason() {
     let unserved = Resource::new("nobody.example", "v1", "Thing", "things");
     let unknown = objects.read(&target(unserved, &namespace, "settings")).await;
     assert!(matches!(unknown, Err(CallError::Unserved)), "{unknown:?}");
+    assert!(!unknown.unwrap_err().proves_absence());
 
     // The horizontal pod autoscaler's account may not write ConfigMaps.
     let other = self::objects(control_plane, Identity::Autoscaler).await;

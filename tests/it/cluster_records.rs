@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kubemoor::config::RecordDriver;
 use kubemoor::helm::record::Status;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster_releases::{CONFIG_MAP, LOOK, SOON, Watched, config_map, release_id, settings, unguarded};
 use crate::support::{Chart, ControlPlane, Helm, Identity, eventually};
@@ -18,6 +18,43 @@ const PATIENCE: Duration = Duration::from_secs(120);
 async fn tamper(secrets: &Api<Secret>, name: &str, status: &str, release: &str) {
     let patch = json!({"metadata": {"labels": {"status": status}}, "stringData": {"release": release}});
     secrets.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// Creates a Secret that looks like a record.
+async fn forge(secrets: &Api<Secret>, name: &str, labels: Value, release: &[u8]) {
+    let secret = json!({
+        "metadata": {"name": name, "labels": labels}, "type": "helm.sh/release.v1",
+        "stringData": {"release": String::from_utf8(release.to_vec()).unwrap()},
+    });
+    let secret = serde_json::from_value(secret).unwrap();
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+}
+
+fn labels(name: &str, version: &str, status: &str) -> Value {
+    json!({"owner": "helm", "name": name, "version": version, "status": status})
+}
+
+/// Forges records whose name, labels and payload contradict each other, beside one that does not decode.
+async fn assert_contradictions_are_noticed(watched: &Watched, secrets: &Api<Secret>, payload: &[u8]) {
+    let web = release_id(secrets.namespace().unwrap(), "web");
+    forge(secrets, "sh.helm.release.v1.web.v3", labels("web", "3", "pending-upgrade"), payload).await;
+    eventually("a payload of another revision is noticed", SOON, || async {
+        watched.release(&web)?.invalid.clone().filter(|invalid| invalid.secret.ends_with(".v3"))
+    })
+    .await;
+    forge(secrets, "sh.helm.release.v1.web.v4", labels("web", "9", "deployed"), payload).await;
+    eventually("labels that contradict the name are noticed", SOON, || async {
+        watched.release(&web)?.invalid.clone().filter(|invalid| invalid.secret.ends_with(".v4"))
+    })
+    .await;
+    forge(secrets, "some-secret", json!({"owner": "helm"}), b"x").await;
+    forge(secrets, "sh.helm.release.v1.web.v5", labels("another", "5", "deployed"), payload).await;
+    forge(secrets, "sh.helm.release.v1.empty.v1", labels("empty", "1", "deployed"), b"").await;
+    eventually("what is no record at all is counted", SOON, || async {
+        watched.counted("kubemoor_records_undecodable_total{reason=\"disagrees\"}") == 4
+    })
+    .await;
+    assert_eq!(watched.counted("kubemoor_records_undecodable_total{reason=\"encoding\"}"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,17 +71,8 @@ async fn invalid_record_affects_only_its_own_release() {
     let secrets: Api<Secret> = Api::namespaced(watched.connection.client.clone(), &namespace);
     let good = secrets.get("sh.helm.release.v1.web.v1").await.unwrap();
 
-    let forge = async |name: &str, labels: serde_json::Value, release: &[u8]| {
-        let secret = json!({
-            "metadata": {"name": name, "labels": labels}, "type": "helm.sh/release.v1",
-            "stringData": {"release": String::from_utf8(release.to_vec()).unwrap()},
-        });
-        let secret = serde_json::from_value(secret).unwrap();
-        secrets.create(&PostParams::default(), &secret).await.unwrap();
-    };
-    let labels = |name: &str, version: &str, status: &str| json!({"owner": "helm", "name": name, "version": version, "status": status});
     let payload = &good.data.as_ref().unwrap()["release"].0;
-    forge("sh.helm.release.v1.web.v2", labels("web", "2", "deployed"), b"no base64!").await;
+    forge(&secrets, "sh.helm.release.v1.web.v2", labels("web", "2", "deployed"), b"no base64!").await;
     let invalid = async |what: &str| {
         eventually(what, SOON, || async {
             let release = watched.release(&web)?;
@@ -64,24 +92,7 @@ async fn invalid_record_affects_only_its_own_release() {
     assert!(restarted.release(&web).unwrap().invalid.is_some());
     assert!(restarted.declares(&config_map(&namespace, "settings")));
 
-    forge("sh.helm.release.v1.web.v3", labels("web", "3", "pending-upgrade"), payload).await;
-    eventually("a payload of another revision is noticed", SOON, || async {
-        watched.release(&web)?.invalid.clone().filter(|invalid| invalid.secret.ends_with(".v3"))
-    })
-    .await;
-    forge("sh.helm.release.v1.web.v4", labels("web", "9", "deployed"), payload).await;
-    eventually("labels that contradict the name are noticed", SOON, || async {
-        watched.release(&web)?.invalid.clone().filter(|invalid| invalid.secret.ends_with(".v4"))
-    })
-    .await;
-    forge("some-secret", json!({"owner": "helm"}), b"x").await;
-    forge("sh.helm.release.v1.web.v5", labels("another", "5", "deployed"), payload).await;
-    forge("sh.helm.release.v1.empty.v1", labels("empty", "1", "deployed"), b"").await;
-    eventually("what is no record at all is counted", SOON, || async {
-        watched.counted("kubemoor_records_undecodable_total{reason=\"disagrees\"}") == 4
-    })
-    .await;
-    assert_eq!(watched.counted("kubemoor_records_undecodable_total{reason=\"encoding\"}"), 1);
+    assert_contradictions_are_noticed(&watched, &secrets, payload).await;
     assert_eq!(watched.state(&db), Some((1, Status::Deployed)));
     assert_eq!(watched.release(&db).unwrap().invalid, None);
 

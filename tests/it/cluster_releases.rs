@@ -124,12 +124,7 @@ pub(crate) fn release_id(namespace: &str, name: &str) -> ReleaseId {
 }
 
 pub(crate) fn config_map(namespace: &str, name: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some(namespace.to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("", "ConfigMap", namespace, name)
 }
 
 pub(crate) fn settings(name: &str) -> Chart {

@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, charts, eventually, moor, run};
+use crate::support::{
+    Caller, ControlPlane, DRIFT_POLICIES, Identity, Ran, Scene, charts, drift_policy, eventually, moor, run,
+};
 
 const TEMPLATES: &str = concat!(
     charts::deployment!(
@@ -29,27 +31,56 @@ fn diff(namespace: &str, flags: &[&str]) -> Ran {
     moor(unguarded(), Identity::Alice, &[&["diff", "shop", "-n", namespace], flags].concat())
 }
 
+/// A release of which all three objects drifted.
+struct Drifted {
+    namespace: String,
+    alice: Caller,
+    web: String,
+}
+
+/// A removed element of the Deployment.
+const ENV: &str = "/spec/template/spec/containers/0/env/1";
+
+impl Drifted {
+    async fn install() -> Self {
+        let namespace = install("diff", TEMPLATES).await;
+        let alice = Caller::new(unguarded(), Identity::Alice).await;
+        let clean = diff(&namespace, &[]);
+        assert_eq!((clean.code, clean.error.as_str()), (0, ""), "{clean:?}");
+        assert!(clean.out.contains("(revision 1, deployed): 3 objects, no drift"), "{clean:?}");
+
+        let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
+        alice.merge(&web, &json!({"spec": {"replicas": 5}})).await.done().unwrap();
+        alice.patch(&web, "remove", ENV, &Value::Null).await.done().unwrap();
+        let core = format!("/api/v1/namespaces/{namespace}");
+        let secret = json!({"data": {"password": "c3dvcmRmaXNo"}});
+        alice.merge(&format!("{core}/secrets/key"), &secret).await.done().unwrap();
+        alice.delete(&format!("{core}/configmaps/settings")).await.done().unwrap();
+        Self { namespace, alice, web }
+    }
+}
+
+#[track_caller]
+fn assert_shows(ran: &Ran, parts: &[&str]) {
+    for part in parts {
+        assert!(ran.out.contains(part), "{part} is not in {}", ran.out);
+    }
+}
+
+#[track_caller]
+fn assert_hides_secrets(ran: &Ran) {
+    let text = format!("{ran:?}");
+    for secret in ["hunter2", "swordfish", "c3dvcmRmaXNo", "aHVudGVyMg"] {
+        assert!(!text.contains(secret), "{secret} is in {text}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn diff_compares_live_objects_with_declared_objects() {
-    let namespace = install("diff", TEMPLATES).await;
-    let alice = Caller::new(unguarded(), Identity::Alice).await;
-
-    let clean = diff(&namespace, &[]);
-    assert_eq!((clean.code, clean.error.as_str()), (0, ""), "{clean:?}");
-    assert!(clean.out.contains("(revision 1, deployed): 3 objects, no drift"), "{clean:?}");
-
-    let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
-    alice.merge(&web, &json!({"spec": {"replicas": 5}})).await.done().unwrap();
-    let env = "/spec/template/spec/containers/0/env/1";
-    alice.patch(&web, "remove", env, &Value::Null).await.done().unwrap();
-    let core = format!("/api/v1/namespaces/{namespace}");
-    let secret = json!({"data": {"password": "c3dvcmRmaXNo"}});
-    alice.merge(&format!("{core}/secrets/key"), &secret).await.done().unwrap();
-    alice.delete(&format!("{core}/configmaps/settings")).await.done().unwrap();
-
+    let Drifted { namespace, .. } = Drifted::install().await;
     let drifted = diff(&namespace, &[]);
     assert_eq!((drifted.code, drifted.error.as_str()), (1, ""), "{drifted:?}");
-    for part in [
+    let parts = [
         "3 of 3 objects drifted",
         "/spec/replicas",
         "/spec/template/spec/containers/[name=app]/env/[name=B]",
@@ -58,47 +89,53 @@ async fn diff_compares_live_objects_with_declared_objects() {
         "ConfigMap/settings",
         "missing",
         "(redacted)",
-    ] {
-        assert!(drifted.out.contains(part), "{part} is not in {}", drifted.out);
-    }
+    ];
+    assert_shows(&drifted, &parts);
     assert!(!drifted.out.contains('\u{1b}'), "colours for no terminal: {drifted:?}");
+    assert_hides_secrets(&drifted);
 
     let unified = diff(&namespace, &["-o", "unified"]);
     assert_eq!((unified.code, unified.error.as_str()), (1, ""), "{unified:?}");
-    for part in [
+    let parts = [
         "--- live Deployment/web in namespace",
         "+++ revision 1 Deployment/web in namespace",
         "\n-  replicas: 5\n+  replicas: 2\n",
         ": missing\n",
         "# Secret/key in namespace",
         "# /data/password\n",
-    ] {
-        assert!(unified.out.contains(part), "{part} is not in {}", unified.out);
-    }
-    for secret in ["hunter2", "c3dvcmRmaXNo", "aHVudGVyMg", "\u{1b}"] {
-        assert!(!unified.out.contains(secret), "{secret}: {unified:?}");
-    }
+    ];
+    assert_shows(&unified, &parts);
+    assert!(!unified.out.contains('\u{1b}'), "colours for no terminal: {unified:?}");
+    assert_hides_secrets(&unified);
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_shows_the_patches_of_repairs_and_changes_nothing() {
+    let Drifted { namespace, alice, web } = Drifted::install().await;
     let dry_run = ["reconcile", "shop", "-n", &namespace, "--dry-run"];
     let preview = moor(unguarded(), Identity::Alice, &dry_run);
     assert_eq!((preview.code, preview.error.as_str()), (1, ""), "{preview:?}");
-    for part in [
+    let parts = [
         ": would be restored\n    {\"op\":",
         r#"{"op":"replace","path":"/spec/replicas","value":2}"#,
         "would be restored (its values are secret, so the patch is not shown)",
         ": would be re-created",
-    ] {
-        assert!(preview.out.contains(part), "{part} is not in {}", preview.out);
-    }
+    ];
+    assert_shows(&preview, &parts);
     let preview = moor(unguarded(), Identity::Alice, &[&dry_run[..], &["-o", "json"]].concat()).json();
     let actions: Vec<_> =
         preview["items"][0]["changes"].as_array().unwrap().iter().map(|it| &it["action"]).collect();
     assert_eq!(actions, [&json!("Restore"), &json!("Restore"), &json!("Recreate")], "{preview}");
     let live = alice.get(&web).await.done().unwrap();
     assert_eq!(live["spec"]["replicas"], 5, "a dry run changes nothing");
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn diff_as_json_has_states_and_patches_that_undo_drift() {
+    let Drifted { namespace, alice, web } = Drifted::install().await;
     let report = diff(&namespace, &["-o", "json"]);
     assert_eq!(report.code, 1);
+    assert_hides_secrets(&report);
     let release = &report.json()["items"][0];
     assert_eq!((&release["revision"], &release["status"]), (&json!(1), &json!("deployed")));
     let objects = release["objects"].as_array().unwrap();
@@ -111,21 +148,25 @@ async fn diff_compares_live_objects_with_declared_objects() {
             (&json!("settings"), &json!("Missing"))
         ]
     );
-    let web_report = &objects[1];
-    let patch = web_report["patch"].as_array().unwrap();
-    assert!(patch.contains(&json!({"op": "replace", "path": "/spec/replicas", "value": 2})), "{patch:?}");
-    assert!(
-        patch.iter().any(|it| it["path"].as_str().unwrap().starts_with(env.trim_end_matches("/1"))),
-        "{patch:?}"
-    );
     assert!(objects[0].get("patch").is_none(), "a patch would show the Secret: {report:?}");
+    let patch = objects[1]["patch"].as_array().unwrap();
+    assert!(patch.contains(&json!({"op": "replace", "path": "/spec/replicas", "value": 2})), "{patch:?}");
+    let is_of_env = |it: &Value| it["path"].as_str().unwrap().starts_with(ENV.trim_end_matches("/1"));
+    assert!(patch.iter().any(is_of_env), "{patch:?}");
     // The patch does what it says.
     let mut live = alice.get(&web).await.body;
-    let operations: json_patch::Patch = serde_json::from_value(web_report["patch"].clone()).unwrap();
+    let operations: json_patch::Patch = serde_json::from_value(objects[1]["patch"].clone()).unwrap();
     json_patch::patch(&mut live, &operations).unwrap();
     assert_eq!(live["spec"]["replicas"], json!(2));
-    assert_eq!(live.pointer(env).unwrap()["name"], json!("B"));
-    // Without a release it is the namespace.
+    assert_eq!(live.pointer(ENV).unwrap()["name"], json!("B"));
+    let yaml = diff(&namespace, &["-o", "yaml"]);
+    assert!(yaml.out.contains("state: Missing"), "{yaml:?}");
+    assert_hides_secrets(&yaml);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn diff_without_a_release_compares_the_whole_namespace() {
+    let Drifted { namespace, .. } = Drifted::install().await;
     let whole =
         |flags: &[&str]| moor(unguarded(), Identity::Alice, &[&["diff", "-n", &namespace], flags].concat());
     let (named, unnamed) = (diff(&namespace, &["-o", "json"]).json(), whole(&["-o", "json"]));
@@ -133,16 +174,6 @@ async fn diff_compares_live_objects_with_declared_objects() {
     assert_eq!(whole(&["-l", "name=shop"]).code, 1);
     let none = whole(&["-l", "name=other"]);
     assert!(none.code == 0 && none.error.contains("no releases found in namespace"), "{none:?}");
-    let yaml = diff(&namespace, &["-o", "yaml"]);
-    assert!(yaml.out.contains("state: Missing"), "{yaml:?}");
-    for output in [&drifted, &report, &yaml] {
-        let text = format!("{output:?}");
-        for secret in ["hunter2", "swordfish", "c3dvcmRmaXNo", "aHVudGVyMg"] {
-            assert!(!text.contains(secret), "{secret} is in {text}");
-        }
-    }
-
-    // Helm repairs nothing by itself, so a comparison of everything finds the same.
     let all = moor(unguarded(), Identity::Alice, &["diff", "-A"]);
     assert_eq!(all.code, 1, "{all:?}");
     assert!(all.out.contains(&format!("shop in namespace {namespace}")), "{all:?}");
@@ -179,17 +210,15 @@ async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies()
     let namespace = install("diff-policies", TEMPLATES).await;
     let admin = Caller::new(unguarded(), Identity::Admin).await;
     unguarded().define_policies();
-    let policy = json!({
-        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": namespace},
-        "spec": {
-            "releases": {"namespaces": [namespace]},
-            "clusterSelector": {"matchLabels": {"env": "prod"}},
-            "ignore": [{"paths": ["/data/mode"]}],
-            "autoscalers": "Declared",
-        },
+    let spec = json!({
+        "releases": {"namespaces": [namespace]},
+        "clusterSelector": {"matchLabels": {"env": "prod"}},
+        "ignore": [{"paths": ["/data/mode"]}],
+        "autoscalers": "Declared",
     });
+    let policy = drift_policy(&namespace, spec);
     eventually("the kind is served", std::time::Duration::from_secs(10), || async {
-        admin.post("/apis/kubemoor.dev/v1alpha1/driftpolicies", &policy).await.done()
+        admin.post(DRIFT_POLICIES, &policy).await.done()
     })
     .await;
     let alice = Caller::new(unguarded(), Identity::Alice).await;

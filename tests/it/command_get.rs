@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::command_diff::{install, unguarded};
-use crate::support::{Caller, Identity, SOON, eventually, moor};
+use crate::support::{Caller, DRIFT_POLICIES, Identity, SOON, eventually, moor};
 
 const TEMPLATES: &str = r#"
 apiVersion: v1
@@ -54,22 +54,20 @@ fn not_guarded(answer: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn release_without_record_is_listed_as_not_guarded_with_reason() {
-    let namespace = install("unrecorded", TEMPLATES).await;
-    let other = unguarded().namespace("unrecorded-other").await;
+/// Objects of a namespace that tell of releases, of which one has a record.
+fn without_record(namespace: &str, other: &str) -> Vec<Value> {
     let tracking =
         |app: &str| json!({"argocd.argoproj.io/tracking-id": format!("{app}:apps/Deployment:{namespace}/x")});
-    let objects = [
+    vec![
         // As the SQL driver leaves them, one of them for another namespace.
-        labelled("Deployment", "sql", json!({}), helms(&namespace, "sql")),
+        labelled("Deployment", "sql", json!({}), helms(namespace, "sql")),
         labelled(
             "Service",
             "sql",
             json!({"app.kubernetes.io/instance": "misnamed"}),
-            helms(&namespace, "sql"),
+            helms(namespace, "sql"),
         ),
-        labelled("Service", "foreign", json!({}), helms(&other, "foreign")),
+        labelled("Service", "foreign", json!({}), helms(other, "foreign")),
         // As Argo CD leaves them, by each of its ways to track.
         labelled(
             "StatefulSet",
@@ -87,9 +85,16 @@ async fn release_without_record_is_listed_as_not_guarded_with_reason() {
             json!({"app.kubernetes.io/instance": "gone"}),
             json!({"helm.sh/hook": "test"}),
         ),
-        labelled("Service", "odd", json!({}), helms(&namespace, "odd\u{1b}[31m")),
+        labelled("Service", "odd", json!({}), helms(namespace, "odd\u{1b}[31m")),
         labelled("Service", "anonymous", json!({}), json!({})),
-    ];
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn release_without_record_is_listed_as_not_guarded_with_reason() {
+    let namespace = install("unrecorded", TEMPLATES).await;
+    let other = unguarded().namespace("unrecorded-other").await;
+    let objects = without_record(&namespace, &other);
     create(&namespace, &objects).await;
     let named = |name: &str| format!("{namespace}/{name}");
     let get = |arguments: &[&str]| {
@@ -167,7 +172,7 @@ async fn policies_are_listed_by_priority() {
             "metadata": {"name": name, "labels": {"listed": "yes"}},
             "spec": {"priority": priority, "edits": "Deny", "releases": {"names": ["no-such-release"]}},
         });
-        admin.post("/apis/kubemoor.dev/v1alpha1/driftpolicies", &policy).await.done().unwrap();
+        admin.post(DRIFT_POLICIES, &policy).await.done().unwrap();
     }
     let ran = moor(control_plane, Identity::Admin, &["get", "policies", "-l", "listed=yes", "-o", "name"]);
     assert_eq!(

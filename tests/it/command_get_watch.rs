@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::support::{Caller, ControlPlane, Identity, SOON, eventually};
+use crate::support::{Caller, ControlPlane, DRIFT_POLICIES, Identity, SOON, eventually};
 
 /// A control plane with Kubemoor's definitions and no guard: what others list has none of these objects.
 pub(crate) fn defined() -> &'static ControlPlane {
@@ -139,7 +139,7 @@ async fn releases_are_followed_as_their_guard_speaks_of_them() {
 async fn policies_are_followed_as_they_come_change_and_go() {
     let control_plane = defined();
     let admin = Caller::new(control_plane, Identity::Admin).await;
-    let path = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
+    let path = DRIFT_POLICIES;
     let policy = |name: &str, team: &str| {
         json!({
             "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy",

@@ -152,6 +152,17 @@ impl Trove {
     }
 }
 
+impl Row {
+    /// How many optional rights a command says that it goes without.
+    fn missed(&self, ran: &Ran) -> usize {
+        let said = format!("{}{}", ran.out, ran.error);
+        let of = |right: &&Right| {
+            said.contains(&right.resource) && (said.contains("forbidden") || said.contains("may not"))
+        };
+        self.optional.iter().filter(of).count()
+    }
+}
+
 fn rows() -> Vec<Row> {
     let rights = |cell: &str| -> Vec<Vec<Right>> {
         let of_kinds = |text: &str, word: &str, kinds: &[&str]| -> Vec<Right> {
@@ -219,14 +230,11 @@ async fn each_command_needs_exactly_the_rights_its_reference_names() {
             let others = ran.error.lines().filter(|line| !line.contains(" stays as it is: "));
             assert_eq!(others.collect::<Vec<_>>(), Vec::<&str>::new(), "{command}");
         }
-        let missed = |ran: &Ran| {
-            let said = format!("{}{}", ran.out, ran.error);
-            let of = |right: &&Right| {
-                said.contains(&right.resource) && (said.contains("forbidden") || said.contains("may not"))
-            };
-            row.optional.iter().filter(of).count()
-        };
-        assert_eq!(missed(&ran), row.optional.len(), "{command} does not say what it goes without: {ran:?}");
+        assert_eq!(
+            row.missed(&ran),
+            row.optional.len(),
+            "{command} does not say what it goes without: {ran:?}"
+        );
         if !row.optional.is_empty() {
             let clusterwide = [clusterwide.clone(), row.optional.clone()].concat();
             let ran = trove.run(&row, &namespaced, &clusterwide, false).await;
@@ -245,6 +253,47 @@ async fn each_command_needs_exactly_the_rights_its_reference_names() {
     }
 }
 
+/// What a user without rights asks about.
+struct Asked<'a> {
+    namespace: &'a str,
+    release: &'a str,
+    allowance: &'a str,
+}
+
+impl Asked<'_> {
+    /// What a user is told whose change the guard denies.
+    fn denial(&self) -> String {
+        let (namespace, name) = (self.namespace, self.release);
+        format!(
+            "Error from server (Forbidden): admission webhook \"scale.kubemoor.dev\" denied the request: \
+             Deployment {name:?} is managed by Helm release {name:?} (revision 1). This change is not allowed:\n  \
+             spec.replicas: 2 -> 5 (release: 2)\n\
+             To make it permanent, change the chart value and upgrade: helm upgrade {name} CHART -n {namespace} \
+             --reuse-values --set KEY=VALUE\n\
+             To make it for a while: kubectl moor allow deployment/{name} -n {namespace} --path /spec/replicas --for \
+             2h --reason TEXT\n\
+             Details: kubectl moor explain deployment/{name} -n {namespace} --path /spec/replicas"
+        )
+    }
+
+    /// The exit code of a command and what it says, without the names that were asked about.
+    fn answer(&self, user: &Member, command: &[&str]) -> (i32, String) {
+        let Self { namespace, release, allowance } = self;
+        let named = |word: &&str| word.replace("NAME", release).replace("ALLOWANCE", allowance);
+        let mut words: Vec<_> = command.iter().map(named).collect();
+        if !words.iter().any(|word| word == "-A") {
+            words.extend(["-n".to_owned(), (*namespace).to_owned()]);
+        }
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let mut ran = user.moor(&words, &self.denial());
+        for (word, stands_for) in [(namespace, "NAMESPACE"), (allowance, "ALLOWANCE"), (release, "NAME")] {
+            ran.error = ran.error.replace(word, stands_for);
+        }
+        assert!(ran.out.is_empty(), "{command:?}: {ran:?}");
+        (ran.code, ran.error)
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn user_without_rights_cannot_detect_existing_objects() {
     let trove = Trove::get().await;
@@ -259,18 +308,6 @@ async fn user_without_rights_cannot_detect_existing_objects() {
     let allowance = made.json()["name"].as_str().unwrap().to_owned();
     let asked = trove.guard.asked();
     let [server, url, authority, file] = asked.each_ref().map(String::as_str);
-    let denial = |namespace: &str, name: &str| {
-        format!(
-            "Error from server (Forbidden): admission webhook \"scale.kubemoor.dev\" denied the request: \
-             Deployment {name:?} is managed by Helm release {name:?} (revision 1). This change is not allowed:\n  \
-             spec.replicas: 2 -> 5 (release: 2)\n\
-             To make it permanent, change the chart value and upgrade: helm upgrade {name} CHART -n {namespace} \
-             --reuse-values --set KEY=VALUE\n\
-             To make it for a while: kubectl moor allow deployment/{name} -n {namespace} --path /spec/replicas --for \
-             2h --reason TEXT\n\
-             Details: kubectl moor explain deployment/{name} -n {namespace} --path /spec/replicas"
-        )
-    };
     let nobody = Member::new(&trove.scene.control_plane).await;
     let commands: [&[&str]; 21] = [
         &["diff", "NAME"],
@@ -295,28 +332,14 @@ async fn user_without_rights_cannot_detect_existing_objects() {
         &["audit", "report", server, url, authority, file, "--release", "NAME"],
         &["policy", "replay", POLICIES, server, url, authority, file, "--release", "NAME"],
     ];
+    let there = Asked { namespace: here, release: "trove", allowance: &allowance };
+    let absent = |namespace| Asked { namespace, release: "absent", allowance: "void" };
     for command in commands {
-        let ask = |namespace: &str, name: &str, allowance: &str| {
-            let mut words: Vec<_> = command
-                .iter()
-                .map(|word| word.replace("NAME", name).replace("ALLOWANCE", allowance))
-                .collect();
-            if !words.iter().any(|word| word == "-A") {
-                words.extend(["-n".to_owned(), namespace.to_owned()]);
-            }
-            let words: Vec<_> = words.iter().map(String::as_str).collect();
-            let mut ran = nobody.moor(&words, &denial(namespace, name));
-            for (word, stands_for) in [(namespace, "NAMESPACE"), (allowance, "ALLOWANCE"), (name, "NAME")] {
-                ran.error = ran.error.replace(word, stands_for);
-            }
-            assert!(ran.out.is_empty(), "{command:?}: {ran:?}");
-            (ran.code, ran.error)
-        };
-        let there = ask(here, "trove", &allowance);
+        let there = there.answer(&nobody, command);
         assert_eq!(there.0, 2, "{command:?}: {there:?}");
         assert_eq!(there.1.trim_end().lines().count(), 1, "{command:?}: {there:?}");
-        assert_eq!(there, ask(here, "absent", "void"), "{command:?}");
-        assert_eq!(there, ask("nowhere", "absent", "void"), "{command:?}");
+        assert_eq!(there, absent(here).answer(&nobody, command), "{command:?}");
+        assert_eq!(there, absent("nowhere").answer(&nobody, command), "{command:?}");
     }
 }
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::support::{
-    Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, Pod, RELEASE, SOON, eventually,
-    moor, wait_until_guarded,
+    Answer, Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, Pod, RELEASE, SOON,
+    eventually, moor, wait_until_guarded,
 };
 
 const OBJECTS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n---\n\
@@ -19,6 +19,9 @@ const AUTHORITY: Duration = Duration::from_secs(40);
 
 /// Within this time a controller manager takes over from the one that was ended.
 const WITHIN: Duration = Duration::from_secs(60);
+
+/// The first Kubernetes version whose webhooks have match conditions by default.
+const CONDITIONS: u32 = 28;
 
 /// The values of a guard that denies and repairs.
 fn values() -> Value {
@@ -53,17 +56,30 @@ async fn wait_until_failing(alice: &Caller, settings: &str) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn vital_cluster_writes_pass_while_guard_is_down_under_fail() {
-    let control_plane = ControlPlane::start_routing();
-    let chart = Installed::new(&control_plane).await;
-    chart.install(values()).await.unwrap();
-    let alice = Caller::new(&control_plane, Identity::Alice).await;
-    let (pods, settings) = guarded(&control_plane, &chart, &alice).await;
-    drop(pods);
-    wait_until_failing(&alice, &settings).await;
+/// Begins to delete a namespace that an object with a finalizer holds up. Says where the object is.
+async fn leave_with_finalizer(control_plane: &ControlPlane, alice: &Caller) -> String {
+    let namespace = format!("/api/v1/namespaces/{}", control_plane.namespace("terminating").await);
+    let labels = json!({"app.kubernetes.io/managed-by": "Helm"});
+    let metadata = json!({"name": "held", "labels": labels, "finalizers": ["example.org/held"]});
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    alice.post(&format!("{namespace}/configmaps"), &held).await.done().unwrap();
+    alice.delete(&namespace).await.done().unwrap();
+    let path = format!("{namespace}/configmaps/held");
+    eventually("the namespace controller deletes the object", SOON, || async {
+        let held = alice.get(&path).await.done()?;
+        if held["metadata"]["deletionTimestamp"].is_string() { Ok(()) } else { Err(held.to_string()) }
+    })
+    .await;
+    path
+}
 
-    // Each with Helm's label, and of kinds that the release declares as well.
+async fn drop_finalizer(alice: &Caller, path: &str) -> Answer {
+    alice.merge(path, &json!({"metadata": {"finalizers": null}})).await
+}
+
+/// Creates, changes and deletes objects that keep a cluster alive: each with Helm's label, and of kinds that the release
+/// declares as well.
+async fn assert_vital_writes_pass(alice: &Caller) {
     let metadata = json!({"name": "alive", "labels": {"app.kubernetes.io/managed-by": "Helm"}});
     let config_map =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}});
@@ -96,13 +112,43 @@ async fn vital_cluster_writes_pass_while_guard_is_down_under_fail() {
         alice.merge(&one, &change).await.done().map_err(said).unwrap();
         alice.delete(&one).await.done().map_err(said).unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vital_cluster_writes_pass_while_guard_is_down_under_fail() {
+    let control_plane = ControlPlane::start_routing();
+    let chart = Installed::new(&control_plane).await;
+    chart.install(values()).await.unwrap();
+    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    let (pods, settings) = guarded(&control_plane, &chart, &alice).await;
+    let finalized = leave_with_finalizer(&control_plane, &alice).await;
+    drop(pods);
+    wait_until_failing(&alice, &settings).await;
+
+    assert_vital_writes_pass(&alice).await;
     // The deletion of a namespace is refused as a whole, where it would stop halfway, until everything is opened.
     let namespace = format!("/api/v1/namespaces/{}", control_plane.namespace("leaving").await);
     let refused = alice.delete(&namespace).await;
     assert!(refused.to_string().contains("failed calling webhook"), "{refused}");
     assert_eq!(alice.get(&namespace).await.done().unwrap()["status"]["phase"], "Active");
+    // A namespace that is being deleted stays so, where the API server cannot leave out such changes.
+    let dropped = drop_finalizer(&alice, &finalized).await;
+    if control_plane.minor() >= CONDITIONS {
+        dropped.done().unwrap();
+    } else {
+        assert!(dropped.to_string().contains("failed calling webhook"), "{dropped}");
+    }
     let open = moor(&control_plane, Identity::Alice, &["emergency", "open", "--reason", "nobody answers"]);
     assert_eq!(open.code, 0, "{open:?}");
+    if control_plane.minor() < CONDITIONS {
+        drop_finalizer(&alice, &finalized).await.done().unwrap();
+    }
+    let (terminating, _) = finalized.split_once("/configmaps").unwrap();
+    eventually("the terminating namespace is gone", SOON, || async {
+        let answer = alice.get(terminating).await;
+        if answer.code == 404 { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
     // Definitions wait for that too: they belong to the release of the guard, and have no namespace.
     let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/driftpolicies.kubemoor.dev";
     let upgraded = json!({"metadata": {"annotations": {"example.org/upgraded": "yes"}}});

@@ -17,16 +17,28 @@ spec:
 ",
 );
 
-/// A place: its pointer, its line, the declared and the changed value.
-type Place = (&'static str, Option<u64>, &'static str, &'static str);
+/// Where a value differs.
+struct Place {
+    pointer: &'static str,
+    line: Option<u64>,
+    declared: &'static str,
+    changed: &'static str,
+}
 
-const LINE: Place = ("/data/nginx.conf", Some(2), "workers 4;", "workers 8;");
-const NESTED: Place = ("/spec/rules/0/http/paths/0/backend/service/name", None, "web", "api");
+const LINE: Place =
+    Place { pointer: "/data/nginx.conf", line: Some(2), declared: "workers 4;", changed: "workers 8;" };
+const NESTED: Place = Place {
+    pointer: "/spec/rules/0/http/paths/0/backend/service/name",
+    line: None,
+    declared: "web",
+    changed: "api",
+};
 
 /// Asserts that one of the fields has this place, with values by these names.
-fn assert_place(fields: &[Value], names: [&str; 2], (path, line, declared, changed): Place) {
-    let is_it = |field: &&Value| field["difference"]["path"] == path;
-    let found = fields.iter().find(is_it).unwrap_or_else(|| panic!("{path}: {fields:#?}"));
+fn assert_place(fields: &[Value], names: [&str; 2], place: &Place) {
+    let Place { pointer, line, declared, changed } = *place;
+    let is_it = |field: &&Value| field["difference"]["path"] == pointer;
+    let found = fields.iter().find(is_it).unwrap_or_else(|| panic!("{pointer}: {fields:#?}"));
     let place = &found["difference"];
     assert_eq!(place["line"].as_u64(), line, "{place}");
     for (name, value) in names.into_iter().zip([declared, changed]) {
@@ -35,8 +47,9 @@ fn assert_place(fields: &[Value], names: [&str; 2], (path, line, declared, chang
 }
 
 /// Asserts that a line of a table tells of the place.
-fn assert_line(printed: &Ran, (path, line, declared, changed): Place) {
-    let at = path.to_owned() + &line.map_or_else(String::new, |line| format!(" line {line}"));
+fn assert_line(printed: &Ran, place: &Place) {
+    let Place { pointer, line, declared, changed } = *place;
+    let at = pointer.to_owned() + &line.map_or_else(String::new, |line| format!(" line {line}"));
     let is_it = |text: &&str| [&at, declared, changed].iter().all(|part| text.contains(*part));
     assert!(printed.out.lines().any(|text| is_it(&text)), "{at}: {printed:?}");
 }
@@ -51,7 +64,7 @@ async fn long_and_nested_values_show_their_difference_in_every_output() {
         let settings = format!("user www;\nworkers {workers};\nevents {{}}\n");
         let settings = json!({"data": {"nginx.conf": settings}});
         scene.admin.merge(&scene.config_map("settings"), &settings).await.done().unwrap();
-        scene.admin.patch(&ingress, "replace", NESTED.0, &json!(service)).await.done().unwrap();
+        scene.admin.patch(&ingress, "replace", NESTED.pointer, &json!(service)).await.done().unwrap();
     };
 
     // The ledger.
@@ -69,7 +82,7 @@ async fn long_and_nested_values_show_their_difference_in_every_output() {
         if kinds.iter().all(is_there) { Ok(fields) } else { Err(format!("{rows:#?}")) }
     })
     .await;
-    for place in [LINE, NESTED] {
+    for place in [&LINE, &NESTED] {
         assert_place(&fields, ["declared", "new"], place);
         for format in ["table", "csv"] {
             assert_line(&audit(format), place);
@@ -85,15 +98,15 @@ async fn long_and_nested_values_show_their_difference_in_every_output() {
     let objects = diff["objects"].as_array().unwrap();
     let fields: Vec<_> =
         objects.iter().filter_map(|object| object["fields"].as_array()).flatten().cloned().collect();
-    for (object, place) in [("configmap/settings", LINE), ("ingress/web", NESTED)] {
+    for (object, place) in [("configmap/settings", &LINE), ("ingress/web", &NESTED)] {
         assert_place(&fields, ["declared", "new"], place);
         assert_line(&ask(&["diff", RELEASE]), place);
         let explained = ask(&["explain", object, "-o", "json"]).json();
         assert_place(explained["fields"].as_array().unwrap(), ["declared", "new"], place);
         let explained = ask(&["explain", object]);
         let said = explained.out.lines().find(|line| line.contains("first difference"));
-        assert!(said.is_some_and(|line| line.contains(place.0)), "{explained:?}");
-        for (row, value) in [("  declared", place.2), ("  live", place.3)] {
+        assert!(said.is_some_and(|line| line.contains(place.pointer)), "{explained:?}");
+        for (row, value) in [("  declared", place.declared), ("  live", place.changed)] {
             let is_it = |line: &str| line.starts_with(row) && line.contains(value);
             assert!(explained.out.lines().any(is_it), "{row}: {explained:?}");
         }

@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::CommandFactory;
+use jiff::Timestamp;
 use kubemoor::cli::Cli;
 use kubemoor::ledger::query::verdicts;
 use kubemoor::metrics::{
     AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, EventFate,
-    GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics,
-    ReleaseFigures, Repair, Standing, StatusWrite, Webhook, Written, declarations, registry,
+    GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics, Repair,
+    StatusWrite, Webhook, Written, declarations, registry,
+    releases::{self, Standing},
+    serving::{self, Serving},
 };
 use kubemoor::model::ReleaseId;
 use prometheus_client::encoding::text::encode;
@@ -126,10 +129,12 @@ fn scrape() -> String {
     let admission = AdmissionMetrics::register(&mut registry);
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
     declarations::register(&mut registry, || [1, 1]);
+    let validity = Some((Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH));
+    serving::register(&mut registry, move || Serving { is_ready: true, validity });
     let guard = GuardMetrics::register(&mut registry);
     let notices = NoticeMetrics::register(&mut registry);
     let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
-    ReleaseFigures::register(&mut registry, true, move || {
+    releases::register(&mut registry, true, move || {
         [Standing { release: release.clone(), reason: "Drifted", drifted: 1 }]
     });
     EmergencyMetrics::register(&mut registry).open(true);
@@ -137,7 +142,7 @@ fn scrape() -> String {
     let components = sources(&root().join("src")).into_iter();
     let components = components.filter(|(path, _)| path.to_string_lossy().contains("src/metrics"));
     let components: String = components.map(|(_, text)| text).collect();
-    assert_eq!(components.matches("fn register").count(), 9, "a component's metrics are not looked at");
+    assert_eq!(components.matches("fn register").count(), 10, "a component's metrics are not looked at");
 
     drop(connections.opened());
     connections.ended(ConnectionEnd::Closed);

@@ -11,8 +11,8 @@ use kubemoor::policy::read::{read, typed};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Chart, ControlPlane, Document, HOME, Helm, HelmLine, Identity, documents, folder, root, run,
-    simple_commands,
+    Chart, ControlPlane, Document, HOME, Helm, HelmLine, Identity, documents, drift_policy, folder, root,
+    run, simple_commands,
 };
 
 /// Files of other programs, by a key or a kind of theirs.
@@ -65,7 +65,7 @@ impl Judge {
             Some("PolicyTest") => judge_policy_test(&document),
             Some(_) => self.judge_object(document),
             // Parts of a policy, of the metadata of an object, of the notifiers' file.
-            None if has("spec") => judge_policy(&policy("part", &document["spec"])),
+            None if has("spec") => judge_policy(&drift_policy("part", &document["spec"])),
             None if has("metadata") => {
                 let mut object =
                     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": document["metadata"]});
@@ -94,14 +94,10 @@ impl Judge {
     async fn judge_values(&self, values: &Value) -> Result<&'static str, String> {
         self.helm.template(HOME, "kubemoor", &self.chart, json!({"values": values})).await?;
         for given in values["policies"].as_array().into_iter().flatten() {
-            judge_policy(&policy(given["name"].as_str().unwrap(), &given["spec"]))?;
+            judge_policy(&drift_policy(given["name"].as_str().unwrap(), &given["spec"]))?;
         }
         Ok("values")
     }
-}
-
-fn policy(name: &str, spec: &Value) -> Value {
-    json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec})
 }
 
 fn judge_policy(document: &Value) -> Result<&'static str, String> {

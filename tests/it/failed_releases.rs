@@ -24,6 +24,15 @@ spec:
   ports: [{port: 0, protocol: TCP}]
 ";
 
+/// The API server refuses it as well, and Helm writes it before all others.
+const BROKEN_FIRST: &str = "
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: broken}
+spec: {hard: {pods: '-1'}}
+";
+
 /// A guard that reports drift, and has the rights to repair what a person orders.
 async fn reporting(control_plane: &ControlPlane) -> Guard {
     control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
@@ -114,6 +123,58 @@ async fn order_returns_fields_with_declared_values_on_which_upgrade_failed() {
     assert!(ordered.code == 0 && ordered.out.contains("1 object is repaired"), "{ordered:?}");
     scene.upgrade_to(&next, json!({})).await.unwrap();
     scene.wait_for_reason("InSync").await;
+}
+
+/// Has one upgrade fail after it has written the ConfigMap, and another before that: the value is that of neither the
+/// last manifest nor the one that was deployed.
+async fn fail_twice(scene: &Scene) {
+    let settings = scene.config_map("settings");
+    let written = format!("{}{BROKEN}", TEMPLATES.replace("level: info", "level: debug"));
+    scene.upgrade_to(&written, json!({})).await.expect_err("the Service is broken");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "debug");
+    let unwritten = format!("{}{BROKEN_FIRST}", TEMPLATES.replace("level: info", "level: warn"));
+    scene.upgrade_to(&unwritten, json!({})).await.expect_err("the ResourceQuota is broken");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "debug");
+}
+
+/// Waits until a value is in doubt: only Helm has written it, so a webhook could have rewritten it.
+async fn wait_for_doubt(scene: &Scene) {
+    scene.status("the doubt", |status| status["counts"]["inDoubt"] == 1 && status["drifted"] == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_reverts_value_in_doubt_that_a_dry_run_does_not_yield() {
+    let scene = Scene::own().install("yielded", TEMPLATES).await;
+    let _guard = reporting(&scene.control_plane).await;
+    scene.wait_for_confirmed(2).await;
+    let unwritten = format!("{}{BROKEN_FIRST}", TEMPLATES.replace("level: info", "level: warn"));
+    scene.upgrade_to(&unwritten, json!({})).await.expect_err("the ResourceQuota is broken");
+    scene.wait_for_reason("ReleaseFailed").await;
+    let settings = scene.config_map("settings");
+    let metadata = scene.get(&settings).await["metadata"].take();
+    let forged = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"level": "mine", "color": "blue"},
+        "metadata": {"labels": metadata["labels"], "annotations": metadata["annotations"]},
+    });
+    let by_helm = format!("{settings}?fieldManager=helm&force=true");
+    scene.alice.apply(&by_helm, &forged).await.done().unwrap();
+    wait_for_doubt(&scene).await;
+    let ordered = run(&scene, &["reconcile", RELEASE]);
+    assert!(ordered.code == 0 && ordered.out.contains("1 object is repaired"), "{ordered:?}");
+    assert_eq!(scene.get(&settings).await["data"]["level"], "info");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_leaves_value_that_was_confirmed_by_an_earlier_failed_upgrade() {
+    let scene = Scene::own().install("confirmed", TEMPLATES).await;
+    let _guard = reporting(&scene.control_plane).await;
+    scene.wait_for_confirmed(2).await;
+    fail_twice(&scene).await;
+    wait_for_doubt(&scene).await;
+    let ordered = run(&scene, &["reconcile", RELEASE]);
+    assert!(ordered.out.contains("1 object stays as it is: ConfigMap/settings"), "{ordered:?}");
+    assert!(ordered.out.contains("never seen"), "{ordered:?}");
+    assert_eq!(scene.get(&scene.config_map("settings")).await["data"]["level"], "debug");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -76,3 +76,25 @@ async fn policy_that_ignores_helms_label_reports_no_effect() {
     .await;
     shop.wait_until_guarded(&settings).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repair_leaves_ignored_fields_to_those_who_apply_them() {
+    let options = json!({"server_side_apply": true});
+    let shop = Scene::own().options(options).install("applied", SETTINGS).await;
+    let _guard = shop.start_guard(&["--drift", "Repair"]).await;
+    shop.wait_for_confirmed(1).await;
+    shop.policy("spared", json!({"drift": "Repair", "ignore": [{"paths": ["/data/speed"]}]})).await;
+    let settings = shop.config_map("settings");
+    let apply = async |speed: &str| {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"speed": speed},
+        });
+        shop.alice.apply(&format!("{settings}?fieldManager=operator"), &object).await.done().unwrap();
+    };
+    apply("slow").await;
+    shop.edit(&settings, json!({"data": {"level": "mine"}})).await;
+    shop.wait_for_value(&settings, "/data/level", json!("info")).await;
+    // Helm's manager does not own it: there is no conflict.
+    apply("fast").await;
+    shop.assert_value(&settings, "/data/speed", &json!("fast")).await;
+}

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Caller, Helm, Identity, POLICED, RELEASE, SOON, Scene, SceneBuilder, StorageNamespace, charts,
-    eventually, forged, moor, opened, record_name, sealed,
+    Answer, Caller, DRIFT_POLICIES, Helm, Identity, POLICED, RELEASE, SOON, Scene, SceneBuilder,
+    StorageNamespace, charts, eventually, forged, moor, opened, record_name, sealed,
 };
 
 const TEMPLATES: &str = concat!(
@@ -23,8 +23,6 @@ const TEMPLATES: &str = concat!(
 );
 
 const SETTINGS: &str = "configmaps/settings";
-
-const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
 
 /// A release in one namespace, and its records in another.
 struct Flux {
@@ -198,7 +196,7 @@ async fn records_count_only_while_a_policy_trusts_their_namespace() {
     })
     .await;
 
-    flux.admin.delete(&format!("{POLICIES}/{}-pair", flux.namespace)).await.done().unwrap();
+    flux.admin.delete(&format!("{DRIFT_POLICIES}/{}-pair", flux.namespace)).await.done().unwrap();
     eventually("the records count no more", SOON, || async { flux.edit().await.done() }).await;
     flux.wait_for_reason(&flux.storage, RELEASE, "RecordInvalid").await;
     // As Flux does: the field is Alice's by now.

@@ -31,18 +31,46 @@ fn config_map(name: &str, namespace: &str, has_label: bool) -> Value {
     })
 }
 
+/// Older API servers do not take the policies.
+fn assert_policies_are_unknown(control_plane: &ControlPlane) {
+    for file in ["writes.yaml", "namespace-writes.yaml"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/enforce").join(file);
+        let applied = control_plane.kubectl(Identity::Admin, &["apply", "-f", path.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&applied.stderr);
+        assert!(said.contains("no matches for kind \"ValidatingAdmissionPolicy\""), "{file}: {said}");
+    }
+}
+
+#[track_caller]
+fn refused(error: kube::Error, wanted: &str) {
+    let said = error.to_string();
+    assert!(said.contains(wanted), "{said}");
+}
+
+/// Newer API servers show webhook configurations to admission policies as well.
+async fn assert_only_own_registration_may_be_stored(control_plane: &ControlPlane, guard: &kube::Client) {
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(guard.clone());
+    let registration = |name: &str| {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        ValidatingWebhookConfiguration { metadata, webhooks: Some(Vec::new()) }
+    };
+    let made = configurations.create(&PostParams::default(), &registration("kubemoor")).await.unwrap();
+    configurations.replace("kubemoor", &PostParams::default(), &made).await.unwrap();
+    let other = configurations.create(&PostParams::default(), &registration("other")).await;
+    if control_plane.minor() >= ADMISSION_OF_WEBHOOKS {
+        // Both policies refuse it, and either may be the first.
+        refused(other.unwrap_err(), "The guard may store");
+    } else {
+        other.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn api_server_refuses_writes_that_the_guard_never_needs() {
     let control_plane = ControlPlane::start();
     control_plane.apply_deploy(&["namespace.yaml", "rbac.yaml", "enforce/arbiter.yaml"]).await;
     if control_plane.minor() < ADMISSION_POLICIES {
-        for file in ["writes.yaml", "namespace-writes.yaml"] {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/enforce").join(file);
-            let applied = control_plane.kubectl(Identity::Admin, &["apply", "-f", path.to_str().unwrap()]);
-            let said = String::from_utf8_lossy(&applied.stderr);
-            assert!(said.contains("no matches for kind \"ValidatingAdmissionPolicy\""), "{file}: {said}");
-        }
-        return;
+        return assert_policies_are_unknown(&control_plane);
     }
     let (home, admin) = (control_plane.namespace("home").await, control_plane.client(Identity::Admin).await);
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), &home);
@@ -60,10 +88,6 @@ async fn api_server_refuses_writes_that_the_guard_never_needs() {
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     let edit = |value: &str| Patch::Merge(json!({"data": {"a": value}}));
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "1"}}}));
-    let refused = |error: kube::Error, wanted: &str| {
-        let said = error.to_string();
-        assert!(said.contains(wanted), "{said}");
-    };
     // Policies take effect a moment after they are stored.
     eventually("an object without a release is refused", WITHIN, || async {
         maps.patch("plain", &stored, &edit("2")).await.is_err()
@@ -80,22 +104,7 @@ async fn api_server_refuses_writes_that_the_guard_never_needs() {
     let error = namespaces.patch(&home, &stored, &label).await.unwrap_err();
     assert!(error.to_string().contains("The guard may store"), "{error}");
 
-    // Its registration, which newer API servers show to admission policies as well.
-    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(guard.clone());
-    let registration = |name: &str| {
-        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-        ValidatingWebhookConfiguration { metadata, webhooks: Some(Vec::new()) }
-    };
-    let made = configurations.create(&PostParams::default(), &registration("kubemoor")).await.unwrap();
-    configurations.replace("kubemoor", &PostParams::default(), &made).await.unwrap();
-    let other = configurations.create(&PostParams::default(), &registration("other")).await;
-    if control_plane.minor() >= ADMISSION_OF_WEBHOOKS {
-        // Both policies refuse it, and either may be the first.
-        refused(other.unwrap_err(), "The guard may store");
-    } else {
-        other.unwrap();
-    }
-
+    assert_only_own_registration_may_be_stored(&control_plane, &guard).await;
     maps.patch("plain", &dry_run, &edit("4")).await.unwrap();
     namespaces.patch(&home, &dry_run, &label).await.unwrap();
     maps.patch("declared", &stored, &edit("4")).await.unwrap();

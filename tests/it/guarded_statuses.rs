@@ -27,6 +27,7 @@ use kubemoor::policy::signing::SigningKey;
 use kubemoor::policy::suspension::{Suspended, Suspension};
 use kubemoor::reconcile::report::{DriftKind, Drifted, Happening, Incident, ReleaseReport};
 use kubemoor::verdict::health::{Control, Reason, RecordFacts, RecordState};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -44,26 +45,36 @@ struct Told {
     stop: CancellationToken,
 }
 
+/// The kinds and the releases of a cluster, as a guard follows them until `stop`.
+async fn followed(
+    client: &kube::Client,
+    registry: &mut Registry,
+    stop: &CancellationToken,
+) -> (Arc<Kinds>, Arc<Releases>) {
+    let kinds = Kinds::read(client.clone()).await.unwrap();
+    let following = Arc::clone(&kinds);
+    let ending = stop.clone();
+    tokio::spawn(async move { following.run(ending).await });
+    let releases = Releases::new(
+        client.clone(),
+        RecordSource { driver: RecordDriver::Secret, namespaces: Vec::new() },
+        Arc::clone(&kinds),
+        Arc::default(),
+        RecordMetrics::register(registry, || [("deployed", 1)]),
+    );
+    tokio::spawn(Arc::clone(&releases).run(stop.clone()));
+    releases.health().wait_for(|health| health.indexed).await.unwrap();
+    (kinds, releases)
+}
+
 impl Told {
     async fn new() -> Self {
         let scene = Scene::own().install("told", charts::SETTINGS).await;
         scene.control_plane.apply_deploy(&["namespace.yaml", "rbac.yaml"]).await;
         let client = scene.control_plane.client(Identity::Guard).await;
         let stop = CancellationToken::new();
-        let kinds = Kinds::read(client.clone()).await.unwrap();
-        let following = Arc::clone(&kinds);
-        let ending = stop.clone();
-        tokio::spawn(async move { following.run(ending).await });
         let mut registry = registry();
-        let releases = Releases::new(
-            client.clone(),
-            RecordSource { driver: RecordDriver::Secret, namespaces: Vec::new() },
-            Arc::clone(&kinds),
-            Arc::default(),
-            RecordMetrics::register(&mut registry, || [("deployed", 1)]),
-        );
-        tokio::spawn(Arc::clone(&releases).run(stop.clone()));
-        releases.health().wait_for(|health| health.indexed).await.unwrap();
+        let (kinds, releases) = followed(&client, &mut registry, &stop).await;
         let metrics = NoticeMetrics::register(&mut registry);
         let state = Arc::new(State::default());
         let resolver = Arc::new(PolicyResolver::new(Policy::new(
@@ -81,7 +92,6 @@ impl Told {
             releases: Arc::clone(&releases),
             state: Arc::clone(&state),
             in_force: Arc::clone(&in_force),
-            namespaces: Vec::new(),
             commands: sender,
             suspended: Suspended::new(),
             leadership: leadership.clone(),
@@ -192,6 +202,42 @@ impl Told {
         })
         .await;
     }
+
+    async fn assert_orders_are_handed_on_once_and_answered(&mut self) {
+        let object = self.scene.guarded_release(RELEASE);
+        self.scene
+            .admin
+            .merge(&object, &json!({"spec": {"suspend": true, "reconcileAt": "now"}}))
+            .await
+            .done()
+            .unwrap();
+        assert_eq!(
+            self.commands.recv().await.unwrap(),
+            Command::Suspend(self.release.clone(), Some(Suspension::default()))
+        );
+        let order = Command::Reconcile { release: self.release.clone(), at: "now".to_owned(), ticket: None };
+        assert_eq!(self.commands.recv().await.unwrap(), order);
+        let status = self.wait_for_condition("Unknown", "Suspended").await;
+        assert_eq!(status["lastReconcileAt"], Value::Null, "the order is not carried out yet");
+        assert_eq!(status["observedGeneration"], 2);
+        self.wait_for_writes(3).await;
+        self.scene.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
+        assert_eq!(self.commands.recv().await.unwrap(), Command::Suspend(self.release.clone(), None));
+        self.wait_for_condition("False", "Drifted").await;
+        let answer = OrderAnswer {
+            at: "now".to_owned(),
+            result: OrderResult::Refused,
+            message: "1 object stays as it is".to_owned(),
+        };
+        self.state.publish(ReleaseReport { answer: Some(answer), ..self.report(Reason::Drifted) });
+        eventually("the order is answered", SOON, || async {
+            let status = self.status().await;
+            let is_done = status["lastReconcileAt"] == "now" && status["order"]["result"] == "Refused";
+            if is_done { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+        assert!(self.commands.try_recv().is_err(), "an order is handed on twice");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -225,40 +271,7 @@ async fn status_is_written_only_when_known_state_changes() {
         told.scene.admin.merge(&told.scene.guarded_release(RELEASE), &touch).await.done().unwrap();
     }
 
-    // What people set is handed on, each once.
-    let object = told.scene.guarded_release(RELEASE);
-    told.scene
-        .admin
-        .merge(&object, &json!({"spec": {"suspend": true, "reconcileAt": "now"}}))
-        .await
-        .done()
-        .unwrap();
-    assert_eq!(
-        told.commands.recv().await.unwrap(),
-        Command::Suspend(told.release.clone(), Some(Suspension::default()))
-    );
-    let order = Command::Reconcile { release: told.release.clone(), at: "now".to_owned(), ticket: None };
-    assert_eq!(told.commands.recv().await.unwrap(), order);
-    let status = told.wait_for_condition("Unknown", "Suspended").await;
-    assert_eq!(status["lastReconcileAt"], Value::Null, "the order is not carried out yet");
-    assert_eq!(status["observedGeneration"], 2);
-    told.wait_for_writes(3).await;
-    told.scene.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
-    assert_eq!(told.commands.recv().await.unwrap(), Command::Suspend(told.release.clone(), None));
-    told.wait_for_condition("False", "Drifted").await;
-    let answer = OrderAnswer {
-        at: "now".to_owned(),
-        result: OrderResult::Refused,
-        message: "1 object stays as it is".to_owned(),
-    };
-    told.state.publish(ReleaseReport { answer: Some(answer), ..told.report(Reason::Drifted) });
-    eventually("the order is answered", SOON, || async {
-        let status = told.status().await;
-        let is_done = status["lastReconcileAt"] == "now" && status["order"]["result"] == "Refused";
-        if is_done { Ok(()) } else { Err(status.to_string()) }
-    })
-    .await;
-    assert!(told.commands.try_recv().is_err(), "a wish is told twice");
+    told.assert_orders_are_handed_on_once_and_answered().await;
 
     // What a guard that starts anew reads.
     let remembered = told.guarded.remembered(&SigningKey::new([7; 32])).await.unwrap();

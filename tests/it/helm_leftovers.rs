@@ -5,13 +5,12 @@ use serde_json::{Value, json};
 
 use crate::helm_scene::{HelmScene, SHOP_EDITS, WITHIN, assert_failed, shop, with};
 use crate::support::{
-    Caller, ControlPlane, Helm, Identity, RELEASE, Scene, charts, eventually, wait_until_guarded,
+    Caller, ControlPlane, DRIFT_POLICIES, Helm, Identity, RELEASE, Scene, charts, drift_policy, eventually,
+    wait_until_guarded,
 };
 
 const OLD: &str = "registry.example/shop:1";
 const NEW: &str = "registry.example/shop:2";
-
-const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
 
 #[tokio::test]
 async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
@@ -23,7 +22,14 @@ async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
     let written = || async {
         let status = scene.query("secret/sh.helm.release.v1.shop.v3", ".metadata.labels.status")?;
         let live = scene.query("deployment/web", "..image")?;
-        if status == "pending-rollback" && live == OLD { Ok(()) } else { Err(format!("{status} {live}")) }
+        // The deletion of what the former revision lacks is Helm's last write before it waits.
+        let extra = scene.query("configmap/extra", ".metadata.name").err();
+        let is_gone = extra.is_some_and(|error| error.contains("NotFound"));
+        if status == "pending-rollback" && live == OLD && is_gone {
+            Ok(())
+        } else {
+            Err(format!("{status} {live}, extra is gone: {is_gone}"))
+        }
     };
     // What an upgrade that is to roll back on failure does then, and never ends: no pod becomes ready.
     let options = json!({"version": 1, "wait": "legacy", "timeout_seconds": 300});
@@ -105,17 +111,16 @@ async fn release_adopted_by_argo_cd_stays_guarded_until_record_deletion() {
     let spec = json!({
         "releases": {"names": [RELEASE], "namespaces": [shop.namespace]}, "edits": "Allow", "drift": "Ignore",
     });
-    let policy = json!({
-        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": policy}, "spec": spec,
-    });
+    let policy = drift_policy(&policy, spec);
     let admin = Caller::new(ControlPlane::get(), Identity::Admin).await;
     ControlPlane::get().define_policies();
-    eventually("the policy is made", WITHIN, || async { admin.post(POLICIES, &policy).await.done() }).await;
+    eventually("the policy is made", WITHIN, || async { admin.post(DRIFT_POLICIES, &policy).await.done() })
+        .await;
     eventually("Argo CD writes", WITHIN, || async { argo.apply(&path, &applies("debug")).await.done() })
         .await;
     shop.alice.delete(&record).await.done().unwrap();
     let name = policy["metadata"]["name"].as_str().unwrap();
-    admin.delete(&format!("{POLICIES}/{name}")).await.done().unwrap();
+    admin.delete(&format!("{DRIFT_POLICIES}/{name}")).await.done().unwrap();
     // Another release of the namespace shows that the policy is gone; this one is nobody's.
     let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\ndata: {level: info}\n";
     let chart = crate::support::Chart::new("other").template("all.yaml", other);

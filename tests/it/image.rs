@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -84,6 +85,39 @@ fn image_is_for_the_architecture_of_its_target() {
     );
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("wasm32-wasip1 is no target of an image"), "{said}");
+}
+
+#[test]
+fn no_path_of_the_machine_gets_into_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    // In place of cargo: notes what it is told, and builds nothing.
+    let tools = folder.path().join("tools");
+    fs::create_dir(&tools).unwrap();
+    let cargo = tools.join("cargo");
+    fs::write(&cargo, "#!/bin/sh\nprintf '%s\\n' \"$RUSTFLAGS\" \"$CFLAGS\" \"$@\" > \"$TOLD\"\nexit 1\n")
+        .unwrap();
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+    let (target, told) = (folder.path().join("target"), folder.path().join("told"));
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let built = Command::new(root().join("deploy/image/build"))
+        .arg(folder.path().join("image.tar"))
+        .current_dir(root())
+        .envs([("CARGO_TARGET_DIR", &target), ("TOLD", &told), ("TMPDIR", &folder.path().to_owned())])
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert!(!built.status.success());
+    let told = fs::read_to_string(&told).unwrap_or_else(|error| panic!("{error}: {built:?}"));
+    let lines: Vec<_> = told.lines().collect();
+    let built_in = lines[lines.iter().position(|line| *line == "--target-dir").unwrap() + 1];
+    assert_eq!(Path::new(built_in), target.join("image"));
+    for (flags, flag) in [(lines[0], "--remap-path-prefix="), (lines[1], "-ffile-prefix-map=")] {
+        let mapped: Vec<_> = flags.split_whitespace().filter_map(|word| word.strip_prefix(flag)).collect();
+        // What is generated while building lies in the target folder: the last one that fits counts.
+        let last = mapped.iter().rev().find(|map| built_in.starts_with(map.split('=').next().unwrap()));
+        assert_eq!(last.unwrap(), &format!("{built_in}=/target"), "{flags}");
+        assert_eq!(mapped.len(), 3, "{flags}");
+    }
 }
 
 /// Packs the program of the tests, with `folder` for what is temporary.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    ControlPlane, Guard, Identity, LaggingWatch, Review, SOON, Scene, SceneBuilder, charts, eventually,
+    ControlPlane, Guard, Identity, LaggingWatch, RELEASE, Review, SOON, Scene, SceneBuilder, charts,
+    drift_policy, eventually,
 };
 
 const FLAGS: [&str; 3] = ["--service=kubemoor-system/kubemoor", "--edits=Deny", "--drift=Repair"];
@@ -15,6 +16,9 @@ const HAND_OVER: Duration = Duration::from_secs(15);
 
 /// What the machine may add, which others use as well.
 const SLACK: Duration = Duration::from_secs(5);
+
+/// Nothing is repaired that nobody orders.
+const REPORTING: [&str; 3] = ["--service=kubemoor-system/kubemoor", "--edits=Deny", "--drift=Report"];
 
 const POLICY: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies/all";
 
@@ -42,11 +46,15 @@ impl Leaders {
     }
 
     async fn of(scene: SceneBuilder) -> Self {
+        Self::with(scene, &FLAGS).await
+    }
+
+    async fn with(scene: SceneBuilder, flags: &[&str]) -> Self {
         let scene = scene.install("leaders", charts::SETTINGS).await;
         let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
-        let leader = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &FLAGS).await;
+        let leader = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), flags).await;
         wait_until_leading(&leader, SLACK).await;
-        let follower = scene.start_guard(&FLAGS).await;
+        let follower = scene.start_guard(flags).await;
         assert!(!leads(&follower).await, "two guards lead");
         let path = scene.config_map("settings");
         Self { scene, path, proxy, leader, follower }
@@ -84,6 +92,12 @@ impl Leaders {
     /// Changes the object by hand.
     async fn edit(&self, level: &str) {
         self.scene.edit(&self.path, json!({"data": {"level": level}})).await;
+    }
+
+    /// Orders a repair.
+    async fn order(&self, at: &str) {
+        let order = json!({"spec": {"reconcileAt": at}});
+        self.scene.admin.merge(&self.scene.guarded_release(RELEASE), &order).await.done().unwrap();
     }
 
     /// Waits until the object is as declared.
@@ -253,13 +267,40 @@ async fn leader_that_loses_lease_during_read_does_not_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn next_leader_carries_out_no_order_whose_answer_has_not_reached_it() {
+    let mut guards = Leaders::with(Scene::own(), &REPORTING).await;
+    guards.follower.kill();
+    guards.edit("mine").await;
+    guards.scene.status("drift", |status| status["drifted"] == 1).await;
+    guards.proxy.stall(&[LOOK]);
+    guards.order("1").await;
+    eventually("the leader is at it", SOON, || async { guards.proxy.stalled(LOOK) == 1 }).await;
+    // It lists the order, which is open, and then hears of no answer.
+    let proxy = LaggingWatch::start(&guards.scene.control_plane, Identity::Guard).await;
+    let next = Guard::start_through(&guards.scene.control_plane, proxy.kubeconfig(), &REPORTING).await;
+    proxy.hold_of("/guardedreleases");
+    guards.proxy.stall(&[]);
+    guards.wait_until_declared().await;
+    guards.scene.status("the answer", |status| status["lastReconcileAt"] == "1").await;
+
+    guards.edit("yours").await;
+    guards.leader.kill();
+    wait_until_leading(&next, HAND_OVER + SLACK).await;
+    let read = "GET /guardedreleases/";
+    eventually("it reads the order again", SOON, || async { proxy.passed(read) > 0 }).await;
+    proxy.release();
+    guards.scene.status("drift", |status| status["drifted"] == 1).await;
+    let now = guards.scene.admin.get(&guards.path).await.done().unwrap();
+    assert_eq!(now["data"]["level"], "yours", "{}", next.log());
+    guards.order("2").await;
+    guards.wait_until_declared().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn only_leader_writes_policy_statuses_and_every_guard_obeys_policies() {
     let mut guards = Leaders::of(Scene::own()).await;
     let policies = POLICY.trim_end_matches("/all");
-    let policy = json!({
-        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "all"},
-        "spec": {"edits": "Warn", "priority": 1},
-    });
+    let policy = drift_policy("all", json!({"edits": "Warn", "priority": 1}));
     eventually("the policy is taken", SLACK, || async {
         guards.scene.admin.post(policies, &policy).await.done()
     })

@@ -60,12 +60,7 @@ pub(crate) async fn both() -> [LedgerUrl; 2] {
 
 fn object(kind: &str, namespace: &str, name: &str) -> ObjectId {
     let group = if kind == "Deployment" { "apps" } else { "" };
-    ObjectId {
-        group: group.to_owned(),
-        kind: kind.to_owned(),
-        namespace: Some(namespace.to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced(group, kind, namespace, name)
 }
 
 fn release(namespace: &str, name: &str) -> ReleaseId {

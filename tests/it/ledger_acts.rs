@@ -5,7 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{Guard, Identity, RELEASE, SOON, Scene, charts, eventually, folder, moor, run};
+use crate::support::{
+    DRIFT_POLICIES, Guard, Identity, RELEASE, SOON, Scene, charts, drift_policy, eventually, folder, moor,
+    run,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_names_user_who_suspends_resumes_or_reconciles_a_release() {
@@ -125,14 +128,10 @@ async fn ledger_records_creation_change_and_deletion_of_policies() {
     let name = format!("acts-{}", scene.namespace);
     let spec = |edits: &str| {
         let releases = json!({"namespaces": [scene.namespace]});
-        json!({
-            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name},
-            "spec": {"priority": 9000, "releases": releases, "edits": edits},
-        })
+        drift_policy(&name, json!({"priority": 9000, "releases": releases, "edits": edits}))
     };
-    let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
-    let policy = format!("{policies}/{name}");
-    scene.admin.post(&format!("{policies}?fieldManager=platform"), &spec("Warn")).await.done().unwrap();
+    let policy = format!("{DRIFT_POLICIES}/{name}");
+    scene.admin.post(&format!("{DRIFT_POLICIES}?fieldManager=platform"), &spec("Warn")).await.done().unwrap();
     let rows = |verdict: &'static str| {
         let (scene, name) = (&scene, &name);
         eventually(verdict, SOON, move || async move {
@@ -173,10 +172,8 @@ async fn rows_with(guard: &Guard, verdict: &str) -> Vec<Value> {
 }
 
 fn write_policy(folder: &Path, edits: &str) {
-    let policy = json!({
-        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "filed"},
-        "spec": {"edits": edits, "releases": {"namespaceSelector": {"matchLabels": {"tier": "gold"}}}},
-    });
+    let gold = json!({"namespaceSelector": {"matchLabels": {"tier": "gold"}}});
+    let policy = drift_policy("filed", json!({"edits": edits, "releases": gold}));
     fs::write(folder.join("filed.yaml"), policy.to_string()).unwrap();
 }
 
@@ -236,13 +233,9 @@ async fn start_stop_policy_files_and_namespace_labels_are_recorded() {
 async fn policy_deleted_while_no_guard_runs_leaves_one_row() {
     let scene = Scene::own().install("unseen", charts::TWO).await;
     let mut guard = scene.start_guard(&["--edits", "Deny"]).await;
-    let path = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
     for name in ["gone", "stays"] {
-        let policy = json!({
-            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name},
-            "spec": {"edits": "Warn"},
-        });
-        scene.admin.post(path, &policy).await.done().unwrap();
+        let policy = drift_policy(name, json!({"edits": "Warn"}));
+        scene.admin.post(DRIFT_POLICIES, &policy).await.done().unwrap();
     }
     eventually("both policies are in the ledger", SOON, || async {
         let rows = rows_with(&guard, "CreatePolicy").await;
@@ -250,7 +243,7 @@ async fn policy_deleted_while_no_guard_runs_leaves_one_row() {
     })
     .await;
     assert!(guard.terminate().success());
-    scene.admin.delete(&format!("{path}/gone")).await.done().unwrap();
+    scene.admin.delete(&format!("{DRIFT_POLICIES}/gone")).await.done().unwrap();
     guard.start_again().await;
     let deleted = rows_with(&guard, "DeletePolicy").await;
     let [row] = &deleted[..] else { panic!("{deleted:#?}") };
@@ -262,7 +255,7 @@ async fn policy_deleted_while_no_guard_runs_leaves_one_row() {
     // The next guard finds that in the ledger, and sees the other policy go.
     assert!(guard.terminate().success());
     guard.start_again().await;
-    scene.admin.delete(&format!("{path}/stays")).await.done().unwrap();
+    scene.admin.delete(&format!("{DRIFT_POLICIES}/stays")).await.done().unwrap();
     eventually("the second deletion is in the ledger", SOON, || async {
         let rows = rows_with(&guard, "DeletePolicy").await;
         if rows.len() == 2 { Ok(()) } else { Err(format!("{rows:?}")) }

@@ -29,22 +29,54 @@ async fn ask(guard: &Guard, token: Option<&str>, query: &str) -> (u16, Value) {
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
+/// A guarded release, of which the guard denied a change.
+struct Denied {
+    shop: Scene,
+    settings: String,
+    /// The flag for the guard's database.
+    database: String,
+}
+
+impl Denied {
+    async fn install(prefix: &str) -> Self {
+        let shop = Scene::shared().install(prefix, charts::SETTINGS).await;
+        let settings = shop.config_map("settings");
+        shop.wait_until_guarded(&settings).await;
+        let patch = json!({"data": {"level": "debug"}});
+        shop.alice.merge(&settings, &patch).await.refused("shop").unwrap();
+        let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+        Self { shop, settings, database }
+    }
+
+    /// The flags for all rows of the release as JSON.
+    fn filter(&self) -> [&str; 6] {
+        ["--namespace", &self.shop.namespace, "--release", "shop", "-o", "json"]
+    }
+
+    /// The newest row of the database with these flags, once there is one.
+    async fn row(&self, flags: &[&str]) -> Value {
+        let flags = [&[self.database.as_str()], flags, &self.filter()].concat();
+        eventually(&format!("{flags:?} has a row"), SOON, || async { rows(&audit(&flags)).pop() }).await
+    }
+
+    /// Waits until the database has Helm's own records: what they came to say, and who wrote them.
+    async fn wait_for_records(&self) {
+        let all = [&[self.database.as_str()], &self.filter()[..]].concat();
+        eventually("the records of the release are kept", SOON, || async {
+            let rows = rows(&audit(&all));
+            let said = |kind: &str, verdict: &str, user: &str| {
+                rows.iter().any(|row| row["kind"] == kind && row["verdict"] == verdict && row["user"] == user)
+            };
+            said("record", "deployed", "") && said("verdict", "Allow", "deployer")
+        })
+        .await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_finds_denied_change_in_database_and_through_guard() {
-    let shop = Scene::shared().install("audit", charts::SETTINGS).await;
-    let settings = shop.config_map("settings");
-    shop.wait_until_guarded(&settings).await;
-    let patch = json!({"data": {"level": "debug"}});
-    shop.alice.merge(&settings, &patch).await.refused("shop").unwrap();
-
-    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
-    let filter = ["--namespace", &shop.namespace, "--release", "shop", "-o", "json"];
-    let denied = [
-        &[database.as_str(), "--verdict", "deny,Warn", "--by", "alice", "--object", "cm/settings"],
-        &filter[..],
-    ]
-    .concat();
-    let row = eventually("the denial is kept", SOON, || async { rows(&audit(&denied)).pop() }).await;
+    let denied = Denied::install("audit").await;
+    let row = denied.row(&["--verdict", "deny,Warn", "--by", "alice", "--object", "cm/settings"]).await;
     assert_eq!(
         (&row["verdict"], &row["reason"], &row["operation"], &row["user"], &row["revision"]),
         (&json!("Deny"), &json!("drift"), &json!("UPDATE"), &json!("alice"), &json!(1)),
@@ -56,20 +88,10 @@ async fn audit_finds_denied_change_in_database_and_through_guard() {
     );
     assert_eq!(row["groups"][0], "people", "{row}");
     assert_ne!(row["uid"], "");
-
-    // Helm's own records: what they came to say, and who wrote them.
-    let all = [&[database.as_str()], &filter[..]].concat();
-    eventually("the records of the release are kept", SOON, || async {
-        let rows = rows(&audit(&all));
-        let said = |kind: &str, verdict: &str, user: &str| {
-            rows.iter().any(|row| row["kind"] == kind && row["verdict"] == verdict && row["user"] == user)
-        };
-        said("record", "deployed", "") && said("verdict", "Allow", "deployer")
-    })
-    .await;
+    denied.wait_for_records().await;
 
     let kubeconfig = ControlPlane::get().kubeconfig(Identity::Alice);
-    let guard = shop.guard().asked();
+    let guard = denied.shop.guard().asked();
     let guard = guard.each_ref().map(String::as_str);
     let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
     let asked = [
@@ -78,47 +100,65 @@ async fn audit_finds_denied_change_in_database_and_through_guard() {
         &["--object", "configmap/settings"],
     ]
     .concat();
-    let told = rows(&audit(&[&guard[..], &asked, &filter].concat()));
+    let told = rows(&audit(&[&guard[..], &asked, &denied.filter()].concat()));
     assert!(told.contains(&row), "{told:?}");
-    let none = rows(&audit(&[&guard[..], &asked, &filter, &["--until", "1h"]].concat()));
+    let none = rows(&audit(&[&guard[..], &asked, &denied.filter(), &["--until", "1h"]].concat()));
     assert_eq!(none, Vec::<Value>::new());
     // As a spreadsheet, from the guard and from the database.
-    for source in [&[&guard[..], &kubeconfig].concat()[..], &[database.as_str()]] {
-        let here = ["-n", &shop.namespace, "--verdict", "Deny", "-o", "csv"];
+    for source in [&[&guard[..], &kubeconfig].concat()[..], &[denied.database.as_str()]] {
+        let here = ["-n", &denied.shop.namespace, "--verdict", "Deny", "-o", "csv"];
         let sheet = String::from_utf8(audit(&[source, &here].concat()).stdout).unwrap();
         let lines: Vec<_> = sheet.split("\r\n").collect();
         assert!(lines[0].starts_with("\"time\",\"kind\",\"verdict\""), "{sheet}");
         assert!(lines[1].contains("\"Deny\"") && lines[1].contains("debug"), "{sheet}");
     }
+}
 
-    // In another order, and without the names above the rows.
-    let mut verdicts = Vec::new();
-    for row in rows(&audit(&[&all[..], &["--sort-by", "{.verdict}"]].concat())) {
-        verdicts.push(row["verdict"].as_str().unwrap().to_owned());
-    }
+#[tokio::test(flavor = "multi_thread")]
+async fn audit_sorts_by_a_field_and_prints_no_headers_on_demand() {
+    let denied = Denied::install("audit-sorted").await;
+    denied.wait_for_records().await;
+    let here = [denied.database.as_str(), "-n", &denied.shop.namespace];
+    let sorted = rows(&audit(&[&here[..], &["-o", "json", "--sort-by", "{.verdict}"]].concat()));
+    let verdicts: Vec<_> = sorted.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
     assert!(verdicts.len() > 1 && verdicts.is_sorted(), "{verdicts:?}");
-    let here = [database.as_str(), "-n", &shop.namespace];
     let table = |flags: &[&str]| String::from_utf8(audit(&[&here[..], flags].concat()).stdout).unwrap();
     let (headed, bare) = (table(&[]), table(&["--no-headers"]));
     assert!(headed.starts_with("TIME") && bare.starts_with("20"), "{headed}{bare}");
     let unknown = audit(&[&here[..], &["--sort-by", ".age"]].concat());
     let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(unknown.status.code() == Some(2) && said.contains("no row has the field \"age\""), "{said}");
+}
 
-    // What was deleted behind the webhook's back, and what the loop made of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn repair_of_an_unseen_deletion_is_a_row() {
+    let denied = Denied::install("audit-repair").await;
     let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
-    controller.delete(&settings).await.done().unwrap();
-    let recreated = [&[database.as_str(), "--verdict", "Recreated"], &filter[..]].concat();
-    let row = eventually("the repair is kept", SOON, || async { rows(&audit(&recreated)).pop() }).await;
+    controller.delete(&denied.settings).await.done().unwrap();
+    let row = denied.row(&["--verdict", "Recreated"]).await;
     assert_eq!((&row["kind"], &row["object"]["name"]), (&json!("repair"), &json!("settings")), "{row}");
+}
+
+/// Allows a user to list the GuardedReleases of a namespace.
+async fn let_list(user: &str, namespace: &str) {
+    let admin = Caller::new(ControlPlane::get(), Identity::Admin).await;
+    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
+    let role = json!({
+        "metadata": {"name": "reader"},
+        "rules": [{"apiGroups": ["kubemoor.dev"], "resources": ["guardedreleases"], "verbs": ["list"]}],
+    });
+    admin.post(&format!("{rbac}/roles"), &role).await.done().unwrap();
+    let binding = json!({
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    });
+    admin.post(&format!("{rbac}/rolebindings"), &binding).await.done().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reading_the_ledger_requires_permission_to_list_guarded_releases() {
-    let shop = Scene::shared().install("audit-rights", charts::SETTINGS).await;
-    let settings = shop.config_map("settings");
-    shop.wait_until_guarded(&settings).await;
-    shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.refused("shop").unwrap();
+    let Denied { shop, .. } = Denied::install("audit-rights").await;
     let here = format!("?namespace={}", shop.namespace);
     let nowhere = "?namespace=there-is-no-such-namespace";
     let plain = Identity::Autoscaler.token();
@@ -134,19 +174,7 @@ async fn reading_the_ledger_requires_permission_to_list_guarded_releases() {
         assert_eq!(ask(guard, Some(plain), query).await, forbidden, "{query}");
     }
 
-    let admin = Caller::new(ControlPlane::get(), Identity::Admin).await;
-    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}", shop.namespace);
-    let role = json!({
-        "metadata": {"name": "reader"},
-        "rules": [{"apiGroups": ["kubemoor.dev"], "resources": ["guardedreleases"], "verbs": ["list"]}],
-    });
-    admin.post(&format!("{rbac}/roles"), &role).await.done().unwrap();
-    let binding = json!({
-        "metadata": {"name": "reader"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": Identity::Autoscaler.user()}],
-    });
-    admin.post(&format!("{rbac}/rolebindings"), &binding).await.done().unwrap();
+    let_list(Identity::Autoscaler.user(), &shop.namespace).await;
     let page = eventually("the right counts", SOON, || async {
         let (code, page) = ask(guard, Some(plain), &here).await;
         (code == 200 && !page["items"].as_array().unwrap().is_empty()).then_some(page)
@@ -157,7 +185,13 @@ async fn reading_the_ledger_requires_permission_to_list_guarded_releases() {
     // There, and nowhere else.
     assert_eq!(ask(guard, Some(plain), "").await, forbidden);
     assert_eq!(ask(guard, Some(plain), nowhere).await, forbidden);
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn ledger_is_read_page_by_page_and_refuses_invalid_queries() {
+    let denied = Denied::install("audit-pages").await;
+    denied.wait_for_records().await;
+    let (guard, admin) = (denied.shop.guard(), Some(Identity::Admin.token()));
     for query in [
         "?limit=0",
         "?limit=1001",
@@ -170,18 +204,25 @@ async fn reading_the_ledger_requires_permission_to_list_guarded_releases() {
         "?operation=PATCH",
         "?object=web",
     ] {
-        let (code, body) = ask(guard, Some(Identity::Admin.token()), query).await;
+        let (code, body) = ask(guard, admin, query).await;
         assert_eq!((code, &body["kind"]), (400, &json!("Status")), "{query}: {body}");
     }
-    let (code, page) = ask(guard, Some(Identity::Admin.token()), "?limit=1").await;
+    let (code, page) = ask(guard, admin, "?limit=1").await;
     assert_eq!((code, page["items"].as_array().unwrap().len()), (200, 1));
-    let (_, next) = ask(
-        guard,
-        Some(Identity::Admin.token()),
-        &format!("?limit=1&continue={}", page["continue"].as_str().unwrap()),
-    )
-    .await;
+    let next = format!("?limit=1&continue={}", page["continue"].as_str().unwrap());
+    let (_, next) = ask(guard, admin, &next).await;
     assert_ne!(page["items"][0]["id"], next["items"][0]["id"]);
+}
+
+/// Runs `kubemoor audit`, which fails with these words, and counts its lines.
+#[track_caller]
+fn assert_failed(arguments: &[&str], says: &str) -> usize {
+    let output = audit(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert!(error.contains(says), "{arguments:?}: {error}");
+    assert!(!error.contains("hunter2"), "{error}");
+    error.trim_end().lines().count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,14 +246,6 @@ async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
     let (here, text) = (guard.admin_url(""), path("text.db"));
     let asked = guard.asked();
     let asked = asked.each_ref().map(String::as_str);
-    let check = |arguments: &[&str], says: &str| {
-        let output = audit(arguments);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-        assert!(error.contains(says), "{arguments:?}: {error}");
-        assert!(!error.contains("hunter2"), "{error}");
-        error.trim_end().lines().count()
-    };
     for (arguments, says) in [
         (vec!["--ledger", &format!("sqlite:{}", path("none.db"))], "there is no ledger at"),
         (vec!["--ledger", &format!("sqlite:{}", path("empty.db"))], "version 0 of the tables"),
@@ -234,14 +267,14 @@ async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
         ),
         (vec!["--server", &here, "--kubeconfig", "/nowhere/kubeconfig"], "/nowhere/kubeconfig"),
     ] {
-        assert_eq!(check(&arguments, says), 1, "{arguments:?}");
+        assert_eq!(assert_failed(&arguments, says), 1, "{arguments:?}");
     }
     // The parser adds a hint at --help below its sentence.
-    check(&["--since", "yesterday"], "24h or 90m");
-    check(&["--server", "http://localhost:9080", "--kubeconfig", kubeconfig], "over TLS alone");
-    check(&["--ledger", "mysql://db"], "sqlite:PATH or postgres://");
-    check(&["--follow", "--would-deny"], "--would-deny and --follow exclude each other");
-    check(
+    assert_failed(&["--since", "yesterday"], "24h or 90m");
+    assert_failed(&["--server", "http://localhost:9080", "--kubeconfig", kubeconfig], "over TLS alone");
+    assert_failed(&["--ledger", "mysql://db"], "sqlite:PATH or postgres://");
+    assert_failed(&["--follow", "--would-deny"], "--would-deny and --follow exclude each other");
+    assert_failed(
         &["--ledger", "sqlite:x", "--certificate-authority", &text],
         "--ledger and --certificate-authority exclude each other",
     );

@@ -7,6 +7,46 @@ use kubemoor::model::{NamedObject, Operation};
 
 use crate::ledger::{FOREVER, Written, begin, both, details, row};
 
+/// Filters, and the rows that each of them finds.
+fn filters() -> Vec<(Filter, Vec<&'static str>)> {
+    let some = |text: &str| Some(text.to_owned());
+    let east = Filter { cluster: some("east"), ..Filter::default() };
+    let verdicts = |verdicts: &[&str]| verdicts.iter().map(|verdict| (*verdict).to_owned()).collect();
+    let after = |seconds| Some(begin() + SignedDuration::from_secs(seconds));
+    vec![
+        (Filter::default(), vec!["row 5", "row 4", "row 3", "row 2", "row 1"]),
+        (east.clone(), vec!["row 4", "row 3", "row 2", "row 1"]),
+        (Filter { cluster: some("north"), ..Filter::default() }, vec![]),
+        (Filter { namespace: some("shop"), ..east.clone() }, vec!["row 3", "row 2", "row 1"]),
+        (Filter { release: some("web"), ..east.clone() }, vec!["row 4", "row 2", "row 1"]),
+        (Filter { release: some("web"), namespace: some("shop"), ..east.clone() }, vec!["row 2", "row 1"]),
+        (Filter { user: some("bob"), ..east.clone() }, vec!["row 2"]),
+        (Filter { verdicts: verdicts(&["Deny"]), ..east.clone() }, vec!["row 4", "row 1"]),
+        (
+            Filter { verdicts: verdicts(&["Warn", "Deny", "Warn"]), ..east.clone() },
+            vec!["row 4", "row 3", "row 2", "row 1"],
+        ),
+        (
+            Filter { verdicts: verdicts(&["Warn", "Deny"]), user: some("alice"), ..east.clone() },
+            vec!["row 4", "row 3", "row 1"],
+        ),
+        (Filter { until: after(3), ..east.clone() }, vec!["row 2", "row 1"]),
+        (
+            Filter { since: after(2), until: after(4), namespace: some("shop"), ..east.clone() },
+            vec!["row 3", "row 2"],
+        ),
+        (Filter { operations: vec![Operation::Create], release: some("db"), ..east.clone() }, vec!["row 3"]),
+        (Filter { operations: vec![Operation::Update, Operation::Delete], ..east.clone() }, vec![]),
+        (Filter { object: object_filter("deploy/web"), ..east.clone() }, vec!["row 4", "row 2", "row 1"]),
+        (Filter { object: object_filter("Deployments.apps/db"), ..east.clone() }, vec!["row 3"]),
+        (Filter { object: object_filter("deployment.batch/db"), ..east.clone() }, vec![]),
+        (Filter { object: object_filter("cm/db"), ..east.clone() }, vec![]),
+        (Filter { object: object_filter("deployment/' OR 1=1 --"), ..east.clone() }, vec![]),
+        (Filter { since: after(3), ..east.clone() }, vec!["row 4", "row 3"]),
+        (Filter { user: some("' OR 1=1 --"), ..east.clone() }, vec![]),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_filtered_paged_and_sorted_newest_first() {
     for url in both().await {
@@ -21,61 +61,7 @@ async fn rows_are_filtered_paged_and_sorted_newest_first() {
         other.close().await;
 
         let store = Store::read(&url).await.unwrap();
-        let some = |text: &str| Some(text.to_owned());
-        let east = Filter { cluster: some("east"), ..Filter::default() };
-        for (filter, expected) in [
-            (Filter::default(), vec!["row 5", "row 4", "row 3", "row 2", "row 1"]),
-            (east.clone(), vec!["row 4", "row 3", "row 2", "row 1"]),
-            (Filter { cluster: some("north"), ..Filter::default() }, vec![]),
-            (Filter { namespace: some("shop"), ..east.clone() }, vec!["row 3", "row 2", "row 1"]),
-            (Filter { release: some("web"), ..east.clone() }, vec!["row 4", "row 2", "row 1"]),
-            (
-                Filter { release: some("web"), namespace: some("shop"), ..east.clone() },
-                vec!["row 2", "row 1"],
-            ),
-            (Filter { user: some("bob"), ..east.clone() }, vec!["row 2"]),
-            (Filter { verdicts: vec!["Deny".to_owned()], ..east.clone() }, vec!["row 4", "row 1"]),
-            (
-                Filter { verdicts: ["Warn", "Deny", "Warn"].map(str::to_owned).to_vec(), ..east.clone() },
-                vec!["row 4", "row 3", "row 2", "row 1"],
-            ),
-            (
-                Filter {
-                    verdicts: ["Warn", "Deny"].map(str::to_owned).to_vec(),
-                    user: some("alice"),
-                    ..east.clone()
-                },
-                vec!["row 4", "row 3", "row 1"],
-            ),
-            (
-                Filter { until: Some(begin() + SignedDuration::from_secs(3)), ..east.clone() },
-                vec!["row 2", "row 1"],
-            ),
-            (
-                Filter {
-                    since: Some(begin() + SignedDuration::from_secs(2)),
-                    until: Some(begin() + SignedDuration::from_secs(4)),
-                    namespace: some("shop"),
-                    ..east.clone()
-                },
-                vec!["row 3", "row 2"],
-            ),
-            (
-                Filter { operations: vec![Operation::Create], release: some("db"), ..east.clone() },
-                vec!["row 3"],
-            ),
-            (Filter { operations: vec![Operation::Update, Operation::Delete], ..east.clone() }, vec![]),
-            (Filter { object: object_filter("deploy/web"), ..east.clone() }, vec!["row 4", "row 2", "row 1"]),
-            (Filter { object: object_filter("Deployments.apps/db"), ..east.clone() }, vec!["row 3"]),
-            (Filter { object: object_filter("deployment.batch/db"), ..east.clone() }, vec![]),
-            (Filter { object: object_filter("cm/db"), ..east.clone() }, vec![]),
-            (Filter { object: object_filter("deployment/' OR 1=1 --"), ..east.clone() }, vec![]),
-            (
-                Filter { since: Some(begin() + SignedDuration::from_secs(3)), ..east.clone() },
-                vec!["row 4", "row 3"],
-            ),
-            (Filter { user: some("' OR 1=1 --"), ..east.clone() }, vec![]),
-        ] {
+        for (filter, expected) in filters() {
             assert_eq!(details(&store.page(&filter).await.unwrap()), expected, "{url}: {filter:?}");
         }
 

@@ -23,20 +23,20 @@ const SCRIPTS: [&str; 4] = [
 ];
 
 /// A PostgreSQL with one ledger.
-struct Shared {
+pub(crate) struct Shared {
     server: Postgres,
     text: String,
     url: LedgerUrl,
 }
 
 impl Shared {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let server = Postgres::start().await;
         let text = server.database();
         Self { server, url: text.parse().unwrap(), text }
     }
 
-    fn ask(&self, statement: &str) -> String {
+    pub(crate) fn ask(&self, statement: &str) -> String {
         let database = self.text.rsplit_once('/').unwrap().1;
         self.server.psql(database, statement).unwrap().trim().to_owned()
     }
@@ -56,14 +56,14 @@ impl Shared {
     }
 
     /// Has a guard of `cluster` write these rows.
-    async fn record(&self, cluster: &str, rows: impl IntoIterator<Item = Row>) {
+    pub(crate) async fn record(&self, cluster: &str, rows: impl IntoIterator<Item = Row>) {
         let written = self.open(cluster, FOREVER).await;
         rows.into_iter().for_each(|row| written.ledger.record(row));
         written.close().await;
     }
 
     /// The details of all rows, newest first.
-    async fn details(&self) -> Vec<String> {
+    pub(crate) async fn details(&self) -> Vec<String> {
         let store = Store::read(&self.url).await.unwrap();
         let page = store.page(&Filter::default()).await.unwrap();
         store.close().await;
@@ -104,7 +104,7 @@ impl Shared {
         self.ask(&statements);
     }
 
-    fn make_older(&self, version: usize) {
+    pub(crate) fn make_older(&self, version: usize) {
         make_older(&self.server, self.text.rsplit_once('/').unwrap().1, version);
     }
 }
@@ -138,12 +138,12 @@ fn id(month: Date) -> i64 {
 }
 
 /// Noon of the second day of the month that is so many months from now.
-fn noon(months: i32) -> Timestamp {
+pub(crate) fn noon(months: i32) -> Timestamp {
     let day = month_of(Timestamp::now()).checked_add(months.months()).unwrap();
     TimeZone::UTC.to_timestamp(day.at(0, 0, 0, 0)).unwrap() + SignedDuration::from_hours(36)
 }
 
-fn at(time: Timestamp, detail: &str) -> Row {
+pub(crate) fn at(time: Timestamp, detail: &str) -> Row {
     Row { time, detail: detail.to_owned(), ..row(0, "shop", "web", "alice", "Deny") }
 }
 

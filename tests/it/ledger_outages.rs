@@ -1,10 +1,14 @@
 //! A guard whose ledger fails: it judges on, rows go to standard output, and the ledger recovers by itself.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::{Guard, Postgres, Review, SOON, eventually, folder, items};
+use crate::support::{ControlPlane, Guard, Postgres, Review, SOON, Scene, charts, eventually, folder, items};
+
+/// How long a denial may take while the database fails, also beside other tests.
+const PROMPT: Duration = Duration::from_secs(3);
 
 /// A guard of one release in a directory, with this ledger.
 pub(crate) async fn guard(ledger: &str) -> Guard {
@@ -62,15 +66,24 @@ fn quoted(values: &[&str]) -> Vec<String> {
     values.iter().map(|value| format!("\"{value}\"")).collect()
 }
 
+/// Through a real API server, which waits for each answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn database_outage_loses_no_row_and_ledger_recovers() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
-    let mut guard = guard(&ledger).await;
-    refused(&guard, "before").await;
+    let shop = Scene::on(ControlPlane::start()).install("outage", charts::IMAGE_AND_COLOR).await;
+    let to = format!("--ledger={ledger}");
+    let mut guard = shop.start_guard(&["--register", "--edits=Deny", "--cluster-name=here", &to]).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    let denied = async |value: &str| {
+        let began = Instant::now();
+        shop.data("settings", json!({"image": value})).await.refusal().unwrap();
+        assert!(began.elapsed() < PROMPT, "{value} took {:?}: {}", began.elapsed(), guard.log());
+    };
+    denied("before").await;
     eventually("the row is kept", SOON, || async { kept(&ledger) == quoted(&["before"]) }).await;
     server.kill();
-    refused(&guard, "meanwhile").await;
+    denied("meanwhile").await;
     eventually("the row is on standard output", SOON, || async { spilled(&guard) == quoted(&["meanwhile"]) })
         .await;
     guard.wait_for_metric("kubemoor_ledger_rows_total{outcome=\"unavailable\"} 1").await;
@@ -81,7 +94,7 @@ async fn database_outage_loses_no_row_and_ledger_recovers() {
     let number = std::sync::atomic::AtomicU32::new(0);
     eventually("rows are kept again", SOON, || async {
         let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        refused(&guard, &format!("after{number}")).await;
+        denied(&format!("after{number}")).await;
         kept(&ledger).len() > 1
     })
     .await;
@@ -92,6 +105,38 @@ async fn database_outage_loses_no_row_and_ledger_recovers() {
     all.sort();
     let after = (0..number.into_inner()).map(|number| format!("\"after{number}\""));
     let mut expected: Vec<_> = quoted(&["before", "meanwhile"]).into_iter().chain(after).collect();
+    expected.sort();
+    assert_eq!(all, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn database_that_is_replaced_by_an_empty_one_takes_rows_again() {
+    let server = Postgres::start().await;
+    let ledger = server.database();
+    let mut guard = guard(&ledger).await;
+    refused(&guard, "before").await;
+    eventually("the row is kept", SOON, || async { kept(&ledger) == quoted(&["before"]) }).await;
+    let name = ledger.rsplit('/').next().unwrap();
+    let ended = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+    eventually("the database is dropped", SOON, || async {
+        server.psql("postgres", &ended)?;
+        server.psql("postgres", &format!("DROP DATABASE IF EXISTS {name}"))
+    })
+    .await;
+    server.psql("postgres", &format!("CREATE DATABASE {name}")).unwrap();
+    let number = std::sync::atomic::AtomicU32::new(0);
+    eventually("rows are kept in the new one", SOON, || async {
+        let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        refused(&guard, &format!("after{number}")).await;
+        !kept(&ledger).is_empty()
+    })
+    .await;
+    guard.wait_for_metric("kubemoor_ledger_up 1").await;
+    assert!(guard.terminate().success());
+    // Each row of after is in one place.
+    let mut all = [kept(&ledger), spilled(&guard)].concat();
+    all.sort();
+    let mut expected: Vec<_> = (0..number.into_inner()).map(|number| format!("\"after{number}\"")).collect();
     expected.sort();
     assert_eq!(all, expected);
 }

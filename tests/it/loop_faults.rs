@@ -11,6 +11,9 @@ use crate::support::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// Within this time after the API server is ready, the loop has repaired what it knows of, also beside other tests.
+const REPAIRED: Duration = Duration::from_secs(20);
+
 /// The guard counts a repair when the answer to its write has come, which may be after others see what it wrote.
 async fn wait_for_one_repair(guard: &Guard) {
     guard.wait_for_metric("kubemoor_repairs_total{kind=\"changed\",outcome=\"repaired\"} 1\n").await;
@@ -32,8 +35,7 @@ async fn drift_before_minute_long_api_server_outage_is_repaired_once() {
     eventually("it is said that the outage lasts", MINUTE * 2, || async { !guard.is_ready().await }).await;
     assert!(since.elapsed() > MINUTE / 2, "{:?}", since.elapsed());
     scene.control_plane.start_apiserver();
-    // The pauses between attempts have grown meanwhile.
-    eventually("it is as declared", MINUTE * 2, || async {
+    eventually("it is as declared", REPAIRED, || async {
         let level = scene.alice.get(&settings).await.done()?["data"]["level"].take();
         if level == "info" { Ok(()) } else { Err(level.to_string()) }
     })
@@ -83,9 +85,20 @@ async fn hand_edit_after_upgrade_behind_expired_watch_is_reverted() {
     let scene = Scene::own().install("upgraded", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
     let flags = ["--register", "--drift", "Repair"];
-    let _guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &flags).await;
+    let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &flags).await;
     scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
+    // By the reviews the guard knows what Helm wrote, and the API server asks a new webhook only after a moment.
+    eventually("the API server asks the guard", SOON, || async {
+        let edit = json!({"data": {"level": "asked"}});
+        scene.alice.merge(&format!("{settings}?dryRun=All"), &edit).await.done()?;
+        let metrics = guard.metrics().await;
+        let is_warned = |line: &str| {
+            line.starts_with("kubemoor_verdicts_total{") && line.contains("\"warn\"") && !line.ends_with(" 0")
+        };
+        if metrics.lines().any(is_warned) { Ok(()) } else { Err(metrics) }
+    })
+    .await;
     proxy.hold();
     scene.upgrade_to(charts::TWO.replace("info", "debug").as_str(), json!({})).await.unwrap();
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;

@@ -3,8 +3,6 @@
 // marked as tests, and not of those that they share.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, clippy::string_slice)]
-// A scene with its whole course reads best in one piece.
-#![allow(clippy::too_many_lines, clippy::too_many_arguments)]
 
 mod allowances;
 mod allowances_made;
@@ -24,8 +22,11 @@ mod bad_input;
 mod break_glass;
 mod cert_manager;
 mod chart;
+mod chart_at_work;
 mod chart_installed;
+mod chart_namespaces;
 mod chart_rights;
+mod chart_ui;
 mod chart_values;
 mod check;
 mod clock_jumps;
@@ -94,10 +95,12 @@ mod ledger_backup;
 mod ledger_faults;
 mod ledger_filters;
 mod ledger_fleet;
+mod ledger_indexes;
 mod ledger_months;
 mod ledger_outages;
 mod ledger_repeats;
 mod ledger_secrets;
+mod ledger_tls;
 mod ledger_unjudged;
 mod loop_brakes;
 mod loop_cuts;
@@ -111,6 +114,7 @@ mod loop_rollouts;
 mod loop_stalls;
 mod loop_told;
 mod loop_watches;
+mod match_conditions;
 mod moved_elements;
 mod newcomer;
 mod notifications;
@@ -143,18 +147,32 @@ mod shared_certificate;
 mod spared_objects;
 mod support;
 mod traces;
+mod uninstalling;
 mod web;
 mod web_actions;
 mod web_browser;
 mod web_chart_values;
+mod web_exports;
 mod web_fleet;
+mod web_fleet_markup;
 mod web_fleet_numbers;
 mod web_fleet_stream;
 mod web_forwarded;
 mod web_in_cluster;
 mod web_links;
+mod web_live;
+mod web_long_lists;
+mod web_many_releases;
 mod web_markup;
+mod web_narrowed;
 mod web_next_upgrade;
+mod web_opened;
+mod web_policies;
 mod web_replay;
 mod web_replicas;
+mod web_revoked;
 mod web_rights;
+mod web_secrets;
+mod web_sorted;
+mod web_timeline;
+mod web_without_script;

@@ -35,6 +35,26 @@ fn is(event: &'static str) -> impl Fn(&Value) -> bool {
     move |message| message["event"] == event
 }
 
+/// However often somebody tries, there are few messages, and together they count every try.
+async fn assert_denials_are_counted(scene: &Scene, any: &Service) {
+    let settings = scene.config_map("settings");
+    for number in 0..30 {
+        let edit = json!({"data": {"level": format!("debug-{number}")}});
+        scene.admin.merge(&settings, &edit).await.refusal().unwrap();
+    }
+    let denied = eventually("all denials are counted", SOON, || async {
+        let taken = any.taken();
+        let of_admin = |it: &&Value| it["event"] == "changes.denied" && it["by"] == "admin";
+        let denied: Vec<_> = taken.iter().filter(of_admin).cloned().collect();
+        let counted: u64 = denied.iter().map(|it| it["count"].as_u64().unwrap()).sum();
+        // Kubernetes 1.20 asks twice about one try.
+        if counted >= 30 { Ok(denied) } else { Err(format!("{taken:?}")) }
+    })
+    .await;
+    assert!(denied.len() <= 5, "{denied:?}");
+    assert!(denied[0]["detail"].as_str().unwrap().contains("ConfigMap/settings"), "{denied:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn denials_exceptions_and_emergency_reach_each_receiver_in_its_format() {
     let [chat, card, page, any] = [Kind::Slack, Kind::Teams, Kind::PagerDuty, Kind::Json];
@@ -54,22 +74,7 @@ async fn denials_exceptions_and_emergency_reach_each_receiver_in_its_format() {
     let settings = scene.config_map("settings");
     scene.wait_until_guarded(&settings).await;
 
-    // However often somebody tries, there are few messages, and together they count every try.
-    for number in 0..30 {
-        let edit = json!({"data": {"level": format!("debug-{number}")}});
-        scene.admin.merge(&settings, &edit).await.refusal().unwrap();
-    }
-    let denied = eventually("all denials are counted", SOON, || async {
-        let taken = any.taken();
-        let of_admin = |it: &&Value| it["event"] == "changes.denied" && it["by"] == "admin";
-        let denied: Vec<_> = taken.iter().filter(of_admin).cloned().collect();
-        let counted: u64 = denied.iter().map(|it| it["count"].as_u64().unwrap()).sum();
-        // Kubernetes 1.20 asks twice about one try.
-        if counted >= 30 { Ok(denied) } else { Err(format!("{taken:?}")) }
-    })
-    .await;
-    assert!(denied.len() <= 5, "{denied:?}");
-    assert!(denied[0]["detail"].as_str().unwrap().contains("ConfigMap/settings"), "{denied:?}");
+    assert_denials_are_counted(&scene, &any).await;
     chat.wait_for("denials", |it| it["text"].as_str().unwrap().contains("denied in Helm release")).await;
 
     let allowed = scene.moor(&[

@@ -2,10 +2,17 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use axum::Router;
+use axum::routing::post;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::support::{Fault, Kind, ROUTING_KEY, Ran, SECRET, Service, folder, run};
+use crate::support::{Fault, Kind, ROUTING_KEY, Ran, SECRET, Service, folder, run, serve_hook};
 
 /// A file with one receiver, `a`.
 fn file(folder: &Path, receiver: &str) -> String {
@@ -49,6 +56,39 @@ async fn each_format_passes_what_its_service_documents() {
         let taken = service.taken();
         assert!(taken.len() == 1 && taken[0].to_string().contains("test message"), "{taken:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn receiver_over_tls_gets_messages_only_if_the_machine_trusts_its_authority() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    let take = move |text: String| async move {
+        assert!(text.contains("dev.kubemoor.test"), "{text}");
+        counted.fetch_add(1, Ordering::SeqCst);
+    };
+    let (_server, address) = serve_hook(Router::new().route("/", post(take))).await;
+    let folder = folder("tls");
+    let own = folder.join("own.crt");
+    fs::write(&own, STANDARD.decode(address["caBundle"].as_str().unwrap()).unwrap()).unwrap();
+    let other = folder.join("other.crt");
+    let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    fs::write(&other, signed.cert.pem()).unwrap();
+    let file = file(&folder, &format!("url: {}", address["url"]));
+    let send = |authorities: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
+        command.args(["notify", "test", "a", "--notifiers", &file]).env("SSL_CERT_FILE", authorities);
+        let output = command.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), String::from_utf8(said).unwrap())
+    };
+    let (code, said) = send(&own);
+    assert!(code == 0 && said.contains("accepts the message"), "{code}: {said}");
+    let (code, said) = send(&other);
+    assert!(
+        code == 2 && said.contains("cannot be reached") && said.contains("certificate"),
+        "{code}: {said}"
+    );
+    assert_eq!(taken.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,8 @@ mod kinds;
 mod meaning;
 mod repairs;
 mod replays;
+mod reruns;
+mod rules;
 mod scene;
 mod values;
 mod workloads;
@@ -26,6 +28,7 @@ use self::forecasts::Forecasts;
 use self::judge::Tally;
 use self::repairs::{BATCH, Findings};
 use self::replays::Replays;
+use self::reruns::Agreement;
 use self::scene::Scene;
 use crate::support::folder;
 
@@ -43,6 +46,9 @@ const FORECASTS: u64 = 4;
 
 /// Charts whose edits are recorded, replayed and made again in every run of the tests.
 const REPLAYS: u64 = 2;
+
+/// Charts whose edits are recorded under some policies and made again under others in every run of the tests.
+const RERUNS: u64 = 10;
 
 /// Edits of one object.
 const EACH: u64 = 14;
@@ -175,6 +181,46 @@ async fn replay_under_deny_refuses_exactly_edits_that_deny_refuses() {
     assert!(told.1["refused"].as_u64() >= Some(refused as u64), "{summary}\n{}", told.1);
     assert_eq!(told.1["helmOperationsTouched"], 0, "{}", told.1);
     assert_eq!(told.1["helmOperations"].as_u64(), Some(charts), "{}", told.1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replay_by_other_policies_names_verdicts_and_fields_of_same_edits() {
+    let (charts, seed) = (number("RERUNS", RERUNS), number("SEED", SEED));
+    show(&format!("seeds {seed} to {}: SEED and RERUNS choose others", seed + charts - 1));
+    let mut scene = Scene::start(&["--register", "--edits", "Deny"]).await;
+    // Dry runs settle doubts under each mode.
+    scene.control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
+    let mut cases = Vec::new();
+    for seed in seed..seed + charts {
+        cases.push(scene.run_case(seed).await);
+    }
+    // It writes what is left.
+    assert!(scene.guard.terminate().success());
+    let rows = replays::rows(scene.guard.ledger()).await;
+    let mut all = Agreement::default();
+    for case in &cases {
+        let Agreement { refused, passed, compared, unreplayable, disagreements } =
+            reruns::compare(case, &rows);
+        let unknown = unreplayable.len();
+        show(&format!("seed {}: {refused} refused, {passed} passed, {unknown} not replayable", case.seed));
+        (all.refused, all.passed) = (all.refused + refused, all.passed + passed);
+        all.compared += compared;
+        all.unreplayable.extend(unreplayable);
+        all.disagreements.extend(disagreements);
+    }
+    let Agreement { refused, passed, compared, unreplayable, disagreements } = all;
+    let summary = format!(
+        "{refused} refused, {passed} passed, fields of {compared} compared, {} not replayable, {} disagreements",
+        unreplayable.len(),
+        disagreements.len()
+    );
+    show(&summary);
+    assert!(disagreements.is_empty(), "{summary}\n{}", disagreements.join("\n"));
+    // Few cases of chosen seeds may all be alike.
+    if env::var_os("RERUNS").is_none() {
+        assert!(refused > 0 && passed > 0 && compared > 0, "{summary}");
+    }
+    assert!(unreplayable.len() * 2 < refused + passed, "{summary}\n{}", unreplayable.join("\n"));
 }
 
 /// A number of the environment.

@@ -7,19 +7,14 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, Review, SOON, Scene, charts, eventually, folder, run, token_file,
+    Caller, ControlPlane, DRIFT_POLICIES, Guard, Identity, Review, SOON, Scene, charts, drift_policy,
+    eventually, folder, run, token_file,
 };
-
-const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
-
-fn policy(name: &str, spec: Value) -> Value {
-    json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec})
-}
 
 /// The condition of a policy, once it says `reason`.
 async fn accepted(admin: &Caller, name: &str, reason: &str) -> Value {
     eventually(&format!("policy {name} says {reason}"), SOON, || async {
-        let policy = admin.get(&format!("{POLICIES}/{name}")).await.done()?;
+        let policy = admin.get(&format!("{DRIFT_POLICIES}/{name}")).await.done()?;
         let condition = policy["status"]["conditions"][0].clone();
         let is_current = condition["observedGeneration"] == policy["metadata"]["generation"]
             && policy["status"]["observedGeneration"] == policy["metadata"]["generation"];
@@ -61,6 +56,38 @@ fn asked_in_vain(control_plane: &ControlPlane) -> usize {
     control_plane.audit_events().iter().filter(|event| by_guard(event)).count()
 }
 
+/// What does not compile changes nothing, and says where it is wrong.
+async fn assert_invalid_policy_changes_nothing(shop: &Scene) {
+    let admin = &shop.admin;
+    let broken =
+        json!({"spec": {"edits": "Allow", "ignore": [{"target": {"kind": "("}, "paths": ["/data"]}]}});
+    admin.merge(&format!("{DRIFT_POLICIES}/strict"), &broken).await.done().unwrap();
+    let condition = accepted(admin, "strict", "InvalidRegex").await;
+    assert_eq!(condition["status"], "False");
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.contains("spec.ignore[0].target.kind") && message.contains("Generation 1"), "{message}");
+    wait_until_judged(shop, true).await;
+}
+
+/// Makes a policy of equal priority with `strict` that disagrees with it in namespaces with a label.
+async fn assert_conflict_follows_the_labels(shop: &Scene) {
+    let admin = &shop.admin;
+    let rival = json!({
+        "priority": 5, "edits": "Record", "drift": "Ignore",
+        "releases": {"namespaceSelector": {"matchLabels": {"tier": "prod"}}},
+    });
+    admin.post(DRIFT_POLICIES, &drift_policy("a-rival", rival)).await.done().unwrap();
+    accepted(admin, "a-rival", "MatchesNothing").await;
+    let namespace = format!("/api/v1/namespaces/{}", shop.namespace);
+    admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": "prod"}}})).await.done().unwrap();
+    let condition = accepted(admin, "a-rival", "Conflict").await;
+    assert!(condition["message"].as_str().unwrap().contains("spec.edits of policy a-rival"), "{condition}");
+    wait_until_judged(shop, false).await;
+    admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": null}}})).await.done().unwrap();
+    accepted(admin, "a-rival", "MatchesNothing").await;
+    wait_until_judged(shop, true).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn policy_is_in_force_from_acceptance_until_deletion() {
     let mut shop = Scene::on(ControlPlane::start()).install("policed", charts::IMAGE_AND_COLOR).await;
@@ -74,63 +101,45 @@ async fn policy_is_in_force_from_acceptance_until_deletion() {
     // The definitions come while the guard runs.
     shop.control_plane.define_policies();
     let strict = json!({"priority": 5, "releases": {"names": ["sh*"]}, "edits": "Deny"});
-    let strict = policy("strict", strict);
-    eventually("the policy is created", SOON, || async { admin.post(POLICIES, &strict).await.done() }).await;
+    let strict = drift_policy("strict", strict);
+    eventually("the policy is created", SOON, || async { admin.post(DRIFT_POLICIES, &strict).await.done() })
+        .await;
     wait_until_judged(&shop, true).await;
     let condition = accepted(admin, "strict", "DriftStays").await;
     assert_eq!(condition["status"], "True");
     assert!(condition["message"].as_str().unwrap().contains("drift: Repair"), "{condition}");
 
-    // What does not compile changes nothing, and says where it is wrong.
-    let strict_path = format!("{POLICIES}/strict");
-    let broken =
-        json!({"spec": {"edits": "Allow", "ignore": [{"target": {"kind": "("}, "paths": ["/data"]}]}});
-    admin.merge(&strict_path, &broken).await.done().unwrap();
-    let condition = accepted(admin, "strict", "InvalidRegex").await;
-    assert_eq!(condition["status"], "False");
-    let message = condition["message"].as_str().unwrap();
-    assert!(message.contains("spec.ignore[0].target.kind") && message.contains("Generation 1"), "{message}");
-    wait_until_judged(&shop, true).await;
+    assert_invalid_policy_changes_nothing(&shop).await;
 
     // Also over a restart of the watch.
     shop.control_plane.kill_apiserver();
     shop.control_plane.start_apiserver();
     let others = json!({"releases": {"names": ["nobody"]}});
     eventually("another policy is created", SOON, || async {
-        admin.post(POLICIES, &policy("others", others.clone())).await.done()
+        admin.post(DRIFT_POLICIES, &drift_policy("others", others.clone())).await.done()
     })
     .await;
     let condition = accepted(admin, "others", "MatchesNothing").await;
     assert_eq!(condition["status"], "True");
     wait_until_judged(&shop, true).await;
 
-    // Two of equal priority that disagree, by the labels of the namespace.
-    let rival = json!({
-        "priority": 5, "edits": "Record", "drift": "Ignore",
-        "releases": {"namespaceSelector": {"matchLabels": {"tier": "prod"}}},
-    });
-    admin.post(POLICIES, &policy("a-rival", rival)).await.done().unwrap();
-    accepted(admin, "a-rival", "MatchesNothing").await;
-    let namespace = format!("/api/v1/namespaces/{}", shop.namespace);
-    admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": "prod"}}})).await.done().unwrap();
-    let condition = accepted(admin, "a-rival", "Conflict").await;
-    assert!(condition["message"].as_str().unwrap().contains("spec.edits of policy a-rival"), "{condition}");
-    wait_until_judged(&shop, false).await;
-    admin.merge(&namespace, &json!({"metadata": {"labels": {"tier": null}}})).await.done().unwrap();
-    accepted(admin, "a-rival", "MatchesNothing").await;
-    wait_until_judged(&shop, true).await;
+    assert_conflict_follows_the_labels(&shop).await;
 
     // Whatever happens elsewhere, what is said already is not written again.
     let before = writes(&shop.control_plane);
     shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
-    admin.post(POLICIES, &policy("last", json!({"releases": {"names": ["none"]}}))).await.done().unwrap();
+    admin
+        .post(DRIFT_POLICIES, &drift_policy("last", json!({"releases": {"names": ["none"]}})))
+        .await
+        .done()
+        .unwrap();
     accepted(admin, "last", "MatchesNothing").await;
     eventually("the audit log tells of the write", SOON, || async { writes(&shop.control_plane) > before })
         .await;
     assert_eq!(writes(&shop.control_plane), before + 1);
 
     // Deleted, it ends.
-    admin.delete(&strict_path).await.done().unwrap();
+    admin.delete(&format!("{DRIFT_POLICIES}/strict")).await.done().unwrap();
     wait_until_judged(&shop, false).await;
     assert!(guard.is_ready().await);
 }
@@ -152,7 +161,7 @@ async fn judged(guard: &Guard) -> bool {
 }
 
 fn written(place: &Path, name: &str, edits: &str) {
-    let policy = policy(name, json!({"edits": edits, "releases": {"namespaces": ["shop"]}}));
+    let policy = drift_policy(name, json!({"edits": edits, "releases": {"namespaces": ["shop"]}}));
     fs::write(place.join(format!("{name}.yaml")), policy.to_string()).unwrap();
 }
 

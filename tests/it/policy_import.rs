@@ -5,21 +5,19 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::command_diff::unguarded;
-use crate::support::{Caller, Identity, SOON, eventually, moor, run};
+use crate::support::{Caller, CustomKind, Identity, moor, run};
+
+const HELM_RELEASES: CustomKind = CustomKind {
+    group: "helm.toolkit.fluxcd.io",
+    version: "v2",
+    kind: "HelmRelease",
+    plural: "helmreleases",
+    scope: "Namespaced",
+};
 
 /// Has the control plane serve HelmReleases, and gives one with an ignore rule in `namespace`.
 pub(crate) async fn ignoring_helm_release(admin: &Caller, namespace: &str) -> Value {
-    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "helmreleases.helm.toolkit.fluxcd.io"},
-        "spec": {
-            "group": "helm.toolkit.fluxcd.io", "scope": "Namespaced",
-            "names": {"plural": "helmreleases", "singular": "helmrelease", "kind": "HelmRelease", "listKind": "HelmReleaseList"},
-            "versions": [{"name": "v2", "served": true, "storage": true, "schema": schema}],
-        },
-    });
-    admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.done().unwrap();
+    HELM_RELEASES.define(admin).await;
     let helm_release = json!({
         "apiVersion": "helm.toolkit.fluxcd.io/v2", "kind": "HelmRelease",
         "metadata": {"name": "web", "namespace": namespace},
@@ -31,8 +29,7 @@ pub(crate) async fn ignoring_helm_release(admin: &Caller, namespace: &str) -> Va
         },
     });
     let path = format!("/apis/helm.toolkit.fluxcd.io/v2/namespaces/{namespace}/helmreleases");
-    eventually("HelmReleases are served", SOON, || async { admin.post(&path, &helm_release).await.done() })
-        .await;
+    admin.post(&path, &helm_release).await.done().unwrap();
     helm_release
 }
 

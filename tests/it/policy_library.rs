@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Identity, POLICED, SOON, Scene, charts, eventually};
+use crate::support::{Caller, CustomKind, Identity, POLICED, SOON, Scene, charts, eventually};
 
 /// One case of the library.
 pub(crate) struct Case {
@@ -40,21 +40,14 @@ impl Default for Case {
 }
 
 pub(crate) async fn check(case: Case) {
-    let Case { file, templates, object, at: (api, resource), user, group, edit, becomes, stays } = case;
-    let shop = Scene::policed().install("library", templates).await;
-    cured(&shop, file, (object, &shop.at(api, resource)), (user, group), (&edit, becomes), stays).await;
+    let shop = Scene::policed().install("library", case.templates).await;
+    assert_cured(&shop, case).await;
 }
 
-/// Symptom, then cure, of one edit.
-async fn cured(
-    shop: &Scene,
-    file: &str,
-    (object, path): (&str, &str),
-    (user, group): (&str, &str),
-    (edit, (pointer, value)): (&Value, (&str, Value)),
-    stays: bool,
-) {
-    let edit = edit.to_string();
+/// Symptom, then cure, of the edit of a case.
+async fn assert_cured(shop: &Scene, case: Case) {
+    let Case { file, templates: _, object, at: (api, resource), user, group, edit, becomes, stays } = case;
+    let (path, edit, (pointer, value)) = (&shop.at(api, resource), edit.to_string(), becomes);
     let patch = || shop.kubectl_as(user, group, &["patch", object, "--type=json", "-p", &edit]);
     let before = shop.get(path).await.pointer(pointer).cloned();
     shop.wait_until_guarded(path).await;
@@ -242,10 +235,15 @@ spec:
     let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
     shop.alice.merge(&format!("{claim}/status"), &bound).await.done().unwrap();
     let storage = "/spec/resources/requests/storage";
-    let edit = replace(storage, json!("2Gi"));
-    let becomes = (storage, json!("2Gi"));
-    cured(&shop, "volume-claims.yaml", ("pvc/data", &claim), ("carol", "developers"), (&edit, becomes), true)
-        .await;
+    let case = Case {
+        file: "volume-claims.yaml",
+        object: "pvc/data",
+        at: ("api/v1", "persistentvolumeclaims/data"),
+        edit: replace(storage, json!("2Gi")),
+        becomes: (storage, json!("2Gi")),
+        ..Case::default()
+    };
+    assert_cured(&shop, case).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,21 +269,14 @@ spec: {groups: []}
         }],
     });
     admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.done().unwrap();
-    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "prometheusrules.monitoring.coreos.com"},
-        "spec": {
-            "group": "monitoring.coreos.com", "scope": "Namespaced",
-            "names": {"plural": "prometheusrules", "singular": "prometheusrule", "kind": "PrometheusRule", "listKind": "PrometheusRuleList"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
-        },
-    });
-    admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.done().unwrap();
-    eventually("the kind is served", SOON, || async {
-        admin.get("/apis/monitoring.coreos.com/v1/prometheusrules").await.done()
-    })
-    .await;
+    let rules = CustomKind {
+        group: "monitoring.coreos.com",
+        version: "v1",
+        kind: "PrometheusRule",
+        plural: "prometheusrules",
+        scope: "Namespaced",
+    };
+    rules.define(&admin).await;
     let annotation = "/metadata/annotations/prometheus-operator-validated";
     check(Case {
         file: "prometheus-operator-validation.yaml",

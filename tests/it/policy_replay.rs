@@ -10,15 +10,14 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, SqliteConnection};
 
 use crate::ledger::{FOREVER, Written, both, row};
-use crate::support::{ControlPlane, Guard, Identity, SOON, Scene, charts, eventually, folder, moor};
+use crate::support::{
+    ControlPlane, Guard, Identity, RELEASE, SOON, Scene, charts, drift_policy, eventually, folder, moor,
+};
 
 /// A directory with one policy.
 fn policies(spec: &Value) -> PathBuf {
     let folder = folder("policies");
-    let policy = json!({
-        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "new"}, "spec": spec,
-    });
-    fs::write(folder.join("new.yaml"), policy.to_string()).unwrap();
+    fs::write(folder.join("new.yaml"), drift_policy("new", spec).to_string()).unwrap();
     folder
 }
 
@@ -73,6 +72,13 @@ async fn denied_change_passes_replay_with_policy_that_ignores_it() {
         (1, &json!(1), &json!(1)),
         "{told}"
     );
+    let touched = &told["touchedOperations"][0];
+    assert_eq!(
+        (&touched["namespace"], &touched["release"], &touched["revision"]),
+        (&json!(shop.namespace), &json!(RELEASE), &json!(1)),
+        "{told}"
+    );
+    assert_eq!(touched["users"].as_array().map(Vec::len), Some(1), "{told}");
     let (code, told) = replay(&json!({"edits": "Deny"}), &[&[database.as_str()], &here[..]].concat());
     assert_eq!((code, &told["refused"], &told["helmOperationsTouched"]), (0, &json!(0), &json!(0)), "{told}");
     assert_eq!(told["notReplayable"], json!({}), "{told}");

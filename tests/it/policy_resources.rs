@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Identity};
+use crate::support::{ControlPlane, Identity, drift_policy};
 
 fn apply(control_plane: &ControlPlane, file: &str, flags: &[&str]) -> Output {
     control_plane.kubectl(Identity::Admin, &[&["apply", "-f", file], flags].concat())
@@ -43,7 +43,24 @@ fn define(control_plane: &ControlPlane) {
 }
 
 fn policy(spec: Value) -> Value {
-    json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "p"}, "spec": spec})
+    drift_policy("p", spec)
+}
+
+/// The spec of a policy with a value for every field.
+fn every_field() -> Value {
+    json!({
+        "priority": 10, "edits": "Revert", "drift": "Ignore", "autoscalers": "Declared", "notify": ["oncall"],
+        "releases": {"names": ["shop-*"], "namespaces": ["shop"], "namespaceSelector": {"matchLabels": {"tier": "prod"}}},
+        "clusterSelector": {"matchExpressions": [{"key": "env", "operator": "In", "values": ["prod"]}]},
+        "repair": {"rbac": false, "clusterScoped": true},
+        "ignore": [{"target": {"kind": "Deployment", "labelSelector": "app in (a,b)"},
+                    "paths": ["*", "/spec/replicas", "/metadata/annotations/*", "/spec/containers/[name=app]/image"]}],
+        "allow": [{"name": "weekend", "paths": ["delete", "/spec/replicas"],
+                   "schedule": {"cron": "30 7 * * SAT,SUN", "duration": "10h", "timeZone": "America/New_York"},
+                   "subjects": [{"kind": "Group", "name": "admins"}]}],
+        "exempt": [{"kind": "ServiceAccount", "namespace": "ci", "name": "deployer"}],
+        "storage": [{"records": "flux-system", "releases": ["shop", "web"]}],
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,20 +76,7 @@ async fn the_definitions_refuse_what_a_schema_can() {
             Some(part) => assert!(!output.status.success() && said.contains(part), "{resource}: {said}"),
         }
     };
-    let every_field = json!({
-        "priority": 10, "edits": "Revert", "drift": "Ignore", "autoscalers": "Declared", "notify": ["oncall"],
-        "releases": {"names": ["shop-*"], "namespaces": ["shop"], "namespaceSelector": {"matchLabels": {"tier": "prod"}}},
-        "clusterSelector": {"matchExpressions": [{"key": "env", "operator": "In", "values": ["prod"]}]},
-        "repair": {"rbac": false, "clusterScoped": true},
-        "ignore": [{"target": {"kind": "Deployment", "labelSelector": "app in (a,b)"},
-                    "paths": ["*", "/spec/replicas", "/metadata/annotations/*", "/spec/containers/[name=app]/image"]}],
-        "allow": [{"name": "weekend", "paths": ["delete", "/spec/replicas"],
-                   "schedule": {"cron": "30 7 * * SAT,SUN", "duration": "10h", "timeZone": "America/New_York"},
-                   "subjects": [{"kind": "Group", "name": "admins"}]}],
-        "exempt": [{"kind": "ServiceAccount", "namespace": "ci", "name": "deployer"}],
-        "storage": [{"records": "flux-system", "releases": ["shop", "web"]}],
-    });
-    check(policy(every_field), None);
+    check(policy(every_field()), None);
     check(policy(json!({})), None);
     check(policy(json!({"edits": "Denied"})), Some("spec.edits"));
     check(policy(json!({"drift": "repair"})), Some("spec.drift"));

@@ -4,21 +4,38 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::support::{Chart, HOME, Helm, Prometheus, SOON, Scene, charts, eventually, folder};
+use crate::support::{
+    Chart, ControlPlane, Document, HOME, Helm, Installed, Prometheus, SOON, Scene, charts, eventually,
+    folder, names, root,
+};
 
-/// The groups of rules, and the dashboard, as the chart renders them.
-async fn rendered() -> (Value, Value) {
+/// The object of this kind that the chart renders for monitoring.
+async fn rendered(kind: &str, values: Value) -> Value {
     let helm = Helm::with(Path::new("/nonexistent"));
-    let values = json!({"prometheusRule": {"enabled": true}, "dashboard": {"enabled": true}});
     let chart = Chart::shipped("deploy/chart");
     let files = helm.template(HOME, "kubemoor", &chart, json!({"values": values})).await.unwrap();
     let text = files["kubemoor/templates/monitoring.yaml"].as_str().unwrap();
     let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
-    let find = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap().clone();
-    let dashboard = find("ConfigMap")["data"]["kubemoor.json"].take();
-    (find("PrometheusRule")["spec"].take(), serde_json::from_str(dashboard.as_str().unwrap()).unwrap())
+    objects.into_iter().find(|object| object["kind"] == kind).unwrap()
+}
+
+/// The groups of rules, and the dashboard, as the chart renders them.
+async fn rules_and_dashboard() -> (Value, Value) {
+    let enabled = |part: &str| json!({part: {"enabled": true}});
+    let mut rules = rendered("PrometheusRule", enabled("prometheusRule")).await;
+    let dashboard = rendered("ConfigMap", enabled("dashboard")).await;
+    let dashboard = dashboard["data"]["kubemoor.json"].as_str().unwrap();
+    (rules["spec"].take(), serde_json::from_str(dashboard).unwrap())
+}
+
+/// How the ServiceMonitor of the chart verifies the guard, with these sources of certificates.
+async fn tls_config(certificates: Value) -> Value {
+    let values = json!({"serviceMonitor": {"enabled": true}, "certificates": certificates});
+    rendered("ServiceMonitor", values).await["spec"]["endpoints"][0]["tlsConfig"].take()
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
@@ -42,7 +59,7 @@ fn metrics(query: &str) -> BTreeSet<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prometheus_answers_every_query_of_alerts_and_dashboard() {
-    let (rules, dashboard) = rendered().await;
+    let (rules, dashboard) = rules_and_dashboard().await;
     let file = folder("rules").join("alerts.yaml");
     fs::write(&file, rules.to_string()).unwrap();
     let checked = Prometheus::check_rules(&file);
@@ -58,7 +75,8 @@ async fn prometheus_answers_every_query_of_alerts_and_dashboard() {
     scene.control_plane.delete_unhindered(&scene.config_map("extra")).await;
     guard.wait_for_metric("kubemoor_repairs_total{kind=\"missing\",outcome=\"repaired\"} 1").await;
     let address = guard.admin_url("").replace("https://", "");
-    let prometheus = Prometheus::start(&address, &guard.tls_dir().join("ca.crt"), &file).await;
+    let tls = json!({"ca_file": guard.tls_dir().join("ca.crt")});
+    let prometheus = Prometheus::start(&address, tls, &[&file]).await;
     eventually("Prometheus reads the guard", SOON, || async {
         let leading = prometheus.query("sum(kubemoor_leading)").await?;
         if leading.len() == 1 && leading[0]["value"][1] == "1" { Ok(()) } else { Err(format!("{leading:?}")) }
@@ -96,6 +114,93 @@ async fn prometheus_answers_every_query_of_alerts_and_dashboard() {
         let rules = list(&data["groups"][0], "rules");
         let is_quiet = |rule: &Value| rule["health"] == "ok" && rule["state"] == "inactive";
         if rules.len() == alerts && rules.iter().all(is_quiet) { Ok(()) } else { Err(data.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guard_that_is_never_ready_or_whose_certificate_ends_raises_an_alarm() {
+    let (rules, _) = rules_and_dashboard().await;
+    let file = folder("firing").join("alerts.yaml");
+    fs::write(&file, rules.to_string()).unwrap();
+    let day = 24 * 3600;
+    // The certificate is valid for ten days from 1970 on.
+    let certificate = [
+        json!({"series": "kubemoor_certificate_not_before_timestamp_seconds", "values": "0x20000"}),
+        json!({"series": "kubemoor_certificate_expiration_timestamp_seconds",
+            "values": format!("{}x20000", 10 * day)}),
+    ];
+    let ready = |first: &str| {
+        json!([
+            {"series": "kubemoor_ready{pod='a'}", "values": format!("{first}x20000")},
+            {"series": "kubemoor_ready{pod='b'}", "values": "0x20000"},
+        ])
+    };
+    let fires = |alert: &str, at: &str, expected: bool| {
+        let rule = list(&rules, "groups").iter().flat_map(|group| list(group, "rules"));
+        let rule = rule.clone().find(|rule| rule["alert"] == alert).unwrap();
+        let fired = json!({"exp_labels": rule["labels"], "exp_annotations": rule["annotations"]});
+        let fired: Vec<_> = expected.then_some(fired).into_iter().collect();
+        json!({"eval_time": at, "alertname": alert, "exp_alerts": fired})
+    };
+    let check = |series: &Value, alerts: Value| {
+        let test = json!({"interval": "1m", "input_series": series, "alert_rule_test": alerts});
+        let tests = file.with_file_name("tests.yaml");
+        let text = json!({"rule_files": [file], "evaluation_interval": "1m", "tests": [test]});
+        fs::write(&tests, text.to_string()).unwrap();
+        let said = Prometheus::test_rules(&tests);
+        assert!(said.status.success(), "{alerts}: {said:?}");
+    };
+    let not_ready = "KubemoorNotReady";
+    check(&ready("0"), json!([fires(not_ready, "4m", false), fires(not_ready, "6m", true)]));
+    check(&ready("1"), json!([fires(not_ready, "6m", false)]));
+    let expires = "KubemoorCertificateExpires";
+    // The guard renews it after two thirds of its life, so within the seventh day.
+    let alerts = json!([fires(expires, "7d", false), fires(expires, "8d1h", true)]);
+    check(&json!(certificate), alerts);
+}
+
+#[test]
+fn every_alert_of_the_chart_is_documented() {
+    let documented = Document::named("docs/metrics.md").table("## Alerts");
+    let documented: Vec<_> = documented.iter().map(|row| names(&row[0])[0].to_owned()).collect();
+    let text = fs::read_to_string(root().join("deploy/chart/files/alerts.yaml")).unwrap();
+    let alerts: Value = serde_saphyr::from_str(&text).unwrap();
+    let rules = list(&alerts, "groups").iter().flat_map(|group| list(group, "rules"));
+    let alerts: Vec<_> = rules.map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(documented, alerts);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_monitor_verifies_certificate_of_each_source() {
+    for (certificates, secret) in [
+        (json!({}), "kubemoor-certificate"),
+        (json!({"source": "CertManager"}), "kubemoor-tls"),
+        (json!({"source": "Secret", "existingSecret": "own"}), "own"),
+    ] {
+        let ca = json!({"secret": {"name": secret, "key": "ca.crt"}});
+        let expected = json!({"serverName": format!("kubemoor.{HOME}.svc"), "ca": ca});
+        assert_eq!(tls_config(certificates).await, expected, "{secret}");
+    }
+
+    let control_plane = ControlPlane::start_routing();
+    let chart = Installed::new(&control_plane).await;
+    chart.install(json!({"edits": "Deny"})).await.unwrap();
+    let pods = chart.start(1).await;
+    // As the Prometheus operator translates it.
+    let verified = tls_config(json!({})).await;
+    let (ca, name) = (&verified["ca"]["secret"], &verified["serverName"]);
+    let secret = format!("/api/v1/namespaces/{HOME}/secrets/{}", ca["name"].as_str().unwrap());
+    let secret = chart.admin.get(&secret).await.done().unwrap();
+    let authority = secret["data"][ca["key"].as_str().unwrap()].as_str().unwrap();
+    let file = folder("scraped").join("ca.crt");
+    fs::write(&file, STANDARD.decode(authority).unwrap()).unwrap();
+    let (address, tls) =
+        (pods[0].admin_url().replace("https://", ""), json!({"ca_file": file, "server_name": name}));
+    let prometheus = Prometheus::start(&address, tls, &[]).await;
+    eventually("Prometheus reads the replica", SOON, || async {
+        let up = prometheus.query("up").await?;
+        if up.len() == 1 && up[0]["value"][1] == "1" { Ok(()) } else { Err(format!("{up:?}")) }
     })
     .await;
 }

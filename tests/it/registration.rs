@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use kubemoor::client::lease::Leadership;
 use kubemoor::config::{Endpoint, RecordDriver};
-use kubemoor::webhook::registration::keep::{Kept, Wish, keep, maintain, withdraw};
+use kubemoor::webhook::registration::keep::{DesiredState, WriteOutcome, keep, maintain, withdraw};
 use kubemoor::webhook::registration::{Address, NAME, Resource, Surface, configuration};
 
 use crate::support::{ControlPlane, Identity, eventually};
@@ -57,6 +57,21 @@ fn writes(control_plane: &ControlPlane) -> usize {
     control_plane.audit_events().iter().filter(|event| by_guard(event)).count()
 }
 
+/// Gives each webhook settings of the admin's own.
+async fn set_knobs(
+    live: &Api<ValidatingWebhookConfiguration>,
+    configuration: &ValidatingWebhookConfiguration,
+) {
+    let knobs: Vec<_> = configuration
+        .webhooks
+        .iter()
+        .flatten()
+        .map(|webhook| json!({"name": webhook.name, "failurePolicy": "Fail", "timeoutSeconds": 9}))
+        .collect();
+    let patch = Patch::Strategic(json!({"webhooks": knobs}));
+    live.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_configuration_is_maintained_and_withdrawn_with_guards_rights() {
     let control_plane = ControlPlane::start();
@@ -68,19 +83,12 @@ async fn webhook_configuration_is_maintained_and_withdrawn_with_guards_rights() 
     // Once written, it is left alone: also in the form that the server gives it.
     let first = desired(&["deployments"]);
     let created = eventually("the guard has its rights", SOON, || keep(&guard, &first)).await;
-    assert_eq!(created, Kept::Created);
-    assert_eq!(keep(&guard, &first).await.unwrap(), Kept::Unchanged);
+    assert_eq!(created, WriteOutcome::Created);
+    assert_eq!(keep(&guard, &first).await.unwrap(), WriteOutcome::Unchanged);
 
     // The admin's knobs stay, a new resource comes in.
-    let knobs: Vec<_> = first
-        .webhooks
-        .iter()
-        .flatten()
-        .map(|webhook| json!({"name": webhook.name, "failurePolicy": "Fail", "timeoutSeconds": 9}))
-        .collect();
-    let patch = Patch::Strategic(json!({"webhooks": knobs}));
-    live.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
-    assert_eq!(keep(&guard, &first).await.unwrap(), Kept::Unchanged);
+    set_knobs(&live, &first).await;
+    assert_eq!(keep(&guard, &first).await.unwrap(), WriteOutcome::Unchanged);
     let second = {
         let mut second = desired(&["deployments", "statefulsets"]);
         let bundle = first.webhooks.as_ref().unwrap()[0].client_config.ca_bundle.clone();
@@ -91,7 +99,7 @@ async fn webhook_configuration_is_maintained_and_withdrawn_with_guards_rights() 
             .for_each(|webhook| webhook.client_config.ca_bundle.clone_from(&bundle));
         second
     };
-    assert_eq!(keep(&guard, &second).await.unwrap(), Kept::Updated);
+    assert_eq!(keep(&guard, &second).await.unwrap(), WriteOutcome::Updated);
     let seen = live.get(NAME).await.unwrap();
     for webhook in seen.webhooks.iter().flatten() {
         assert_eq!((webhook.failure_policy.as_deref(), webhook.timeout_seconds), (Some("Fail"), Some(9)));
@@ -99,15 +107,15 @@ async fn webhook_configuration_is_maintained_and_withdrawn_with_guards_rights() 
     assert_eq!(seen.webhooks.unwrap()[0].rules.as_ref().unwrap()[0].resources.as_ref().unwrap().len(), 2);
 
     // While the guard runs: nothing is written that is as it should be, an
-    // accident is made good, and a new wish is followed.
+    // accident is made good, and a new desired state is written.
     let before = writes(&control_plane);
-    let (wish, wishes) = watch::channel(Wish::Present(second.clone()));
+    let (wanted, desired) = watch::channel(DesiredState::Present(second.clone()));
     let told = (Leadership::alone(), |_| {});
-    let kept = tokio::spawn(maintain(guard.clone(), wishes, told, CancellationToken::new()));
+    let kept = tokio::spawn(maintain(guard.clone(), desired, told, CancellationToken::new()));
     live.delete(NAME, &DeleteParams::default()).await.unwrap();
     eventually("the deleted configuration comes back", SOON, || live.get(NAME)).await;
-    wish.send(Wish::Present(first.clone())).unwrap();
-    eventually("the new wish is followed", SOON, || async {
+    wanted.send(DesiredState::Present(first.clone())).unwrap();
+    eventually("the new desired state is written", SOON, || async {
         let seen = live.get(NAME).await.unwrap();
         seen.webhooks.unwrap()[0].rules.as_ref().unwrap()[0].resources.as_ref().unwrap().len() == 1
     })

@@ -1,47 +1,68 @@
-//! Replicas that are replaced one after the other while the API server asks: no request is lost.
+//! Replicas that are replaced one after the other, or die, while the API server asks.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Balancer, Caller, Chart, ControlPlane, Guard, Helm, Identity, Installed, RELEASE, edit,
-    wait_until_guarded,
+    Balancer, Caller, Chart, ControlPlane, Guard, Helm, Identity, Installed, Pod, RELEASE, SOON, Told, edit,
+    eventually, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 const RESTARTS: usize = 10;
 const REPLICAS: usize = 2;
 
+/// How long it may take until the address of a replica that died gets no connections any more: the balancer asks each
+/// five times a second, and acts on it a second later.
+const ROUTED: Duration = Duration::from_secs(5);
+
+/// Two replicas behind one address, and a release whose ConfigMap is edited all the time, while `failurePolicy` is
+/// `Fail`.
+struct Served<'a> {
+    chart: Installed<'a>,
+    balancer: Balancer,
+    pods: Vec<Pod>,
+    edits: JoinHandle<Told>,
+    /// When the edits began.
+    start: Instant,
+    stop: CancellationToken,
+}
+
+impl<'a> Served<'a> {
+    async fn start(control_plane: &'a ControlPlane) -> Self {
+        let chart = Installed::new(control_plane).await;
+        chart.install(json!({"edits": "Deny"})).await.unwrap();
+        let balancer = Balancer::start().await;
+        chart.route_to(&[balancer.port()]).await;
+        let mut pods = Vec::new();
+        for _ in 0..REPLICAS {
+            let mut pod = chart.start_one().await;
+            balancer.add(&pod);
+            pod.ready().await;
+            pods.push(pod);
+        }
+        let namespace = control_plane.namespace("shop").await;
+        let release = Chart::new(RELEASE).template("all.yaml", SETTINGS);
+        let helm = Helm::start(control_plane, Identity::Deployer);
+        helm.install(&namespace, RELEASE, &release, json!({})).await.unwrap();
+        let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
+        let alice = Arc::new(Caller::new(control_plane, Identity::Alice).await);
+        wait_until_guarded(&alice, RELEASE, &settings).await;
+        Guard::extend_webhook_timeouts(control_plane, "Fail").await;
+        let (stop, start) = (CancellationToken::new(), Instant::now());
+        let edits = tokio::spawn(edit(alice, settings, stop.clone()));
+        Self { chart, balancer, pods, edits, start, stop }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_rolling_restarts_lose_no_request_under_fail() {
     let control_plane = ControlPlane::start_routing();
-    let chart = Installed::new(&control_plane).await;
-    chart.install(json!({"edits": "Deny"})).await.unwrap();
-    let balancer = Balancer::start().await;
-    chart.route_to(&[balancer.port()]).await;
-    let mut pods = Vec::new();
-    for _ in 0..REPLICAS {
-        let mut pod = chart.start_one().await;
-        balancer.add(&pod);
-        pod.ready().await;
-        pods.push(pod);
-    }
-    let namespace = control_plane.namespace("shop").await;
-    let release = Chart::new(RELEASE).template("all.yaml", SETTINGS);
-    Helm::start(&control_plane, Identity::Deployer)
-        .install(&namespace, RELEASE, &release, json!({}))
-        .await
-        .unwrap();
-    let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
-    let alice = Arc::new(Caller::new(&control_plane, Identity::Alice).await);
-    wait_until_guarded(&alice, RELEASE, &settings).await;
-    Guard::extend_webhook_timeouts(&control_plane, "Fail").await;
-
-    let stop = CancellationToken::new();
-    let edits = tokio::spawn(edit(alice, settings, stop.clone()));
+    let Served { chart, balancer, mut pods, edits, stop, .. } = Served::start(&control_plane).await;
     let mut ending = JoinSet::new();
     for _ in 0..RESTARTS * REPLICAS {
         // As a Deployment does it: the next one is ready, then an old one is told to stop, and nobody waits for its end.
@@ -59,11 +80,33 @@ async fn ten_rolling_restarts_lose_no_request_under_fail() {
         ended.unwrap();
     }
     stop.cancel();
-    let told = edits.await.unwrap();
-    assert!(told.lost.is_empty(), "{} of {} are lost: {:#?}", told.lost.len(), told.requests, told.lost);
-    assert!(told.requests > 1000, "{} requests are no load", told.requests);
+    edits.await.unwrap().assert_all_served();
     // The last one may have come when all connections stood.
     let connections = balancer.connections();
     let (_, replaced) = connections.split_last().unwrap();
     assert!(replaced.iter().all(|count| *count > 0), "a replica was never asked: {connections:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn death_of_the_leader_costs_requests_only_until_its_address_goes_and_lets_none_pass_unjudged() {
+    let control_plane = ControlPlane::start_routing();
+    let Served { mut pods, edits, start, stop, balancer, .. } = Served::start(&control_plane).await;
+    let mut leads = Vec::new();
+    for pod in &pods {
+        leads.push(pod.leads().await);
+    }
+    let leader = leads.iter().position(|leads| *leads).expect("a replica leads");
+    let mut dead = pods.remove(leader);
+    let [other] = &*pods else { panic!("{} replicas are left", pods.len()) };
+    let connections = balancer.connections();
+    let killed = start.elapsed();
+    dead.kill();
+    eventually("the other replica leads", SOON, || async { other.leads().await }).await;
+    stop.cancel();
+    let told = edits.await.unwrap();
+    // A request that was under way may have begun before.
+    let within = killed.saturating_sub(ROUTED)..killed + ROUTED;
+    told.assert_served_except(&within, "failed calling webhook");
+    assert!(start.elapsed() > killed + ROUTED, "the edits ended too early to show anything");
+    assert_ne!(balancer.connections(), connections, "no connection was made after the death");
 }

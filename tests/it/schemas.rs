@@ -8,7 +8,8 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 
 use crate::support::{
-    ControlPlane, Identity, Kind, RELEASE, Ran, SOON, Scene, Service, charts, eventually, moor, root, run,
+    ControlPlane, DRIFT_POLICIES, Identity, Kind, RELEASE, Ran, SOON, Scene, Service, charts, drift_policy,
+    eventually, moor, root, run,
 };
 
 const TEMPLATES: &str = concat!(
@@ -67,13 +68,10 @@ fn schemas_are_those_of_the_program() {
 
 /// What permits a change that a policy of its own lets pass with a warning.
 async fn would_deny(shop: &Scene, database: &str) -> Ran {
-    let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
     let name = format!("warn-{}", shop.namespace);
-    let policy = json!({
-        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name},
-        "spec": {"priority": 9000, "releases": {"namespaces": [shop.namespace]}, "edits": "Warn"},
-    });
-    shop.admin.post(policies, &policy).await.done().unwrap();
+    let releases = json!({"namespaces": [shop.namespace]});
+    let policy = drift_policy(&name, json!({"priority": 9000, "releases": releases, "edits": "Warn"}));
+    shop.admin.post(DRIFT_POLICIES, &policy).await.done().unwrap();
     let (web, image) = (shop.deployment("web"), "/spec/template/spec/containers/0/image");
     eventually("the change passes", SOON, || async {
         shop.alice.patch(&web, "replace", image, &json!("app:2")).await.done()
@@ -85,7 +83,7 @@ async fn would_deny(shop: &Scene, database: &str) -> Ran {
         if ran.items().is_empty() { Err(format!("{ran:?}")) } else { Ok(ran) }
     });
     let permits = permits.await;
-    shop.admin.delete(&format!("{policies}/{name}")).await.done().unwrap();
+    shop.admin.delete(&format!("{DRIFT_POLICIES}/{name}")).await.done().unwrap();
     permits
 }
 
@@ -125,7 +123,20 @@ async fn command_output_matches_its_schema() {
         let listed = check(name, &moor(arguments));
         assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "{listed}");
     }
+    // They are of the whole cluster.
+    for (name, arguments) in [("get-policies", ["get", "policies"]), ("emergency", ["emergency", "status"])] {
+        let arguments = [&arguments[..], &["-o", "json"]].concat();
+        check(name, &crate::support::moor(&shop.control_plane, Identity::Alice, &arguments));
+    }
+    // A template picks from the same.
+    let names = shop.moor(&["get", "releases", "-o", "jsonpath={.items[*].name}"]);
+    assert_eq!((names.code, names.out.as_str()), (0, RELEASE), "{names:?}");
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn ledger_output_matches_its_schema() {
+    let shop = Scene::policed().install("schemas-ledger", TEMPLATES).await;
+    shop.wait_until_guarded(&shop.deployment("web")).await;
     let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
     let audit = eventually("the ledger has rows", SOON, || async {
         let ran = run(&["audit", &database, "-n", &shop.namespace, "-o", "json"], "");
@@ -140,17 +151,9 @@ async fn command_output_matches_its_schema() {
         ["policy", "replay", policies.to_str().unwrap(), &database, "-n", &shop.namespace, "-o", "json"];
     let replayed = check("policy-replay", &run(&replay, ""));
     assert!(replayed["edits"].as_u64().unwrap_or_default() > 0, "{replayed}");
-    // They are of the whole cluster.
-    for (name, arguments) in [("get-policies", ["get", "policies"]), ("emergency", ["emergency", "status"])] {
-        let arguments = [&arguments[..], &["-o", "json"]].concat();
-        check(name, &crate::support::moor(&shop.control_plane, Identity::Alice, &arguments));
-    }
     // They are policies that the API server takes.
-    let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies?dryRun=All";
-    shop.admin.post(policies, &permits.items()[0]).await.done().unwrap();
+    shop.admin.post(&format!("{DRIFT_POLICIES}?dryRun=All"), &permits.items()[0]).await.done().unwrap();
     // A template picks from the same.
-    let names = shop.moor(&["get", "releases", "-o", "jsonpath={.items[*].name}"]);
-    assert_eq!((names.code, names.out.as_str()), (0, RELEASE), "{names:?}");
     let verdicts = ["audit", &database, "-n", &shop.namespace, "-o", "jsonpath={.items[*].verdict}"];
     let verdicts = run(&verdicts, "");
     assert!(verdicts.code == 0 && verdicts.out.split(' ').count() >= audit.items().len(), "{verdicts:?}");

@@ -28,14 +28,18 @@ fn scale(shop: &Scene, user: &str, group: &str, object: &str, replicas: u32) -> 
     shop.kubectl_as(user, group, &["scale", object, &format!("--replicas={replicas}")])
 }
 
+/// A workload of the release.
+struct Workload<'a> {
+    path: &'a str,
+    /// As kubectl names it.
+    object: &'a str,
+    /// The replicas that the release declares.
+    declared: u32,
+}
+
 /// Scales as somebody who may now, shows that this stays, and that it ends with what let it pass.
-async fn scaled_until(
-    shop: &Scene,
-    path: &str,
-    (object, declared): (&str, u32),
-    group: &str,
-    end: Timestamp,
-) {
+async fn scaled_until(shop: &Scene, workload: Workload<'_>, group: &str, end: Timestamp) {
+    let Workload { path, object, declared } = workload;
     eventually("it may be scaled", SOON, || async { scale(shop, "carol", group, object, 0) }).await;
     shop.wait_for_pass().await;
     let live = shop.get(path).await;
@@ -57,7 +61,8 @@ async fn change_under_exception_is_repaired_when_exception_ends() {
     let until = end.to_string();
     let allowed = shop.moor(&["allow", "deployment/web", "--path", REPLICAS, "--until", &until]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
-    scaled_until(&shop, &web, ("deployment/web", 2), "developers", end).await;
+    let workload = Workload { path: &web, object: "deployment/web", declared: 2 };
+    scaled_until(&shop, workload, "developers", end).await;
     let closed =
         eventually("the ledger has its end", SOON, || async { shop.rows(&["--verdict", "Closed"]).pop() })
             .await;
@@ -84,7 +89,8 @@ async fn jenkins_comes_back_when_its_weekend_is_over() {
     shop.policy("weekend", spec).await;
     let refused = scale(&shop, "dave", "developers", "statefulset/jenkins", 0).unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");
-    scaled_until(&shop, &jenkins, ("statefulset/jenkins", 1), "jenkins-admins", end).await;
+    let workload = Workload { path: &jenkins, object: "statefulset/jenkins", declared: 1 };
+    scaled_until(&shop, workload, "jenkins-admins", end).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

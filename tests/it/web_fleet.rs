@@ -107,6 +107,8 @@ async fn all_clusters_of_a_ledger_are_shown_without_any_kubeconfig() {
             "prod-eu",
             "prod-us",
             "1.2.3",
+            "Certificate ends",
+            "2027-01-01",
             "In sync 2",
             "state=Drifted",
             "eugen",

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
 use kubemoor::config::LedgerUrl;
 use kubemoor::ledger::fleet::ReleaseState;
 
@@ -19,7 +20,7 @@ while (walker.nextNode()) {
   const text = walker.currentNode.textContent.trim();
   const parent = walker.currentNode.parentElement;
   if (!/(^|\s)\d+(\s|$)/.test(text) || /^(Drift|Denied changes) of 10 days$/.test(text)) continue;
-  if (parent.closest('time, code, figure, form, .message, .timeline, .state, #count, .below, .facts dd > .badge')) continue;
+  if (parent.closest('time, code, figure, form, .unjudged, .message, .timeline, .state, #count, .below, .facts dd > .badge')) continue;
   const cell = parent.closest('td');
   const head = cell && cell.closest('table').tHead.rows[0].cells[cell.cellIndex].textContent;
   if (['Revision', 'Chart', 'Time', 'Guard'].includes(head)) continue;
@@ -56,16 +57,85 @@ async fn filled(url: &str) {
         ] {
             written.ledger.record(row(seconds - back, namespace, name, user, verdict));
         }
+        // Less than ten days ago, and before the first of the days that are counted.
+        let midnight = now.to_zoned(TimeZone::UTC).start_of_day().unwrap();
+        let first = midnight.checked_sub(9.days()).unwrap().timestamp();
+        let early = first.duration_since(begin()).as_secs() - 1;
+        written.ledger.record(row(early, "shop", "web", user, "Deny"));
         written.close().await;
     }
 }
 
 /// How many rows a page lists.
-fn listed(text: &str) -> usize {
+pub(crate) fn listed(text: &str) -> usize {
     let count = text.split_once("id=\"count\">").map(|(_, rest)| rest.split(' ').next().unwrap());
     match count {
         Some(count) => count.parse().unwrap(),
         None => text.matches("<td><time").count(),
+    }
+}
+
+/// Numbers by their page, their text and what is around them, with the address that each leads to.
+type Numbers = BTreeMap<(&'static str, String, String), String>;
+
+async fn numbers_of_pages(browser: &Browser, base: &str) -> Numbers {
+    let mut seen = BTreeMap::new();
+    for (path, words) in [
+        ("", "Denied changes"),
+        ("?cluster=prod-eu", "Denied changes"),
+        ("?namespace=bank", "Denied changes"),
+        ("releases", "6 releases"),
+        ("release?namespace=shop&name=web", "In all clusters"),
+        ("release?namespace=shop&name=web&cluster=prod-us", "In all clusters"),
+        ("ledger", "ursula"),
+        ("replay?since=1h&edits=Deny", "Day by day"),
+        ("ledger?verdict=Reported&verdict=Failed", "Verdict: Failed, Reported"),
+    ] {
+        browser.go(&format!("{}{path}", base)).await;
+        browser.wait_for(words).await;
+        let numbers = browser.evaluate(NUMBERS).await;
+        for number in numbers.as_array().unwrap() {
+            let text = number[0].as_str().unwrap().to_owned();
+            if text.split(' ').next() == Some("0") {
+                continue;
+            }
+            let address = number[1].as_str().unwrap_or_else(|| panic!("{path}: {number} leads nowhere"));
+            seen.insert((path, text, number[2].to_string()), address.to_owned());
+        }
+    }
+    seen
+}
+
+/// The form asks for what the address asked for, all of it.
+async fn assert_form_keeps_what_was_asked(browser: &Browser) {
+    browser.evaluate("document.querySelector('form.filter').requestSubmit()").await;
+    browser.wait_for("Verdict: Failed, Reported").await;
+    let asked = "return new URLSearchParams(location.search).getAll('verdict')";
+    eventually("the form was sent", SOON, || async {
+        let (asked, address) =
+            (browser.evaluate(asked).await, browser.evaluate("return location.search").await);
+        let is_sent = address.as_str().is_some_and(|it| it.contains("since="));
+        if is_sent && asked == serde_json::json!(["Failed", "Reported"]) {
+            Ok(())
+        } else {
+            Err(address.to_string())
+        }
+    })
+    .await;
+}
+
+async fn assert_leads_to_its_rows(page: &Page, seen: &Numbers) {
+    for ((path, text, whole), address) in seen {
+        if address.starts_with('#') {
+            continue;
+        }
+        let shown = page.text(address).await;
+        let number = text.split_whitespace().find_map(|word| word.parse::<usize>().ok()).unwrap();
+        // A release's page has no list of objects.
+        let is_list = !address.starts_with("release?");
+        let found = listed(&shown);
+        assert!(!is_list || found == number, "{path}: {whole}: {address} has {found}");
+        assert!(is_list || !shown.contains("No row matches"), "{path}: {whole}: {address}");
     }
 }
 
@@ -79,29 +149,8 @@ async fn each_number_of_a_shared_ledger_leads_to_its_rows() {
     let browser = Browser::start(Look::ALL[0]).await;
     browser.go(&page.address).await;
     browser.wait_for("Overview").await;
-    let mut seen = BTreeMap::new();
-    for (path, words) in [
-        ("", "Denied changes"),
-        ("?cluster=prod-eu", "Denied changes"),
-        ("?namespace=bank", "Denied changes"),
-        ("releases", "6 releases"),
-        ("release?namespace=shop&name=web", "In all clusters"),
-        ("release?namespace=shop&name=web&cluster=prod-us", "In all clusters"),
-        ("ledger", "ursula"),
-        ("replay?since=1h&edits=Deny", "Day by day"),
-    ] {
-        browser.go(&format!("{}{path}", page.base)).await;
-        browser.wait_for(words).await;
-        let numbers = browser.evaluate(NUMBERS).await;
-        for number in numbers.as_array().unwrap() {
-            let text = number[0].as_str().unwrap().to_owned();
-            if text.split(' ').next() == Some("0") {
-                continue;
-            }
-            let address = number[1].as_str().unwrap_or_else(|| panic!("{path}: {number} leads nowhere"));
-            seen.insert((path, text, number[2].to_string()), address.to_owned());
-        }
-    }
+    let seen = numbers_of_pages(&browser, &page.base).await;
+    assert_form_keeps_what_was_asked(&browser).await;
     browser.end().await;
     let of = |path: &str, address: &str| {
         seen.iter().any(|((page, ..), link)| *page == path && link.contains(address))
@@ -117,16 +166,5 @@ async fn each_number_of_a_shared_ledger_leads_to_its_rows() {
     ] {
         assert!(of(path, address), "{path} has no number that leads to {address}: {seen:#?}");
     }
-    for ((path, text, whole), address) in &seen {
-        if address.starts_with('#') {
-            continue;
-        }
-        let shown = page.text(address).await;
-        let number = text.split_whitespace().find_map(|word| word.parse::<usize>().ok()).unwrap();
-        // A release's page has no list of objects, and a replay judges fewer rows than there are.
-        let is_list = !address.starts_with("release?") && !path.starts_with("replay");
-        let found = listed(&shown);
-        assert!(!is_list || found == number, "{path}: {whole}: {address} has {found}");
-        assert!(is_list || !shown.contains("No row matches"), "{path}: {whole}: {address}");
-    }
+    assert_leads_to_its_rows(&page, &seen).await;
 }

@@ -33,10 +33,10 @@ async fn new_rows_appear_on_open_pages_of_a_shared_ledger() {
     write(&written, "shop", "nadia");
     browser.wait_for("nadia").await;
     // A row that is open stays open.
-    browser.evaluate("document.querySelector('main details').open = true").await;
+    browser.evaluate("document.querySelector('main td details').open = true").await;
     write(&written, "bank", "omar");
     browser.wait_for("omar").await;
-    let open = "return [...document.querySelectorAll('main details[open]')].map((it) => it.closest('tr').innerText).join()";
+    let open = "return [...document.querySelectorAll('main td details[open]')].map((it) => it.closest('tr').innerText).join()";
     let open = browser.evaluate(open).await;
     assert!(open.as_str().is_some_and(|text| text.contains("nadia") && !text.contains("omar")), "{open}");
     // A form that is filled in is left alone, and the page follows as soon as it is left.

@@ -34,10 +34,21 @@ async fn each_cluster_shows_its_ledger_without_its_guard_address() {
     let control_plane = ControlPlane::start_routing();
     let mut house = House::new(&control_plane).await;
     let page = Page::of(&twins(&control_plane), &[]).await;
-    // None of several is taken for the one that is meant.
-    let unchosen = page.text("ledger").await;
-    assert!(unchosen.contains("Choose a cluster.") && !unchosen.contains("<table"), "{unchosen}");
+    // An export is of one cluster.
     assert_eq!(page.get("ledger.csv").await.status, StatusCode::NOT_FOUND);
+    let whole =
+        wait_for(&page, &format!("ledger?namespace={HOME}&verdict=deployed"), "badge good\">deployed").await;
+    for cluster in ["east", "west"] {
+        assert!(whole.contains(&format!("<td>{cluster}</td>")), "{cluster} is not in {whole}");
+        assert!(whole.contains(&format!("verdict=deployed&amp;cluster={cluster}\">")), "{cluster}: {whole}");
+    }
+    let beside = page.text(&format!("release?cluster=west&namespace={HOME}&name=kubemoor")).await;
+    let (_, beside) = beside.split_once("In all clusters").unwrap();
+    for cluster in ["east", "west"] {
+        assert!(beside.contains(&format!(">{cluster}</a></th>")), "{cluster} is not in {beside}");
+    }
+    // One cluster that is seen twice is the same in both places.
+    assert!(!beside.contains("<td>revision") && !beside.contains("<td>values"), "{beside}");
     for cluster in ["east", "west"] {
         let ledger = format!("ledger?cluster={cluster}&namespace={HOME}");
         wait_for(&page, &ledger, "badge good\">deployed").await;
@@ -59,8 +70,19 @@ async fn each_cluster_shows_its_ledger_without_its_guard_address() {
     let broken = page.get(&ledger).await;
     assert_eq!(broken.status, StatusCode::BAD_GATEWAY, "{}", broken.text);
     assert!(broken.text.contains("does not answer"), "{}", broken.text);
-    let without = page.text("").await;
-    assert!(without.contains("does not answer") && without.contains("Fields that drift most"), "{without}");
+    // Of several clusters each fails by itself.
+    let all = page.get("ledger").await;
+    assert_eq!(all.status, StatusCode::BAD_GATEWAY, "{}", all.text);
+    for cluster in ["east", "west"] {
+        assert!(
+            all.text.contains(&format!("class=\"trouble\" role=\"alert\">{cluster}: ")),
+            "{cluster}: {}",
+            all.text
+        );
+    }
+    // What was counted a moment ago is shown for a while.
+    let without = wait_for(&page, "", "does not answer").await;
+    assert!(without.contains("Fields that drift most"), "{without}");
     let mut next = house.chart.start_one().await;
     house.chart.route(&[&next]).await;
     next.ready().await;

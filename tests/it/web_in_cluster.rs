@@ -8,7 +8,8 @@ use serde_json::json;
 
 use crate::support::{
     Browser, Caller, Chart, ClusterPage, ControlPlane, ENTER, HOME, Helm, Identity, Installed, Look, Member,
-    PAGE_HOST, RELEASE, Right, SOON, Scene, Shown, charts, eventually, folder, form, wait_until_guarded,
+    PAGE_HOST, RELEASE, Right, SOON, Scene, Shown, charts, eventually, folder, form, form_token,
+    wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
@@ -19,6 +20,38 @@ fn assert_holds(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part} is not in {text}");
     }
+}
+
+/// The account of the page may do nothing.
+fn assert_page_has_no_rights(control_plane: &ControlPlane) {
+    let account = format!("system:serviceaccount:{HOME}:kubemoor-ui");
+    for right in ["guardedreleases.kubemoor.dev", "secrets", "configmaps"] {
+        let asked = ["auth", "can-i", "list", right, "-A", "--as", &account];
+        assert!(!control_plane.kubectl(Identity::Admin, &asked).status.success(), "{right}");
+    }
+}
+
+/// A member without rights in a namespace sees and does nothing there.
+async fn assert_nothing_for(nobody: &Member, page: &ClusterPage, here: &str) {
+    let list = format!("releases?namespace={here}");
+    let rows = format!("ledger?namespace={here}&verdict=Deny");
+    let whole = format!("namespace={here}&name={RELEASE}");
+    for path in ["", "releases", &list, &rows, "exceptions", "policies", &format!("release?{whole}")] {
+        let shown = page.proxied(&nobody.token(), path).await;
+        let text = shown.text.replace(here, "").replace(&format!("release {RELEASE}"), "");
+        assert!(shown.text.contains("member-"), "{path}: {text}");
+        for word in ["settings", "/data/mode", ">1</strong>", "1 release<", "alice"] {
+            assert!(!text.contains(word), "{path}: {word} is in {text}");
+        }
+    }
+    let act = format!("act?do=suspend&{whole}");
+    let confirm = page.proxied(&nobody.token(), &act).await;
+    let token = form_token(&confirm.text);
+    let order = page.request(Method::POST, "act").header(AUTHORIZATION, format!("Bearer {}", nobody.token()));
+    let fields = [("token", token.as_str()), ("do", "suspend"), ("namespace", here), ("name", RELEASE)];
+    let denied = Shown::of(order.header(CONTENT_TYPE, FORM).body(form(&fields))).await;
+    assert_eq!(denied.status, StatusCode::FORBIDDEN, "{}", denied.text);
+    assert_holds(&denied.text, &["no permission"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,18 +71,12 @@ async fn chart_page_shows_each_user_only_permitted_data() {
     alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.refused(RELEASE).unwrap();
 
     let page = chart.start_page(&pods[0]).await;
-    // The account of the page may do nothing.
-    let account = format!("system:serviceaccount:{HOME}:kubemoor-ui");
-    for right in ["guardedreleases.kubemoor.dev", "secrets", "configmaps"] {
-        let asked = ["auth", "can-i", "list", right, "-A", "--as", &account];
-        assert!(!control_plane.kubectl(Identity::Admin, &asked).status.success(), "{right}");
-    }
+    assert_page_has_no_rights(&control_plane);
     let rights = [Right::parse("get,list,watch guardedreleases.kubemoor.dev")];
     let (reader, nobody) = (Member::new(&control_plane).await, Member::new(&control_plane).await);
     reader.may(&rights, Some(&here)).await;
     let list = format!("releases?namespace={here}");
     let rows = format!("ledger?namespace={here}&verdict=Deny");
-    let whole = format!("namespace={here}&name={RELEASE}");
 
     let listed = || async {
         let shown = page.proxied(&reader.token(), &list).await;
@@ -64,23 +91,7 @@ async fn chart_page_shows_each_user_only_permitted_data() {
     // Whoever sees it with a session sees the same.
     let session = page.session(&reader.token()).await;
     assert_holds(&page.get(&session, &list).await.text, &["1 release", "Log out"]);
-
-    for path in ["", "releases", &list, &rows, "exceptions", "policies", &format!("release?{whole}")] {
-        let shown = page.proxied(&nobody.token(), path).await;
-        let text = shown.text.replace(&here, "").replace(&format!("release {RELEASE}"), "");
-        assert!(shown.text.contains("member-"), "{path}: {text}");
-        for word in ["settings", "/data/mode", ">1</strong>", "1 release<", "alice"] {
-            assert!(!text.contains(word), "{path}: {word} is in {text}");
-        }
-    }
-    let act = format!("act?do=suspend&{whole}");
-    let confirm = page.proxied(&nobody.token(), &act).await;
-    let token = confirm.text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
-    let order = page.request(Method::POST, "act").header(AUTHORIZATION, format!("Bearer {}", nobody.token()));
-    let fields = [("token", token), ("do", "suspend"), ("namespace", &here), ("name", RELEASE)];
-    let denied = Shown::of(order.header(CONTENT_TYPE, FORM).body(form(&fields))).await;
-    assert_eq!(denied.status, StatusCode::FORBIDDEN, "{}", denied.text);
-    assert_holds(&denied.text, &["no permission"]);
+    assert_nothing_for(&nobody, &page, &here).await;
 
     // Rights that end are gone from the page as well, and so is who has no account any more.
     reader.delete().await;
@@ -151,19 +162,10 @@ async fn page_requires_a_token_that_the_cluster_accepts() {
     assert!(!page.log().contains(member.token().split('.').next_back().unwrap()), "a token is logged");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn session_begins_by_an_own_form_and_ends_with_logout() {
-    let control_plane = ControlPlane::get();
-    let key = folder("session-key").join("key");
-    fs::write(&key, "0123456789abcdef0123456789abcdef0123456789").unwrap();
-    let flag = format!("--session-key={}", key.display());
-    let page = ClusterPage::start(control_plane, &[&flag]).await;
-    let member = Member::new(control_plane).await;
-    let token = member.token();
-
-    // Nobody is logged in by another's form, or by another site.
+/// Nobody is logged in by another's form, or by another site, or without a token.
+async fn assert_foreign_logins_are_refused(page: &ClusterPage, token: &str) {
     let ((cookie, field), (other, _)) = (page.login_form().await, page.login_form().await);
-    let fields = [("form", field.as_str()), ("token", token.as_str())];
+    let fields = [("form", field.as_str()), ("token", token)];
     for (what, cookies) in [("no cookie", ""), ("another browser's cookie", other.as_str())] {
         let shown = page.post(cookies, "login", &fields).await;
         assert_eq!(shown.status, StatusCode::FORBIDDEN, "{what}: {}", shown.text);
@@ -181,13 +183,49 @@ async fn session_begins_by_an_own_form_and_ends_with_logout() {
         assert_eq!(shown.status.as_u16(), status, "{}", shown.text);
         assert!(!shown.text.contains("not-a-token"), "{}", shown.text);
     }
+}
 
-    // A cookie that was there before is not taken up.
-    let planted = page.session(&token).await;
+/// A cookie that was there before is not taken up.
+async fn assert_login_makes_a_new_session(page: &ClusterPage, token: &str) {
+    let (cookie, field) = page.login_form().await;
+    let fields = [("form", field.as_str()), ("token", token)];
+    let planted = page.session(token).await;
     let both = format!("{cookie}; {planted}");
     let shown = page.post(&both, "login", &fields).await;
     let set = shown.headers[SET_COOKIE].to_str().unwrap();
-    assert!(!set.contains(planted.split_once('=').unwrap().1) && !set.contains(&token), "{set}");
+    assert!(!set.contains(planted.split_once('=').unwrap().1) && !set.contains(token), "{set}");
+}
+
+/// Sends an order in a session with the proof of a form, which is refused with these words.
+async fn assert_order_is_refused(page: &ClusterPage, session: &str, proof: &str, says: &str) {
+    let fields = [("do", "suspend"), ("namespace", "default"), ("name", "none"), ("token", proof)];
+    let shown = page.post(session, "act", &fields).await;
+    assert_eq!(shown.status, StatusCode::FORBIDDEN, "{says}: {}", shown.text);
+    assert!(shown.text.contains(says), "{says}: {}", shown.text);
+}
+
+async fn assert_logout_ends_session(page: &ClusterPage, session: &str) {
+    let own = page.form_token(session).await;
+    assert_eq!(page.post(session, "logout", &[]).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(page.get(session, "").await.status, StatusCode::OK);
+    let left = page.post(session, "logout", &[("token", &own)]).await;
+    assert_eq!(left.status, StatusCode::SEE_OTHER, "{}", left.text);
+    assert!(left.headers[SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
+    assert_eq!(page.get(session, "").await.status, StatusCode::UNAUTHORIZED, "a copy of the cookie");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_begins_by_an_own_form_and_ends_with_logout() {
+    let control_plane = ControlPlane::get();
+    let key = folder("session-key").join("key");
+    fs::write(&key, "0123456789abcdef0123456789abcdef0123456789").unwrap();
+    let flag = format!("--session-key={}", key.display());
+    let page = ClusterPage::start(control_plane, &[&flag]).await;
+    let member = Member::new(control_plane).await;
+    let token = member.token();
+
+    assert_foreign_logins_are_refused(&page, &token).await;
+    assert_login_makes_a_new_session(&page, &token).await;
 
     // Forms count for their visitor, on all replicas.
     let second = ClusterPage::start(control_plane, &[&flag]).await;
@@ -198,29 +236,13 @@ async fn session_begins_by_an_own_form_and_ends_with_logout() {
     }
     let another = Member::new(control_plane).await;
     let theirs = page.session(&another.token()).await;
-    let order = |token: &str| {
-        [("do", "suspend"), ("namespace", "default"), ("name", "none"), ("token", token)]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    };
-    for (whose, sent, text) in [
-        ("none", String::new(), "not from a page of yours"),
-        ("another's", page.form_token(&theirs).await, "not from a page of yours"),
-        ("their own, of a replica", second.form_token(&session).await, "no permission"),
-    ] {
-        let fields = order(&sent);
-        let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let shown = page.post(&session, "act", &fields).await;
-        assert_eq!(shown.status, StatusCode::FORBIDDEN, "{whose}: {}", shown.text);
-        assert!(shown.text.contains(text), "{whose}: {}", shown.text);
-    }
+    let foreign = "not from a page of yours";
+    assert_order_is_refused(&page, &session, "", foreign).await;
+    assert_order_is_refused(&page, &session, &page.form_token(&theirs).await, foreign).await;
+    let own = second.form_token(&session).await;
+    assert_order_is_refused(&page, &session, &own, "no permission").await;
 
-    let own = page.form_token(&session).await;
-    assert_eq!(page.post(&session, "logout", &[]).await.status, StatusCode::FORBIDDEN);
-    assert_eq!(page.get(&session, "").await.status, StatusCode::OK);
-    let left = page.post(&session, "logout", &[("token", &own)]).await;
-    assert_eq!(left.status, StatusCode::SEE_OTHER, "{}", left.text);
-    assert!(left.headers[SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
-    assert_eq!(page.get(&session, "").await.status, StatusCode::UNAUTHORIZED, "a copy of the cookie");
+    assert_logout_ends_session(&page, &session).await;
     assert_eq!(page.get(&theirs, "").await.status, StatusCode::OK, "another's session");
     for page in [&page, &second] {
         assert!(!page.log().contains(token.split('.').next_back().unwrap()), "a token is logged");

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::support::{Guard, Member, Page, Right, SOON, Scene, charts, eventually, folder};
+use crate::web_fleet_numbers::listed;
 
 const TEMPLATES: &str = concat!(
     charts::deployment!(r#"{name: app, image: "app:1"}"#),
@@ -28,7 +29,7 @@ async fn troubled() -> (Scene, Guard) {
 }
 
 /// A kubeconfig of the member whose context names a namespace.
-fn within(member: &Member, namespace: &str) -> PathBuf {
+pub(crate) fn within(member: &Member, namespace: &str) -> PathBuf {
     let mut config: Value = serde_json::from_str(&fs::read_to_string(&member.kubeconfig).unwrap()).unwrap();
     config["contexts"][0]["context"]["namespace"] = json!(namespace);
     let path = folder("within").join("kubeconfig");
@@ -41,6 +42,50 @@ fn addresses(page: &str) -> Vec<String> {
     let all =
         page.split(" href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
     all.filter(|it| !it.starts_with('#') && !it.starts_with("data:") && it != "style.css").collect()
+}
+
+/// The numbers of a page that lead to lists, each with its address.
+fn numbers(page: &str) -> Vec<(usize, String)> {
+    let number = |link: &str| {
+        let (_, address) = link.split_once("href=\"")?;
+        let (address, content) = address.split_once('"')?;
+        let texts = content.split('<').filter_map(|part| Some(part.split_once('>')?.1));
+        let text = texts.collect::<Vec<_>>().join(" ");
+        let is_list = ["releases?", "ledger?"].iter().any(|page| address.starts_with(page));
+        let is_meant = is_list || text.contains("open exception");
+        let number = text.split_whitespace().find_map(|word| word.parse().ok()).filter(|_| is_meant)?;
+        Some((number, address.replace("&amp;", "&")))
+    };
+    page.split("<a ").skip(1).filter_map(|rest| number(rest.split_once("</a>")?.0)).collect()
+}
+
+/// Follows every link of an overview.
+async fn assert_links_lead_to_rows(page: &Page, text: &str) {
+    let (addresses, numbers) = (addresses(text), numbers(text));
+    // Releases in all and by state, the field, the exception, and the ledger's by day and user.
+    assert!(numbers.len() >= 7, "{numbers:#?}");
+    for (number, address) in numbers {
+        let shown = page.text(&address).await;
+        let found = match address.starts_with("exceptions") {
+            true => shown.matches("<tr><th scope=\"row\">").count(),
+            false => listed(&shown),
+        };
+        assert_eq!(found, number, "{address}: {shown}");
+    }
+    for place in ["state=", "field=", "verdict=Deny", "verdict=Reported", "by=", "exceptions?"] {
+        assert!(addresses.iter().any(|it| it.contains(place)), "{place}: {addresses:#?}");
+    }
+    for address in addresses {
+        let shown = page.get(&address).await;
+        assert_eq!(shown.status.as_u16(), 200, "{address}: {}", shown.text);
+        if address.contains('?') {
+            for nothing in
+                ["No row matches", "No release matches", "There are no exceptions", "class=\"trouble\""]
+            {
+                assert!(!shown.text.contains(nothing), "{address}: {nothing}: {}", shown.text);
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,21 +114,7 @@ async fn overview_leads_visitor_of_one_namespace_to_its_rows() {
         // Whoever chooses a namespace chooses it anew on other pages.
         let whole =
             if address.is_empty() { overview.as_str() } else { overview.split_once("<main").unwrap().1 };
-        let addresses = addresses(whole);
-        for place in ["state=", "field=", "verdict=Deny", "verdict=Reported", "by=", "exceptions?"] {
-            assert!(addresses.iter().any(|it| it.contains(place)), "{place}: {addresses:#?}");
-        }
-        for address in addresses {
-            let shown = page.get(&address).await;
-            assert_eq!(shown.status.as_u16(), 200, "{address}: {}", shown.text);
-            if address.contains('?') {
-                for nothing in
-                    ["No row matches", "No release matches", "There are no exceptions", "class=\"trouble\""]
-                {
-                    assert!(!shown.text.contains(nothing), "{address}: {nothing}: {}", shown.text);
-                }
-            }
-        }
+        assert_links_lead_to_rows(page, whole).await;
     }
     // Drift whose repairs are paused is drift in the list, and so in the number that leads there.
     scene.order("suspend");

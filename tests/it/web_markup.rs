@@ -1,14 +1,15 @@
 //! Nothing that the cluster holds, and nothing in an address or a form, becomes markup of a page.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Browser, Guard, Identity, Look, Page, SOON, Scene, Shown, charts, eventually, form};
+use crate::support::{
+    Browser, DRIFT_POLICIES, Guard, Identity, Look, Page, SOON, Scene, Shown, charts, drift_policy,
+    eventually, form, form_token,
+};
 
 /// What a browser would run if it were written as it is: it ends an attribute, a field and a text.
-const MARKUP: &str = "\"><img src=x onerror=alert(1)><script>alert(1)</script>";
+pub(crate) const MARKUP: &str = "\"><img src=x onerror=alert(1)><script>alert(1)</script>";
 
 /// The release `shop`, whose chart value and annotations are markup.
 const TEMPLATES: &str = concat!(
@@ -22,9 +23,13 @@ const TEMPLATES: &str = concat!(
 pub(crate) fn routes(namespace: &str) -> Vec<String> {
     let release = format!("namespace={namespace}&name=shop");
     let object = |object: &str| format!("namespace={namespace}&object={object}");
-    let mut routes = vec![String::new(), format!("?namespace={namespace}&fields=all")];
+    let mut routes = vec![String::new(), format!("?namespace={namespace}&fields=all&cluster=test")];
     routes.extend(["releases", "exceptions", "ledger", "policies", "replay", "explain"].map(str::to_owned));
     routes.extend([
+        "releases?cluster=test".to_owned(),
+        "releases?q=shop".to_owned(),
+        "releases?field=ConfigMap%20%2Fdata%2Fmode".to_owned(),
+        "releases?policy=strict&sort=-drifted".to_owned(),
         format!("releases?namespace={namespace}"),
         format!("release?{release}"),
         format!("exceptions?namespace={namespace}"),
@@ -45,7 +50,7 @@ pub(crate) fn routes(namespace: &str) -> Vec<String> {
 }
 
 /// Asserts that nothing of the markup is more than text.
-fn assert_text(what: &str, shown: &Shown) {
+pub(crate) fn assert_text(what: &str, shown: &Shown) {
     let kind = shown.headers["content-type"].to_str().unwrap();
     if !kind.starts_with("text/html") {
         // A file to save is no page, whatever it holds.
@@ -58,72 +63,88 @@ fn assert_text(what: &str, shown: &Shown) {
     }
 }
 
-async fn token(page: &Page) -> String {
-    let text = page.text("explain").await;
-    text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+pub(crate) async fn token(page: &Page) -> String {
+    form_token(&page.text("explain").await)
 }
 
-/// Plants the markup in all that the API server accepts, as nobody's guard would.
-async fn plant(scene: &Scene) {
-    let now = Timestamp::now();
-    let meta = |name: &str| json!({"name": name, "namespace": scene.namespace});
-    let subject = json!({"kind": "Group", "name": MARKUP});
-    let condition = json!({
+/// The base of a resource of Kubemoor's, with more fields.
+fn resource(kind: &str, rest: Value) -> Value {
+    let mut resource = json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": kind});
+    resource.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    resource
+}
+
+fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn condition() -> Value {
+    json!({
         "type": "Ready", "status": "False", "reason": MARKUP, "message": MARKUP,
-        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-    });
+        "lastTransitionTime": seconds(Timestamp::now()),
+    })
+}
+
+async fn make(scene: &Scene, path: &str, object: Value) {
+    eventually(path, SOON, || async { scene.admin.post(path, &object).await.done() }).await;
+}
+
+async fn plant_releases(scene: &Scene) {
     let object = json!({"kind": MARKUP, "name": MARKUP, "namespace": MARKUP});
-    let soon =
-        now.checked_add(SignedDuration::from_hours(2)).unwrap().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let make = async |path: &str, object: Value| {
-        eventually(path, SOON, || async { scene.admin.post(path, &object).await.done() }).await
-    };
-    let kind = |kind: &str| json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": kind});
-    let with = |mut base: Value, rest: Value| {
-        base.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-        base
-    };
     let releases = scene.at("apis/kubemoor.dev/v1alpha1", "guardedreleases");
     for name in ["shop", "odd"] {
+        let metadata = json!({"name": name, "namespace": scene.namespace});
         let spec = json!({"suspend": true, "suspendReason": MARKUP, "reconcileAt": MARKUP});
-        make(&releases, with(kind("GuardedRelease"), json!({"metadata": meta(name), "spec": spec}))).await;
+        let release = resource("GuardedRelease", json!({"metadata": metadata, "spec": spec}));
+        make(scene, &releases, release).await;
         let status = json!({
-            "conditions": [condition], "revision": 1, "declared": 2, "drifted": 1, "edits": MARKUP, "drift": MARKUP,
+            "conditions": [condition()], "revision": 1, "declared": 2, "drifted": 1, "edits": MARKUP, "drift": MARKUP,
             "order": {"at": MARKUP, "message": MARKUP, "result": "Refused"},
             "drifts": [{
-                "object": object, "since": now.to_string(), "type": MARKUP, "message": MARKUP, "by": MARKUP,
-                "fields": [{"path": MARKUP, "declared": MARKUP, "live": MARKUP}],
+                "object": object, "since": Timestamp::now().to_string(), "type": MARKUP, "message": MARKUP,
+                "by": MARKUP, "fields": [{"path": MARKUP, "declared": MARKUP, "live": MARKUP}],
             }],
         });
         let path = format!("{releases}/{name}/status");
         scene.admin.merge(&path, &json!({"status": status})).await.done().unwrap();
     }
+}
+
+async fn plant_policy(scene: &Scene) {
+    let subject = json!({"kind": "Group", "name": MARKUP});
+    let spec = json!({
+        "exempt": [subject], "operators": [subject], "notify": [MARKUP],
+        "allow": [{"name": MARKUP, "paths": [format!("/data/{MARKUP}")], "subjects": [subject]}],
+    });
+    make(scene, DRIFT_POLICIES, drift_policy("odd", spec)).await;
+    let mut accepted = condition();
+    (accepted["type"], accepted["observedGeneration"]) = (json!("Accepted"), json!(1));
+    let status = json!({"status": {"observedGeneration": 1, "conditions": [accepted, condition()]}});
+    scene.admin.merge(&format!("{DRIFT_POLICIES}/odd/status"), &status).await.done().unwrap();
+}
+
+/// Plants the markup in all that the API server accepts, as nobody's guard would.
+async fn plant(scene: &Scene) {
+    let metadata = json!({"name": "odd", "namespace": scene.namespace});
+    plant_releases(scene).await;
+    let soon = seconds(Timestamp::now() + SignedDuration::from_hours(2));
     let spec = json!({
         "object": {"kind": "ConfigMap", "name": "settings"}, "until": soon, "reason": MARKUP,
         "paths": ["/data/mode", format!("/metadata/annotations/{MARKUP}")],
         "requestedBy": {"user": MARKUP, "groups": [MARKUP]},
     });
     let allowances = scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
-    make(&allowances, with(kind("DriftAllowance"), json!({"metadata": meta("odd"), "spec": spec}))).await;
-    let spec = json!({
-        "exempt": [subject], "operators": [subject], "notify": [MARKUP],
-        "allow": [{"name": MARKUP, "paths": [format!("/data/{MARKUP}")], "subjects": [subject]}],
-    });
-    let policies = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
-    make(policies, with(kind("DriftPolicy"), json!({"metadata": {"name": "odd"}, "spec": spec}))).await;
-    let mut accepted = condition.clone();
-    (accepted["type"], accepted["observedGeneration"]) = (json!("Accepted"), json!(1));
-    let status = json!({"status": {"observedGeneration": 1, "conditions": [accepted, condition]}});
-    scene.admin.merge(&format!("{policies}/odd/status"), &status).await.done().unwrap();
+    make(scene, &allowances, resource("DriftAllowance", json!({"metadata": metadata, "spec": spec}))).await;
+    plant_policy(scene).await;
     let event = json!({
-        "apiVersion": "v1", "kind": "Event", "metadata": meta("odd"), "type": "Warning", "reason": MARKUP,
-        "message": MARKUP, "count": 2, "lastTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "apiVersion": "v1", "kind": "Event", "metadata": metadata, "type": "Warning", "reason": MARKUP,
+        "message": MARKUP, "count": 2, "lastTimestamp": seconds(Timestamp::now()),
         "involvedObject": {
             "apiVersion": "kubemoor.dev/v1alpha1", "kind": "GuardedRelease", "name": "shop",
             "namespace": scene.namespace,
         },
     });
-    make(&scene.core("events"), event).await;
+    make(scene, &scene.core("events"), event).await;
     plant_records(scene).await;
     let manager = percent_encoding::utf8_percent_encode(MARKUP, percent_encoding::NON_ALPHANUMERIC);
     let path = format!("{}?fieldManager={manager}", scene.config_map("settings"));
@@ -196,42 +217,44 @@ async fn whatever_the_cluster_holds_is_text_on_every_page() {
     browser.end().await;
 }
 
+/// The names of the fields of all forms and addresses.
+const NAMES: [&str; 25] = [
+    "q",
+    "namespace",
+    "name",
+    "sort",
+    "field",
+    "fields",
+    "policy",
+    "state",
+    "page",
+    "cluster",
+    "object",
+    "path",
+    "for",
+    "until",
+    "since",
+    "reason",
+    "by",
+    "verdict",
+    "operation",
+    "release",
+    "edits",
+    "before",
+    "text",
+    "policies",
+    "do",
+];
+
 /// Asserts that what is asked for comes back as text: one name after the other, and in forms.
 async fn assert_reflected(page: &Page, namespace: &str) {
     let pages =
         ["", "releases", "release", "exceptions", "ledger", "policies", "replay", "explain", "allow", "act"];
     let orders = ["reconcile", "suspend", "resume", "allow", "revoke"];
-    let names = [
-        "q",
-        "namespace",
-        "name",
-        "sort",
-        "field",
-        "fields",
-        "policy",
-        "state",
-        "page",
-        "cluster",
-        "object",
-        "path",
-        "for",
-        "until",
-        "since",
-        "reason",
-        "by",
-        "verdict",
-        "operation",
-        "release",
-        "edits",
-        "before",
-        "text",
-        "policies",
-        "do",
-    ];
-    let whole: Vec<_> = names.iter().map(|name| (*name, MARKUP)).collect();
+    let whole: Vec<_> = NAMES.iter().map(|name| (*name, MARKUP)).collect();
     for path in pages {
         assert_text(path, &page.get(&format!("{path}?{}", form(&whole))).await);
-        for name in names {
+        for name in NAMES {
             let known = [("namespace", namespace), ("name", "shop"), ("since", "1h"), (name, MARKUP)];
             let asked: Vec<_> =
                 known.into_iter().filter(|(it, value)| *it != name || *value == MARKUP).collect();
@@ -300,96 +323,4 @@ async fn recorded() -> (Scene, Guard) {
     scene.policy("strict", json!({"edits": "Deny"})).await;
     scene.kubectl_as(MARKUP, MARKUP, &["scale", "deployment/web", "--replicas=9"]).unwrap_err();
     (scene, guard)
-}
-
-/// Values of a Secret, as its chart, its values and people write them.
-const PLANTED: [&str; 5] = [
-    "planted-data-51c2",
-    "planted-string-8a07",
-    "planted-note-77de",
-    "planted-value-3b9f",
-    "planted-live-c4e1",
-];
-
-const WITH_SECRET: &str = concat!(
-    charts::deployment!(r#"{name: app, image: "app:1"}"#),
-    "---",
-    charts::config_map!("settings", "{mode: fast}"),
-    "---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: key\n  annotations: {note: planted-note-77de}\n",
-    "data: {token: {{ \"planted-data-51c2\" | b64enc }}}\n",
-    "stringData: {password: planted-string-8a07, chosen: {{ .Values.password }}}\n",
-);
-
-fn assert_silent(what: &str, text: &str) {
-    for word in PLANTED {
-        for form in [word.to_owned(), STANDARD.encode(word)] {
-            assert!(!text.contains(form.trim_end_matches('=')), "{what}: {word} is in {text}");
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn values_of_secrets_stand_on_no_page() {
-    let options = json!({"values": {"password": PLANTED[3]}});
-    let scene = Scene::own().options(options).install("silent", WITH_SECRET).await;
-    scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
-    let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
-    scene.wait_for_confirmed(3).await;
-    let secret = scene.core("secrets/key");
-    let live = STANDARD.encode(PLANTED[4]);
-    let edit = json!({
-        "data": {"password": live, "token": live, "chosen": live},
-        "metadata": {"annotations": {"note": PLANTED[4]}},
-    });
-    scene.edit(&secret, edit).await;
-    scene.status("the Secret drifts", |status| status["drifted"] == json!(1)).await;
-    scene.policy("strict", json!({"edits": "Deny"})).await;
-    let denied = json!({"data": {"password": STANDARD.encode(PLANTED[0])}});
-    let denied = scene.alice.merge(&secret, &denied).await.refusal().unwrap();
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
-    let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
-    let ledger = format!("ledger?namespace={}&verdict=Deny", scene.namespace);
-    eventually("the ledger has the rows", SOON, || async {
-        let text = page.text(&ledger).await;
-        if text.contains("Secret/key") { Ok(()) } else { Err(text) }
-    })
-    .await;
-    let here = scene.namespace.as_str();
-    let mut routes = routes(here);
-    for path in ["/data/password", "/data", "/metadata/annotations/note"] {
-        routes.push(format!("explain?namespace={here}&object=secret/key&path={path}"));
-        routes.push(format!("act?do=allow&namespace={here}&object=secret/key&path={path}&for=1h"));
-    }
-    let in_cluster = crate::support::ClusterPage::start(&scene.control_plane, &flags).await;
-    for route in &routes {
-        assert_silent(route, &page.get(route).await.text);
-        let shown = in_cluster.proxied(Identity::Alice.token(), route).await;
-        assert_silent(route, &shown.text);
-    }
-    let repair = page.text(&format!("act?do=reconcile&namespace={here}&name=shop")).await;
-    assert!(repair.contains("Secret/key") && repair.contains("becomes"), "{repair}");
-    let token = token(&page).await;
-    let policy =
-        "apiVersion: kubemoor.dev/v1alpha1\nkind: DriftPolicy\nmetadata: {name: p}\nspec: {edits: Deny}\n";
-    for (path, name, text) in [("explain", "text", denied.as_str()), ("replay", "policies", policy)] {
-        let fields = [("token", token.as_str()), ("since", "1h"), ("namespace", here), (name, text)];
-        assert_silent(path, &page.post(path, &fields).await.text);
-    }
-    let mut stream = page.request("stream").send().await.unwrap();
-    let touched = json!({"metadata": {"annotations": {"note": PLANTED[2]}}});
-    scene.alice.merge(&secret, &touched).await.done().unwrap();
-    let told = tokio::time::timeout(SOON, stream.chunk()).await.unwrap().unwrap().unwrap();
-    assert_silent("stream", &String::from_utf8_lossy(&told));
-    for order in [
-        format!("act?do=allow&namespace={here}&object=secret/key&path=/data/password&for=1h"),
-        format!("act?do=reconcile&namespace={here}&name=shop"),
-    ] {
-        assert_silent(&order, &page.confirm(&order).await.text);
-    }
-    for (what, log) in
-        [("the page", page.log()), ("the page in the cluster", in_cluster.log()), ("the guard", guard.log())]
-    {
-        assert_silent(what, &log);
-    }
 }

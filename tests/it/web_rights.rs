@@ -5,7 +5,10 @@ use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, COOKIE};
 use serde_json::json;
 
-use crate::support::{ClusterPage, Guard, Identity, Member, Page, RELEASE, Scene, Shown, charts, form};
+use crate::support::{
+    ClusterPage, Guard, Identity, Member, Page, RELEASE, Right, Scene, Shown, charts, form, form_token,
+};
+use crate::web_links::within;
 use crate::web_markup::routes;
 
 const TEMPLATES: &str = concat!(
@@ -81,6 +84,33 @@ async fn visitor_without_rights_gets_answers_as_for_absent_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn member_of_another_namespace_gets_answers_as_for_absent_objects() {
+    let (scene, guard) = drifted().await;
+    let asked = guard.asked();
+    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let own = scene.control_plane.namespace("own").await;
+    let member = Member::new(&scene.control_plane).await;
+    let rights = [
+        "get,list,watch,patch guardedreleases.kubemoor.dev",
+        "get,list,watch,create,delete driftallowances.kubemoor.dev",
+        "get,list secrets",
+        "get,list,patch configmaps",
+        "get,list,patch deployments.apps",
+        "list events.events.k8s.io",
+    ];
+    member.may(&rights.map(Right::parse), Some(&own)).await;
+    let page = Page::of(&within(&member, &own), &flags).await;
+    for route in routes(&scene.namespace) {
+        let (shown, absent) = (page.get(&route).await, page.get(&elsewhere(&route)).await);
+        assert_eq!(plain(&shown), plain(&absent), "{route}");
+        let text = shown.text.replace("placeholder=\"/spec/replicas\"", "");
+        for word in ["/spec/replicas", "kubectl-edit", "badge bad\">Drifted", ">5<", "alice"] {
+            assert!(!text.contains(word), "{route}: {word} is in {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn orders_without_an_own_form_are_refused_one_and_all() {
     let (scene, guard) = drifted().await;
     let _guard = guard;
@@ -88,10 +118,7 @@ async fn orders_without_an_own_form_are_refused_one_and_all() {
         Page::open(&scene.control_plane, Identity::Alice, &[]).await,
         Page::open(&scene.control_plane, Identity::Bob, &[]).await,
     );
-    let token = |text: String| {
-        text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
-    };
-    let (own, others) = (token(page.text("explain").await), token(other.text("explain").await));
+    let (own, others) = (form_token(&page.text("explain").await), form_token(&other.text("explain").await));
     let allowances = scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
     let guarded = scene.guarded_release(RELEASE);
     let before = (scene.get(&allowances).await["items"].clone(), scene.get(&guarded).await["spec"].clone());

@@ -36,13 +36,16 @@ cluster-wide object, which belongs to the first release.
 {{- if and $wanted (include "kubemoor.enforces" .) -}}true{{- end -}}
 {{- end -}}
 
-{{/* Rules for the listed custom resources. Takes a list of the context and the verbs. */}}
+{{/* Rules for the listed custom resources of one scope. Takes a list of the context, the scope and the verbs. */}}
 {{- define "kubemoor.customResources" -}}
-{{- $verbs := index . 1 -}}
+{{- $scope := index . 1 -}}
+{{- $verbs := index . 2 -}}
 {{- range (index . 0).Values.rights.customResources }}
+{{- if eq (.scope | default "Namespaced") $scope }}
 - apiGroups: [{{ .apiGroup }}]
   resources: [{{ join ", " .resources }}]
   verbs: [{{ $verbs }}]
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -111,5 +114,60 @@ containers:
     {{- toYaml .Values.resources | nindent 4 }}
   securityContext:
     {{- include "kubemoor.containerSecurityContext" . | nindent 4 }}
+{{- end -}}
+{{- end -}}
+
+{{/* The binding of a ClusterRole to the guard's account in the whole cluster. Takes a list of the context and the role. */}}
+{{- define "kubemoor.clusterBinding" -}}
+{{- $role := index . 1 -}}
+{{- with index . 0 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ $role }}
+  labels:
+    app.kubernetes.io/name: kubemoor
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ $role }}
+subjects:
+- kind: ServiceAccount
+  name: kubemoor
+  namespace: {{ .Release.Namespace }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The bindings of a ClusterRole of namespaced kinds: in the guarded namespaces, or in the whole cluster if the values
+name none. Takes a list of the context and the role.
+*/}}
+{{- define "kubemoor.bindings" -}}
+{{- $context := index . 0 -}}
+{{- $role := index . 1 -}}
+{{- $home := $context.Release.Namespace -}}
+{{- if $context.Values.namespaces -}}
+{{- range $index, $namespace := sortAlpha (uniq $context.Values.namespaces) }}
+{{- if $index }}
+---
+{{ end -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $role }}-guarded
+  namespace: {{ $namespace }}
+  labels:
+    app.kubernetes.io/name: kubemoor
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ $role }}
+subjects:
+- kind: ServiceAccount
+  name: kubemoor
+  namespace: {{ $home }}
+{{- end -}}
+{{- else -}}
+{{ include "kubemoor.clusterBinding" (list $context $role) }}
 {{- end -}}
 {{- end -}}

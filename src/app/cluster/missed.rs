@@ -79,6 +79,7 @@ impl MissedEnds {
         let in_force = reading.history.in_force();
         let rows = in_force.into_iter().filter_map(|(subject, id)| self.row(&subject, id));
         rows.for_each(|row| self.0.ledger.record(row));
+        self.0.witnessed.close();
     }
 
     /// Reads what the ledger tells, from where the last attempt ended. Fails with the reason.

@@ -194,12 +194,7 @@ mod tests {
     use super::*;
 
     fn web() -> ObjectId {
-        ObjectId {
-            group: "apps".to_owned(),
-            kind: "Deployment".to_owned(),
-            namespace: Some("shop".to_owned()),
-            name: "web".to_owned(),
-        }
+        ObjectId::namespaced("apps", "Deployment", "shop", "web")
     }
 
     fn scaling(uid: &str, range: (i32, i32), time: &str) -> Scaling {

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::source::SourceArgs;
 use crate::cli::serve::ConflictError;
-use crate::cli::{Outcome, output};
+use crate::cli::{Outcome, output, warn};
 use crate::inspect::ledger::facts::{self, Facts, Period};
 use crate::inspect::times::Moment;
 use crate::ledger::query::Filter;
@@ -74,6 +74,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
         ..Filter::default()
     };
     source.each(filter, |entry| facts.add(&entry)).await?;
+    source.unheard().iter().for_each(|sentence| warn(sentence));
     let report = facts.finish();
     output::write(&match form {
         Form::Html => html::page(&report)?,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::show::Show;
+use crate::cli::warn;
 use crate::inspect::ledger::{Source, rows};
 use crate::ledger::entry::Entry;
 use crate::ledger::query::Filter;
@@ -35,7 +36,8 @@ pub(super) async fn follow(
             let from = newest.checked_sub(OVERLAP).unwrap_or(Timestamp::MIN);
             filter.since = filter.since.map(|since| since.max(from));
         }
-        let (mut entries, _) = rows(source, &filter, usize::MAX, |_| true).await?;
+        let mut entries = rows(source, &filter, usize::MAX, |_| true).await?.items;
+        source.unheard().iter().for_each(|sentence| warn(sentence));
         entries.reverse();
         let seen = entries.iter().map(|entry| entry.id).collect();
         entries.retain(|entry| !known.contains(&entry.id));

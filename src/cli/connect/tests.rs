@@ -160,6 +160,8 @@ async fn connection_error_is_one_sentence_with_a_next_step() {
         reason: String::new(),
         message: "secrets is forbidden".to_owned(),
         causes: Vec::new(),
+        retry_after: None,
+        names_absent: false,
     };
     let check = |error: CallError, parts: &[&str]| {
         let sentence = format!("{:#}", failed(&connection, "read the records", error));

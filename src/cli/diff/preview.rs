@@ -13,7 +13,7 @@ use crate::inspect::comparison::object::State;
 use crate::inspect::comparison::{ObjectReport, ReleaseReport};
 use crate::model::{ObjectId, ReleaseId};
 use crate::verdict::health::Reason;
-use crate::verdict::health::told::Told;
+use crate::verdict::health::reported::ReportedHealth;
 
 /// The changes that repairs of releases would make.
 #[derive(Debug)]
@@ -96,8 +96,9 @@ impl Previews {
 
 impl Preview {
     fn of(release: ReleaseReport) -> Self {
-        let holds =
-            |told: &Told| told.is_stale() || told.reason.as_deref() == Some(Reason::Unconfirmed.as_str());
+        let holds = |told: &ReportedHealth| {
+            told.is_stale() || told.reason.as_deref() == Some(Reason::Unconfirmed.as_str())
+        };
         let held_up = release.guard.filter(holds).map(|told| told.message);
         let changes: Vec<Change> = release.objects.into_iter().filter_map(Change::of).collect();
         let held_up = held_up.filter(|_| !changes.is_empty());

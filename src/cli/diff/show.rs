@@ -9,7 +9,7 @@ use super::Report;
 use crate::inspect::comparison::object::{FieldReport, State, What};
 use crate::inspect::comparison::{ObjectReport, ReleaseReport};
 use crate::verdict::difference::Difference;
-use crate::verdict::health::told::Told;
+use crate::verdict::health::reported::ReportedHealth;
 use crate::verdict::health::{Health, Reason};
 
 /// The comparison: every object that is not in sync, with its fields. For many releases only those with such
@@ -84,8 +84,8 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
     }
     // The reason why the guard holds repairs, in the guard's words.
     let guard = release.guard.as_ref().filter(|it| !release.objects.is_empty() || it.is_stale());
-    if let Some(Told { reason: Some(reason), message, .. }) = guard
-        && (reason == Reason::Unconfirmed.as_str() || guard.is_some_and(Told::is_stale))
+    if let Some(ReportedHealth { reason: Some(reason), message, .. }) = guard
+        && (reason == Reason::Unconfirmed.as_str() || guard.is_some_and(ReportedHealth::is_stale))
     {
         text.line().add(NOTE, &format!("  {reason}: {message}")).line();
     }

@@ -7,7 +7,7 @@ use crate::helm::values::Candidate;
 use crate::inspect::explanation::fields::{Field, FieldState};
 use crate::inspect::explanation::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
 use crate::verdict::difference::Difference;
-use crate::verdict::health::told::Told;
+use crate::verdict::health::reported::ReportedHealth;
 
 /// The answer in words.
 pub(super) fn text(report: &Report) -> Text {
@@ -46,7 +46,7 @@ fn facts(report: &Report) -> Table {
         rows.row(["DRIFT", &drift.clone().unwrap_or_else(of_guard)]);
     }
     match &report.guard {
-        Some(Told { edits, drift, ready, reason, message, .. }) => {
+        Some(ReportedHealth { edits, drift, ready, reason, message, .. }) => {
             let reason = reason.as_ref().unwrap_or(ready);
             rows.row(["GUARD", &format!("edits {edits}, drift {drift}; {reason}: {message}")]);
         }

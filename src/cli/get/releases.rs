@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::model::ReleaseId;
     use crate::policy::guarded::GuardedReleaseStatus;
-    use crate::verdict::health::told::{Pulse, Told};
+    use crate::verdict::health::reported::{Pulse, ReportedHealth};
 
     #[test]
     fn unguarded_releases_are_listed_beside_guarded_releases() {
@@ -136,7 +136,7 @@ mod tests {
         let rows = [
             Row::guarded(
                 id("new"),
-                Told::of(GuardedReleaseStatus::default(), &Pulse::Unknown, Timestamp::UNIX_EPOCH),
+                ReportedHealth::of(GuardedReleaseStatus::default(), &Pulse::Unknown, Timestamp::UNIX_EPOCH),
             ),
             Row::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
         ];

@@ -150,8 +150,9 @@ fn rights_to_write_come_only_with_deny_and_repair() {
         let objects = objects(&printed(&[&["install"], args].concat()));
         assert_eq!(find(&objects, "ClusterRole", "kubemoor-arbiter").is_some(), arbiter, "{args:?}");
         assert_eq!(find(&objects, "ClusterRole", "kubemoor-repair").is_some(), repair, "{args:?}");
-        let reading = grants(find(&objects, "ClusterRole", "kubemoor").unwrap());
-        for (resource, verbs) in reading {
+        let roles = ["kubemoor", "kubemoor-cluster"];
+        let reading = roles.map(|role| grants(find(&objects, "ClusterRole", role).unwrap()));
+        for (resource, verbs) in reading.into_iter().flatten() {
             let known: &[&str] = match resource.1.as_str() {
                 "validatingwebhookconfigurations" | "mutatingwebhookconfigurations" => {
                     &["get", "list", "watch", "create"]
@@ -179,7 +180,8 @@ fn rights_to_write_come_only_with_deny_and_repair() {
 #[test]
 fn guard_roles_cannot_grant_rights_or_create_never_repaired_kinds() {
     let objects = objects(&printed(&["install", "--edits", "Deny", "--drift", "Repair"]));
-    let arbiter = grants(find(&objects, "ClusterRole", "kubemoor-arbiter").unwrap());
+    let mut arbiter = grants(find(&objects, "ClusterRole", "kubemoor-arbiter").unwrap());
+    arbiter.extend(grants(find(&objects, "ClusterRole", "kubemoor-arbiter-cluster").unwrap()));
     let repair = grants(find(&objects, "ClusterRole", "kubemoor-repair").unwrap());
     for (group, resource) in arbiter.keys().chain(repair.keys()) {
         let handing_on =
@@ -205,7 +207,9 @@ fn guard_roles_cannot_grant_rights_or_create_never_repaired_kinds() {
 
 #[test]
 fn guard_may_read_every_resource_of_the_static_webhook() {
-    let reading = grants(find(&objects(RBAC_YAML), "ClusterRole", "kubemoor").unwrap());
+    let objects = objects(RBAC_YAML);
+    let mut reading = grants(find(&objects, "ClusterRole", "kubemoor").unwrap());
+    reading.extend(grants(find(&objects, "ClusterRole", "kubemoor-cluster").unwrap()));
     for resource in chart_resources() {
         let key = (resource.group.clone(), resource.plural.clone());
         let verbs = reading.get(&key).unwrap_or_else(|| panic!("{key:?} may not be read"));

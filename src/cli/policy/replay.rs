@@ -84,6 +84,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     let judging = Judging::start(judges, since);
     source.each_page(filter, async |rows| judging.add(rows).await).await?;
+    source.unheard().iter().for_each(|sentence| warn(sentence));
     let report = judging.finish().await?;
     output::write(&show::text(&report, &form)?)?;
     Ok(if report.refused == 0 { Outcome::Clean } else { Outcome::Found })

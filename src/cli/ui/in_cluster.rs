@@ -12,7 +12,9 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::callers;
@@ -117,10 +119,15 @@ pub(super) async fn serve(args: InClusterArgs, shared: Shared) -> anyhow::Result
     let port = TlsPort { listener, tls: certificates.server_config()?, metrics: connections };
     let ending = Ending::default();
     let (kept, stop) = (certificates.clone(), ending.stop.clone());
-    tokio::spawn(async move { kept.keep(drop, stop).await });
-    tokio::spawn(end(ending.clone())?);
+    let mut parts = JoinSet::new();
+    parts.spawn(async move { kept.keep(drop, stop).await });
+    parts.spawn(end(ending.clone())?);
     info!(address = %listen, "the page is served");
-    in_cluster::serve(Settings { cluster, hosts, key, replicas }, port, ending).await?;
+    let settings = Settings { cluster, hosts, key, replicas };
+    tokio::select! {
+        served = in_cluster::serve(settings, port, ending.clone()) => served?,
+        error = broken(parts, ending.stop) => return Err(error),
+    }
     Ok(Outcome::Clean)
 }
 
@@ -183,6 +190,18 @@ fn read_key(path: &Path) -> anyhow::Result<SigningKey> {
     Ok(SigningKey::new(Sha256::digest(bytes.trim_ascii()).into()))
 }
 
+/// Waits until a part breaks down, or ends before the page is told to stop.
+async fn broken(mut parts: JoinSet<()>, stop: CancellationToken) -> anyhow::Error {
+    while let Some(ended) = parts.join_next().await {
+        match ended {
+            Ok(()) if stop.is_cancelled() => {}
+            Ok(()) => return anyhow::anyhow!("a part of the page ended by itself; the log says why"),
+            Err(error) => return anyhow::Error::new(error).context("a part of the page broke down"),
+        }
+    }
+    std::future::pending().await
+}
+
 /// Ends the page at SIGTERM or SIGINT.
 fn end(ending: Ending) -> anyhow::Result<impl Future<Output = ()>> {
     let listen = |kind| signal(kind).context("cannot listen for signals");
@@ -201,7 +220,29 @@ fn end(ending: Ending) -> anyhow::Result<impl Future<Output = ()>> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
+
+    #[tokio::test]
+    async fn part_that_breaks_down_ends_the_page() {
+        let stop = CancellationToken::new();
+        let mut parts = JoinSet::new();
+        let stopped = stop.clone();
+        parts.spawn(async move { stopped.cancelled().await });
+        parts.spawn(async { panic!("broken") });
+        let error = timeout(Duration::from_secs(60), broken(parts, stop.clone())).await.unwrap();
+        assert!(error.to_string().contains("broke down"), "{error:#}");
+
+        // The signal stops the page and is no failure.
+        let (mut parts, stopped) = (JoinSet::new(), stop.clone());
+        let signal = parts.spawn(async move { stopped.cancel() });
+        tokio::select! {
+            biased;
+            error = broken(parts, stop) => panic!("{error:#}"),
+            () = async { while !signal.is_finished() { tokio::task::yield_now().await } } => {}
+        }
+    }
 
     #[test]
     fn session_key_is_read_whole_and_long_enough() {

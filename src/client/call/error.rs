@@ -13,6 +13,9 @@ use crate::model::Cause;
 /// Replaces a message that could quote a Secret's values.
 const WITHHELD: &str = "(withheld, since it may quote the Secret)";
 
+/// The cause of a refusal in a namespace that is being deleted.
+const TERMINATING: &str = "NamespaceTerminating";
+
 /// Why the API server gave no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -39,6 +42,11 @@ pub enum CallError {
         message: String,
         /// The fields at fault, as `field: message`, where the API names any.
         causes: Vec<Cause>,
+        /// The pause that the server asks for before the next request.
+        retry_after: Option<Duration>,
+        /// Whether the API server names an object that does not exist. A proxy before it that answers 404, and an API
+        /// server that is starting, name none.
+        names_absent: bool,
     },
     /// The API server knows no such path: it does not serve the kind, or not in
     /// this version.
@@ -72,6 +80,23 @@ impl CallError {
         matches!(self, Self::Refused { code: 404, .. } | Self::Unserved)
     }
 
+    /// Whether the API server vouches that the object of the request does not exist. For a create it is the namespace.
+    pub fn proves_absence(&self) -> bool {
+        matches!(self, Self::Refused { names_absent: true, .. })
+    }
+
+    /// Whether a write of an object that was there is refused because another writer was faster: the object has
+    /// changed or is gone, or its definition is.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        matches!(self, Self::Refused { code: 404 | 409, .. } | Self::Unserved)
+    }
+
+    /// Whether the namespace of the object is being deleted.
+    pub(crate) fn is_terminating(&self) -> bool {
+        let Self::Refused { causes, .. } = self else { return false };
+        causes.iter().any(|cause| cause.reason == TERMINATING)
+    }
+
     /// Whether the rights for the request are missing.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Refused { code: 403, .. })
@@ -96,12 +121,28 @@ impl CallError {
         }
     }
 
+    /// The pause that the server asks for before the next request.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let Self::Refused { retry_after, .. } = self else { return None };
+        *retry_after
+    }
+
+    /// The same refusal, by a server that asks for this pause in a header.
+    pub(super) fn with_pause(mut self, pause: Option<Duration>) -> Self {
+        if let Self::Refused { retry_after, .. } = &mut self {
+            *retry_after = pause.or(*retry_after);
+        }
+        self
+    }
+
     /// The same refusal without any text that could quote a field's value.
     pub(crate) fn without_values(self) -> Self {
         match self {
-            Self::Refused { code, reason, causes, .. } => Self::Refused {
+            Self::Refused { code, reason, causes, retry_after, names_absent, .. } => Self::Refused {
                 code,
                 reason,
+                retry_after,
+                names_absent,
                 message: WITHHELD.to_owned(),
                 causes: causes
                     .into_iter()
@@ -115,16 +156,23 @@ impl CallError {
 
 impl From<Status> for CallError {
     fn from(status: Status) -> Self {
-        let causes = status.details.map(|details| details.causes).unwrap_or_default();
+        let details = status.details.map(|details| {
+            let is_named = !details.kind.is_empty() && !details.name.is_empty();
+            (is_named, details.causes, details.retry_after_seconds)
+        });
+        let (is_named, causes, seconds) = details.unwrap_or_default();
+        // A status inside a watch may lack the code; the word says the same.
+        let code = match (status.code, status.reason.as_str()) {
+            (0, reason::EXPIRED | reason::GONE) => 410,
+            (0, reason::NOT_FOUND) => 404,
+            (0, reason::FORBIDDEN) => 403,
+            (0, _) => 500,
+            (code, _) => code,
+        };
         Self::Refused {
-            // A status inside a watch may lack the code; the word says the same.
-            code: match (status.code, status.reason.as_str()) {
-                (0, reason::EXPIRED | reason::GONE) => 410,
-                (0, reason::NOT_FOUND) => 404,
-                (0, reason::FORBIDDEN) => 403,
-                (0, _) => 500,
-                (code, _) => code,
-            },
+            code,
+            retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
+            names_absent: code == 404 && status.reason == reason::NOT_FOUND && is_named,
             reason: status.reason,
             message: status.message,
             causes: causes

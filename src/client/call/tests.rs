@@ -51,6 +51,30 @@ async fn not_found_error_distinguishes_unserved_path_from_missing_object() {
     assert!(error != CallError::Unserved && error.is_not_found(), "{error}");
 }
 
+#[tokio::test]
+async fn only_an_answer_that_names_the_object_proves_absence() {
+    let status = |reason: &str, code: u16, details: &str| {
+        format!(r#"{{"kind": "Status", "status": "Failure", "reason": "{reason}", "code": {code}{details}}}"#)
+    };
+    let named = r#", "details": {"name": "settings", "kind": "configmaps"}"#;
+    for (code, body, expected) in [
+        (404, status("NotFound", 404, named), true),
+        (404, status("NotFound", 404, ""), false),
+        (
+            404,
+            status("NotFound", 404, r#", "details": {"group": "kubemoor.dev", "kind": "driftpolicies"}"#),
+            false,
+        ),
+        (403, status("Forbidden", 403, named), false),
+        // Of a proxy.
+        (404, "404 page not found".to_owned(), false),
+    ] {
+        let error = check(code, body.clone().into_bytes(), 10).await.unwrap_err();
+        assert_eq!(error.proves_absence(), expected, "{body}");
+        assert_eq!(error.without_values().proves_absence(), expected, "{body}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn silence_ends_in_time() {
     let service = tower::service_fn(|_: Request<Body>| {

@@ -22,8 +22,8 @@ fn pod(name: &str, ready: &str, change: impl FnOnce(&mut Value)) -> Pod {
 #[test]
 fn ready_leader_pod_is_preferred_over_first_pod_by_name() {
     let check = |pods: &[Pod], holder: &str, chosen: Option<&str>| {
-        let expected = chosen.map(|pod| Target { pod: pod.to_owned(), port: 9080 });
-        assert_eq!(preferred(pods, holder), expected, "{holder:?}");
+        let first = preferred(pods, holder).into_iter().next();
+        assert_eq!(first.map(|it| (it.pod, it.port)), chosen.map(|pod| (pod.to_owned(), 9080)), "{holder:?}");
     };
     let ready = |name: &str| pod(name, "True", |_| ());
     let three = ["moor-c", "moor-a", "moor-ab"].map(ready);
@@ -38,6 +38,39 @@ fn ready_leader_pod_is_preferred_over_first_pod_by_name() {
     check(&[pod("moor-a", "True", |pod| pod["spec"]["containers"][1]["ports"] = json!([]))], "", None);
     check(&[pod("moor-a", "True", |pod| pod["status"] = json!({}))], "", None);
     check(&[], "moor-a_7_1f", None);
+}
+
+#[test]
+fn every_pod_with_a_ledger_of_its_own_is_asked() {
+    let with = |name: &str, arguments: Value, variables: Value| {
+        pod(name, "True", |pod| {
+            pod["spec"]["containers"][1]["args"] = arguments;
+            pod["spec"]["containers"][1]["env"] = variables;
+        })
+    };
+    let none = || json!([]);
+    let of_secret = || json!([{"name": "KUBEMOOR_LEDGER", "valueFrom": {"secretKeyRef": {"name": "ledger", "key": "url"}}}]);
+    let variable = |url: &str| json!([{"name": "KUBEMOOR_LEDGER", "value": url}]);
+    let postgres = "postgres://moor@db/ledger";
+    for (arguments, variables, asked) in [
+        (json!(["serve", "--ledger=sqlite:/var/lib/kubemoor/ledger.db"]), none(), 2),
+        (json!(["serve", "--ledger", "sqlite:ledger.db"]), of_secret(), 2),
+        (json!(["serve"]), none(), 2),
+        (json!(["serve"]), variable("sqlite:ledger.db"), 2),
+        (json!(["serve"]), of_secret(), 1),
+        (json!(["serve"]), variable(postgres), 1),
+        (json!(["serve", format!("--ledger={postgres}")]), none(), 1),
+        (json!(["serve", "--ledger", postgres]), none(), 1),
+    ] {
+        let pods = ["moor-a", "moor-b"].map(|name| with(name, arguments.clone(), variables.clone()));
+        let found: Vec<_> = preferred(&pods, "moor-b_7_1f").into_iter().map(|it| it.pod).collect();
+        assert_eq!(found, ["moor-b", "moor-a"][..asked], "{arguments} {variables}");
+    }
+    // While the database changes, the shared one is asked once.
+    let file = json!(["serve", "--ledger=sqlite:ledger.db"]);
+    let pods = [with("a", none(), of_secret()), with("b", file, none()), with("c", none(), of_secret())];
+    let found: Vec<_> = preferred(&pods, "").into_iter().map(|it| it.pod).collect();
+    assert_eq!(found, ["a", "b"]);
 }
 
 #[test]

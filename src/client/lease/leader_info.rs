@@ -12,7 +12,7 @@ use kube::api::Api;
 use tokio::time::timeout;
 
 use super::super::call::CallError;
-use super::{ATTEMPT, Place};
+use super::{ATTEMPT, Place, reading};
 use crate::model::build;
 
 const VERSION: &str = "kubemoor.dev/version";
@@ -56,8 +56,8 @@ pub(super) fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
 /// When the API server gives no usable answer.
 pub async fn read(client: &kube::Client, place: &Place) -> Result<Option<LeaderInfo>, CallError> {
     let leases = Api::<Lease>::namespaced(client.clone(), &place.namespace);
-    let read = timeout(ATTEMPT, leases.get_opt(&place.name)).await;
-    let read = read.map_err(|_| CallError::Late { within: ATTEMPT })?.map_err(CallError::from)?;
+    let read = timeout(ATTEMPT, reading::read(&leases, &place.name)).await;
+    let read = read.map_err(|_| CallError::Late { within: ATTEMPT })??;
     Ok(read.map(told))
 }
 

@@ -7,9 +7,9 @@ use kube::api::Api;
 use tokio::time::timeout;
 
 use super::super::call::CallError;
-use super::ATTEMPT;
+use super::{ATTEMPT, reading};
 use crate::policy::guarded::LeaseReference;
-use crate::verdict::health::told::Pulse;
+use crate::verdict::health::reported::Pulse;
 
 /// When a Lease was renewed last.
 ///
@@ -17,8 +17,8 @@ use crate::verdict::health::told::Pulse;
 /// When the API server gives no usable answer.
 pub async fn pulse(client: &kube::Client, lease: &LeaseReference) -> Result<Pulse, CallError> {
     let leases = Api::<Lease>::namespaced(client.clone(), &lease.namespace);
-    let read = timeout(ATTEMPT, leases.get_opt(&lease.name)).await;
-    let read = read.map_err(|_| CallError::Late { within: ATTEMPT })?.map_err(CallError::from)?;
+    let read = timeout(ATTEMPT, reading::read(&leases, &lease.name)).await;
+    let read = read.map_err(|_| CallError::Late { within: ATTEMPT })??;
     Ok(match read {
         None => Pulse::Gone,
         Some(lease) => match lease.spec.and_then(|spec| spec.renew_time) {

@@ -58,19 +58,20 @@ pub enum WriteError {
 impl WriteError {
     pub(super) fn of(target: &Target, error: CallError) -> Self {
         let error = if target.resource.is_secret() { error.without_values() } else { error };
-        let CallError::Refused { code, reason, message, causes } = error else {
+        let is_terminating = error.is_terminating();
+        let CallError::Refused { code, reason, message, causes, retry_after, names_absent } = error else {
             return Self::Failed(error);
         };
         match (code, reason.as_str()) {
             (404, _) => Self::NotFound { message },
             (409, "AlreadyExists") => Self::AlreadyExists { message },
             (409, _) => Self::Conflict { message },
-            (403, _) if causes.iter().any(|cause| cause.reason == "NamespaceTerminating") => {
-                Self::Terminating { message }
-            }
+            (403, _) if is_terminating => Self::Terminating { message },
             (403, _) => Self::Forbidden { message },
             (422, _) => Self::Invalid { message, causes },
-            _ => Self::Failed(CallError::Refused { code, reason, message, causes }),
+            _ => {
+                Self::Failed(CallError::Refused { code, reason, message, causes, retry_after, names_absent })
+            }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Pauses before an API server that failed to give a watch is asked again.
 //!
-//! Entry point: [`Pace`]. Invariant: the pauses grow while the server answers with errors. A server that was
-//! down is followed soon after it returns. Safe to cancel.
+//! Entry point: [`Pace`]. Invariant: a server that was down or busy is followed within five seconds after it returns,
+//! however long it was away, unless it asks for a longer pause. After other refusals the pauses grow. Safe to cancel.
 
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use kube::runtime::watcher::DefaultBackoff;
 use tokio::time::{Instant, sleep_until};
 
@@ -13,6 +14,13 @@ use crate::client::call::CallError;
 /// The pause after an attempt that got no answer at all: asking costs a server that is down nothing, and it
 /// should be followed as soon as it returns.
 pub(super) const AWAY: Duration = Duration::from_secs(1);
+
+/// After an answer that a server is busy or broken (429, 5xx): the first pause, and the one to which pauses grow. Each is
+/// prolonged by up to its own length, by chance, so that guards do not ask at the same moment.
+pub(super) const BUSY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
+
+/// The longest pause that a server may ask for.
+pub(super) const ASKED: Duration = Duration::from_secs(30);
 
 /// After an outage a server may refuse everything for a while, because it does not know any rights yet: the
 /// length of that while, and the pause between attempts.
@@ -28,6 +36,8 @@ pub(super) struct Pace {
     not_before: Option<Instant>,
     /// The time of the last attempt without any answer.
     away: Option<Instant>,
+    /// The time of the last answer of a busy server, and the pauses after it.
+    busy: Option<(Instant, ExponentialBackoff)>,
     backoff: DefaultBackoff,
 }
 
@@ -42,10 +52,12 @@ impl Pace {
 
     /// The pauses grow while a server answers with errors.
     pub(super) fn pause_after(&mut self, error: &CallError) {
+        let now = Instant::now();
         if let CallError::Unreachable { .. } = error {
-            let now = Instant::now();
             self.away = Some(now);
             self.not_before = Some(now + AWAY);
+        } else if error.is_outage() {
+            self.pause_busy(error.retry_after());
         } else {
             self.pause();
         }
@@ -57,6 +69,19 @@ impl Pace {
             self.backoff = DefaultBackoff::default();
         }
         self.pause();
+    }
+
+    /// Waits for a server that is busy, and for as long as it has `asked` for.
+    fn pause_busy(&mut self, asked: Option<Duration>) {
+        let (now, (first, longest)) = (Instant::now(), BUSY);
+        let calm = self.busy.take().filter(|(last, _)| *last + ASKED * 2 > now).map(|(_, pauses)| pauses);
+        let mut pauses = calm.unwrap_or_else(|| {
+            let growing = ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest);
+            growing.without_max_times().with_jitter().build()
+        });
+        let pause = pauses.next().unwrap_or(longest);
+        self.not_before = Some(now + asked.map_or(pause, |asked| asked.min(ASKED) + pause / 2));
+        self.busy = Some((now, pauses));
     }
 
     /// Waits longer than the last time, unless the server has just come back.

@@ -9,7 +9,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::pace::{AWAY, RETURNING};
+use super::pace::{ASKED, AWAY, BUSY, RETURNING};
 use super::*;
 
 /// One request that the server expects, and what it answers.
@@ -310,4 +310,51 @@ async fn watch_resumes_soon_when_restarted_api_server_first_answers_forbidden() 
     let mut watch = MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None);
     while !matches!(watch.next().await, Event::Listed(_)) {}
     assert!(knows.elapsed() <= RETURNING.1, "{:?} after it knew", knows.elapsed());
+}
+
+/// How long after its return a server that answers with `code` for a minute is asked, and how often it is asked before.
+async fn busy_for_a_minute(code: u16, asked: Option<&'static str>) -> (Duration, u32) {
+    let back = Instant::now() + Duration::from_secs(60);
+    let service = tower::service_fn(move |request: Request<Body>| async move {
+        drop(request.into_body().collect());
+        let is_back = Instant::now() >= back;
+        let answer = if is_back { list("", &["a"], "10", None) } else { failure("", code, "Busy") };
+        let mut response = Response::builder().status(answer.status);
+        if let Some(asked) = asked.filter(|_| !is_back) {
+            response = response.header("retry-after", asked);
+        }
+        Ok::<_, std::io::Error>(response.body(Body::from(answer.body.into_bytes())).unwrap())
+    });
+    let client = kube::Client::new(service, "default");
+    let mut watch = MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None);
+    let mut attempts = 0;
+    loop {
+        match watch.next().await {
+            Event::Listed(_) => return (back.elapsed(), attempts),
+            Event::Broken(_) => attempts += 1,
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_resumes_within_five_seconds_after_a_long_time_of_busy_answers() {
+    let soon = Duration::from_secs(5);
+    // A server that asks for more than the longest pause gets that, and half of a pause of the guard.
+    let longest = ASKED + BUSY.1;
+    for (code, asked, within, attempts) in [
+        (429, None, soon, 15..=60),
+        (500, None, soon, 15..=60),
+        (503, None, soon, 15..=60),
+        (504, None, soon, 15..=60),
+        (429, Some("1"), soon, 15..=48),
+        (503, Some("1"), soon, 15..=48),
+        (429, Some("10"), Duration::from_secs(12), 5..=6),
+        (503, Some("3600"), longest, 2..=2),
+        (503, Some("soon"), soon, 15..=60),
+    ] {
+        let (late, often) = busy_for_a_minute(code, asked).await;
+        assert!(late <= within, "{code} {asked:?}: {late:?} after it was back");
+        assert!(attempts.contains(&often), "{code} {asked:?}: {often} attempts");
+    }
 }

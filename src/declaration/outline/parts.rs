@@ -83,6 +83,11 @@ impl<'t, 'o> Part<'t, 'o> {
         self.each(b'{', b'}', |cursor| visit(cursor.entry()?))
     }
 
+    /// Visits the items of a list.
+    pub(super) fn each_item(self, mut visit: impl FnMut(Self)) -> Option<()> {
+        self.each(b'[', b']', |cursor| cursor.value().map(&mut visit))
+    }
+
     /// Visits the entries of this map and of `other` as long as they have the same names, in the same
     /// spelling and order. `visit` also receives whether their values are the same text. `None` if the maps
     /// have other names.

@@ -285,11 +285,12 @@ proptest! {
     #[test]
     fn any_spelling_compares_as_whole(
         declared in deployment(), old in deployment(), other in any_value(), place in 0_usize..60,
-        choices in proptest::collection::vec(any::<u8>(), 64), others in proptest::collection::vec(any::<u8>(), 64),
+        spellings in proptest::array::uniform2(proptest::collection::vec(any::<u8>(), 64)),
     ) {
         let fields = declare(&declared, deployments().as_ref());
         let new = touched(&old, &mut place.clone(), &other);
-        for (choices, others) in [(&choices, &choices), (&choices, &others)] {
+        let [choices, others] = &spellings;
+        for (choices, others) in [(choices, choices), (choices, others)] {
             let before = spelled(&old, &mut choices.iter().copied().cycle());
             let after = spelled(&new, &mut others.iter().copied().cycle());
             let (pruned, edited) = pair_of_texts(&[&fields], &before, &after);

@@ -3,12 +3,7 @@ use jiff::Timestamp;
 use super::*;
 
 fn incident(kind: DriftKind, repaired: Option<Result<(), String>>, kept: Option<&str>) -> Incident {
-    let object = ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "settings".to_owned(),
-    };
+    let object = ObjectId::namespaced("", "ConfigMap", "shop", "settings");
     Incident {
         release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
         revision: 3,

@@ -3,6 +3,7 @@
 //! Entry point: [`Known`]. Invariant: plain state, which only [`super::Statuses`] changes. Must not decide anything.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -16,12 +17,8 @@ use crate::telemetry::FailureLog;
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) live: StatusCache,
-    /// The releases of a running listing.
-    pub(super) listing: Option<HashSet<ReleaseId>>,
-    /// Whether a listing is complete.
-    pub(super) listed: bool,
-    /// Whether a watch is established, which requires the CustomResourceDefinition.
-    pub(super) watched: bool,
+    /// How far each watch is: of one namespace, or of all.
+    pub(super) following: HashMap<Option<Arc<str>>, Following>,
     /// The time from which a missing definition counts as absent.
     pub(super) absent_at: Option<Instant>,
     pub(super) due: Due,
@@ -29,6 +26,32 @@ pub(super) struct Known {
     /// The spec.reconcileAt that was handed to the loop last.
     pub(super) reconciled: HashMap<ReleaseId, String>,
     pub(super) suspended: Suspended,
-    pub(super) watching: FailureLog,
     pub(super) writing: FailureLog,
+}
+
+/// How far one watch is.
+#[derive(Default)]
+pub(super) struct Following {
+    /// The releases of a running listing.
+    pub(super) listing: Option<HashSet<ReleaseId>>,
+    /// Whether a listing is complete.
+    pub(super) listed: bool,
+    /// Whether a watch is established, which requires the CustomResourceDefinition.
+    pub(super) watched: bool,
+    pub(super) failures: FailureLog,
+}
+
+impl Known {
+    /// How far the watch of `namespace` (`None`: of all) is.
+    pub(super) fn following(&mut self, namespace: &Option<Arc<str>>) -> &mut Following {
+        self.following.entry(namespace.clone()).or_default()
+    }
+
+    /// Whether the GuardedRelease of this release is known, and its changes are watched.
+    pub(super) fn is_followed(&self, release: &ReleaseId) -> bool {
+        let speaks = |namespace: &Option<Arc<str>>| {
+            namespace.as_deref().is_none_or(|namespace| namespace == release.namespace)
+        };
+        self.following.iter().any(|(namespace, it)| speaks(namespace) && it.listed && it.watched)
+    }
 }

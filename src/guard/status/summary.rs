@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::model::{DriftMode, EditsMode};
+use crate::model::{DriftMode, EditsMode, ObjectId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::guarded::{
     DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, LeaseReference, ObjectReference,
@@ -19,7 +19,7 @@ use crate::reconcile::report::{Drifted, ReleaseReport};
 use crate::verdict::health::Control;
 use crate::verdict::health::{Health, named};
 
-/// Objects whose drift is shown.
+/// Objects whose drift is shown, those that drift for longest.
 const DRIFTS: usize = 10;
 
 /// Fields of one object that are shown.
@@ -73,10 +73,12 @@ pub(super) fn summary(
     };
     let record = (report.records.revision, report.record.as_deref());
     let digest = hidden_digest(context.key, &report.release, record, report.digest);
-    let known = before.map(|before| before.drifts.as_slice()).unwrap_or_default();
-    let mut drifts: Vec<&Drifted> = report.drifted.iter().collect();
-    // Drifted objects come first.
-    drifts.sort_by_key(|it| !it.state().is_drift());
+    let known: Vec<_> =
+        before.iter().flat_map(|before| &before.drifts).map(|it| (it.object.id(home), it)).collect();
+    let mut drifts: Vec<(Timestamp, &Drifted)> =
+        report.drifted.iter().map(|drifted| (since(drifted, &known), drifted)).collect();
+    // Drifted objects come first, and of these the oldest drift.
+    drifts.sort_by_key(|(since, drifted)| (!drifted.state().is_drift(), *since));
     GuardedReleaseStatus {
         observed_generation: context.generation,
         conditions: conditions.all(report, &health, facts.unwatched_clause()),
@@ -92,7 +94,7 @@ pub(super) fn summary(
         last_reconcile_at: context.reconciled,
         order: context.order,
         lease: context.lease,
-        drifts: drifts.into_iter().take(DRIFTS).map(|drifted| shown(drifted, home, known)).collect(),
+        drifts: drifts.into_iter().take(DRIFTS).map(|(since, drifted)| shown(drifted, home, since)).collect(),
         seen: remembered(&report.seen_alive, home),
     }
 }
@@ -165,20 +167,24 @@ fn bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
 }
 
-/// A drift as the status shows it. A drift that was `known` before keeps its beginning: a restarted
-/// guard finds it again.
-fn shown(drifted: &Drifted, home: &str, known: &[DriftedObject]) -> DriftedObject {
-    let object = ObjectReference::of(&drifted.object, home);
+/// Since when a drift lasts. A drift that was `known` before keeps its beginning: a restarted guard
+/// finds it again.
+fn since(drifted: &Drifted, known: &[(ObjectId, &DriftedObject)]) -> Timestamp {
     let r#type = drifted.state().as_str();
-    let before = known.iter().find(|it| it.object == object && it.r#type == r#type);
+    let before = known.iter().find(|(object, it)| *object == *drifted.object && it.r#type == r#type);
+    before.map_or(drifted.since, |(_, before)| before.since.min(drifted.since))
+}
+
+/// A drift as the status shows it.
+fn shown(drifted: &Drifted, home: &str, since: Timestamp) -> DriftedObject {
     let message = match (&drifted.kept, &drifted.repaired) {
         (Some(kept), _) => Some(cut(kept)),
         (None, Some(Err(error))) => Some(format!("not repaired: {}", cut(error))),
         (None, _) => None,
     };
     DriftedObject {
-        object,
-        r#type: r#type.to_owned(),
+        object: ObjectReference::of(&drifted.object, home),
+        r#type: drifted.state().as_str().to_owned(),
         fields: drifted
             .findings
             .iter()
@@ -191,7 +197,7 @@ fn shown(drifted: &Drifted, home: &str, known: &[DriftedObject]) -> DriftedObjec
             .collect(),
         more_fields: number(drifted.findings.len().saturating_sub(FIELDS)),
         by: drifted.by.as_deref().map(cut),
-        since: before.map_or(drifted.since, |before| before.since.min(drifted.since)),
+        since,
         message,
     }
 }

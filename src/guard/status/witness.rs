@@ -1,7 +1,8 @@
 //! Keeps suspensions that the guard sees and no review told of: those that began or ended while no webhook was asked.
 //!
 //! Entry point: [`Witness::run`]. Invariant: of one suspension the row of the review counts, which names the user; only
-//! where the ledger has none, one says that the guard saw it. Must not steer anything.
+//! where the ledger has none, one says that the guard saw it. What a ledger that does not answer cannot keep waits for it,
+//! within a bound. Must not steer anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,9 +22,13 @@ use crate::mirror::releases::Releases;
 use crate::model::{NamedObject, ObjectId, ReleaseId};
 use crate::policy::guarded::GuardedRelease;
 use crate::policy::suspension::Suspension;
+use crate::telemetry::FailureLog;
 
 /// How long the row of a review may take to be in the ledger.
 const SETTLING: Duration = Duration::from_secs(5);
+
+/// How many releases wait for a ledger that is not open.
+const MOST: usize = 1000;
 
 /// What a GuardedRelease says of the suspension.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +40,16 @@ pub struct Seen {
     words: Option<String>,
     /// Whether the guard saw it change. Otherwise it was there at the start.
     is_change: bool,
+    /// When the guard saw it.
+    at: Timestamp,
+}
+
+/// What has still to be kept: the last of each release.
+#[derive(Default)]
+struct Waiting {
+    last: HashMap<ReleaseId, Seen>,
+    /// The looks at the ledger that failed.
+    failures: FailureLog,
 }
 
 /// What keeps them.
@@ -62,6 +77,7 @@ impl Seen {
             generation: guarded.metadata.generation.unwrap_or_default(),
             words,
             is_change,
+            at: Timestamp::now(),
         }
     }
 
@@ -77,46 +93,63 @@ impl Seen {
     }
 }
 
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.last.is_empty()
+    }
+
+    /// Adds what was seen since. What changed again is another one's business.
+    fn add(&mut self, all: Vec<Seen>) {
+        for seen in all {
+            let Some(release) = seen.release.clone() else { continue };
+            if self.last.len() >= MOST && !self.last.contains_key(&release) {
+                continue;
+            }
+            let is_change = seen.is_change || self.last.get(&release).is_some_and(|it| it.is_change);
+            self.last.insert(release, Seen { is_change, ..seen });
+        }
+    }
+}
+
 impl Witness {
     /// Keeps them until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
+        let mut waiting = Waiting::default();
         loop {
             let first = tokio::select! {
                 () = stop.cancelled() => return,
                 seen = self.seen.recv() => seen,
+                () = tokio::time::sleep(SETTLING), if !waiting.is_empty() => Some(Vec::new()),
             };
-            let Some(mut all) = first else { return stop.cancelled().await };
+            let Some(seen) = first else { return stop.cancelled().await };
+            waiting.add(seen);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(SETTLING) => {}
             }
             while let Ok(seen) = self.seen.try_recv() {
-                all.extend(seen);
+                waiting.add(seen);
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.keep(all) => {}
+                () = self.keep(&mut waiting) => {}
             }
         }
     }
 
-    async fn keep(&self, all: Vec<Seen>) {
-        // What has changed since is another one's business.
-        let mut last = HashMap::new();
-        for seen in all {
-            let Some(release) = seen.release.clone() else { continue };
-            let is_change = seen.is_change || last.get(&release).is_some_and(|it: &Seen| it.is_change);
-            last.insert(release, Seen { is_change, ..seen });
-        }
-        let Some(rows) = self.rows(None).await else { return };
-        for (release, seen) in last {
+    /// Keeps what waits, as far as the ledger answers.
+    async fn keep(&self, waiting: &mut Waiting) {
+        let Some(rows) = self.rows(None, &mut waiting.failures).await else { return };
+        let releases: Vec<_> = waiting.last.keys().cloned().collect();
+        for release in releases {
+            let is_suspended = waiting.last.get(&release).is_some_and(|seen| seen.words.is_some());
             let mut told = rows.iter().find(|row| is_about(row, &release)).cloned();
-            if told.is_none() && seen.words.is_some() {
+            if told.is_none() && is_suspended {
                 // Its row may be older than those.
-                let Some(rows) = self.rows(Some(&release)).await else { return };
+                let Some(rows) = self.rows(Some(&release), &mut waiting.failures).await else { return };
                 told = rows.into_iter().find(|row| is_about(row, &release));
             }
-            if !seen.is_told_by(told.as_ref()) {
+            if let Some(seen) = waiting.last.remove(&release).filter(|seen| !seen.is_told_by(told.as_ref())) {
                 self.ledger.record(self.row(release, seen));
             }
         }
@@ -124,7 +157,7 @@ impl Witness {
 
     /// The newest rows about suspensions, of all releases or of one; `None` where the ledger does not answer: then it
     /// is not known whether a review told of one.
-    async fn rows(&self, release: Option<&ReleaseId>) -> Option<Vec<Entry>> {
+    async fn rows(&self, release: Option<&ReleaseId>, failures: &mut FailureLog) -> Option<Vec<Entry>> {
         let store = self.ledger.store()?;
         let verdicts = [Act::Suspend, Act::Resume].map(|act| act.as_str().to_owned());
         let cluster = self.ledger.cluster().map(str::to_owned);
@@ -136,16 +169,23 @@ impl Witness {
         });
         let filter = Filter { cluster, verdicts: verdicts.into(), namespace, object, ..Filter::default() };
         match store.page(&filter).await {
-            Ok(page) => Some(page.items),
+            Ok(page) => {
+                failures.note_success();
+                Some(page.items)
+            }
             Err(error) => {
-                tracing::warn!("suspensions that no review told of are not kept in the ledger: {error}");
+                if failures.note_failure() {
+                    tracing::warn!(
+                        "suspensions that no review told of are not kept in the ledger, trying again: {error}"
+                    );
+                }
                 None
             }
         }
     }
 
     fn row(&self, release: ReleaseId, seen: Seen) -> Row {
-        let Seen { uid, generation, words, is_change, .. } = seen;
+        let Seen { uid, generation, words, is_change, at, .. } = seen;
         let act = if words.is_some() { Act::Suspend } else { Act::Resume };
         let how = match (is_change, &words) {
             (true, _) => "the guard saw it; the user is not known",
@@ -160,7 +200,7 @@ impl Witness {
         let revision = self.releases.index().read().release(&release).map(|it| it.state.revision);
         let of = revision.map(|revision| (release, revision));
         let same = Some(format!("{uid} {generation} {act:?} seen"));
-        Row { same, detail, ..Row::act(Timestamp::now(), ReviewedEdit::watched(object, None), of, act) }
+        Row { same, detail, ..Row::act(at, ReviewedEdit::watched(object, None), of, act) }
     }
 }
 
@@ -188,7 +228,26 @@ mod tests {
 
     fn seen(words: Option<&str>, is_change: bool) -> Seen {
         let release = Some(ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() });
-        Seen { release, uid: "u".to_owned(), generation: 2, words: words.map(str::to_owned), is_change }
+        let (uid, words, at) = ("u".to_owned(), words.map(str::to_owned), Timestamp::UNIX_EPOCH);
+        Seen { release, uid, generation: 2, words, is_change, at }
+    }
+
+    #[test]
+    fn what_waits_for_the_ledger_is_the_last_of_each_release_and_bounded() {
+        let mut waiting = Waiting::default();
+        waiting.add(vec![seen(Some("INC-7"), true)]);
+        waiting.add(vec![seen(Some("INC-8"), false)]);
+        let kept: Vec<_> = waiting.last.values().cloned().collect();
+        assert_eq!(kept, [seen(Some("INC-8"), true)]);
+        let of = |number: usize| {
+            let release = ReleaseId { namespace: "shop".to_owned(), name: format!("web-{number}") };
+            Seen { release: Some(release), ..seen(Some(""), false) }
+        };
+        waiting.add((0..2 * MOST).map(of).collect());
+        assert_eq!(waiting.last.len(), MOST);
+        // One that waits may still change.
+        waiting.add(vec![seen(None, true)]);
+        assert!(waiting.last.values().any(|it| it.words.is_none()));
     }
 
     #[test]

@@ -22,12 +22,7 @@ fn id(name: &str) -> ReleaseId {
 }
 
 fn config(name: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("shared".to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("", "ConfigMap", "shared", name)
 }
 
 /// An index into which these releases were put, one after the other.

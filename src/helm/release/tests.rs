@@ -85,6 +85,17 @@ pub(crate) fn assembled(latest: Given<'_>, baseline: Option<Given<'_>>) -> Relea
     .release
 }
 
+/// The release whose first revision is deployed, of this manifest.
+pub(crate) fn deployed(manifest: &str) -> Release {
+    assembled(Given { manifest, ..Given::default() }, None)
+}
+
+/// The release whose second revision has this status and manifest, over a deployed first one.
+pub(crate) fn second(status: Status, manifest: &str, baseline: &str) -> Release {
+    let latest = Given { revision: 2, status, manifest, ..Given::default() };
+    assembled(latest, Some(Given { manifest: baseline, ..Given::default() }))
+}
+
 /// The revisions of latest and baseline among records such as
 /// `1 superseded, 2 deployed`.
 #[track_caller]

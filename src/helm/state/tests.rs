@@ -21,12 +21,7 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn object(name: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("", "ConfigMap", "shop", name)
 }
 
 /// A manifest that declares these objects and says in each which record it is

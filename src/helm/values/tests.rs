@@ -82,12 +82,7 @@ fn source(revision: u64, values: &Value, manifest: &str, template: Option<&str>)
 }
 
 fn ask(sources: &[ChartSource], path: &str, new: Option<Value>) -> Vec<Candidate> {
-    let object = ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    };
+    let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
     let path = path.parse().unwrap();
     candidates(sources, Question { object: &object, path: &path, place: None, new: new.as_ref() })
 }

@@ -56,7 +56,7 @@ async fn live(connection: &Connection, kinds: &Kinds, object: &ObjectId) -> Resu
     let Some(target) = kinds.target(object, "") else { return Ok(Live::Absent) };
     match read(connection, &target).await {
         Ok(_) => Ok(Live::There),
-        Err(error) if error.is_not_found() => Ok(Live::Absent),
+        Err(error) if error.proves_absence() => Ok(Live::Absent),
         Err(CallError::Refused { code: 403, message, .. }) => Ok(Live::Unread(forbidden(&message))),
         Err(error) => Err(failed(connection, "read the object", error)),
     }

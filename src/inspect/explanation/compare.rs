@@ -101,6 +101,7 @@ fn state_of(live: &Live<'_>, release: &Release) -> &'static str {
         Live::BeingDeleted => "being deleted",
         Live::Awaited if release.state.status == Status::Failed => "not created: the Helm operation failed",
         Live::Awaited => "not there yet",
+        Live::Dropped => "absent: the latest manifest does not declare it",
         Live::Allowed => "missing, as an exception allows",
         Live::Missing => MISSING,
         Live::AsDeclared(_) => AS_DECLARED,

@@ -15,6 +15,7 @@ use super::super::reading::{Found, Reader};
 use super::advice::{self, Answered};
 use super::compare::{Asked, Comparison, compare};
 use super::fields::Field;
+use crate::declaration::outline::Excerpt;
 use crate::helm::release::{Declared, Release};
 use crate::helm::state;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
@@ -22,7 +23,7 @@ use crate::policy::Policy;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::verdict::drift;
-use crate::verdict::health::told::Told;
+use crate::verdict::health::reported::ReportedHealth;
 use crate::verdict::message::{LiveWriters, Owner, Upgrade};
 
 /// What may not be read where a right is missing.
@@ -41,7 +42,7 @@ pub(crate) struct Report {
     /// What the guard says of the release: its policies, its flags and the emergency
     /// switch together; none where it says nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) guard: Option<Told>,
+    pub(crate) guard: Option<ReportedHealth>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) exceptions: Vec<String>,
     /// What is wrong with the manifest's own annotations, which then allow nothing.
@@ -124,7 +125,10 @@ async fn of_declared(reader: &Reader, inquiry: Inquiry, release: &Release, now: 
         }
         _ => Comparison::of_nothing(),
     };
-    let writers = || live.as_ref().map(LiveWriters::of).unwrap_or_default();
+    let writers = || {
+        let live = live.as_ref().map(Value::to_string);
+        live.map(|text| LiveWriters::of(&Excerpt::of(&text))).unwrap_or_default()
+    };
     let record = Some(&release.latest);
     let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), record, writers));
     let upgrade = Upgrade { release: release.id.clone(), owner, chart: release.state.chart.clone() };
@@ -152,7 +156,7 @@ async fn as_declared(reader: &Reader, object: &ObjectId, declared: &Declared) ->
 }
 
 /// The guard's status of a release. Adds the reason to `unread` if it cannot be read.
-async fn told(reader: &Reader, release: &ReleaseId, unread: &mut Vec<String>) -> Option<Told> {
+async fn told(reader: &Reader, release: &ReleaseId, unread: &mut Vec<String>) -> Option<ReportedHealth> {
     let told = reader.pulses.of(release).await.unwrap_or_else(|error| {
         unread.push(format!("{GUARD} cannot be read: {error}"));
         None
@@ -163,7 +167,7 @@ async fn told(reader: &Reader, release: &ReleaseId, unread: &mut Vec<String>) ->
 
 /// Whether the guard repairs drift of the release. The guard's own flags count too, and only its status shows
 /// them.
-fn is_repaired(guard: Option<&Told>, policy: &Policy) -> bool {
+fn is_repaired(guard: Option<&ReportedHealth>, policy: &Policy) -> bool {
     let repair = format!("{:?}", DriftMode::Repair);
     guard.map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair)
 }

@@ -141,3 +141,43 @@ fn helm_operation_is_affected_only_by_refusals_of_its_user() {
     assert_eq!(touched(operators, &[created("helm")]), (1, 1, 1));
     assert_eq!(touched(operators, &[created("ci")]), (1, 0, 0));
 }
+
+#[test]
+fn affected_helm_operations_are_named_with_cluster_and_users() {
+    let (during, record) = (scaled(true), recorded());
+    let created = |cluster: &str, user| {
+        let mut row = row("Allow", user, Some(&record));
+        (row.operation, row.cluster) = (Some("CREATE".to_owned()), cluster.to_owned());
+        row
+    };
+    let changed = |cluster: &str, user| {
+        let mut row = row("Warn", user, Some(&during));
+        row.cluster = cluster.to_owned();
+        row
+    };
+    // A user of one cluster does not write the records of another one.
+    let rows =
+        [changed("east", "helm"), changed("west", "helm"), created("east", "helm"), created("west", "argo")];
+    let found = report("edits: Deny", &rows);
+    assert_eq!((found.helm_operations, found.helm_operations_touched), (2, 1));
+    let operation = HelmOperation {
+        cluster: "east".to_owned(),
+        namespace: "shop".to_owned(),
+        release: "web".to_owned(),
+        revision: 1,
+    };
+    assert_eq!(found.touched_operations, [TouchedOperation { operation, users: vec!["helm".to_owned()] }]);
+}
+
+#[test]
+fn rows_about_one_refused_change_are_counted_apart() {
+    let facts = scaled(false);
+    let rows = [
+        row("Deny", "bob", Some(&facts)),
+        row("Deny", "bob", Some(&facts)),
+        row("Warn", "bob", Some(&facts)),
+    ];
+    let found = report("edits: Deny", &rows);
+    assert_eq!((found.edits, found.repeats, found.replayed), (2, 1, 2));
+    assert_eq!((found.days[0].edits, found.days[0].repeats), (2, 1));
+}

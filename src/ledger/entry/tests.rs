@@ -7,12 +7,7 @@ use crate::ledger::row::{GuardedObject, Repaired};
 use crate::model::{Actor, ObjectId, ReleaseId};
 
 fn object(kind: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: kind.to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "a".to_owned(),
-    }
+    ObjectId::namespaced("", kind, "shop", "a")
 }
 
 fn of<'a>(release: &'a ReleaseId, object: &'a ObjectId) -> GuardedObject<'a> {

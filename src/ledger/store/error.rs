@@ -2,6 +2,10 @@
 //!
 //! Entry point: [`StoreError`]. Invariant: no error quotes a password of the URL.
 
+use std::io;
+
+use rustls::{CertificateError, Error as TlsError};
+
 use super::super::id::NoRandomness;
 use super::PATIENCE;
 
@@ -92,8 +96,32 @@ pub enum StoreError {
 /// row at fault only in its detail, which is left out.
 pub(super) fn said(error: &sqlx::Error) -> String {
     match error {
-        sqlx::Error::Database(error) => error.message().lines().collect::<Vec<_>>().join(" "),
+        sqlx::Error::Database(fault) => fault.message().lines().collect::<Vec<_>>().join(" "),
         sqlx::Error::PoolTimedOut => format!("no connection within {} s", PATIENCE.as_secs()),
-        other => other.to_string().lines().collect::<Vec<_>>().join(" "),
+        sqlx::Error::Io(fault) => distrust(fault).map_or_else(|| on_one_line(error), str::to_owned),
+        other => on_one_line(other),
     }
+}
+
+fn on_one_line(error: &sqlx::Error) -> String {
+    error.to_string().lines().collect::<Vec<_>>().join(" ")
+}
+
+/// Why the certificate of the database is not trusted, if that is the fault.
+fn distrust(fault: &io::Error) -> Option<&'static str> {
+    let Some(TlsError::InvalidCertificate(fault)) = fault.get_ref()?.downcast_ref() else { return None };
+    Some(match fault {
+        // The latter if a trusted CA has the name of the one that signed it.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "the certificate of the database is not signed by a trusted CA: name the file of its CA as `sslrootcert` in \
+             the URL"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the certificate of the database is for another host name than the one in the URL"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the certificate of the database has expired"
+        }
+        _ => return None,
+    })
 }

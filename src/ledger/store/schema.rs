@@ -7,15 +7,20 @@ use sqlx::{Row as _, SqlSafeStr};
 
 use super::{Pool, Store, StoreError, said};
 
-const SQLITE: [&str; 2] =
-    [include_str!("../migrations/sqlite.1.sql"), include_str!("../migrations/sqlite.2.sql")];
-const POSTGRES: [&str; 6] = [
+const SQLITE: [&str; 3] = [
+    include_str!("../migrations/sqlite.1.sql"),
+    include_str!("../migrations/sqlite.2.sql"),
+    include_str!("../migrations/sqlite.3.sql"),
+];
+const POSTGRES: [&str; 8] = [
     include_str!("../migrations/postgres.1.sql"),
     include_str!("../migrations/postgres.2.sql"),
     include_str!("../migrations/postgres.3.sql"),
     include_str!("../migrations/postgres.4.sql"),
     include_str!("../migrations/postgres.5.sql"),
     include_str!("../migrations/postgres.6.sql"),
+    include_str!("../migrations/postgres.7.sql"),
+    include_str!("../migrations/postgres.8.sql"),
 ];
 
 /// In a database of others the name says whose it is.
@@ -124,19 +129,28 @@ impl Store {
         answered.map(drop).map_err(self.failed("read"))
     }
 
-    /// Writes what is there already: whether rows could be written.
+    /// Whether the database accepts writes: writes the cluster's row unchanged. False if the tables, or the row of the
+    /// cluster of that number and name, are not there.
     ///
     /// # Errors
     /// When the database fails.
-    pub(in crate::ledger) async fn probe(&self, cluster: Cluster) -> Result<(), StoreError> {
-        let update = "UPDATE clusters SET name = name WHERE id = $1";
-        let written = match &self.pool {
+    pub(in crate::ledger) async fn probe(&self, cluster: Cluster, name: &str) -> Result<bool, StoreError> {
+        let update = "UPDATE clusters SET name = name WHERE id = $1 AND name = $2";
+        let updated = match &self.pool {
             Pool::Sqlite { writing, .. } => {
-                sqlx::query(update).bind(cluster.0).execute(writing).await.map(drop)
+                let update = sqlx::query(update).bind(cluster.0).bind(name);
+                update.execute(writing).await.map(|done| done.rows_affected())
             }
-            Pool::Postgres(pool) => sqlx::query(update).bind(cluster.0).execute(pool).await.map(drop),
+            Pool::Postgres(pool) => {
+                let update = sqlx::query(update).bind(cluster.0).bind(name);
+                update.execute(pool).await.map(|done| done.rows_affected())
+            }
         };
-        written.map_err(self.failed("written"))
+        match updated {
+            Ok(rows) => Ok(rows > 0),
+            Err(error) if is_absent_table(&error) => Ok(false),
+            Err(error) => Err(self.failed("written")(error)),
+        }
     }
 
     /// The clusters with their numbers: that of this name, or all.

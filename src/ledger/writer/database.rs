@@ -1,7 +1,7 @@
 //! The writer's database: opened, lost and found again.
 //!
 //! Entry points: `Writer::attempt`, `Writer::failed`, `Writer::recovered`. Invariant: a database that fails is tried
-//! again with growing pauses; its loss and its return are logged once.
+//! again with growing pauses; its loss and its return are logged once. An empty one in its place gets its tables.
 
 use std::time::Duration;
 
@@ -25,11 +25,27 @@ pub(super) struct Open {
 impl Writer {
     /// Tries a database that fails again, so that it is known when it is back though nothing is written.
     pub(super) async fn attempt(&mut self) {
-        let Some(Open { store, cluster, .. }) = &self.open else { return self.attempt_to_open().await };
-        match within(store.probe(*cluster)).await {
-            Ok(()) => self.recovered(),
+        let Some(probed) = self.probe().await else { return self.attempt_to_open().await };
+        match probed {
+            Ok(true) => self.recovered(),
+            Ok(false) => self.open_again().await,
             Err(reason) => self.failed(&reason),
         }
+    }
+
+    /// Whether the database answers and is not the one that was opened: it lacks the tables, or this cluster.
+    pub(super) async fn is_replaced(&self) -> bool {
+        matches!(self.probe().await, Some(Ok(false)))
+    }
+
+    /// Opens a database that has taken the place of the one before.
+    pub(super) async fn open_again(&mut self) {
+        tracing::warn!(ledger = %self.url, "the ledger's database is another one; its tables are brought up to date");
+        self.shared.store.lock().take();
+        if let Some(open) = self.open.take() {
+            open.trimming.abort();
+        }
+        self.attempt_to_open().await;
     }
 
     /// Rows wait in the queue meanwhile, and go to standard output when it is full.
@@ -37,7 +53,7 @@ impl Writer {
         let Some(name) = self.shared.cluster.get() else { return };
         match open(&self.url, name, &self.closing).await {
             Ok((store, key, cluster)) => {
-                let _ = self.shared.key.set(key);
+                *self.shared.key.write() = Some(key);
                 *self.shared.store.lock() = Some((store.clone(), cluster));
                 let metrics = self.shared.metrics.clone();
                 let trimming = tokio::spawn(retention::run(store.clone(), cluster, self.retention, metrics));
@@ -71,5 +87,13 @@ impl Writer {
             tracing::info!(ledger = %self.url, "the ledger takes rows again");
         }
         self.shared.metrics.available(true);
+    }
+
+    /// Whether the database accepts rows of this cluster; `None` while no database is open.
+    async fn probe(&self) -> Option<Result<bool, String>> {
+        let (Some(Open { store, cluster, .. }), Some(name)) = (&self.open, self.shared.cluster.get()) else {
+            return None;
+        };
+        Some(within(store.probe(*cluster, name)).await)
     }
 }

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +49,7 @@ impl Ledger {
         let shared = Arc::new(Shared {
             ids: Mutex::new(Ids::new()?),
             cluster: OnceLock::new(),
-            key: OnceLock::new(),
+            key: RwLock::new(None),
             store: Mutex::new(None),
             is_shared,
             age: retention.age,
@@ -90,7 +90,7 @@ impl Ledger {
     /// The rows of this cluster's releases; `None` before the database was opened, or where it stores none.
     pub fn fleet(&self) -> Option<ClusterFleet> {
         let (store, cluster) = self.shared.store.lock().clone().filter(|_| self.shared.is_shared)?;
-        let key = self.shared.key.get()?.clone();
+        let key = self.shared.key.read().clone()?;
         Some(ClusterFleet { store, cluster, key, age: self.shared.age })
     }
 

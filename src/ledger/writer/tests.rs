@@ -1,12 +1,13 @@
 //! The queue, and rows that find no room in it.
 
-use crate::config;
 use std::io::Write;
 
+use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::handle::QUEUE;
 use super::*;
+use crate::config;
 use crate::ledger::opening::PATIENCE;
 use crate::ledger::row::{GuardedObject, Repaired};
 use crate::model::{ObjectId, ReleaseId};
@@ -40,37 +41,57 @@ impl Out {
 
 fn row(number: usize) -> Row {
     let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
-    let object = ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: format!("c{number}"),
-    };
+    let object = ObjectId::namespaced("", "ConfigMap", "shop", &format!("c{number}"));
     let of = GuardedObject { release: &release, revision: 1, object: &object };
     Row::repair(jiff::Timestamp::now(), of, Repaired::Recreated, Vec::new(), "")
 }
 
-fn ledger(url: &str, out: &Out) -> (Ledger, Writer) {
-    let retention = Retention { age: Duration::MAX, rows: u64::MAX };
+/// A ledger at this URL that keeps so many rows.
+fn ledger(url: &str, rows: u64, out: &Out) -> (Ledger, Writer) {
+    let retention = Retention { age: Duration::MAX, rows };
     let settings = config::Ledger { url: url.parse().unwrap(), cluster_name: None, retention };
     Ledger::spilling_to(out.clone(), settings, LedgerMetrics::default()).unwrap()
 }
 
+/// The URL of a database in this directory.
+fn database_in(directory: &TempDir) -> String {
+    format!("sqlite:{}", directory.path().join("ledger.db").display())
+}
+
+/// The name of the cluster, which is known from the start.
+fn named() -> oneshot::Receiver<String> {
+    let (name, named) = oneshot::channel();
+    name.send("east".to_owned()).unwrap();
+    named
+}
+
+/// Writes the queued rows.
+async fn drain(writer: Writer) {
+    let closing = CancellationToken::new();
+    closing.cancel();
+    writer.run(named(), closing).await;
+}
+
+/// Waits until the database has so many rows.
+async fn until_written(ledger: &Ledger, rows: usize) {
+    let written = async {
+        while ledger.shared.metrics.rows_written(Written::Database) < rows {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, written).await.expect("the rows are written");
+}
+
 #[tokio::test]
 async fn rows_beyond_the_full_queue_are_logged_without_blocking() {
-    let out = Out::default();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
-    let (ledger, writer) = ledger(&url, &out);
+    let (out, directory) = (Out::default(), tempfile::tempdir().unwrap());
+    let url = database_in(&directory);
+    let (ledger, writer) = ledger(&url, u64::MAX, &out);
     // Nobody writes yet.
     for number in 0..QUEUE + 10 {
         ledger.record(row(number));
     }
-    let (name, named) = oneshot::channel();
-    name.send("east".to_owned()).unwrap();
-    let closing = CancellationToken::new();
-    closing.cancel();
-    writer.run(named, closing).await;
+    drain(writer).await;
     let spilled: Vec<_> = out.rows().into_iter().map(|row| row.object.name).collect();
     let expected: Vec<_> = (QUEUE..QUEUE + 10).map(|number| format!("c{number}")).collect();
     assert_eq!(spilled, expected);
@@ -88,11 +109,33 @@ async fn rows_beyond_the_full_queue_are_logged_without_blocking() {
 }
 
 #[tokio::test]
+async fn old_rows_are_deleted_though_their_deletion_broke_down() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ledger, mut writer) = ledger(&database_in(&directory), 1, &Out::default());
+    writer.shared.cluster.set("east".to_owned()).unwrap();
+    writer.attempt_to_open().await;
+    writer.open.as_ref().unwrap().trimming.abort();
+    (0..3).for_each(|number| ledger.record(row(number)));
+    let closing = CancellationToken::new();
+    let (_, unnamed) = oneshot::channel();
+    let writing = tokio::spawn(writer.run(unnamed, closing.clone()));
+    let store = ledger.shared.store.lock().clone().unwrap().0;
+    until_written(&ledger, 3).await;
+    let deleted = async {
+        while store.page(&crate::ledger::query::Filter::default()).await.unwrap().items.len() > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, deleted).await.expect("old rows are deleted");
+    closing.cancel();
+    writing.await.unwrap();
+}
+
+#[tokio::test]
 async fn yielding_rows_leave_half_of_the_queue_to_other_rows() {
-    let out = Out::default();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
-    let (ledger, writer) = ledger(&url, &out);
+    let (out, directory) = (Out::default(), tempfile::tempdir().unwrap());
+    let url = database_in(&directory);
+    let (ledger, writer) = ledger(&url, u64::MAX, &out);
     // Nobody writes yet.
     for number in 0..QUEUE {
         ledger.record(Row { yields: true, ..row(number) });
@@ -100,11 +143,7 @@ async fn yielding_rows_leave_half_of_the_queue_to_other_rows() {
     for number in QUEUE..QUEUE + QUEUE / 2 {
         ledger.record(row(number));
     }
-    let (name, named) = oneshot::channel();
-    name.send("east".to_owned()).unwrap();
-    let closing = CancellationToken::new();
-    closing.cancel();
-    writer.run(named, closing).await;
+    drain(writer).await;
     let spilled: Vec<_> = out.rows().into_iter().map(|row| row.object.name).collect();
     // Standard output has bounds of its own.
     let first = format!("c{}", QUEUE / 2);
@@ -112,24 +151,27 @@ async fn yielding_rows_leave_half_of_the_queue_to_other_rows() {
     assert!(!spilled.contains(&format!("c{QUEUE}")), "{}", spilled.len());
 }
 
+#[test]
+fn pause_before_deletion_grows_until_it_has_worked_for_long() {
+    let (mut pauses, mut now) = (TrimPauses::default(), Instant::now());
+    let mut breaks_down_after = |seconds| {
+        now += Duration::from_secs(seconds);
+        let pause = pauses.next(now);
+        now += pause;
+        pause.as_secs()
+    };
+    assert_eq!([0, 0, 599, 0].map(&mut breaks_down_after), [1, 2, 4, 8]);
+    assert_eq!([600, 0].map(&mut breaks_down_after), [1, 2]);
+    assert_eq!([0; 10].map(&mut breaks_down_after)[7..], [512, 600, 600]);
+}
+
 #[tokio::test]
 async fn every_row_is_written_in_batches_and_one_by_one() {
-    let out = Out::default();
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
-    let (ledger, writer) = ledger(&url, &out);
-    let (name, named) = oneshot::channel();
-    name.send("east".to_owned()).unwrap();
+    let (out, directory) = (Out::default(), tempfile::tempdir().unwrap());
+    let url = database_in(&directory);
+    let (ledger, writer) = ledger(&url, u64::MAX, &out);
     let closing = CancellationToken::new();
-    let writing = tokio::spawn(writer.run(named, closing.clone()));
-    let written = |rows: usize| {
-        let metrics = ledger.shared.metrics.clone();
-        async move {
-            while metrics.rows_written(Written::Database) < rows {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
-    };
+    let writing = tokio::spawn(writer.run(named(), closing.clone()));
     let mut number = 0;
     // Of every size that a statement has, and others.
     for many in [1, 3, 4, 63, 400, 1, 2 * BATCH + 341, 1] {
@@ -137,7 +179,7 @@ async fn every_row_is_written_in_batches_and_one_by_one() {
             ledger.record(row(number));
             number += 1;
         }
-        timeout(PATIENCE, written(number)).await.unwrap();
+        until_written(&ledger, number).await;
     }
     closing.cancel();
     timeout(PATIENCE, writing).await.unwrap().unwrap();
@@ -147,11 +189,9 @@ async fn every_row_is_written_in_batches_and_one_by_one() {
 #[tokio::test]
 async fn every_row_is_logged_in_order_without_a_database() {
     let out = Out::default();
-    let (ledger, writer) = ledger("sqlite:/proc/nowhere/ledger.db", &out);
-    let (name, named) = oneshot::channel();
-    name.send("east".to_owned()).unwrap();
+    let (ledger, writer) = ledger("sqlite:/proc/nowhere/ledger.db", u64::MAX, &out);
     let closing = CancellationToken::new();
-    let writing = tokio::spawn(writer.run(named, closing.clone()));
+    let writing = tokio::spawn(writer.run(named(), closing.clone()));
     for number in 0..100 {
         ledger.record(row(number));
     }

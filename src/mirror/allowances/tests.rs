@@ -20,12 +20,7 @@ fn allowance(name: &str, object: &str, until: &str) -> Allowance {
 }
 
 fn deployment(name: &str) -> ObjectId {
-    ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("apps", "Deployment", "shop", name)
 }
 
 fn life(clearing: Option<&str>) -> Life {

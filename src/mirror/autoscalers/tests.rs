@@ -8,12 +8,7 @@ fn hpa(name: &str, spec: Value, owners: Value) -> Value {
 }
 
 fn deployment(name: &str) -> ObjectId {
-    ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("apps", "Deployment", "shop", name)
 }
 
 fn spec(target: &str, minimum: Option<i32>, maximum: i32) -> Value {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::super::autoscalers::{self, Scales};
 use super::super::kinds::Kinds;
 use crate::client::call::{self, CallError, PATIENCE};
+use crate::client::definition::confirm_absence;
 use crate::client::pages::Pages;
 use crate::client::resource::{GROUP, Resource, VERSION};
 use crate::model::{Gvk, ObjectId, ReleaseId};
@@ -45,8 +46,7 @@ struct Metadata {
 /// # Errors
 /// When they cannot be read.
 pub async fn policies(client: &kube::Client) -> Result<Vec<Arc<Compiled>>, CallError> {
-    let resource = Resource::new(GROUP, VERSION, "DriftPolicy", "driftpolicies");
-    let listed: Vec<DriftPolicy> = list(client, &resource, None).await?;
+    let listed: Vec<DriftPolicy> = own(client, ("DriftPolicy", "driftpolicies"), None).await?;
     Ok(listed.iter().filter_map(|policy| compile(policy).ok()).map(Arc::new).collect())
 }
 
@@ -55,8 +55,8 @@ pub async fn policies(client: &kube::Client) -> Result<Vec<Arc<Compiled>>, CallE
 /// # Errors
 /// When they cannot be read.
 pub async fn allowances(client: &kube::Client, namespace: &str) -> Result<Vec<Allowance>, CallError> {
-    let resource = Resource::new(GROUP, VERSION, "DriftAllowance", "driftallowances");
-    let listed: Vec<DriftAllowance> = list(client, &resource, Some(namespace)).await?;
+    let listed: Vec<DriftAllowance> =
+        own(client, ("DriftAllowance", "driftallowances"), Some(namespace)).await?;
     Ok(listed.iter().filter_map(|allowance| Allowance::compile(allowance).ok()).collect())
 }
 
@@ -86,7 +86,7 @@ pub async fn autoscaled(
         kind: "HorizontalPodAutoscaler".to_owned(),
     };
     let Some(resource) = kinds.resource(&newest) else { return Ok(Vec::new()) };
-    let listed: Vec<Value> = list(client, &resource, Some(namespace)).await?;
+    let listed = Pages::<Value>::objects(client, &resource, Some(namespace))?.all().await?;
     let autoscaled = |object: &Value| {
         let (id, scales) = autoscalers::read(object)?;
         Some(Autoscaled { id, scales, named: ReleaseId::named_by(object) })
@@ -94,14 +94,15 @@ pub async fn autoscaled(
     Ok(listed.iter().filter_map(autoscaled).collect())
 }
 
-async fn list<T: DeserializeOwned>(
+/// The objects of one of Kubemoor's own kinds; none where it is not defined.
+async fn own<T: DeserializeOwned>(
     client: &kube::Client,
-    resource: &Resource,
+    (kind, plural): (&str, &str),
     namespace: Option<&str>,
 ) -> Result<Vec<T>, CallError> {
-    match Pages::<Value>::objects(client, resource, namespace)?.all().await {
+    let resource = Resource::new(GROUP, VERSION, kind, plural);
+    match Pages::<Value>::objects(client, &resource, namespace)?.all().await {
         Ok(items) => Ok(items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect()),
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(error),
+        Err(error) => confirm_absence(client, plural, error).await.map(|()| Vec::new()),
     }
 }

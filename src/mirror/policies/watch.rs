@@ -219,7 +219,7 @@ impl PolicyWatch {
                 Ok(()) => {}
                 Err(SendError::NotLeading) => return result,
                 // Another writer was faster; the watch will report that.
-                Err(SendError::Call(CallError::Refused { code: 404 | 409, .. } | CallError::Unserved)) => {}
+                Err(SendError::Call(error)) if error.is_overtaken() => {}
                 Err(error) => {
                     result = Err(());
                     if self.failures.note_failure() {

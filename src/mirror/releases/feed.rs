@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::super::payloads::SELECTOR;
+use super::super::progress::scopes;
 use super::super::records::{self, Known, Listing};
 use super::settle::Care;
 use super::strays::Strays;
@@ -72,10 +73,7 @@ impl Releases {
     /// Follows the cluster's records until `stop`. Failures are reported by
     /// [`Releases::health`] and tried again.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let scopes: Vec<Option<&str>> = match self.namespaces.as_slice() {
-            [] => vec![None],
-            namespaces => namespaces.iter().map(|namespace| Some(namespace.as_str())).collect(),
-        };
+        let scopes = scopes(&self.namespaces);
         let unlisted = watch::Sender::new(scopes.len());
         let feeds =
             scopes.iter().enumerate().map(|(scope, namespace)| self.feed(scope, *namespace, &unlisted));
@@ -83,17 +81,25 @@ impl Releases {
             () = stop.cancelled() => {}
             _ = join_all(feeds) => {}
             () = self.work(unlisted.subscribe()) => {}
+            () = self.recheck() => {}
         }
     }
 
     async fn feed(&self, scope: usize, namespace: Option<&str>, unlisted: &watch::Sender<usize>) {
         let resource = self.payloads.resource();
         let mut watch = MetadataWatch::new(self.client.clone(), &resource, namespace, Some(SELECTOR));
-        let mut listing = Listing::new(Instant::now());
-        let mut is_listed = false;
-        let mut strays = Strays::default();
+        let (mut listing, mut is_listed) = (Listing::new(Instant::now()), false);
+        let (mut strays, mut rewinds) = (Strays::default(), self.kinds.rewinds());
         loop {
-            match watch.next().await {
+            let event = tokio::select! {
+                event = watch.next() => event,
+                Ok(()) = rewinds.changed() => {
+                    watch.relist();
+                    continue;
+                }
+            };
+            self.last_changes.lock().get_mut(scope).into_iter().for_each(|changes| changes.take(&event));
+            match event {
                 Event::Relisting => {
                     listing = Listing::new(Instant::now());
                     strays.begin();

@@ -159,12 +159,7 @@ fn samples() -> impl Iterator<Item = Message> {
     let full = move |subject| Message {
         release: Some(ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }),
         revision: Some(3),
-        object: Some(ObjectId {
-            group: "apps".to_owned(),
-            kind: "Deployment".to_owned(),
-            namespace: Some("shop".to_owned()),
-            name: "\"web\"\n".to_owned(),
-        }),
+        object: Some(ObjectId::namespaced("apps", "Deployment", "shop", "\"web\"\n")),
         fields: vec![field("/spec/replicas"), field("/metadata/labels/a\"b")],
         by: Some("somebody".to_owned()),
         detail: Some("some reason".to_owned()),

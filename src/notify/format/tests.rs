@@ -35,12 +35,7 @@ fn message(subject: Subject, name: &str) -> Message {
         since: "2026-11-23T09:00:00Z".parse().unwrap(),
         release: Some(ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }),
         revision: Some(3),
-        object: Some(ObjectId {
-            group: "apps".to_owned(),
-            kind: "Deployment".to_owned(),
-            namespace: Some("shop".to_owned()),
-            name: name.to_owned(),
-        }),
+        object: Some(ObjectId::namespaced("apps", "Deployment", "shop", name)),
         by: Some(name.to_owned()),
         detail: Some(name.to_owned()),
         ..Message::new(subject, "2026-11-23T09:59:00Z".parse().unwrap())

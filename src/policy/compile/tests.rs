@@ -1,13 +1,16 @@
 use super::super::samples::try_policy;
 use super::*;
 
+use FlawReason::*;
+
+#[track_caller]
+fn check(spec: &str, field: &str, reason: FlawReason) {
+    let flaws = try_policy("p", spec).unwrap_err();
+    assert_eq!((flaws[0].field.as_str(), flaws[0].reason), (field, reason), "{spec}: {flaws:?}");
+}
+
 #[test]
 fn invalid_policy_is_rejected_with_field_and_reason() {
-    let check = |spec: &str, field: &str, reason: FlawReason| {
-        let flaws = try_policy("p", spec).unwrap_err();
-        assert_eq!((flaws[0].field.as_str(), flaws[0].reason), (field, reason), "{spec}: {flaws:?}");
-    };
-    use FlawReason::*;
     check("{ignore: [{paths: [spec/replicas]}]}", "spec.ignore[0].paths[0]", InvalidPath);
     check("{ignore: [{paths: [/a]}, {paths: [/a, delete]}]}", "spec.ignore[1].paths[1]", InvalidPath);
     check("{ignore: [{paths: []}]}", "spec.ignore[0].paths", Missing);
@@ -41,6 +44,16 @@ fn invalid_policy_is_rejected_with_field_and_reason() {
         "spec.clusterSelector.matchExpressions[0]",
         InvalidSelector,
     );
+    check("{edits: Denied}", "spec.edits", InvalidValue);
+    check("{edit: Deny}", "spec.edit", UnknownField);
+    check("{allow: [{paths: [/a]}]}", "spec.allow[0]", Missing);
+    check("{priority: high}", "spec.priority", InvalidValue);
+    check(&format!("{{notify: [{}]}}", "a,".repeat(101)), "spec.notify", TooMany);
+    check(&format!("{{ignore: [{{paths: [{}]}}]}}", "/a,".repeat(65)), "spec.ignore[0].paths", TooMany);
+}
+
+#[test]
+fn invalid_storage_is_rejected_with_field_and_reason() {
     check("{storage: [{records: flux-system}]}", "spec.storage[0]", Missing);
     check("{storage: [{records: flux-system, releases: []}]}", "spec.storage[0].releases", Missing);
     check("{storage: [{records: '*', releases: [shop]}]}", "spec.storage[0].records", InvalidValue);
@@ -56,12 +69,6 @@ fn invalid_policy_is_rejected_with_field_and_reason() {
         TooMany,
     );
     check(&format!("{{storage: [{}]}}", "{records: a, releases: [b]},".repeat(101)), "spec.storage", TooMany);
-    check("{edits: Denied}", "spec.edits", InvalidValue);
-    check("{edit: Deny}", "spec.edit", UnknownField);
-    check("{allow: [{paths: [/a]}]}", "spec.allow[0]", Missing);
-    check("{priority: high}", "spec.priority", InvalidValue);
-    check(&format!("{{notify: [{}]}}", "a,".repeat(101)), "spec.notify", TooMany);
-    check(&format!("{{ignore: [{{paths: [{}]}}]}}", "/a,".repeat(65)), "spec.ignore[0].paths", TooMany);
 }
 
 #[test]

@@ -143,10 +143,10 @@ fn globs_that_match_no_release_are_found_each() {
 
 #[test]
 fn targets_that_select_no_declared_object_are_found() {
-    use crate::helm::release::tests::{Given, assembled};
+    use crate::helm::release::tests::deployed;
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, labels: {tier: front}}\n---\n\
                     apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
-    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let release = deployed(manifest);
     let all = std::slice::from_ref(&release.id);
     let found = |target: Value| {
         let rule = json!({"target": target, "paths": ["/data"]});

@@ -33,6 +33,14 @@ impl Matcher {
             Self::Regex(regex) => regex.is_match(text),
         }
     }
+
+    /// Whether a text may match both. "No" is certain.
+    pub(super) fn may_meet(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exactly(name), matcher) | (matcher, Self::Exactly(name)) => matcher.matches(name),
+            _ => true,
+        }
+    }
 }
 
 impl Regexes {

@@ -5,12 +5,7 @@ fn at() -> Timestamp {
 }
 
 fn object(name: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("", "ConfigMap", "shop", name)
 }
 
 /// The waits after each of `count` attempts, each made as soon as it may be.
@@ -59,6 +54,19 @@ fn previously_contested_object_backs_off_from_the_first_repair() {
     // It forgets nothing that this process has learned.
     backoff.contest(&object, now);
     assert_eq!(backoff.attempt(&object, now), AT_ONCE + 2);
+}
+
+#[test]
+fn attempts_without_an_answer_count_until_the_next_answer() {
+    let (mut backoff, object, now) = (Backoff::default(), object("a"), at());
+    backoff.attempt(&object, now);
+    for _ in 0..9 {
+        backoff.attempt_unanswered(&object, now);
+    }
+    assert!(backoff.until(&object, now).is_some_and(|wait| wait > Duration::from_secs(60)));
+    assert!(!backoff.is_contested(&object, now), "nobody has undone a repair");
+    assert_eq!(backoff.attempt(&object, now), 2);
+    assert_eq!(backoff.until(&object, now), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::helm::release::Declared;
-use crate::helm::release::tests::{Given, assembled};
+use crate::helm::release::tests::deployed;
 use crate::model::ObjectId;
 use crate::policy::pattern::Pattern;
 
@@ -12,15 +12,11 @@ const DEPLOYMENT: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
-spec:
-  replicas: 2
-  template:
-    spec:
-      containers: [{name: app, image: "app:1"}, {name: log, image: "log:1"}]
+spec: {replicas: 2, template: {spec: {containers: [{name: app, image: "app:1"}, {name: log, image: "log:1"}]}}}
 "#;
 
 fn declared() -> (ObjectId, Arc<Declared>) {
-    let release = assembled(Given { manifest: DEPLOYMENT, ..Given::default() }, None);
+    let release = deployed(DEPLOYMENT);
     let (object, declarations) = release.objects.iter().next().unwrap();
     (ObjectId::clone(object), declarations.latest.clone().unwrap())
 }
@@ -76,7 +72,7 @@ fn a_merge_patch_gives_what_was_moved_its_keys_again() {
         "image: \"app:1\"",
         "image: \"app:1\", env: [{name: A, value: \"1\"}], volumeMounts: [{name: c, mountPath: /a}]",
     );
-    let release = assembled(Given { manifest: &manifest, ..Given::default() }, None);
+    let release = deployed(&manifest);
     let (object, declarations) = release.objects.iter().next().unwrap();
     let fields = &declarations.latest.as_ref().unwrap().fields();
     let app = |name: &str, path: &str| {
@@ -102,17 +98,46 @@ fn a_merge_patch_gives_what_was_moved_its_keys_again() {
 fn apply_body_keeps_live_values_of_masked_fields() {
     let document = json!({"apiVersion": "apps/v1", "metadata": {}, "spec": {"replicas": 2}});
     let mask = Mask(vec![Pattern::parse("/spec/replicas").unwrap()]);
-    let body = applied(&document, &live(json!(5), json!([])), &mask);
+    let body = applied(&document, &live(json!(5), json!([])), &mask, |_| false);
     let expected =
         json!({"apiVersion": "apps/v1", "metadata": {"resourceVersion": "7"}, "spec": {"replicas": 5}});
     assert_eq!(body, expected);
 }
 
 #[test]
+fn apply_body_holds_no_masked_field_that_the_document_does_not_declare() {
+    let document = json!({
+        "metadata": {"annotations": {"own": "a"}},
+        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+    });
+    let live = json!({
+        "metadata": {"resourceVersion": "7", "annotations": {"own": "b", "other": "c"}},
+        "spec": {
+            "containers": [{"name": "app", "image": "app:2"}, {"name": "sidecar", "image": "sidecar:1"}],
+            "paused": true,
+        },
+    });
+    let patterns = [
+        "/metadata/annotations",
+        "/spec/containers/*/image",
+        "/spec/containers/[name=sidecar]",
+        "/spec/paused",
+    ];
+    let mask = Mask(patterns.map(|text| Pattern::parse(text).unwrap()).into());
+    let declared = json!({
+        "metadata": {"resourceVersion": "7", "annotations": {"own": "b"}},
+        "spec": {"containers": [{"name": "app", "image": "app:2"}]},
+    });
+    assert_eq!(applied(&document, &live, &mask, |_| false), declared);
+    // Helm's manager owns one of them.
+    assert_eq!(applied(&document, &live, &mask, |_| true), live);
+}
+
+#[test]
 fn merge_patch_restores_an_atomic_value_except_its_masked_part() {
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n\
                     spec: {template: {spec: {tolerations: [{key: a, operator: Exists, effect: NoExecute}]}}}\n";
-    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let release = deployed(manifest);
     let (object, declarations) = release.objects.iter().next().unwrap();
     let fields = &declarations.latest.as_ref().unwrap().fields();
     let mut live = live(json!(2), json!([]));

@@ -6,12 +6,7 @@ use crate::helm::release::tests::{Given, assembled};
 use crate::policy::agreement::SeenAlive;
 
 fn id(name: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("", "ConfigMap", "shop", name)
 }
 
 fn web() -> ReleaseId {

@@ -132,7 +132,7 @@ impl Reconciler {
     fn list_again(&mut self) {
         if self.relisted.is_none_or(|last| elapsed(last, self.now) >= LONGEST) {
             self.relisted = Some(self.now);
-            self.act(Action::Relist);
+            self.act(Action::ListEverything);
         }
     }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::super::blame::is_autoscaled;
-use super::super::drifts::{Life, Version};
+use super::super::drifts::{Drifts, Life, Version};
 use super::super::event::Action;
 use super::super::judge::{Standing, Weighing, are_additions, as_declared_beside, record};
 use super::super::known::Known;
 use super::super::live::{Live, Sighting};
+use super::super::occurrence::Occurrence;
 use super::super::report::DriftKind;
-use super::super::told::Told;
 use super::Reconciler;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
@@ -102,10 +102,10 @@ impl Reconciler {
             None | Some(drift::Live::OptedOut) => {
                 drifts.record_undeclared(&release.id, object);
             }
+            Some(drift::Live::Dropped) => record_absent(drifts, &release.id, object, since),
             // An object that only the failed operation declares was never created.
             Some(drift::Live::Awaited) if release.state.status == Status::Failed => {
-                drifts.record_missing(&release.id, object, since);
-                drifts.clear_drift(&release.id, object);
+                record_absent(drifts, &release.id, object, since);
             }
             Some(stands) => {
                 drifts.record_missing(&release.id, object, since);
@@ -164,7 +164,7 @@ impl Reconciler {
             news.agrees |= self.drifts.record_agreement(release, object, &seen);
         }
         if let (true, Some(touched)) = (news.stands, live.sighting.touched) {
-            self.tell(Told::DetectedAfter(now.duration_since(touched)));
+            self.tell(Occurrence::DetectedAfter(now.duration_since(touched)));
         }
         // Objects of the first listing are published at its end.
         let is_confirmed = news.agrees && self.listed;
@@ -186,6 +186,12 @@ impl Reconciler {
 /// The version of a live object.
 pub(crate) fn version_of(live: &Live) -> Version {
     Version::of(&live.sighting.resource_version)
+}
+
+/// Records that an object does not exist, as its release's records let it.
+fn record_absent(drifts: &mut Drifts, release: &ReleaseId, object: &ObjectId, since: Timestamp) {
+    drifts.record_missing(release, object, since);
+    drifts.clear_drift(release, object);
 }
 
 /// The release that an object is compared with: the one that its annotations name; after their

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::super::answer::{Outcome, answer, refusal};
-use super::super::asked::Wish;
+use super::super::asked::RepairOrder;
 use super::super::drifts::Drift;
 use super::super::report::DriftKind;
 use super::Reconciler;
@@ -74,25 +74,25 @@ impl Reconciler {
 
     /// Answers such an order with "waiting", and keeps it, while the last deployed revision cannot
     /// be read.
-    pub(super) fn postpone(&mut self, release: &Release, wish: Wish, why: &str) {
+    pub(super) fn postpone(&mut self, release: &Release, order: RepairOrder, why: &str) {
         let message = format!("the revision that was deployed last cannot be read yet: {why}");
-        self.asked.answered(&release.id, refusal(&wish.at, OrderResult::Waiting, message));
-        self.asked.give_back(&release.id, wish);
+        self.asked.answered(&release.id, refusal(&order.at, OrderResult::Waiting, message));
+        self.asked.give_back(&release.id, order);
     }
 
     /// Answers an order after a pass; the `unfinished` objects have to wait.
     pub(super) fn answer(
         &mut self,
         release: &Release,
-        wish: Wish,
+        order: RepairOrder,
         unfinished: HashSet<ObjectId>,
         towards: Option<&Towards>,
     ) {
         let id = &release.id;
-        let mut outcome = Outcome { repaired: wish.repaired.len(), ..Outcome::default() };
+        let mut outcome = Outcome { repaired: order.repaired.len(), ..Outcome::default() };
         let mut waiting = unfinished.clone();
         let left = self.drifts.of(id).into_iter();
-        for (object, drift) in left.filter(|(object, drift)| wish.means(object) && !drift.allowed) {
+        for (object, drift) in left.filter(|(object, drift)| order.means(object) && !drift.allowed) {
             let is_waiting = waiting.remove(&object);
             let why = why(&object, &drift, towards);
             let object = ObjectId::clone(&object);
@@ -103,8 +103,8 @@ impl Reconciler {
         outcome.waiting.sort();
         outcome.left.sort();
         outcome.advice = towards.map(|towards| ways_out(release, Some(towards.revision())));
-        self.asked.answered(id, answer(&wish.at, &outcome));
-        self.asked.leave(id, wish, unfinished);
+        self.asked.answered(id, answer(&order.at, &outcome));
+        self.asked.leave(id, order, unfinished);
     }
 }
 

@@ -117,11 +117,11 @@ impl Reconciler {
         let (due, waiting): (Vec<_>, Vec<_>) =
             self.drifts.suspects(id).into_iter().partition(|(_, suspect)| suspect.is_due(self.now));
         let queue = in_order(due.into_iter().map(|(object, _)| object));
-        let wish = self.asked.take(id);
-        let is_asked = |object: &ObjectId| wish.as_ref().is_some_and(|wish| wish.means(object));
+        let order = self.asked.take(id);
+        let is_asked = |object: &ObjectId| order.as_ref().is_some_and(|order| order.means(object));
         let open = waiting.into_iter().filter(|(object, suspect)| !suspect.barred && is_asked(object));
         let unfinished = open.map(|(object, _)| object).collect();
-        Some(Pass { wish, unfinished, ..Pass::new(release, Phase::Looking, queue) })
+        Some(Pass { order, unfinished, ..Pass::new(release, Phase::Looking, queue) })
     }
 
     /// Runs a pass until it waits for an outcome or ends.
@@ -175,12 +175,12 @@ impl Reconciler {
                 step(task, next)
             }
             Phase::Repairing => {
-                let asked = pass.wish.as_ref().is_some_and(|wish| wish.means(&object));
+                let asked = pass.order.as_ref().is_some_and(|order| order.means(&object));
                 let task = Task {
                     id: pass.release.id.clone(),
                     object,
                     asked,
-                    ticket: pass.wish.as_ref().and_then(|wish| wish.ticket.clone()),
+                    ticket: pass.order.as_ref().and_then(|order| order.ticket.clone()),
                     towards: pass.towards.clone().filter(|_| asked),
                 };
                 let next = self.attempt(&task);
@@ -205,7 +205,7 @@ impl Reconciler {
             Phase::TakingBack | Phase::Returning | Phase::Over => Phase::Over,
         };
         match pass.phase {
-            Phase::Choosing if pass.wish.is_some() && pass.release.state.status == Status::Failed => {
+            Phase::Choosing if pass.order.is_some() && pass.release.state.status == Status::Failed => {
                 match Towards::question(&pass.release) {
                     Ok(work) => Step::Hand(work, Job::Choose),
                     Err(astray) => self.go_astray(pass, astray),
@@ -220,10 +220,10 @@ impl Reconciler {
                 Step::Nothing
             }
             Phase::Returning => {
-                if let (Some(towards), Some(wish)) = (&pass.towards, &pass.wish) {
+                if let (Some(towards), Some(order)) = (&pass.towards, &pass.order) {
                     let is_free = |object: &ObjectId| !self.drifts.is_known(&id, object);
                     let objects = towards.objects().into_iter();
-                    pass.queue = objects.filter(|it| wish.means(it) && is_free(it)).collect();
+                    pass.queue = objects.filter(|it| order.means(it) && is_free(it)).collect();
                 }
                 Step::Nothing
             }
@@ -254,11 +254,11 @@ impl Reconciler {
 
     /// There is no revision to repair towards.
     fn go_astray(&mut self, pass: &mut Pass, astray: Astray) -> Step {
-        let Some(wish) = pass.wish.take() else { return Step::Finish };
+        let Some(order) = pass.order.take() else { return Step::Finish };
         match astray {
-            Astray::Nowhere(why) => self.refuse(&pass.release, &wish.at, &why),
+            Astray::Nowhere(why) => self.refuse(&pass.release, &order.at, &why),
             Astray::Unread(why) => {
-                self.postpone(&pass.release, wish, &why);
+                self.postpone(&pass.release, order, &why);
                 pass.put_off(RETRY);
             }
         }
@@ -280,8 +280,8 @@ impl Reconciler {
         };
         if pass.phase == Phase::Repairing && *asked && !failed && matches!(done, Done::Later(_)) {
             pass.unfinished.insert(object.clone());
-        } else if let Some(wish) = pass.wish.as_mut().filter(|_| *asked && is_repaired) {
-            wish.repaired.insert(object.clone());
+        } else if let Some(order) = pass.order.as_mut().filter(|_| *asked && is_repaired) {
+            order.repaired.insert(object.clone());
         }
         if matches!(pass.phase, Phase::TakingBack | Phase::Repairing) {
             pass.note(&done);
@@ -290,10 +290,10 @@ impl Reconciler {
 
     /// Answers the order of a pass.
     fn carry_out(&mut self, pass: &mut Pass) {
-        if let Some(wish) = pass.wish.take() {
+        if let Some(order) = pass.order.take() {
             let unfinished = std::mem::take(&mut pass.unfinished);
             let release = Arc::clone(&pass.release);
-            self.answer(&release, wish, unfinished, pass.towards.as_deref());
+            self.answer(&release, order, unfinished, pass.towards.as_deref());
         }
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::super::drifts::Drift;
 use super::super::effort::note;
 use super::super::event::Action;
+use super::super::occurrence::Occurrence;
 use super::super::report::ReleaseReport;
-use super::super::told::Told;
 use super::Reconciler;
 use crate::helm::record::Status;
 use crate::helm::release::{Declarations, Declared, Release};
@@ -18,7 +18,7 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::flaw::Flaw;
 use crate::policy::standing;
-use crate::verdict::health::{Control, ObjectFacts, ObjectState, Reason, RecordFacts, RecordState};
+use crate::verdict::health::{Control, Health, ObjectFacts, ObjectState, Reason, RecordFacts, RecordState};
 
 impl Reconciler {
     /// Publishes what is known of a release, once everything has been listed.
@@ -27,7 +27,7 @@ impl Reconciler {
         let oldest = self.tally.oldest();
         if oldest != self.oldest {
             self.oldest = oldest;
-            self.tell(Told::Oldest(oldest));
+            self.tell(Occurrence::Oldest(oldest));
         }
         if !self.listed {
             return;
@@ -36,9 +36,9 @@ impl Reconciler {
             (Some(release), Some(policy)) => {
                 let report = self.report_of(&release, &policy);
                 // Suspects may have another state, and are about to be read.
-                let is_deployed = release.state.status == Status::Deployed;
-                if self.drifts.has_untried(id) && report.health().reason == Reason::InSync
-                    || is_deployed && self.drifts.has_outdated(id)
+                let is_judged = matches!(release.state.status, Status::Deployed | Status::Failed);
+                if self.drifts.has_untried(id) && all_match(&report.health())
+                    || is_judged && self.drifts.has_outdated(id)
                 {
                     return;
                 }
@@ -132,6 +132,14 @@ impl Reconciler {
         let mut excused: Vec<_> = release.objects.iter().filter_map(facts).collect();
         excused.sort_by(|a, b| a.object.cmp(&b.object));
         excused
+    }
+}
+
+/// Whether a report says that nothing drifts.
+fn all_match(health: &Health) -> bool {
+    match health.reason {
+        Reason::ReleaseFailed => health.counts.drifted == 0,
+        reason => reason == Reason::InSync,
     }
 }
 

@@ -38,10 +38,10 @@ use crate::reconcile::brake::{Brake, Pull};
 use crate::reconcile::drifts::Drift;
 use crate::reconcile::event::{Outcome, Work};
 use crate::reconcile::live::Live;
+use crate::reconcile::occurrence::Occurrence;
 use crate::reconcile::plan::Plan;
 use crate::reconcile::report::DriftKind;
 use crate::reconcile::rollout::Rollouts;
-use crate::reconcile::told::Told;
 
 /// The wait before another look at an object whose release changed meanwhile.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
@@ -198,15 +198,20 @@ impl Reconciler {
                 self.keep(task, Some("repairs of its release are suspended"));
                 Next::settled()
             }
-            // Drift is not certain yet, and a doubt alone leads to no write.
-            Plan::Repair if situation.drift.doubt => self.report(task, &situation, IN_DOUBT),
+            // Drift is not certain yet, and a doubt alone leads to no write. A repair towards an earlier revision
+            // settles its doubts itself, because the drift is a difference from another manifest.
+            Plan::Repair if situation.drift.doubt && task.towards.is_none() => {
+                self.report(task, &situation, IN_DOUBT)
+            }
             Plan::Repair => {
                 if task.asked {
                     self.repairs.backoff.forget(&task.object);
                 } else if let Some(done) = self.wait(task) {
                     return Next::Done(done);
                 }
-                self.count_found(task, situation.drift.kind);
+                if !situation.drift.doubt {
+                    self.count_found(task, situation.drift.kind);
+                }
                 match situation.drift.kind {
                     DriftKind::Missing => Self::begin_recreating(task, &situation),
                     _ => Self::begin_restoring(task, &situation, situation.drift.since, 0),
@@ -235,7 +240,7 @@ impl Reconciler {
         let held = &mut self.repairs.held;
         held.retain(|_, until| *until > now);
         if self.leads && held.insert(release.id.clone(), until).is_none() {
-            self.tell(Told::Held { release: Arc::clone(release), until });
+            self.tell(Occurrence::Held { release: Arc::clone(release), until });
         }
     }
 

@@ -56,18 +56,13 @@ struct Scene {
     work: VecDeque<(WorkId, Work)>,
     report: Option<ReleaseReport>,
     timer: Option<Timestamp>,
-    told: Vec<Told>,
+    told: Vec<Occurrence>,
     /// How often everything was to be listed again.
     relists: usize,
 }
 
 fn web() -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    }
+    ObjectId::namespaced("", "ConfigMap", "shop", "web")
 }
 
 fn release(status: Status, manifest: &str) -> Arc<Release> {
@@ -155,7 +150,7 @@ impl Scene {
                 Action::Report(report) => self.report = Some(*report),
                 Action::SetTimer(at) => self.timer = at,
                 Action::Tell(told) => self.told.push(told),
-                Action::Relist => self.relists += 1,
+                Action::Relist | Action::ListEverything => self.relists += 1,
                 _ => {}
             }
         }
@@ -351,8 +346,9 @@ fn repairs_back_off_while_the_object_is_repeatedly_changed_back() {
     }
     assert_eq!(waits[..3], [0, 0, 0], "{waits:?}");
     assert!(waits[4..].is_sorted() && waits[13] > 200 && waits[13] <= 300, "{waits:?}");
-    let is_contested =
-        |told: &Told| matches!(told, Told::Object { fate: super::super::told::Fate::Contested, .. });
+    let is_contested = |told: &Occurrence| {
+        matches!(told, Occurrence::Object { fate: super::super::occurrence::Fate::Contested, .. })
+    };
     assert!(scene.told.iter().any(is_contested));
 }
 

@@ -18,12 +18,7 @@ fn deployment(observed: i64, updated: i64, there: i64) -> Value {
 }
 
 fn web(kind: &str) -> ObjectId {
-    ObjectId {
-        group: "apps".to_owned(),
-        kind: kind.to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    }
+    ObjectId::namespaced("apps", kind, "shop", "web")
 }
 
 #[test]

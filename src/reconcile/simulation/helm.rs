@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::plan::HISTORIES;
 use super::random::Random;
 use super::world::{Revision, World, object};
 use crate::helm::record::{ApplyMethod, Status};
@@ -12,7 +13,13 @@ use crate::model::{ObjectId, ReleaseId};
 #[derive(Clone, Debug)]
 enum Step {
     Store(Arc<str>, Status),
-    Write { object: ObjectId, from: Option<Arc<str>>, to: Arc<str> },
+    /// The oldest record that is not in force goes.
+    Forget,
+    Write {
+        object: ObjectId,
+        from: Option<Arc<str>>,
+        to: Arc<str>,
+    },
     Delete(ObjectId),
     Set(u64, Status),
     Purge,
@@ -51,7 +58,7 @@ impl Helm {
     }
 
     /// Begins to install or upgrade to a chart.
-    pub(super) fn upgrade(&mut self, world: &World, to: &Arc<str>) {
+    pub(super) fn upgrade(&mut self, world: &mut World, to: &Arc<str>) {
         let is_deployed = |record: &Revision| record.status == Status::Deployed;
         let has_deployed = world.records.get(&self.id).into_iter().flatten().any(is_deployed);
         let pending = if has_deployed { Status::PendingUpgrade } else { Status::PendingInstall };
@@ -59,7 +66,7 @@ impl Helm {
     }
 
     /// Begins to go back to what some earlier revision was, if there is one.
-    pub(super) fn roll_back(&mut self, world: &World, random: &mut Random) {
+    pub(super) fn roll_back(&mut self, world: &mut World, random: &mut Random) {
         let earlier = world.records.get(&self.id).map(|records| records.split_last());
         if let Some(Some((_, earlier))) = earlier.filter(|it| it.is_some_and(|(_, it)| !it.is_empty())) {
             let to = Arc::clone(&earlier[random.below(earlier.len())].manifest);
@@ -81,13 +88,19 @@ impl Helm {
     }
 
     /// Begins to uninstall.
-    pub(super) fn uninstall(&mut self, world: &World) {
-        let Some(last) = world.records.get(&self.id).and_then(|records| records.last()) else { return };
+    pub(super) fn uninstall(&mut self, world: &mut World) {
+        let last = world.records.get(&self.id).and_then(|records| records.last());
+        let Some(last) = last.filter(|last| last.status != Status::Uninstalled).cloned() else { return };
         self.steps = VecDeque::from([Step::Set(last.revision, Status::Uninstalling)]);
         for (object, _) in world.documents(&self.id, &last.manifest).iter() {
             self.steps.push_back(Step::Delete(object.clone()));
         }
-        self.steps.push_back(Step::Purge);
+        let is_kept = world.has(HISTORIES) && world.luck.chance(50);
+        self.steps.push_back(if is_kept {
+            Step::Set(last.revision, Status::Uninstalled)
+        } else {
+            Step::Purge
+        });
     }
 
     /// The operation fails, or Helm is killed.
@@ -107,17 +120,27 @@ impl Helm {
             Step::Set(revision, status) => world.set_status(&self.id, revision, status),
             Step::Delete(object) => world.remove(&object, "helm"),
             Step::Purge => world.purge(&self.id),
+            Step::Forget => world.forget_oldest(&self.id),
             Step::Write { object, from, to } => self.write(world, &object, from.as_ref(), &to),
         }
     }
 
-    fn turn_to(&mut self, world: &World, to: &Arc<str>, pending: Status) {
+    fn turn_to(&mut self, world: &mut World, to: &Arc<str>, pending: Status) {
+        let is_varied = world.has(HISTORIES);
+        if is_varied && world.luck.chance(40) {
+            self.method = match self.method {
+                ApplyMethod::ServerSide => ApplyMethod::ClientSide,
+                ApplyMethod::ClientSide => ApplyMethod::ServerSide,
+            };
+        }
+        let is_limited = is_varied && world.luck.chance(40);
         let records = world.records.get(&self.id);
         let deployed = records.into_iter().flatten().rev().find(|record| record.status == Status::Deployed);
         let last = records.and_then(|records| records.last());
         let from = deployed.map(|record| Arc::clone(&record.manifest));
         let next = last.map_or(1, |last| last.revision + 1);
-        self.steps = VecDeque::from([Step::Store(Arc::clone(to), pending)]);
+        self.steps = is_limited.then_some(Step::Forget).into_iter().collect();
+        self.steps.push_back(Step::Store(Arc::clone(to), pending));
         let wanted = world.documents(&self.id, to);
         for (object, _) in wanted.iter() {
             self.steps.push_back(Step::Write {
@@ -146,7 +169,10 @@ impl Helm {
         };
         let (before, wanted) = (from.map(of).unwrap_or_default(), of(to));
         world.change(object, "helm", |stored, now| match self.method {
-            ApplyMethod::ServerSide => stored.apply("helm", &wanted, now),
+            ApplyMethod::ServerSide => {
+                stored.adopt("helm", now);
+                stored.apply("helm", &wanted, now);
+            }
             ApplyMethod::ClientSide => {
                 let mut changes: BTreeMap<_, _> =
                     wanted.iter().map(|(field, value)| (field.clone(), Some(value.clone()))).collect();
@@ -196,6 +222,16 @@ pub(super) fn meddle(world: &mut World, random: &mut Random, by: &str) {
             world.change(&chosen, by, |stored, now| stored.update(by, &changes, now));
         }
     }
+}
+
+/// A person writes a value that charts use as well.
+pub(super) fn guess(world: &mut World) {
+    let names: Vec<ObjectId> =
+        world.objects.keys().filter(|object| object.name != "bystander").cloned().collect();
+    let Some(chosen) = names.get(world.luck.below(names.len())) else { return };
+    let key = ("data", ["a", "b"][world.luck.below(2)].to_owned());
+    let changes = BTreeMap::from([(key, Some(format!("v{}", world.luck.below(4))))]);
+    world.change(chosen, "kubectl-edit", |stored, now| stored.update("kubectl-edit", &changes, now));
 }
 
 /// A controller that holds one value of an object against every other writer.

@@ -8,6 +8,8 @@
 mod admission;
 mod answers;
 mod check;
+mod flight;
+mod flights;
 mod helm;
 mod namespace;
 mod plan;
@@ -23,11 +25,11 @@ mod writes;
 use jiff::SignedDuration;
 
 use self::admission::denying;
-use self::helm::{Helm, bystander, insist, meddle};
+use self::helm::{Helm, bystander, guess, insist, meddle};
 use self::plan::{
-    ALL, CONTROLLERS, CRASHES, DENIALS, EXPIRES, FAILURES, FORGERIES, FOUND, HANDS, INSISTENCE, KINDS, LAGS,
-    LOSSES, NAMESPACES, ORDERS, Plan, REPEATS, REWRITES, ROLLBACKS, RULINGS, SEALS, SEVERAL, SKEWS,
-    TAMPERING, UNINSTALLS, UPGRADES,
+    ALL, CONTROLLERS, CRASHES, DENIALS, EXPIRES, FAILURES, FORGERIES, FOUND, GUESSES, HANDS, INSISTENCE,
+    JUMPS, KINDS, LAGS, LOSSES, NAMESPACES, ORDERS, Plan, RECORDS, REPEATS, REWRITES, ROLLBACKS, RULINGS,
+    SEALS, SEVERAL, SKEWS, TAMPERING, UNINSTALLS, UPGRADES,
 };
 use self::process::Guard;
 use self::random::Random;
@@ -59,6 +61,7 @@ impl Run {
         let mut world = World::new(plan.trouble & SEALS != 0);
         world.rewrites = plan.trouble & REWRITES != 0;
         world.lags = plan.trouble & LAGS != 0;
+        (world.trouble, world.luck) = (plan.trouble, Random::new(!plan.seed));
         world.admission = (plan.trouble & DENIALS != 0).then(|| denying(plan.trouble & SEALS != 0));
         let helms = [("web", ApplyMethod::ServerSide), ("api", ApplyMethod::ClientSide)];
         let helms = helms.map(|(name, method)| Helm::new(release(name), method));
@@ -106,6 +109,9 @@ impl Run {
             88..96 => self.helm(),
             _ => self.harm(guard),
         }
+        if self.has(JUMPS | RECORDS | GUESSES) && self.world.luck.chance(5) {
+            self.harm_anew(guard);
+        }
         self.tick();
     }
 
@@ -116,6 +122,7 @@ impl Run {
     }
 
     fn tick(&mut self) {
+        self.arrive();
         if let Some(object) = self.insists {
             insist(&mut self.world, object);
         }
@@ -190,6 +197,22 @@ impl Run {
             3 | 4 if self.has(HANDS) => meddle(&mut self.world, &mut self.random, "kubectl-edit"),
             5 if self.has(CONTROLLERS) => meddle(&mut self.world, &mut self.random, "operator"),
             6 if self.has(ORDERS) => self.order(),
+            _ => {}
+        }
+    }
+
+    /// One of the newer kinds of harm.
+    fn harm_anew(&mut self, guard: usize) {
+        let Self { world, guards, .. } = self;
+        let guard = &mut guards[guard];
+        match world.luck.below(4) {
+            0 if world.has(JUMPS) => {
+                let hours = if world.luck.chance(50) { 1 } else { -1 };
+                guard.jump(SignedDuration::from_hours(hours), world);
+            }
+            1 if world.has(RECORDS) => guard.expire_records(),
+            2 if world.has(RECORDS) => guard.repeat_records(1 + world.luck.below(3)),
+            3 if world.has(GUESSES) => guess(world),
             _ => {}
         }
     }

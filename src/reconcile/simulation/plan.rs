@@ -27,8 +27,21 @@ pub(super) const ROLLBACKS: u32 = 1 << 19;
 pub(super) const DENIALS: u32 = 1 << 20;
 pub(super) const LAGS: u32 = 1 << 21;
 
+/// Writes of guards arrive late.
+pub(super) const LATE: u32 = 1 << 22;
+/// Clocks of guards are set.
+pub(super) const JUMPS: u32 = 1 << 23;
+/// Writes of guards are refused.
+pub(super) const REFUSALS: u32 = 1 << 24;
+/// Helm changes its method, keeps few revisions, and keeps the history of what it uninstalls.
+pub(super) const HISTORIES: u32 = 1 << 25;
+/// The watch of records breaks and repeats itself.
+pub(super) const RECORDS: u32 = 1 << 26;
+/// People write values that charts use.
+pub(super) const GUESSES: u32 = 1 << 27;
+
 /// How many kinds there are.
-pub(super) const KINDS: u32 = 22;
+pub(super) const KINDS: u32 = 28;
 pub(super) const ALL: u32 = (1 << KINDS) - 1;
 
 /// What happens in one run.
@@ -40,7 +53,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 23] = [
+pub(super) const FOUND: [Plan; 36] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -82,4 +95,22 @@ pub(super) const FOUND: [Plan; 23] = [
     Plan { seed: 254472, steps: 367, trouble: 99898 },
     // An object was as before a failed upgrade, and so in sync by the next revision with the manifest that had failed.
     Plan { seed: 338305, steps: 393, trouble: 479432 },
+    // An order that another replica had refused meanwhile, by a clock far ahead, was carried out after all.
+    Plan { seed: 3873, steps: 220, trouble: 245710536 },
+    Plan { seed: 9551, steps: 252, trouble: 244661860 },
+    Plan { seed: 19234, steps: 129, trouble: 8404500 },
+    // An order that the watch still showed as open was carried out again by the next leader.
+    Plan { seed: 9551, steps: 275, trouble: 246759012 },
+    Plan { seed: 33871, steps: 221, trouble: 245804585 },
+    Plan { seed: 86246, steps: 387, trouble: 8662737 },
+    Plan { seed: 104589, steps: 229, trouble: 212076032 },
+    Plan { seed: 109248, steps: 206, trouble: 11273728 },
+    Plan { seed: 113956, steps: 340, trouble: 245802524 },
+    Plan { seed: 114192, steps: 280, trouble: 2430608 },
+    // An ignored field that was not declared was applied with the others, and Helm's manager owned it.
+    Plan { seed: 98021, steps: 361, trouble: 243401744 },
+    // An apply that changes nothing but who owns a field was no change for the simulated API server.
+    Plan { seed: 92884, steps: 315, trouble: 243663020 },
+    // A record out of nothing was held by a clock that was an hour behind.
+    Plan { seed: 99696, steps: 249, trouble: 41979944 },
 ];

@@ -1,7 +1,9 @@
 //! One guard: the loop, and around it what the shell does, in steps that can be
 //! held up, come twice, fail or be cut off.
 
+mod agreeing;
 mod checks;
+mod errands;
 mod reads;
 mod watches;
 
@@ -11,12 +13,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use self::reads::Reads;
-use super::super::event::{Action, Event, Fault, GovernedRelease, Order, Outcome, Work, WorkId};
+use super::super::event::{Action, Event, GovernedRelease, Order, Outcome, Work, WorkId};
 use super::super::machine::{Reconciler, Settings};
 use super::super::report::ReleaseReport;
 use super::super::scopes::Scope;
-use super::answers::{Asked, failed};
+use super::flight::Awaited;
 use super::random::Random;
+use super::stored::Fields;
 use super::world::{Kept, Records, World};
 use crate::helm::release::{Appearance, Release};
 use crate::model::{ObjectId, ReleaseId};
@@ -31,6 +34,9 @@ const LEAD: SignedDuration = SignedDuration::from_secs(10);
 /// After which silence somebody else takes the lease.
 const SILENCE: SignedDuration = SignedDuration::from_secs(15);
 
+/// The longest sleep of the loop.
+const LONGEST_SLEEP: SignedDuration = SignedDuration::from_secs(60);
+
 /// The most actions that one event may lead to.
 const MOST_ACTIONS: usize = 64;
 
@@ -40,6 +46,8 @@ pub(super) struct Guard {
     pub(super) process: usize,
     machine: Reconciler,
     skew: SignedDuration,
+    /// How much of that came by jumps.
+    pub(super) jumped: SignedDuration,
     policy: Arc<Policy>,
     /// The policy lets a field differ.
     is_lenient: bool,
@@ -49,6 +57,8 @@ pub(super) struct Guard {
     watching: bool,
     cursor: usize,
     records: usize,
+    /// The watch of records has not expired.
+    follows: bool,
     releases: BTreeMap<ReleaseId, (Records, Arc<Release>)>,
     appearances: BTreeMap<(String, u64), Appearance>,
     /// Handed out and not begun.
@@ -65,8 +75,10 @@ pub(super) struct Guard {
     /// The orders that were handed over.
     ordered: BTreeSet<String>,
     pub(super) reports: BTreeMap<ReleaseId, ReleaseReport>,
-    /// The final answers that were given.
-    answered: BTreeMap<String, OrderAnswer>,
+    /// What the guard was told of objects last and lately.
+    lives: BTreeMap<ObjectId, Vec<(Timestamp, Fields)>>,
+    /// The writes whose answers are unanswered.
+    pub(super) unanswered: Vec<Awaited>,
     /// Pieces of work in this second.
     load: (i64, usize),
     /// When each object was written lately.
@@ -84,13 +96,13 @@ enum Finding {
 impl Guard {
     pub(super) fn new(number: usize, skew: SignedDuration, world: &mut World) -> Self {
         let settings = Settings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: true };
-        let now = world.now + skew;
         world.processes += 1;
         let mut guard = Self {
             number,
             process: world.processes,
             machine: Reconciler::new(settings, Suspended::new()),
             skew,
+            jumped: SignedDuration::ZERO,
             policy: world.policy(),
             is_lenient: world.is_lenient,
             is_newly_ruled: false,
@@ -98,6 +110,7 @@ impl Guard {
             watching: false,
             cursor: world.log.len(),
             records: world.log.len(),
+            follows: true,
             releases: BTreeMap::new(),
             appearances: BTreeMap::new(),
             work: VecDeque::new(),
@@ -105,11 +118,12 @@ impl Guard {
             timer: None,
             leads_until: None,
             leads: false,
-            seen: (world.lease.renewals, now),
+            seen: (world.lease.renewals, world.now),
             open: world.orders.clone(),
             ordered: BTreeSet::new(),
             reports: BTreeMap::new(),
-            answered: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            unanswered: Vec::new(),
             load: (0, 0),
             pace: BTreeMap::new(),
             reads: Reads::default(),
@@ -132,6 +146,25 @@ impl Guard {
         self.timer.map(|at| at - self.skew)
     }
 
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    pub(super) fn leads_until(&self) -> Option<Timestamp> {
+        self.leads_until
+    }
+
+    /// The clock of the guard's machine is set.
+    pub(super) fn jump(&mut self, by: SignedDuration, world: &mut World) {
+        self.skew += by;
+        self.jumped += by;
+        let number = self.number;
+        world.say(|| format!("the clock of guard {number} jumps by {by:?}"));
+        // The shell sleeps no longer than this, whatever the clock says.
+        let soon = self.now(world) + LONGEST_SLEEP;
+        self.timer = self.timer.map(|at| at.min(soon));
+    }
+
     /// Whether it is this that the guard does next.
     pub(super) fn is_next(&self, is: impl Fn(&Work) -> bool) -> bool {
         self.work.iter().any(|(_, _, work)| is(work))
@@ -144,34 +177,20 @@ impl Guard {
     pub(super) fn is_behind(&self, world: &World) -> bool {
         self.is_lenient != world.is_lenient
             || !self.watching
+            || !self.follows
             || self.cursor < world.log.len()
             || self.records < world.log.len()
     }
 
     /// Nothing happens by it unless something else does.
     pub(super) fn is_at_rest(&self, world: &World) -> bool {
-        !self.has_work() && !self.is_behind(world)
+        !self.has_work() && self.unanswered.is_empty() && !self.is_behind(world)
     }
 
     pub(super) fn wake(&mut self, world: &mut World) {
         let now = self.now(world);
         if self.timer.take_if(|at| *at <= now).is_some() {
             self.handle(Event::Due, world);
-        }
-    }
-
-    /// Does a piece of work; `faults` says whether it may fail.
-    pub(super) fn work(&mut self, world: &mut World, random: &mut Random, faults: bool) {
-        let place = random.below(self.work.len());
-        let Some(work) = self.work.remove(place) else { return };
-        let (lost, unanswered) = (faults && random.chance(4), faults && random.chance(4));
-        self.try_to_do(work, world, (lost, unanswered));
-    }
-
-    /// Does a piece of work to which no answer comes.
-    pub(super) fn work_unanswered(&mut self, world: &mut World) {
-        if let Some(work) = self.work.pop_front() {
-            self.try_to_do(work, world, (false, true));
         }
     }
 
@@ -190,7 +209,7 @@ impl Guard {
 
     /// Renews the lease or takes it, if that is due; hands over what people want.
     pub(super) fn lead(&mut self, world: &mut World) {
-        let now = self.now(world);
+        let now = world.now;
         if world.lease.renewals != self.seen.0 {
             self.seen = (world.lease.renewals, now);
         }
@@ -206,7 +225,7 @@ impl Guard {
 
     /// Notices that it leads, or no more.
     pub(super) fn note_lead(&mut self, world: &mut World) {
-        let leads = self.leads_until.is_some_and(|until| self.now(world) < until);
+        let leads = self.leads_until.is_some_and(|until| world.now < until);
         if leads != self.leads {
             self.leads = leads;
             if leads {
@@ -227,7 +246,9 @@ impl Guard {
                 self.hear_orders(world);
             }
             for (release, at) in self.open.clone() {
-                if self.ordered.insert(at.clone()) {
+                // It is read again before it is handed over.
+                let is_open = world.orders.get(&release) == Some(&at);
+                if is_open && self.ordered.insert(at.clone()) {
                     self.pace.clear();
                     let order = Order::Reconcile { release, at, ticket: None };
                     self.handle(Event::Order(order), world);
@@ -241,6 +262,7 @@ impl Guard {
     }
 
     fn handle(&mut self, event: Event, world: &mut World) {
+        self.note_seen(&event, world);
         let now = self.now(world);
         let actions = self.machine.handle(event, now);
         if actions.len() > MOST_ACTIONS {
@@ -256,7 +278,7 @@ impl Guard {
                     }
                     let open =
                         self.work.iter().map(|(_, of, _)| of).chain(self.done.iter().map(|(_, of, _)| of));
-                    if open.filter(|of| **of == release).count() > 0 {
+                    if open.chain(self.unanswered.iter().map(|it| &it.release)).any(|of| *of == release) {
                         world.break_down(format!("guard {} works on {release} twice at once", self.number));
                     }
                     self.work.push_back((errand, release, work));
@@ -264,7 +286,7 @@ impl Guard {
                 Action::SetTimer(at) => self.timer = at,
                 Action::Report(report) => self.take_report(*report, world),
                 Action::Withdraw(release) => drop(self.reports.remove(&release)),
-                Action::Relist => self.watching = false,
+                Action::Relist | Action::ListEverything => self.watching = false,
                 _ => {}
             }
         }
@@ -274,6 +296,7 @@ impl Guard {
     fn take_report(&mut self, report: ReleaseReport, world: &mut World) {
         let id = report.release.clone();
         self.check_report(&report, world);
+        self.check_answer(&report, world);
         if self.leads && world.lease.holder == Some(self.number) && world.records.contains_key(&id) {
             let first = super::super::drifts::First {
                 uid: report.record.clone(),
@@ -282,10 +305,11 @@ impl Guard {
             };
             world.kept.insert(id.clone(), Kept { first, seen: report.seen_alive.clone() });
             let answer = report.answer.as_ref().filter(|it| it.result != OrderResult::Waiting);
-            if let Some(answer) = answer
-                && world.orders.get(&id) == Some(&answer.at)
-            {
+            // Of an order that another guard has answered meanwhile, nothing more is stored.
+            let is_open = |answer: &&OrderAnswer| world.orders.get(&id) == Some(&answer.at);
+            if let Some(answer) = answer.filter(is_open) {
                 world.orders.remove(&id);
+                world.answered.insert(answer.at.clone(), answer.clone());
             }
         }
         self.reports.insert(id, report);
@@ -311,51 +335,6 @@ impl Guard {
             None => {
                 self.releases.remove(id);
                 None
-            }
-        }
-    }
-
-    fn try_to_do(
-        &mut self,
-        (errand, release, work): (WorkId, ReleaseId, Work),
-        world: &mut World,
-        (lost, unanswered): (bool, bool),
-    ) {
-        let outcome = match lost {
-            true => failed(Fault::Unanswered, "the connection broke"),
-            false => self.carry_out(&release, &work, world),
-        };
-        let outcome = match unanswered {
-            true => failed(Fault::Unanswered, "no answer"),
-            false => outcome,
-        };
-        self.reads.note(&release, &work, &outcome);
-        let finding = match (work, outcome) {
-            (Work::ReadRecords { release }, Outcome::Records(_)) => Finding::Records(release),
-            (_, outcome) => Finding::Outcome(outcome),
-        };
-        self.done.push_back((errand, release, finding));
-    }
-
-    fn carry_out(&mut self, release: &ReleaseId, work: &Work, world: &mut World) -> Outcome {
-        match work {
-            Work::ReadObject { object, .. } => {
-                let live = world.objects.get(object).map(|stored| Box::new(stored.live()));
-                Outcome::Object { live, version: "v1".to_owned() }
-            }
-            Work::ReadRecords { release } => Outcome::Records(self.ruled(release, world)),
-            Work::ReadDocument { revision, object } => world.document(release, *revision, object),
-            Work::ReadNamespace { .. } => Outcome::Namespace { deleting: world.terminating },
-            Work::ReadDefinition { .. } => Outcome::Definition { deleting: false },
-            Work::Ask { object, uid, revision, digest } => {
-                world.canonical(release, (object, uid), Asked { revision: *revision, digest: *digest })
-            }
-            Work::Probe { .. } => failed(Fault::AlreadyExists, "already exists"),
-            Work::Write { object, write, .. } => {
-                if self.leads_until.is_none_or(|until| self.now(world) >= until) {
-                    return failed(Fault::NotLeading, "this replica does not lead");
-                }
-                world.write((self.number, self.process), object, write)
             }
         }
     }

@@ -19,6 +19,7 @@ impl Run {
     pub(super) fn settle(&mut self, bound: SignedDuration) {
         let end = self.world.now + bound;
         while self.world.now < end && self.world.violation.is_none() {
+            self.arrive();
             if let Some(object) = self.insists {
                 insist(&mut self.world, object);
             }
@@ -40,7 +41,7 @@ impl Run {
                     guard.tell(&mut self.world, &mut self.random);
                 }
             }
-            let due = self.guards.iter().filter_map(Guard::due).min();
+            let due = self.guards.iter().filter_map(Guard::due).chain(self.world.next_arrival()).min();
             let is_over = self.insists.is_none() && self.world.orders.is_empty();
             if is_over && due.is_none() && self.guards.iter().all(|guard| guard.is_at_rest(&self.world)) {
                 self.world.now = end;
@@ -55,6 +56,7 @@ impl Run {
 
     /// Trouble has ended. Helm ends its work, and each release is written once more.
     pub(super) fn recover(&mut self) {
+        self.world.trouble = 0;
         // Nobody does anything new for a while.
         let is_long = self.random.chance(30);
         self.settle(if is_long { WHILE } else { SignedDuration::from_mins(1) });
@@ -66,6 +68,9 @@ impl Run {
             return;
         }
         self.world.say(|| "trouble ends".to_owned());
+        for guard in self.guards.iter_mut().filter(|guard| !guard.jumped.is_zero()) {
+            guard.jump(-guard.jumped, &mut self.world);
+        }
         self.insists = None;
         self.rule(false);
         while self.world.terminating {
@@ -77,7 +82,7 @@ impl Run {
             }
             if self.world.records.contains_key(&self.helms[place].id) {
                 let chart = self.helms[place].chart(&mut self.random);
-                self.helms[place].upgrade(&self.world, &chart);
+                self.helms[place].upgrade(&mut self.world, &chart);
                 while self.helms[place].is_at_work() {
                     self.helms[place].step(&mut self.world);
                     self.settle(SignedDuration::from_millis(10));

@@ -32,7 +32,7 @@ fn installed(trouble: u32, place: usize, count: usize) -> Run {
     let mut run = Run::new(Plan { seed: 1, steps: 0, trouble });
     run.insists = None;
     let chart = chart(&run.helms[place].id.name, count, "v1");
-    run.helms[place].upgrade(&run.world, &chart);
+    run.helms[place].upgrade(&mut run.world, &chart);
     while run.helms[place].is_at_work() {
         run.helms[place].step(&mut run.world);
         // Else the record would appear as deployed.
@@ -236,7 +236,7 @@ fn manifest_that_helm_has_left_behind_is_not_written() {
             harm(&mut run, &format!("{}-1", id.name), value);
             work_until(&mut run, is_document);
             let chart = chart(&id.name, count, "v1");
-            run.helms[place].upgrade(&run.world, &chart);
+            run.helms[place].upgrade(&mut run.world, &chart);
             while run.helms[place].is_at_work() {
                 run.helms[place].step(&mut run.world);
             }
@@ -256,7 +256,7 @@ fn object_uninstalled_during_its_recreation_is_deleted_again() {
             let name = format!("{}-1", run.helms[place].id.name);
             harm(&mut run, &name, None);
             work_until(&mut run, Work::is_write);
-            run.helms[place].uninstall(&run.world);
+            run.helms[place].uninstall(&mut run.world);
             while run.helms[place].is_at_work() {
                 run.helms[place].step(&mut run.world);
             }
@@ -279,7 +279,7 @@ fn guard_writes_nothing_after_it_learns_of_a_helm_operation() {
         harm(&mut run, &format!("{}-0", id.name), value);
         work_until(&mut run, next);
         let chart = chart(&id.name, 3, "v2");
-        run.helms[place].upgrade(&run.world, &chart);
+        run.helms[place].upgrade(&mut run.world, &chart);
         run.helms[place].step(&mut run.world);
         run.guards[0].hear_record(&mut run.world);
         settle(&mut run, 10);
@@ -292,7 +292,7 @@ fn ownership_is_not_returned_during_a_known_helm_operation() {
     for is_at_work in [false, true] {
         let mut run = installed(0, 0, 2);
         let id = run.helms[0].id.clone();
-        run.helms[0].upgrade(&run.world, &chart(&id.name, 2, "v2"));
+        run.helms[0].upgrade(&mut run.world, &chart(&id.name, 2, "v2"));
         run.helms[0].step(&mut run.world);
         run.helms[0].fail(&run.world, false);
         run.helms[0].step(&mut run.world);
@@ -305,7 +305,7 @@ fn ownership_is_not_returned_during_a_known_helm_operation() {
         do_next(&mut run);
         work_until(&mut run, is_object);
         if is_at_work {
-            run.helms[0].upgrade(&run.world, &chart(&id.name, 2, "v2"));
+            run.helms[0].upgrade(&mut run.world, &chart(&id.name, 2, "v2"));
             run.helms[0].step(&mut run.world);
             run.guards[0].hear_record(&mut run.world);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::stored::{Field, Fields, Stored};
 use super::world::{Change, Documents, World};
@@ -11,8 +12,8 @@ use crate::model::{ObjectId, ReleaseId};
 /// What a guard knows of a release.
 pub(super) struct View<'v> {
     pub(super) release: &'v ReleaseId,
-    /// The digest of the manifest in force.
-    pub(super) digest: [u8; 32],
+    /// The manifests in force: an object that agrees with one of them is right.
+    pub(super) manifests: &'v [Arc<str>],
     /// The place of the log that the watch of objects has come to.
     pub(super) from: usize,
     /// The guard's policy ignores [`ignored`].
@@ -24,8 +25,9 @@ impl World {
     /// on. Watches tell of the objects one after the other, so the times of two objects may differ.
     pub(super) fn was_in_sync(&self, view: &View<'_>) -> bool {
         let declared = self.declared_by(view);
-        declared.iter().all(|(object, fields)| {
-            self.states_of(object, view.from).into_iter().any(|it| self.is_as_declared(fields, it, view))
+        declared.iter().flat_map(|it| it.iter()).all(|(object, _)| {
+            let mut states = self.states_of(object, view.from).into_iter();
+            states.any(|it| self.is_right(object, it, &declared, view))
         })
     }
 
@@ -33,10 +35,12 @@ impl World {
     /// otherwise than declared: an object that has gone since is looked at soon, and drifts until then as well.
     pub(super) fn was_drifting(&self, object: &ObjectId, is_missing: bool, view: &View<'_>) -> bool {
         let declared = self.declared_by(view);
-        let Some((_, fields)) = declared.iter().find(|(other, _)| other == object) else { return false };
+        if declared.iter().all(|it| it.iter().all(|(other, _)| other != object)) {
+            return false;
+        }
         self.states_of(object, view.from).into_iter().any(|it| match it {
-            None => true,
-            Some(live) => !is_missing && !self.is_as_declared(fields, Some(live), view),
+            None => !is_missing || !self.is_right(object, None, &declared, view),
+            Some(_) => !is_missing && !self.is_right(object, it, &declared, view),
         })
     }
 
@@ -72,9 +76,22 @@ impl World {
         found
     }
 
-    fn declared_by(&self, view: &View<'_>) -> Rc<Documents> {
-        let manifest = self.manifests.get(&view.digest).cloned().unwrap_or_default();
-        self.documents(view.release, &manifest)
+    fn declared_by(&self, view: &View<'_>) -> Vec<Rc<Documents>> {
+        view.manifests.iter().map(|manifest| self.documents(view.release, manifest)).collect()
+    }
+
+    /// Whether an object is as one of the manifests has it; a manifest that does not declare it has none.
+    fn is_right(
+        &self,
+        object: &ObjectId,
+        live: Option<&Stored>,
+        declared: &[Rc<Documents>],
+        view: &View<'_>,
+    ) -> bool {
+        declared.iter().any(|documents| {
+            let found = documents.iter().find(|(other, _)| other == object);
+            found.map_or(live.is_none(), |(_, fields)| self.is_as_declared(fields, live, view))
+        })
     }
 
     /// How an object was from a place of the log on; none while it was not there.

@@ -47,6 +47,12 @@ impl Stored {
         self.fields.get(&("labels", MANAGED_BY.0.to_owned())).is_some_and(|value| value == MANAGED_BY.1)
     }
 
+    /// Who owns which fields, and whether by applies.
+    pub(super) fn owners(&self) -> BTreeSet<(String, bool, BTreeSet<Field>)> {
+        let owner = |entry: &Entry| (entry.manager.clone(), entry.applies, entry.owns.clone());
+        self.entries.iter().map(owner).collect()
+    }
+
     /// A forced server-side apply.
     pub(super) fn apply(&mut self, manager: &str, wanted: &Fields, now: Timestamp) {
         let own = self.entry(manager, true, now);
@@ -62,6 +68,15 @@ impl Stored {
             }
         }
         self.tidy();
+    }
+
+    /// What a manager has written by updates counts as applied by it from now on, as Helm does before it applies.
+    pub(super) fn adopt(&mut self, manager: &str, now: Timestamp) {
+        let is_own = |entry: &Entry| entry.manager == manager && !entry.applies;
+        if let Some(place) = self.entries.iter().position(is_own) {
+            let owns = self.entries.remove(place).owns;
+            self.entry(manager, true, now).owns.extend(owns);
+        }
     }
 
     /// An update or patch: these fields have these values from now on, or are gone.

@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::drifts::First;
+use super::flight::Flight;
+use super::random::Random;
 use super::stored::{Field, Fields, Stored, fields};
 use crate::declaration::catalog::Catalog;
 use crate::helm::record::{ApplyMethod, Status};
@@ -19,6 +21,7 @@ use crate::helm::release::{self, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::agreement::SeenAlive;
+use crate::policy::guarded::OrderAnswer;
 use crate::policy::resolver::{Labels, PolicyResolver};
 use crate::policy::samples::{policies, policy};
 
@@ -72,6 +75,10 @@ pub(super) struct World {
     pub(super) orders: BTreeMap<ReleaseId, String>,
     /// The values that somebody else than a guard has written.
     pub(super) once: BTreeMap<ObjectId, BTreeSet<(Field, String)>>,
+    /// The values that guards have seen in an object while they knew a manifest that declares them.
+    pub(super) agreed: BTreeMap<ObjectId, BTreeSet<(Field, String)>>,
+    /// The answers to orders as they were stored first.
+    pub(super) answered: BTreeMap<String, OrderAnswer>,
     /// The manifests that were ever in force, by their digests.
     pub(super) manifests: BTreeMap<[u8; 32], Arc<str>>,
     /// The values that a manifest has declared.
@@ -105,6 +112,12 @@ pub(super) struct World {
     pub(super) violation: Option<String>,
     /// Writes of guards.
     pub(super) writes: usize,
+    /// Writes of guards on their way, which may arrive after their guard has given them up.
+    pub(super) flights: Vec<Flight>,
+    /// The kinds of trouble that the API server makes.
+    pub(super) trouble: u32,
+    /// What the drawing of newer kinds of trouble takes, so that the histories of older plans stay.
+    pub(super) luck: Random,
 }
 
 /// A release's manifest.
@@ -128,6 +141,8 @@ impl World {
             kept: BTreeMap::new(),
             orders: BTreeMap::new(),
             once: BTreeMap::new(),
+            agreed: BTreeMap::new(),
+            answered: BTreeMap::new(),
             manifests: BTreeMap::new(),
             declared: BTreeMap::new(),
             sealed,
@@ -145,6 +160,9 @@ impl World {
             history: Vec::new(),
             violation: None,
             writes: 0,
+            flights: Vec::new(),
+            trouble: 0,
+            luck: Random::new(0),
         }
     }
 
@@ -219,7 +237,7 @@ impl World {
             Some(stored) => stored.clone(),
             None => Stored::new(object.clone(), format!("u{}", self.version + 1)),
         };
-        let before = stored.fields.clone();
+        let (before, owners) = (stored.fields.clone(), stored.owners());
         change(&mut stored, self.now);
         self.admit(&mut stored);
         if stored.fields != before && !self.ask_admission(by, object, Some(&stored)) {
@@ -236,6 +254,9 @@ impl World {
                 .collect();
             let version = self.version + 1;
             self.say(|| format!("{by} writes {} v{version}: {}", object.name, data.join(" ")));
+            self.store(stored);
+        } else if stored.owners() != owners {
+            self.say(|| format!("{by} owns other fields of {}", object.name));
             self.store(stored);
         }
     }
@@ -312,6 +333,19 @@ impl World {
         }
     }
 
+    /// Helm keeps few revisions: the oldest goes, unless it is in force or the latest.
+    pub(super) fn forget_oldest(&mut self, id: &ReleaseId) {
+        self.version += 1;
+        let Some(records) = self.records.get_mut(id).filter(|records| records.len() > 1) else { return };
+        let last = records.len() - 1;
+        let place = records.iter().take(last).position(|record| record.status != Status::Deployed);
+        if let Some(place) = place {
+            let gone = records.remove(place).revision;
+            self.say(|| format!("helm deletes {id} revision {gone}"));
+            self.log.push(Change::Record(id.clone()));
+        }
+    }
+
     /// Helm forgets a release.
     pub(super) fn purge(&mut self, id: &ReleaseId) {
         self.version += 1;
@@ -324,12 +358,7 @@ impl World {
 }
 
 pub(super) fn object(name: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some(NAMESPACE.to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("", "ConfigMap", NAMESPACE, name)
 }
 
 /// The policy of all releases.

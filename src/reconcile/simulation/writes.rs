@@ -11,16 +11,21 @@ use super::stored::{Field, Fields, Stored, fields};
 use super::world::World;
 use crate::model::ObjectId;
 
+/// Whose write it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender {
+    pub(super) guard: usize,
+    pub(super) process: usize,
+    /// Somebody still waits for the answer.
+    pub(super) is_awaited: bool,
+}
+
 impl World {
-    /// A guard's process writes for a release.
-    pub(super) fn write(
-        &mut self,
-        (guard, process): (usize, usize),
-        object: &ObjectId,
-        write: &Write,
-    ) -> Outcome {
+    /// A write of a guard arrives.
+    pub(super) fn write(&mut self, sender: Sender, object: &ObjectId, write: &Write) -> Outcome {
+        let guard = sender.guard;
         self.writes += 1;
-        if self.lease.holder != Some(guard) {
+        if sender.is_awaited && self.lease.holder != Some(guard) {
             self.break_down(format!("guard {guard} writes {} and does not lead", object.name));
         }
         let before = self.objects.get(object).cloned();
@@ -68,7 +73,7 @@ impl World {
         self.admit(&mut after);
         self.check(guard, object, before.as_ref(), &after);
         if before.is_none() {
-            self.made.insert(after.uid.clone(), process);
+            self.made.insert(after.uid.clone(), if sender.is_awaited { sender.process } else { 0 });
         }
         let version = self.version + 1;
         self.say(|| format!("guard {guard} writes {} v{version}: {write:?}", object.name));
@@ -91,25 +96,46 @@ impl World {
         }
     }
 
-    /// Nothing is written that was not declared and once there by another's hand.
+    /// Nothing is written that was not declared and seen in the object while it was; nothing is taken away but
+    /// what a release dropped, or somebody added where that is sealed.
     fn check(&mut self, guard: usize, object: &ObjectId, before: Option<&Stored>, after: &Stored) {
         let none = Fields::new();
-        let before = before.map_or(&none, |before| &before.fields);
-        let changed = after.fields.iter().filter(|(field, value)| before.get(*field) != Some(*value));
+        let fields = before.map_or(&none, |before| &before.fields);
+        let changed = after.fields.iter().filter(|(field, value)| fields.get(*field) != Some(*value));
         let has = |of: &BTreeMap<ObjectId, BTreeSet<(Field, String)>>, pair: &(Field, String)| {
             of.get(object).is_some_and(|all| all.contains(pair))
         };
         let mut wrong = Vec::new();
         for (field, value) in changed {
             let pair = (field.clone(), value.clone());
-            if !has(&self.declared, &pair) {
-                wrong.push(format!("guard {guard} writes {}: {pair:?}, which nobody declared", object.name));
+            for (is_met, fault) in [
+                (has(&self.declared, &pair), "which nobody declared"),
+                (has(&self.once, &pair), "which never was"),
+                (field.0 != "data" || has(&self.agreed, &pair), "which no guard has seen there"),
+            ] {
+                if !is_met {
+                    wrong.push(format!("guard {guard} writes {}: {pair:?}, {fault}", object.name));
+                }
             }
-            if !has(&self.once, &pair) {
-                wrong.push(format!("guard {guard} writes {}: {pair:?}, which never was", object.name));
+        }
+        for field in fields.keys().filter(|field| !after.fields.contains_key(*field)) {
+            let is_added = self.sealed && before.is_some_and(|before| before.is_added(field));
+            let declared = self.declared.get(object).into_iter().flatten();
+            let is_dropped =
+                declared.map(|(of, _)| of).any(|of| of == field) && !self.is_declared_now(object, field);
+            if !is_added && !is_dropped {
+                wrong.push(format!("guard {guard} takes {field:?} from {}", object.name));
             }
         }
         wrong.into_iter().for_each(|it| self.break_down(it));
+    }
+
+    fn is_declared_now(&self, object: &ObjectId, field: &Field) -> bool {
+        self.records.iter().any(|(id, records)| {
+            let documents = records.last().map(|latest| self.documents(id, &latest.manifest));
+            let mut documents = documents.iter().flat_map(|documents| documents.iter());
+            documents.any(|(of, fields)| of == object && fields.contains_key(field))
+        })
     }
 }
 

@@ -3,12 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn object(kind: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: kind.to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    }
+    ObjectId::namespaced("", kind, "shop", "web")
 }
 
 /// The place, then the declared, the old and the new value there.

@@ -7,7 +7,7 @@ use crate::declaration::catalog::Catalog;
 use crate::declaration::declare::declare;
 use crate::helm::record::Status;
 use crate::helm::release::Release;
-use crate::helm::release::tests::{Given, assembled};
+use crate::helm::release::tests::{Given, assembled, deployed, second};
 use crate::helm::state;
 use crate::model::{Autoscaler, ReleaseId};
 use crate::policy::resolver::Labels;
@@ -17,12 +17,7 @@ const MANIFEST: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
-spec:
-  replicas: 2
-  template:
-    spec:
-      tolerations: [{operator: Exists}]
-      containers: [{name: app, image: "app:1"}]
+spec: {replicas: 2, template: {spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: "app:1"}]}}}
 "#;
 
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
@@ -52,16 +47,6 @@ impl Default for Case<'_> {
     }
 }
 
-fn deployed(manifest: &str) -> Release {
-    assembled(Given { manifest, ..Given::default() }, None)
-}
-
-/// Revision 2 of `latest` over the deployed revision 1 of `before`.
-fn second(status: Status, latest: &str, before: &str) -> Release {
-    let latest = Given { manifest: latest, revision: 2, status, ..Given::default() };
-    assembled(latest, Some(Given { manifest: before, ..Given::default() }))
-}
-
 fn live(changes: &[(&str, Value)]) -> Value {
     let mut live = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -86,12 +71,7 @@ fn scaled(replicas: i64) -> Option<Value> {
 /// How the object stands, in words; of a drift the paths, those in doubt with a
 /// question mark.
 fn stands(case: &Case<'_>) -> String {
-    let object = ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    };
+    let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
     let id = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
     let policy = policies([policy("p", case.policy)]).of(&id, &Labels::new());
@@ -110,6 +90,7 @@ fn stands(case: &Case<'_>) -> String {
         Live::OptedOut => "opted out".to_owned(),
         Live::BeingDeleted => "being deleted".to_owned(),
         Live::Awaited => "awaited".to_owned(),
+        Live::Dropped => "dropped".to_owned(),
         Live::Allowed => "allowed".to_owned(),
         Live::Missing => "missing".to_owned(),
         Live::AsDeclared(agreed) => {
@@ -274,6 +255,17 @@ fn object_that_failed_operation_did_not_create_is_not_missing() {
 }
 
 #[test]
+fn absence_of_an_object_that_a_failed_operation_drops_is_no_drift() {
+    let other = MANIFEST.replace("name: web", "name: other");
+    let of = |status, live| Case { release: second(status, &other, MANIFEST), live, ..Case::default() };
+    check(of(Status::Failed, None), "dropped");
+    check(of(Status::Failed, Some(live(&[]))), "as declared");
+    check(of(Status::Failed, scaled(3)), "/spec/replicas");
+    check(of(Status::PendingUpgrade, None), "awaited");
+    check(of(Status::Deployed, None), "not declared");
+}
+
+#[test]
 fn pending_operation_accepts_both_manifests_and_objects_not_yet_created() {
     let before = MANIFEST.replace("replicas: 2", "replicas: 1");
     for status in [Status::PendingUpgrade, Status::PendingRollback] {
@@ -299,9 +291,42 @@ fn terminating_and_opted_out_objects_never_drift() {
     check(of(None), "opted out");
 }
 
+/// What a manager has applied, as in `managedFields`.
+fn owned(manager: &str, fields: Value) -> Value {
+    json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields})
+}
+
+#[test]
+fn value_that_only_helm_has_written_is_in_doubt_unless_an_operation_is_under_way() {
+    let annotation = json!({"f:annotations": {"f:meta.helm.sh/release-name": {}}});
+    let spec = json!({"f:replicas": {}});
+    let written = |managers: Value| {
+        let mut live = live(&[("/spec/replicas", json!(7))]);
+        live["metadata"]["managedFields"] = managers;
+        Some(live)
+    };
+    let by_helm = written(json!([owned("helm", json!({"f:metadata": annotation, "f:spec": spec}))]));
+    let by_me = written(json!([
+        owned("helm", json!({"f:metadata": annotation})),
+        owned("me", json!({"f:spec": spec})),
+    ]));
+    let before = MANIFEST.replace("replicas: 2", "replicas: 1");
+    let dropped = MANIFEST.replace("name: web", "name: other");
+    let first = Given { manifest: MANIFEST, status: Status::Failed, ..Given::default() };
+    for (release, expected) in [
+        (deployed(MANIFEST), "/spec/replicas?"),
+        (assembled(first, None), "/spec/replicas?"),
+        (second(Status::Failed, MANIFEST, &before), "/spec/replicas?"),
+        (second(Status::Failed, &dropped, MANIFEST), "/spec/replicas?"),
+        (second(Status::PendingUpgrade, MANIFEST, &before), "/spec/replicas"),
+    ] {
+        check(Case { release: release.clone(), live: by_helm.clone(), ..Case::default() }, expected);
+        check(Case { release, live: by_me.clone(), ..Case::default() }, "/spec/replicas");
+    }
+}
+
 #[test]
 fn missing_field_that_helm_still_owns_is_in_doubt() {
-    let owned = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields});
     let annotation = json!({"f:annotations": {"f:meta.helm.sh/release-name": {}}});
     let without = |managers: Value| {
         let mut live = live(&[]);

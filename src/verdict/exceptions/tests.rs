@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::helm::release::Release;
-use crate::helm::release::tests::{Given, assembled};
+use crate::helm::release::tests::deployed;
 use crate::policy::resolver::Labels;
 use crate::policy::resource::DriftAllowance;
 use crate::policy::samples::{policies, policy};
@@ -30,7 +30,7 @@ fn release(annotations: &str) -> Release {
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, annotations: {{{annotations}}}}}\n\
          spec: {{replicas: 2}}\n"
     );
-    assembled(Given { manifest: &manifest, ..Given::default() }, None)
+    deployed(&manifest)
 }
 
 fn allowance(paths: &[&str], until: &str) -> Arc<Allowance> {
@@ -51,7 +51,7 @@ fn allowance(paths: &[&str], until: &str) -> Arc<Allowance> {
 fn rule_for_an_element_field_does_not_excuse_element_removal() {
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: \
                     {containers: [{name: side, image: a}, {name: app, image: b}]}}}\n";
-    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let release = deployed(manifest);
     let object =
         |containers: serde_json::Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
     let old = object(json!([{"name": "side", "image": "a"}, {"name": "app", "image": "b"}]));
@@ -83,7 +83,7 @@ fn rule_for_an_element_field_does_not_excuse_element_removal() {
 fn an_allowance_may_name_an_element_by_its_place() {
     let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: \
                     {containers: [{name: side, image: a}, {name: app, image: b}]}}}\n";
-    let release = assembled(Given { manifest, ..Given::default() }, None);
+    let release = deployed(manifest);
     let paths = ["/spec/template/spec/containers/1/image"];
     let allowances = vec![allowance(&paths, "2026-11-21T13:00:00Z")];
     let circumstances = Circumstances { allowances, ..Circumstances::default() };

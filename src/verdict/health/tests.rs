@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::told::{Pulse, Told};
+use super::reported::{Pulse, ReportedHealth};
 use super::*;
 use crate::policy::guarded::{GuardedReleaseStatus, LeaseReference};
 use crate::policy::resource::Condition;
@@ -147,15 +147,15 @@ proptest! {
         prop_assert_eq!(headline.contains(" drifted"), counts.drifted > 0);
         // So do `get releases` and `explain`, while the guard's Lease is renewed.
         let now = Timestamp::UNIX_EPOCH;
-        let told = Told::of(status(&health, &facts), &Pulse::Renewed(now), now);
+        let told = ReportedHealth::of(status(&health, &facts), &Pulse::Renewed(now), now);
         prop_assert_eq!(&told.ready, ready.as_str());
         prop_assert_eq!(told.reason.as_deref(), Some(reason.as_str()));
         prop_assert_eq!(usize::try_from(told.drifted).unwrap(), counts.drifted);
         prop_assert_eq!(&told.counts, &counts.kept());
         prop_assert_eq!(&told.message, message);
         // And else that nobody knows.
-        let later = now + told::STALE_AFTER + jiff::SignedDuration::from_secs(1);
-        let told = Told::of(status(&health, &facts), &Pulse::Renewed(now), later);
+        let later = now + reported::STALE_AFTER + jiff::SignedDuration::from_secs(1);
+        let told = ReportedHealth::of(status(&health, &facts), &Pulse::Renewed(now), later);
         prop_assert!(told.is_stale() && told.ready == "Unknown" && told.message.contains("stale since 1970-"));
         prop_assert!(told.message.ends_with(message.as_str()));
     }
@@ -223,9 +223,9 @@ fn status_whose_lease_is_gone_is_stale() {
     let facts = facts(RecordState::Deployed, &[]);
     let kept = status(&Health::of(&facts), &facts);
     let now = Timestamp::UNIX_EPOCH;
-    let told = Told::of(kept.clone(), &Pulse::Gone, now);
+    let told = ReportedHealth::of(kept.clone(), &Pulse::Gone, now);
     assert!(told.is_stale() && told.message.contains("no guard runs"), "{told:?}");
-    assert!(!Told::of(kept.clone(), &Pulse::Unknown, now).is_stale());
+    assert!(!ReportedHealth::of(kept.clone(), &Pulse::Unknown, now).is_stale());
     let unleased = GuardedReleaseStatus { lease: None, ..kept };
-    assert!(!Told::of(unleased, &Pulse::Gone, now).is_stale());
+    assert!(!ReportedHealth::of(unleased, &Pulse::Gone, now).is_stale());
 }

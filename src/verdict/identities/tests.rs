@@ -20,12 +20,7 @@ fn actor(user: &str) -> Actor {
 
 fn object(kind: &str) -> ObjectId {
     let (group, kind) = kind.split_once('/').unwrap_or(("", kind));
-    ObjectId {
-        group: group.to_owned(),
-        kind: kind.to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    }
+    ObjectId::namespaced(group, kind, "shop", "web")
 }
 
 #[test]
@@ -49,6 +44,15 @@ fn each_controller_deletes_what_it_is_there_for() {
     check(BINDER, "PersistentVolume", true);
     check(BINDER, "PersistentVolumeClaim", false);
     check(TTL, "example.org/Job", false);
+}
+
+#[test]
+fn users_that_delete_everything_may_delete_any_kind() {
+    let users: Vec<_> = delete_everything().collect();
+    assert_eq!(users, [ALL_CONTROLLERS, NAMESPACES, COLLECTOR]);
+    for user in &users {
+        assert!(deletes(&actor(user), &object("example.org/Thing")), "{user}");
+    }
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Claim<'_> {
         edit: &Edit<'_>,
         mut alternatives: impl ExactSizeIterator<Item = (AlternativeFacts, Exceptions<'e>)>,
     ) -> Heard {
-        let mut weighed = Vec::new();
+        let (mut weighed, all) = (Vec::new(), alternatives.len());
         let verdict = match edit.operation {
             Operation::Delete => self.deletion(edit, &mut alternatives, &mut weighed),
             Operation::Create | Operation::Update => self.change(edit, &mut alternatives, &mut weighed),
@@ -79,8 +79,9 @@ impl Claim<'_> {
             pending: self.pending,
             authorised: self.authorised,
             evidence: self.evidence,
+            // One that opts the object out is not weighed.
+            unweighed: all.saturating_sub(weighed.len()),
             alternatives: weighed,
-            unweighed: alternatives.len(),
         };
         Heard { verdict, facts }
     }

@@ -17,7 +17,6 @@ use crate::declaration::equality::Agreement;
 use crate::declaration::fields::{FieldChange, Fields};
 use crate::helm::release::Declared;
 use crate::helm::state::Standing;
-use crate::policy::mask::Mask;
 use crate::policy::seal::Seal;
 
 /// An edit, and the manifest that it is compared with.
@@ -36,15 +35,17 @@ impl Observation<'_> {
     /// The declared fields that change, then the sealed ones, then what is added below sealed paths.
     pub(super) fn facts(&self) -> AlternativeFacts {
         let Edit { old, scale, .. } = *self.edit;
-        let fields = &*self.declared.fields();
+        let fields = self.declared.fields();
         let changes = match old {
             Some(old) => fields.changed(old, self.new),
             None => fields.drift(self.new),
         };
         let reason = if changes.is_empty() { Reason::Unchanged } else { Reason::AsDeclared };
         let declared = Arc::clone(self.declared);
-        let seal = self.seal.text(&Mask::default());
-        let mut facts = AlternativeFacts { declared, changes: Vec::new(), reason, seal };
+        let seal = self.seal.written();
+        let mut facts =
+            AlternativeFacts { declared, fields: Arc::clone(&fields), changes: Vec::new(), reason, seal };
+        let fields = &*fields;
         self.add_declared(changes, fields, &mut facts);
         if let (Some(old), false) = (old, scale) {
             for change in sealed::changes(self.edit.object, fields, old, self.new) {

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::helm::record::Status;
-use crate::helm::release::tests::{Given, assembled};
+use crate::helm::release::tests::{Given, assembled, deployed, second};
 use crate::model::{Actor, EditsMode, ObjectId, ReleaseId};
 use crate::policy::Policy;
 use crate::policy::compile::Compiled;
@@ -22,12 +22,7 @@ const MANIFEST: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
-spec:
-  replicas: 2
-  template:
-    spec:
-      tolerations: []
-      containers: [{name: app, image: "app:1"}]
+spec: {replicas: 2, template: {spec: {tolerations: [], containers: [{name: app, image: "app:1"}]}}}
 "#;
 
 /// One edit of `Deployment/web` in `shop`; what a case does not say is a plain
@@ -113,7 +108,10 @@ pub(crate) fn resolver(edits: EditsMode) -> PolicyResolver {
 fn book_of(edits: EditsMode, accepted: Option<Arc<Compiled>>) -> PolicyResolver {
     let hour = std::time::Duration::from_secs(3600);
     let defaults = Policy::new(edits, crate::model::DriftMode::Report, hour);
-    PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), accepted))
+    let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), accepted));
+    let name = ("kubernetes.io/metadata.name".to_owned(), "shop".to_owned());
+    resolver.set_namespace("shop", Some(Labels::from([name])));
+    resolver
 }
 
 fn release(namespace: &str, name: &str) -> ReleaseId {
@@ -121,22 +119,7 @@ fn release(namespace: &str, name: &str) -> ReleaseId {
 }
 
 fn web() -> ObjectId {
-    ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    }
-}
-
-fn deployed(manifest: &str) -> Release {
-    assembled(Given { manifest, ..Given::default() }, None)
-}
-
-/// Revision 2 over the deployed revision 1.
-fn second(status: Status, manifest: &str, baseline: &str) -> Release {
-    let latest = Given { revision: 2, status, manifest, ..Given::default() };
-    assembled(latest, Some(Given { manifest: baseline, ..Given::default() }))
+    ObjectId::namespaced("apps", "Deployment", "shop", "web")
 }
 
 /// The object as the release left it, with these values at these pointers.

@@ -5,10 +5,10 @@
 //! choose the words of a message. Must not judge.
 
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::declaration::fields::Fields;
+use crate::declaration::outline::Excerpt;
 use crate::helm::release::{Head, Writer};
 use crate::model::ReleaseId;
 
@@ -19,8 +19,8 @@ const FLUX: [&str; 2] = ["helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/
 /// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, or as a label.
 const ARGO: [&str; 2] = ["argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"];
 
-/// The longest object in a review, in bytes, in which writers are looked for. No database keeps a longer one.
-const LONGEST: usize = 4 << 20;
+/// Argo CD's own default label, which it also writes over the chart's.
+const COMMON: &str = "app.kubernetes.io/instance";
 
 /// The longest name of an Application.
 const NAME: usize = 253;
@@ -39,43 +39,19 @@ pub enum Owner {
 }
 
 /// Who wrote a live object, as far as its metadata tell.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct LiveWriters {
-    #[serde(default)]
-    metadata: Metadata,
+    /// `None` where the object tells none.
+    managers: Option<Vec<Manager>>,
+    /// What may name the Application that the object belongs to, the surest first.
+    marks: Vec<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Metadata {
-    managed_fields: Option<Vec<Managed>>,
-    labels: Option<Labels>,
-    annotations: Option<Annotations>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Managed {
-    manager: String,
-    subresource: String,
+/// A program that wrote the object itself.
+#[derive(Clone, Debug)]
+struct Manager {
+    name: String,
     time: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Labels {
-    #[serde(rename = "argocd.argoproj.io/instance")]
-    instance: String,
-    /// Argo CD's own default, which it also writes over the chart's.
-    #[serde(rename = "app.kubernetes.io/instance")]
-    common: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Annotations {
-    #[serde(rename = "argocd.argoproj.io/tracking-id")]
-    tracking: String,
 }
 
 impl Owner {
@@ -128,26 +104,33 @@ impl Owner {
 
 impl LiveWriters {
     /// Those of a live object.
-    pub fn of(object: &Value) -> Self {
-        Self::deserialize(object).unwrap_or_default()
+    pub fn of(object: &Excerpt<'_>) -> Self {
+        let Some(metadata) = object.at(&["metadata"]) else { return Self::default() };
+        let manager = |entry: &Excerpt<'_>| {
+            let [name, time, subresource] = entry.texts(&[], ["manager", "time", "subresource"]);
+            Some(Manager { name: name?, time: time? }).filter(|_| subresource.is_none_or(|it| it.is_empty()))
+        };
+        let managers = metadata.at(&["managedFields"]).and_then(|list| list.items());
+        let [tracked] = metadata.texts(&["annotations"], [ARGO[0]]);
+        let tracked = tracked.and_then(|id| Some(id.split_once(':')?.0.to_owned()));
+        let labels = metadata.texts(&["labels"], [ARGO[1], COMMON]);
+        Self {
+            managers: managers.map(|entries| entries.iter().filter_map(manager).collect()),
+            marks: tracked.into_iter().chain(labels.into_iter().flatten()).collect(),
+        }
     }
 
     /// Those of an object in a review, before the edit or else after it: some API servers send no managers of the object
     /// before.
-    pub fn of_review(texts: [&str; 2]) -> Self {
-        let read = |text: &str| -> Option<Self> {
-            let writers: Self = serde_json::from_str(text).ok()?;
-            writers.metadata.managed_fields.is_some().then_some(writers)
-        };
-        let found = texts.into_iter().filter(|text| text.len() <= LONGEST).find_map(read);
+    pub(super) fn of_review(objects: [Option<&Excerpt<'_>>; 2]) -> Self {
+        let found = objects.into_iter().flatten().map(Self::of).find(|writers| writers.managers.is_some());
         found.unwrap_or_default()
     }
 
     /// The last program among those that upgrade releases for people, and when it wrote.
     fn newest(&self) -> Option<(Timestamp, Writer)> {
-        let entries = self.metadata.managed_fields.iter().flatten().filter(|it| it.subresource.is_empty());
-        let known = entries.filter_map(|entry| match Writer::of(&entry.manager) {
-            writer @ (Writer::Flux | Writer::Argo) => Some((entry.time.parse().ok()?, writer)),
+        let known = self.managers.iter().flatten().filter_map(|manager| match Writer::of(&manager.name) {
+            writer @ (Writer::Flux | Writer::Argo) => Some((manager.time.parse().ok()?, writer)),
             Writer::Terraform | Writer::Other => None,
         });
         known.max_by_key(|(time, _)| *time)
@@ -155,14 +138,11 @@ impl LiveWriters {
 
     /// The Application of Argo CD that the object belongs to.
     fn application(&self) -> Option<String> {
-        let Metadata { labels, annotations, .. } = &self.metadata;
-        let tracked = annotations.iter().filter_map(|it| Some(it.tracking.split_once(':')?.0));
-        let labelled = labels.iter().flat_map(|it| [it.instance.as_str(), it.common.as_str()]);
-        let is_name = |name: &&str| {
+        let is_name = |name: &&String| {
             let is_letter = |c: u8| c.is_ascii_alphanumeric() || b"-._/".contains(&c);
             !name.is_empty() && name.len() <= NAME && name.bytes().all(is_letter)
         };
-        tracked.chain(labelled).find(is_name).map(str::to_owned)
+        self.marks.iter().find(is_name).cloned()
     }
 }
 

@@ -6,12 +6,7 @@ use crate::verdict::difference::Values;
 use crate::verdict::judge::tests::resolver;
 
 pub(crate) fn object(group: &str, kind: &str) -> ObjectId {
-    ObjectId {
-        group: group.to_owned(),
-        kind: kind.to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    }
+    ObjectId::namespaced(group, kind, "shop", "web")
 }
 
 pub(crate) fn finding(object: &ObjectId, path: &str, values: [Value; 3]) -> Finding {
@@ -36,7 +31,7 @@ pub(crate) fn drift(object: &ObjectId, fields: Vec<(&str, [Value; 3])>) -> Messa
 }
 
 pub(crate) fn context(object: &ObjectId, operation: Operation) -> Context<'_> {
-    Context { object, operation, policy: None, declared: None, release: None, live: [""; 2] }
+    Context { object, operation, policy: None, declared: None, release: None, live: [None; 2] }
 }
 
 const PERMANENT: &str = "To make it permanent, change the chart value and upgrade: helm upgrade shop CHART -n shop --reuse-values --set KEY=VALUE";

@@ -258,9 +258,17 @@ fn applied_image() -> Value {
     entry("kubectl", "Apply", &image(&json!({".": {}, "f:image": {}, "f:name": {}, "f:tty": {}})))
 }
 
-fn check_undone(what: &str, (old, new, editor): (&Value, &[Value], &str), back: Back, wanted: Option<Value>) {
-    let (back, result, new) = ([back], live(&[]), live(new));
-    let edit = PartUndone { old, new: &new, result: &result, editor };
+/// An edit: the object before it, the managedFields after it, and the manager that applied it, if any.
+#[derive(Clone, Copy)]
+struct Edit<'a> {
+    old: &'a Value,
+    new: &'a [Value],
+    applier: &'a str,
+}
+
+fn check_undone(what: &str, edit: Edit<'_>, back: Back, wanted: Option<Value>) {
+    let (back, result, new) = ([back], live(&[]), live(edit.new));
+    let edit = PartUndone { old: edit.old, new: &new, result: &result, editor: edit.applier };
     assert_eq!(undone(edit, &back, SSA), wanted, "{what}");
     if let Some(wanted) = &wanted {
         let again = live(wanted.as_array().unwrap());
@@ -277,24 +285,40 @@ fn undoing_a_change_restores_the_previous_field_owners() {
     // Also where old objects come without managedFields.
     for old in [&live(&[helm()]), &live(&[])] {
         let edit = [helm_without(), set_image()];
-        check_undone("a new image", (old, &edit, ""), an_image(), helms());
+        check_undone("a new image", Edit { old, new: &edit, applier: "" }, an_image(), helms());
         let edit = [helm_without(), applied_image()];
-        check_undone("an apply", (old, &edit, "kubectl"), an_image(), Some(json!([helm(), rest()])));
-        check_undone("nothing", (old, &[helm()], ""), an_image(), None);
-        check_undone("no managedFields", (old, &[], ""), an_image(), None);
+        check_undone(
+            "an apply",
+            Edit { old, new: &edit, applier: "kubectl" },
+            an_image(),
+            Some(json!([helm(), rest()])),
+        );
+        check_undone("nothing", Edit { old, new: &[helm()], applier: "" }, an_image(), None);
+        check_undone("no managedFields", Edit { old, new: &[], applier: "" }, an_image(), None);
         let paused = entry("kubectl", "Update", &json!({"f:spec": {"f:paused": {}}}));
-        check_undone("a seal", (old, &[helm(), paused], ""), undeclared("/spec/paused"), helms());
+        let sealed = Edit { old, new: &[helm(), paused], applier: "" };
+        check_undone("a seal", sealed, undeclared("/spec/paused"), helms());
         // The edit made a struct to hold it, of which nothing is left.
         let made = json!({"f:spec": {"f:strategy": {".": {}, "f:type": {}}, "f:minReadySeconds": {}}});
         let made = [helm(), entry("kubectl", "Update", &made)];
         let left = entry("kubectl", "Update", &json!({"f:spec": {"f:minReadySeconds": {}}}));
         let left = Some(json!([helm(), left]));
-        check_undone("a struct", (old, &made, ""), undeclared("/spec/strategy/type"), left);
+        check_undone(
+            "a struct",
+            Edit { old, new: &made, applier: "" },
+            undeclared("/spec/strategy/type"),
+            left,
+        );
     }
     // An applier that had the field before keeps it.
     let shared = live(&[helm(), applied_image()]);
     let edit = [helm_without(), applied_image(), set_image()];
-    check_undone("shared", (&shared, &edit, ""), an_image(), Some(json!([helm(), applied_image()])));
+    check_undone(
+        "shared",
+        Edit { old: &shared, new: &edit, applier: "" },
+        an_image(),
+        Some(json!([helm(), applied_image()])),
+    );
 }
 
 #[test]
@@ -307,8 +331,13 @@ fn restored_element_returns_its_fields_to_the_previous_owners() {
     let gone = [entry("helm", "Apply", &gone)];
     let tty = || entry("kubectl-edit", "Update", &image(&json!({"f:tty": {}})));
     let before = live(&[helm(), tty()]);
-    check_undone("known", (&before, &gone, ""), all(), Some(json!([helm(), tty()])));
-    check_undone("unknown", (&live(&[]), &gone, ""), all(), Some(json!([helm()])));
+    check_undone(
+        "known",
+        Edit { old: &before, new: &gone, applier: "" },
+        all(),
+        Some(json!([helm(), tty()])),
+    );
+    check_undone("unknown", Edit { old: &live(&[]), new: &gone, applier: "" }, all(), Some(json!([helm()])));
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::{Manager, Operation, Owners};
 use crate::declaration::path::{Path, Segment};
 use crate::helm::record::ApplyMethod;
-use crate::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
+use crate::model::HELM_MARKS;
 
 /// The managers that wrote Helm's label and annotations, and on how many places.
 #[derive(Clone, Debug)]
@@ -39,11 +39,7 @@ impl Votes {
 
     /// Counts the owners of one more object of the release.
     pub fn add(&mut self, owners: &Owners) {
-        let marks = [
-            field(&["metadata", "annotations", RELEASE_NAME]),
-            field(&["metadata", "annotations", RELEASE_NAMESPACE]),
-            field(&["metadata", "labels", MANAGED_BY.0]),
-        ];
+        let marks = HELM_MARKS.map(|mark| field(&mark));
         for entry in owners.read() {
             let own = entry.manager.operation == self.operation && entry.manager.subresource.is_empty();
             let owned = marks.iter().filter(|mark| entry.owned.owns(mark)).count();

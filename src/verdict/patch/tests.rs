@@ -6,12 +6,7 @@ use crate::model::ObjectId;
 use crate::verdict::shown::Shown;
 
 fn finding(kind: &str, path: &[&str], declared: Option<Value>, live: Option<Value>) -> Finding {
-    let object = ObjectId {
-        group: String::new(),
-        kind: kind.to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "x".to_owned(),
-    };
+    let object = ObjectId::namespaced("", kind, "shop", "x");
     let path = Path(path.iter().map(|name| Segment::Field((*name).into())).collect());
     let shown = |value: Option<Value>| value.map(|value| Shown::of(&object, &path, &value));
     Finding {

@@ -71,7 +71,9 @@ impl RecordedRelease {
     /// The labels of its namespace.
     pub(in crate::verdict) fn labels(&self) -> Labels {
         let mut labels = self.labels.clone();
-        labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| self.namespace.clone());
+        if !self.unnamed {
+            labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| self.namespace.clone());
+        }
         labels
     }
 }
@@ -98,7 +100,8 @@ impl RecordedAlternative {
     /// `None` if a path cannot be read.
     pub(in crate::verdict) fn facts(&self, declared: Arc<Declared>) -> Option<AlternativeFacts> {
         let changes = self.changes.iter().map(RecordedChange::facts).collect::<Option<_>>()?;
-        Some(AlternativeFacts { declared, changes, reason: Reason::Unchanged, seal: self.seal.clone() })
+        let (fields, seal) = (declared.fields(), self.seal.clone());
+        Some(AlternativeFacts { declared, fields, changes, reason: Reason::Unchanged, seal })
     }
 }
 

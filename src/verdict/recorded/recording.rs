@@ -40,7 +40,7 @@ const TEXTS: usize = 64;
 /// The most bytes of the JSON of a label or an annotation that is kept.
 const TEXT: usize = 256;
 
-/// The label by which the API server names every namespace.
+/// The label by which the API server names every namespace, since Kubernetes 1.21.
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The edit that facts are about.
@@ -136,10 +136,11 @@ impl Recording<'_> {
     fn release(&self, release: &ReleaseId) -> RecordedRelease {
         let ReleaseId { namespace, name } = release.clone();
         let mut labels = self.resolver.labels_of(&namespace);
+        let unnamed = !labels.contains_key(NAMESPACE_NAME);
         if labels.get(NAMESPACE_NAME) == Some(&namespace) {
             labels.remove(NAMESPACE_NAME);
         }
-        RecordedRelease { namespace, name, labels }
+        RecordedRelease { namespace, name, labels, unnamed }
     }
 
     fn alternative(
@@ -148,8 +149,7 @@ impl Recording<'_> {
         release: &ReleaseId,
         is_scaled: bool,
     ) -> RecordedAlternative {
-        let AlternativeFacts { declared, changes, reason: _, seal } = facts;
-        let fields = declared.fields();
+        let AlternativeFacts { declared, fields, changes, reason: _, seal } = facts;
         let mut recorded = RecordedDeclaration {
             version: declared.version.to_string(),
             allow: declared.allow.as_ref().and_then(|it| it.allow.clone()),
@@ -157,8 +157,8 @@ impl Recording<'_> {
             scale: declared.scale.as_ref().filter(|_| is_scaled).map(ToString::to_string),
             ..RecordedDeclaration::default()
         };
-        recorded.cut |= !self.add_texts(&fields, "labels", release, &mut recorded.labels);
-        recorded.cut |= !self.add_texts(&fields, "annotations", release, &mut recorded.annotations);
+        recorded.cut |= !self.add_texts(fields, "labels", release, &mut recorded.labels);
+        recorded.cut |= !self.add_texts(fields, "annotations", release, &mut recorded.annotations);
         let changes = changes.iter().map(|change| self.change(change)).collect();
         RecordedAlternative { declared: recorded, changes, seal: seal.clone() }
     }

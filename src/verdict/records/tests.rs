@@ -10,12 +10,7 @@ use crate::policy::samples::policy;
 use crate::verdict::judge::tests::resolver;
 
 fn secret(name: &str) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: "Secret".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("", "Secret", "shop", name)
 }
 
 /// The record of revision 1 of `shop/web`, with this manifest.

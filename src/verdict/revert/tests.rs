@@ -7,18 +7,14 @@ use serde_json::json;
 use super::*;
 use crate::declaration::samples::deployment;
 use crate::helm::record::Status;
-use crate::helm::release::tests::{Given, assembled};
+use crate::helm::release::tests::{deployed, second};
 use crate::model::{DriftMode, EditsMode};
 
 const MANIFEST: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
-spec:
-  replicas: 2
-  template:
-    spec:
-      containers: [{name: app, image: "app:1", env: [{name: A, value: "1"}, {name: B, value: "2"}]}]
+spec: {replicas: 2, template: {spec: {containers: [{name: app, image: "app:1", env: [{name: A, value: "1"}, {name: B, value: "2"}]}]}}}
 "#;
 
 const SECRET: &str = "
@@ -35,10 +31,6 @@ fn id(group: &str, kind: &str) -> ObjectId {
 
 fn deployment_id() -> ObjectId {
     id("apps", "Deployment")
-}
-
-fn released(manifest: &str) -> Release {
-    assembled(Given { manifest, ..Given::default() }, None)
 }
 
 fn policy() -> Policy {
@@ -118,7 +110,7 @@ const CONTAINER: &str = "/spec/template/spec/containers/0";
 
 #[test]
 fn drifted_fields_are_reverted_and_other_changes_stay() {
-    let release = released(MANIFEST);
+    let release = deployed(MANIFEST);
     let check = |edits: &[(&str, Value)], left: &[(&str, Value)]| {
         let new = edited(edits);
         let plan = planned(&deployment_id(), &release, &live(), &new).unwrap();
@@ -158,7 +150,7 @@ fn drifted_fields_are_reverted_and_other_changes_stay() {
 
 #[test]
 fn an_owner_from_before_stays_when_a_new_one_goes() {
-    let release = released(MANIFEST);
+    let release = deployed(MANIFEST);
     let mut old = live();
     old["metadata"]["ownerReferences"] = json!([{"uid": "1"}, {"uid": "2"}]);
     let mut new = old.clone();
@@ -170,7 +162,7 @@ fn an_owner_from_before_stays_when_a_new_one_goes() {
 
 #[test]
 fn an_edit_of_which_nothing_remains_is_refused() {
-    let release = released(MANIFEST);
+    let release = deployed(MANIFEST);
     let check = |edits: &[(&str, Value)]| {
         let new = edited(edits);
         let refused = planned(&deployment_id(), &release, &live(), &new);
@@ -189,7 +181,7 @@ fn an_edit_of_which_nothing_remains_is_refused() {
 
 #[test]
 fn revert_lists_reverted_fields_with_both_values() {
-    let release = released(MANIFEST);
+    let release = deployed(MANIFEST);
     let image = format!("{CONTAINER}/image");
     let new = edited(&[
         ("/spec/replicas", json!(null)),
@@ -221,7 +213,7 @@ fn revert_lists_reverted_fields_with_both_values() {
 
 #[test]
 fn a_secret_s_values_are_patched_and_never_told() {
-    let release = released(SECRET);
+    let release = deployed(SECRET);
     let (old, new) = (
         json!({"metadata": live()["metadata"], "data": {"password": "cGxhbnRlZA=="}}),
         json!({"metadata": live()["metadata"], "data": {"password": "bWluZQ==", "mine": "eA=="}}),
@@ -234,7 +226,7 @@ fn a_secret_s_values_are_patched_and_never_told() {
 
 #[test]
 fn revert_leaves_ignored_fields_unchanged() {
-    let release = released(MANIFEST);
+    let release = deployed(MANIFEST);
     let text = "{edits: Revert, ignore: [{paths: ['/spec/template/spec/containers/[name=app]/image', '/metadata/annotations/mine']}]}";
     let policy = ignoring(text);
     let mut old = live();
@@ -265,7 +257,7 @@ fn revert_leaves_ignored_fields_unchanged() {
 /// Whoever forges a record declares what others are to write: an edit of theirs is refused, and never completed.
 #[test]
 fn no_value_is_written_that_was_neither_there_nor_sent() {
-    let forged = released(&MANIFEST.replace("app:1", "evil:1").replace("replicas: 2", "replicas: 0"));
+    let forged = deployed(&MANIFEST.replace("app:1", "evil:1").replace("replicas: 2", "replicas: 0"));
     let object = deployment_id();
     let (image, mine) = (format!("{CONTAINER}/image"), ("/metadata/annotations/mine", json!("yes")));
     let check = |edits: &[(&str, Value)]| {
@@ -284,13 +276,12 @@ fn no_value_is_written_that_was_neither_there_nor_sent() {
     check(("/metadata/labels", json!({})));
     check(("/spec/template/spec/containers", json!([])));
     // One that was never there does not come.
-    let forged = MANIFEST
-        .replace("      containers:", "      initContainers: [{name: evil, image: evil}]\n      containers:");
+    let forged = MANIFEST.replace("containers:", "initContainers: [{name: evil, image: evil}], containers:");
     let new = edited(&[
         ("/spec/template/spec/initContainers", json!([{"name": "evil", "image": "mine"}])),
         mine.clone(),
     ]);
-    assert_eq!(planned(&object, &released(&forged), &live(), &new), Err(Irreversible::Drifted));
+    assert_eq!(planned(&object, &deployed(&forged), &live(), &new), Err(Irreversible::Drifted));
 }
 
 fn ignoring(spec: &str) -> Policy {
@@ -307,14 +298,14 @@ fn ignoring(spec: &str) -> Policy {
 
 #[test]
 fn a_release_that_has_changed_meanwhile_is_not_guessed_at() {
-    let release = released(MANIFEST);
+    let release = deployed(MANIFEST);
     let (old, new) = (live(), edited(&[("/spec/replicas", json!(5)), ("/spec/minReadySeconds", json!(3))]));
     let object = deployment_id();
     let found = findings(&object, &release, &old, &new);
     let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
-    let other = released(&MANIFEST.replace("replicas: 2", "replicas: 5"));
+    let other = deployed(&MANIFEST.replace("replicas: 2", "replicas: 5"));
     assert_eq!(plan(edit, &other, &policy(), &found), Err(Irreversible::Outdated));
-    let elsewhere = released(SECRET);
+    let elsewhere = deployed(SECRET);
     assert_eq!(plan(edit, &elsewhere, &policy(), &found), Err(Irreversible::Outdated));
     let many: Vec<Finding> = found.iter().cycle().take(MAX_FINDINGS + 1).cloned().collect();
     assert_eq!(plan(edit, &release, &policy(), &many), Err(Irreversible::TooMuch));
@@ -323,8 +314,7 @@ fn a_release_that_has_changed_meanwhile_is_not_guessed_at() {
 #[test]
 fn revert_after_failed_operation_restores_the_judged_manifest() {
     let failed = MANIFEST.replace("app:1", "app:2");
-    let latest = Given { revision: 2, status: Status::Failed, manifest: &failed, ..Given::default() };
-    let release = assembled(latest, Some(Given { manifest: MANIFEST, ..Given::default() }));
+    let release = second(Status::Failed, &failed, MANIFEST);
     let (object, old) = (deployment_id(), live());
     let new = edited(&[("/spec/replicas", json!(5)), ("/spec/minReadySeconds", json!(3))]);
     let found = findings(&object, &release, &old, &new);
@@ -344,7 +334,7 @@ proptest! {
     ) {
         let mut declared = declared;
         declared["metadata"]["name"] = json!("web");
-        let release = released(&declared.to_string());
+        let release = deployed(&declared.to_string());
         let object = deployment_id();
         prop_assume!(release.declared(&object).is_some());
         let old = other.unwrap_or_else(|| declared.clone());
@@ -373,7 +363,7 @@ proptest! {
 
 #[test]
 fn addition_below_sealed_path_is_reverted_and_other_changes_stay() {
-    let (release, object) = (released(MANIFEST), deployment_id());
+    let (release, object) = (deployed(MANIFEST), deployment_id());
     let sealed = crate::policy::samples::policy("p", "{seal: [{paths: [/spec]}]}");
     let resolver =
         crate::policy::resolver::PolicyResolver::of_policies(crate::policy::samples::policies([sealed]));

@@ -1,6 +1,7 @@
 //! The JSON of a value, as much of it as can be shown.
 //!
-//! Entry points: [`brief`] for people ([`is_deep`] if that omits a part), [`full`] for machines, [`is_within`].
+//! Entry points: [`brief`] for people ([`is_deep`] if that omits a part), [`full`] for machines, [`front`] of that,
+//! [`is_within`].
 //! Invariant: no more of a value is written than is kept. Must not know which values are secret.
 
 use std::io;
@@ -54,7 +55,7 @@ pub(super) fn is_deep(value: &Value, depth: usize) -> bool {
 
 /// The value's JSON, cut where machines read it.
 pub(super) fn full(value: &Value) -> String {
-    let (text, is_whole) = front(value, 4 * FULL);
+    let (text, is_whole) = json(value, 4 * FULL);
     match cut(text, FULL) {
         (text, false) if !is_whole => text + "…",
         (text, _) => text,
@@ -89,9 +90,15 @@ pub(super) fn cut(mut text: String, limit: usize) -> (String, bool) {
     }
 }
 
+/// The first `limit` characters of `text`, if there are more.
+pub(super) fn front(text: &str, limit: usize) -> Option<String> {
+    let front = text.get(..place_of(limit, text)?)?;
+    Some([front, "…"].concat())
+}
+
 /// The front of a value's JSON, of about so many bytes, and whether that is all:
 /// no more is written than is kept.
-fn front(value: &Value, bytes: usize) -> (String, bool) {
+fn json(value: &Value, bytes: usize) -> (String, bool) {
     struct Front(Vec<u8>, usize);
     impl io::Write for Front {
         fn write(&mut self, piece: &[u8]) -> io::Result<usize> {

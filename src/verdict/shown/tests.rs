@@ -3,12 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn object(group: &str, kind: &str) -> ObjectId {
-    ObjectId {
-        group: group.to_owned(),
-        kind: kind.to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    }
+    ObjectId::namespaced(group, kind, "shop", "web")
 }
 
 fn shown(kind: &str, path: &str, value: &Value) -> String {

@@ -2,38 +2,31 @@
 //!
 //! Entry point: [`page`]. Invariant: shows what guards and the ledger say, no object and nothing to order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::Query;
 use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::super::address::{Asked, Link, Place};
-use super::super::html as write;
-use super::super::overview::history::LEFT;
+use super::super::history::LEFT;
+use super::super::release::everywhere::{self, badge};
 use super::super::release::framed;
 use super::super::release::timeline::{self, Timeline};
 use super::super::visitor::Visitor;
-use super::releases::badge;
 use super::{shared, wanted};
 use crate::inspect::failure::{Failure, spoken};
 use crate::inspect::fleet::{self, ReleaseRow, Wanted};
 use crate::model::ReleaseId;
 
-/// What a release is compared by across clusters.
-const HEADS: [&str; 8] =
-    ["Cluster", "State", "Revision", "Chart", "Values", "Drifted", "Oldest drift", "Differs in"];
-
 /// The page.
-pub(in crate::web) async fn page(
-    Extension(visitor): Extension<Arc<Visitor>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let asked = Asked::of(query);
+pub(in crate::web) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
     let now = Timestamp::now();
-    framed(&visitor, &asked, read(&visitor, &asked, now).await)
+    // The database knows no exceptions.
+    let read = read(&visitor, &asked, now).await.map(|page| (page, BTreeSet::new()));
+    framed(&visitor, &asked, read)
 }
 
 async fn read(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Result<Markup, Failure> {
@@ -69,13 +62,7 @@ fn shown(
         @if let [row] = meant { (one(row)) }
         section {
             h2 { "In all clusters" }
-            div.wide tabindex="0" role="region" aria-label="In all clusters" {
-                table {
-                    thead { tr { @for head in HEADS { th scope="col" { (head) } } } }
-                    tbody { @for row in rows { (line(release, row, now)) } }
-                }
-            }
-            p.quiet { "Equal hashes of values stand for equal values, and reveal nothing else." }
+            (everywhere::table(release, rows, drifted, now))
         }
         section {
             h2 { "What happened" }
@@ -95,26 +82,10 @@ fn one(row: &ReleaseRow) -> Markup {
     }
 }
 
-/// How many objects drifted, with the rows that tell since when. The database holds no objects.
-fn drifted(release: &ReleaseId, row: &ReleaseRow) -> Markup {
+/// The rows that tell since when objects drift. The database holds no objects.
+fn drifted(release: &ReleaseId, row: &ReleaseRow) -> Link {
     let place = Place { cluster: Some(&row.cluster), namespace: Some(&release.namespace) };
     let since = row.oldest_drift.map_or_else(|| "30d".to_owned(), |oldest| oldest.to_string());
     let rows = place.link("ledger").with("release", &release.name).with("since", &since);
-    let rows = LEFT.iter().fold(rows, |rows, verdict| rows.with("verdict", verdict));
-    html! { @if row.drifted == 0 { "0" } @else { a href=(rows.text()) { (row.drifted) } } }
-}
-
-fn line(release: &ReleaseId, row: &ReleaseRow, now: Timestamp) -> Markup {
-    html! {
-        tr {
-            th scope="row" { a href=(Link::to_release(&row.cluster, release).text()) { (row.cluster) } }
-            td { (badge(row)) }
-            td.number { @if let Some(revision) = row.revision { (revision) } }
-            td { (row.chart.as_deref().unwrap_or_default()) }
-            td { @if let Some(values) = &row.values { code { (values) } } }
-            td.number { (drifted(release, row)) }
-            td { @if let Some(oldest) = row.oldest_drift { (write::time(oldest, now)) } }
-            td { (row.differs.join(", ")) }
-        }
-    }
+    LEFT.iter().fold(rows, |rows, verdict| rows.with("verdict", verdict))
 }

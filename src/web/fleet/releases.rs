@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::Query;
 use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::super::address::{Asked, Link};
 use super::super::html::{self as write, Frame, trouble};
+use super::super::release::everywhere::badge;
 use super::super::releases::{head, states, turns};
 use super::super::visitor::Visitor;
 use super::{shared, wanted};
@@ -39,11 +39,7 @@ const COLUMNS: [(&str, &str); 5] = [
 ];
 
 /// The page.
-pub(in crate::web) async fn page(
-    Extension(visitor): Extension<Arc<Visitor>>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    let asked = Asked::of(query);
+pub(in crate::web) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
     let now = Timestamp::now();
     let page = asked.get("page").and_then(|page| page.parse().ok()).unwrap_or(1).clamp(1, PAGES);
     let found = find(&visitor, &asked, page).await;
@@ -60,25 +56,10 @@ pub(in crate::web) async fn page(
                 }
                 (table(&asked, rows, now))
                 @let pages = total.div_ceil(u64::from(PAGE)).clamp(1, u64::from(PAGES));
-                (turns(&asked, usize::try_from(page).unwrap_or(1), usize::try_from(pages).unwrap_or(1)))
+                (turns(&asked, (usize::try_from(page).unwrap_or(1), usize::try_from(pages).unwrap_or(1))))
             }
         }
     })
-}
-
-/// The state of a release as a mark, and since when its guard is silent.
-pub(super) fn badge(row: &ReleaseRow) -> Markup {
-    let class = match (row.stale_since, row.ready.as_deref()) {
-        (Some(_), _) | (_, Some("Unknown") | None) => "badge doubt",
-        (None, Some("True")) => "badge good",
-        (None, Some(_)) => "badge bad",
-    };
-    html! {
-        span class=(class) { (write::words(&row.reason)) }
-        @if let Some(since) = row.stale_since {
-            span.quiet.below { "stale since " (since.strftime("%Y-%m-%dT%H:%M:%SZ")) }
-        }
-    }
 }
 
 async fn find(visitor: &Visitor, asked: &Asked, page: u32) -> Result<(Vec<ReleaseRow>, u64), Failure> {

@@ -1,12 +1,15 @@
 //! The objects of a release, declared and live side by side.
 //!
 //! Entry points: [`compared`], [`told`] for what the guard alone says. Invariant: values come as the comparison
-//! shows them, which masks those of Secrets.
+//! shows them, which masks those of Secrets; what a page leaves out has a page of its own.
+
+use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use super::super::address::Link;
+use super::super::address::{Asked, Link};
 use super::super::cluster::{Cluster, Rights};
+use super::super::html::turns;
 use super::next_upgrade;
 use crate::helm::release::Release;
 use crate::helm::values::Candidate;
@@ -14,30 +17,77 @@ use crate::inspect::comparison::object::{FieldReport, State, What};
 use crate::inspect::comparison::{ObjectReport, ReleaseReport};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::guarded::GuardedRelease;
+use crate::policy::resource::MAX_PATHS;
 use crate::verdict::difference::Difference;
 use crate::verdict::shown::Shown;
 
-/// Objects of which fields are shown, and fields of each.
+/// Objects on a page of which fields are shown, and fields of each.
 const OBJECTS: usize = 100;
 const FIELDS: usize = 50;
 
-/// The objects as they were compared: those that are not in sync first.
+/// Fields on the page of one object.
+const ALL_FIELDS: usize = 2000;
+
+/// Objects on a page that match their release.
+const MATCHING: usize = 500;
+
+/// The names in an address of one object, and of the namespace that it is in.
+const OBJECT: &str = "object";
+const IN: &str = "in";
+
+/// The objects as they were compared, those that are not in sync first: a page of them, or the one that is asked for.
 pub(in crate::web) fn compared(
     cluster: &Cluster,
+    asked: &Asked,
     release: &Release,
     report: &ReleaseReport,
-    rights: Rights,
+    rights: &Rights,
 ) -> Markup {
-    let listed = |object: &ObjectId| report.objects.iter().any(|it| it.object == *object);
-    let matching: Vec<_> = release.objects.keys().filter(|object| !listed(object)).collect();
+    let whole = || Link::to_release(&cluster.name, &release.id);
+    if let Some(object) = asked.get(OBJECT) {
+        let is_meant = |it: &&ObjectReport| {
+            named(&it.object) == object && it.object.namespace.as_deref() == asked.get(IN)
+        };
+        return html! {
+            @match report.objects.iter().find(is_meant) {
+                Some(object) => (shown(cluster, &release.id, object, rights, ALL_FIELDS)),
+                None => p.quiet { code { (object) } " matches its release, or is no part of it." },
+            }
+            p { a href=(whole().text()) { "All objects of the release" } }
+        };
+    }
+    let (page, pages) = asked.page("page", report.objects.len(), OBJECTS);
+    let turned = |page: usize| whole().with("page", &page.to_string()).text();
     html! {
         (next_upgrade::summary(release, report))
-        @for object in report.objects.iter().take(OBJECTS) { (shown(cluster, &release.id, object, rights)) }
-        @if report.objects.len() > OBJECTS { p.quiet { "and " (report.objects.len() - OBJECTS) " more" } }
+        @for object in report.objects.iter().skip((page - 1) * OBJECTS).take(OBJECTS) {
+            (shown(cluster, &release.id, object, rights, FIELDS))
+        }
+        (turns("Pages of objects", (page, pages), turned))
+        (matching(cluster, asked, release, report))
+    }
+}
+
+/// The objects that match their release: a page of them.
+fn matching(cluster: &Cluster, asked: &Asked, release: &Release, report: &ReleaseReport) -> Markup {
+    let listed: BTreeSet<&ObjectId> = report.objects.iter().map(|it| &it.object).collect();
+    let matching: Vec<_> = release.objects.keys().filter(|object| !listed.contains(&***object)).collect();
+    let (page, pages) = asked.page("matching", matching.len(), MATCHING);
+    let turned = |page: usize| {
+        let link = Link::to_release(&cluster.name, &release.id).with("matching", &page.to_string());
+        format!("{}#matching", link.text())
+    };
+    html! {
         @if !matching.is_empty() {
-            details #matching open[report.objects.is_empty()] {
-                summary { (matching.len()) " objects match their release" }
-                ul.objects { @for object in matching.iter().take(OBJECTS * 5) { li { code { (object.kind) "/" (object.name) } (elsewhere(&release.id, object)) } } }
+            details #matching open[report.objects.is_empty() || asked.get("matching").is_some()] {
+                summary {
+                    (matching.len())
+                    @if matching.len() == 1 { " object matches its release" } @else { " objects match their release" }
+                }
+                ul.objects { @for object in matching.iter().skip((page - 1) * MATCHING).take(MATCHING) {
+                    li { code { (object.kind) "/" (object.name) } (elsewhere(&release.id, object)) }
+                } }
+                (turns("Pages of objects that match", (page, pages), turned))
             }
         }
     }
@@ -78,19 +128,26 @@ fn elsewhere(release: &ReleaseId, object: &ObjectId) -> Markup {
     }
 }
 
-fn shown(cluster: &Cluster, release: &ReleaseId, report: &ObjectReport, rights: Rights) -> Markup {
+/// An object with so many of its fields.
+fn shown(
+    cluster: &Cluster,
+    release: &ReleaseId,
+    report: &ObjectReport,
+    rights: &Rights,
+    most: usize,
+) -> Markup {
     let (class, state) = words(report.state);
     html! {
         article.object {
             h3 { code { (report.object.kind) "/" (report.object.name) } (elsewhere(release, &report.object)) }
             p { span class=(class) { (state) } @if let Some(reason) = &report.reason { " " (reason) } }
             @if report.state == State::Missing { p.quiet { "The next upgrade creates it." } }
-            @if !report.fields.is_empty() { (fields(report)) }
+            @if !report.fields.is_empty() { (fields(cluster, release, report, most)) }
             p.actions {
                 @if !report.fields.is_empty() {
                     a href=(about("explain", cluster, release, report).text()) { "All chart values, and advice" (whose(report)) }
                 }
-                @if rights.allow && may_be_allowed(report.state) {
+                @if rights.allow.contains(place(release, &report.object)) && may_be_allowed(report.state) {
                     a href=(allow(cluster, release, report)) { "Make an exception" (whose(report)) }
                 }
             }
@@ -107,19 +164,28 @@ fn whose(report: &ObjectReport) -> Markup {
     html! { span.hidden { " for " (report.object.kind) "/" (report.object.name) } }
 }
 
+/// The namespace of exceptions for an object.
+fn place<'o>(release: &'o ReleaseId, object: &'o ObjectId) -> &'o str {
+    object.namespace.as_deref().unwrap_or(&release.namespace)
+}
+
 /// A page about an object.
 fn about(page: &'static str, cluster: &Cluster, release: &ReleaseId, report: &ObjectReport) -> Link {
     Link::to(page)
         .with("cluster", &cluster.name)
-        .with("namespace", report.object.namespace.as_deref().unwrap_or(&release.namespace))
+        .with("namespace", place(release, &report.object))
         .with("object", &named(&report.object))
 }
 
 fn allow(cluster: &Cluster, release: &ReleaseId, report: &ObjectReport) -> String {
     let link = about("allow", cluster, release, report);
-    let paths = report.fields.iter().take(8).map(|field| field.path.as_str());
-    let paths: Vec<_> = if report.state == State::Missing { vec!["delete"] } else { paths.collect() };
-    paths.iter().fold(link, |link, path| link.with("path", path)).text()
+    if report.state == State::Missing {
+        return link.with("path", "delete").text();
+    }
+    let paths: BTreeSet<&str> = report.fields.iter().map(|field| field.path.as_str()).collect();
+    let is_cut = paths.len() > MAX_PATHS;
+    let link = link.set("drifting", is_cut.then(|| paths.len().to_string()).as_deref());
+    paths.into_iter().take(MAX_PATHS).fold(link, |link, path| link.with("path", path)).text()
 }
 
 /// An object as the commands take it.
@@ -132,15 +198,23 @@ fn named(object: &ObjectId) -> String {
     }
 }
 
-fn fields(report: &ObjectReport) -> Markup {
+fn fields(cluster: &Cluster, release: &ReleaseId, report: &ObjectReport, most: usize) -> Markup {
+    let more = report.fields.len().saturating_sub(most);
+    let ReleaseId { namespace, name } = release;
+    let own = Link::to_release(&cluster.name, release).with(OBJECT, &named(&report.object));
+    let own = own.set(IN, report.object.namespace.as_deref());
     html! {
         div.wide tabindex="0" role="region" aria-label=(format!("Fields of {}", report.object.name)) {
             table.fields {
                 thead { tr { @for head in ["Field", "Declared", "Live", "Owned by", "The next upgrade", "Chart value"] { th scope="col" { (head) } } } }
-                tbody { @for field in report.fields.iter().take(FIELDS) { (line(field)) } }
+                tbody { @for field in report.fields.iter().take(most) { (line(field)) } }
             }
         }
-        @if report.fields.len() > FIELDS { p.quiet { "and " (report.fields.len() - FIELDS) " more fields" } }
+        @if more > 0 && most < ALL_FIELDS {
+            p { a href=(own.text()) { "and " (more) " more fields" span.hidden { " of " (report.object.kind) "/" (report.object.name) } } }
+        } @else if more > 0 {
+            p.quiet { "and " (more) " more fields: " code { "kubemoor diff " (name) " -n " (namespace) } " shows all" }
+        }
     }
 }
 
@@ -169,8 +243,8 @@ fn line(field: &FieldReport) -> Markup {
             td { code.declared { (declared) } }
             td { code.live { (live) } }
             td { (field.owners.join(", ")) }
-            td { (next_upgrade::effect(&field.next_upgrade)) }
-            td { @if let Some(value) = &field.chart_value { (chart_value(value)) } }
+            td.message { (next_upgrade::effect(&field.next_upgrade)) }
+            td.message { @if let Some(value) = &field.chart_value { (chart_value(value)) } }
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::client::{event_list, guarded};
 use crate::inspect::failure::{Failure, failed};
 use crate::inspect::ledger::columns::changes;
 use crate::ledger::entry::Entry;
-use crate::ledger::query::Filter;
+use crate::ledger::query::{Filter, Page};
 use crate::model::ReleaseId;
 
 /// The most that is shown.
@@ -27,6 +27,8 @@ const FIELDS: usize = 3;
 pub(in crate::web) struct Timeline {
     moments: Vec<Moment>,
     notes: Vec<String>,
+    /// Whether the ledger has older rows.
+    is_cut: bool,
 }
 
 /// One thing that happened.
@@ -41,7 +43,7 @@ impl Timeline {
     /// What happened, for people.
     pub(in crate::web) fn shown(&self, now: Timestamp) -> Markup {
         html! {
-            (notes(&self.notes))
+            (notes("timeline", &self.notes))
             @if self.moments.is_empty() { p.quiet { "Nothing is known." } } @else {
                 ol.timeline {
                     @for moment in self.moments.iter().take(MOST) {
@@ -52,14 +54,20 @@ impl Timeline {
                         }
                     }
                 }
-                @if self.moments.len() > MOST { p.quiet { "and " (self.moments.len() - MOST) " more" } }
+                @if self.is_cut || self.moments.len() > MOST {
+                    p.quiet { "These are the newest " (self.moments.len().min(MOST)) ": the ledger has older rows." }
+                }
             }
         }
     }
 
-    fn take(&mut self, rows: Result<Vec<Entry>, Failure>) {
+    fn take(&mut self, rows: Result<Page, Failure>) {
         match rows {
-            Ok(rows) => self.moments.extend(rows.iter().map(moment)),
+            Ok(rows) => {
+                self.moments.extend(rows.items.iter().map(moment));
+                self.notes.extend(rows.missing);
+                self.is_cut = rows.next.is_some();
+            }
             Err(error) => self.notes.push(error.to_string()),
         }
         self.moments.sort_by_key(|moment| std::cmp::Reverse(moment.time));
@@ -69,7 +77,7 @@ impl Timeline {
 /// Reads what happened to a release.
 pub(super) async fn read(cluster: &Cluster, connection: &Connection, release: &ReleaseId) -> Timeline {
     let ReleaseId { namespace, name } = release;
-    let mut timeline = Timeline { moments: Vec::new(), notes: Vec::new() };
+    let mut timeline = Timeline { moments: Vec::new(), notes: Vec::new(), is_cut: false };
     match event_list::about(&connection.client, namespace, guarded::KIND, name).await {
         Ok(events) => timeline.moments.extend(events.into_iter().filter_map(|event| {
             let again = event.count.filter(|count| *count > 1);
@@ -87,13 +95,13 @@ pub(super) async fn read(cluster: &Cluster, connection: &Connection, release: &R
 
 /// Reads what the ledger alone says of a release.
 pub(in crate::web) async fn of_ledger(ledger: &LedgerReader, release: &ReleaseId) -> Timeline {
-    let mut timeline = Timeline { moments: Vec::new(), notes: Vec::new() };
+    let mut timeline = Timeline { moments: Vec::new(), notes: Vec::new(), is_cut: false };
     timeline.take(rows(ledger, release).await);
     timeline
 }
 
 /// The newest rows of the ledger.
-async fn rows(ledger: &LedgerReader, release: &ReleaseId) -> Result<Vec<Entry>, Failure> {
+async fn rows(ledger: &LedgerReader, release: &ReleaseId) -> Result<Page, Failure> {
     let filter = Filter {
         namespace: Some(release.namespace.clone()),
         release: Some(release.name.clone()),

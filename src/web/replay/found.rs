@@ -3,17 +3,20 @@
 //! Entry point: [`Found::shown`]. Invariant: every number leads to what it counts.
 
 use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use maud::{Markup, html};
 
 use super::super::address::Link;
-use super::super::html::trouble;
+use super::super::html::{self as write, notes, trouble};
 use crate::inspect::chart::{self, DayCounts};
-use crate::inspect::replay::{Changed, Day, REFUSED, Report};
+use crate::inspect::replay::{Changed, Day, REFUSED, Report, TouchedOperation};
 use crate::ledger::query::Filter;
+use crate::model::ReleaseId;
 
-/// Changed verdicts that are listed, and of each day.
+/// Changed verdicts that are listed, those that a list opens to, and those of each day.
 const LISTED: usize = 100;
+const OPENED: usize = 900;
 const LISTED_OF_DAY: usize = 20;
 
 /// Days that are drawn.
@@ -29,7 +32,11 @@ pub(super) struct Found {
     pub(super) report: Report,
     /// Until where rows were judged, where not all were.
     pub(super) stopped: Option<Timestamp>,
+    /// Sentences about ledgers whose rows are missing.
+    pub(super) missing: Vec<String>,
     pub(super) policies: Vec<String>,
+    /// The only namespace whose rows were judged, where nobody chose it.
+    pub(super) only: Option<String>,
 }
 
 /// Which rows were judged.
@@ -47,6 +54,11 @@ impl Scope {
     pub(super) fn of(cluster: Option<&str>, is_shared: bool, filter: &Filter) -> Self {
         let Filter { namespace, release, until, .. } = filter.clone();
         Self { cluster: cluster.map(str::to_owned), is_shared, namespace, release, until }
+    }
+
+    /// Whether the rows end on this day.
+    fn is_last(&self, date: Date) -> bool {
+        self.until.is_some_and(|until| TimeZone::UTC.to_datetime(until).date() == date)
     }
 
     /// Rows of the ledger with these verdicts, since and until some time.
@@ -70,16 +82,18 @@ impl Scope {
 
 impl Found {
     pub(super) fn shown(&self) -> Markup {
-        let Self { scope, report, stopped, policies } = self;
-        let until = scope.until.map(|until| until.to_string());
+        let Self { scope, report, stopped, missing, policies, only } = self;
+        let until = self.until();
         let all =
-            |verdicts: &[&str]| scope.rows(verdicts, &report.since.to_string(), until.as_deref()).text();
+            |verdicts: &[&str]| scope.rows(verdicts, &self.since().to_string(), until.as_deref()).text();
         html! {
             section {
                 p.quiet {
                     @if policies.is_empty() { "No policy: one mode of edits holds for every release." }
                     @else { "By " (policies.join(", ")) "." }
                 }
+                @if let Some(only) = only { p.note { (write::only(only)) } }
+                (notes("replay", missing))
                 @if let Some(stopped) = stopped {
                     p.note {
                         "Only changes since " (stopped.strftime("%Y-%m-%dT%H:%M:%SZ")) " are judged: there are more than one page \
@@ -87,24 +101,83 @@ impl Found {
                     }
                 }
                 dl.facts {
-                    div { dt { "Changes" } dd { a href=(all(&EDITS)) { (report.edits) } } }
-                    div { dt { "Judged" } dd { a href=(all(&EDITS)) { (report.replayed) } } }
+                    div { dt { "Changes" } dd { a href="#days" { (report.edits) } } }
+                    div { dt { "Rows about them" } dd { a href=(all(&EDITS)) { (report.edits + report.repeats) } } }
+                    div { dt { "Judged" } dd { a href="#unjudged" { (report.replayed) } } }
                     div { dt { "Passed, would be refused" } dd { a href="#days" { (report.refused) } } }
                     div { dt { "Refused, would pass" } dd { a href="#days" { (report.permitted) } } }
                     div {
                         dt { "Helm operations that would have a change refused" }
                         dd {
-                            a href="#changes" { (report.helm_operations_touched) } " of "
+                            a href="#operations" { (report.helm_operations_touched) } " of "
                             a href=(all(&BEGUN)) { (report.helm_operations) }
                         }
                     }
                 }
-                @for (count, words) in report.unjudged() {
-                    p.quiet { a href=(all(&EDITS)) { (count) " not judged" } ": " (words) "." }
-                }
+                (self.unjudged())
+                (self.operations())
                 (self.days())
                 (self.by_day())
                 (self.changes())
+            }
+        }
+    }
+
+    /// When the rows that were judged begin.
+    fn since(&self) -> Timestamp {
+        self.stopped.map_or(self.report.since, |stopped| stopped.max(self.report.since))
+    }
+
+    /// When they end, where that is not now.
+    fn until(&self) -> Option<String> {
+        self.scope.until.map(|until| until.to_string())
+    }
+
+    /// The rows of a day.
+    fn of_day(&self, date: Date) -> String {
+        let begin = date.to_zoned(TimeZone::UTC).map_or(self.since(), |it| it.timestamp().max(self.since()));
+        let end = format!("{date}T23:59:59.999999999Z");
+        let until = self.until().filter(|_| self.scope.is_last(date));
+        self.scope.rows(&EDITS, &begin.to_string(), Some(until.as_ref().unwrap_or(&end))).text()
+    }
+
+    /// The rows that have no other verdict, and why. No address finds them: the ledger does not know the reasons.
+    fn unjudged(&self) -> Markup {
+        html! {
+            ul.unjudged #unjudged {
+                @for (count, words) in self.report.unjudged() { li { (count) " not judged: " (words) "." } }
+                @if self.report.repeats > 0 {
+                    li { (self.report.repeats) " judged with another row: the API server asked about one change twice." }
+                }
+                @if self.report.repeats == 0 && self.report.not_replayable.is_empty() { li { "All are judged." } }
+            }
+        }
+    }
+
+    /// The Helm operations that would have a change refused.
+    fn operations(&self) -> Markup {
+        let Report { touched_operations: touched, helm_operations_touched: count, .. } = &self.report;
+        let link = |TouchedOperation { operation, .. }: &TouchedOperation| {
+            let id = ReleaseId { namespace: operation.namespace.clone(), name: operation.release.clone() };
+            let cluster =
+                if self.scope.is_shared { Some(&operation.cluster) } else { self.scope.cluster.as_ref() };
+            Link::to("release").set("cluster", cluster.map(String::as_str)).of_release(&id).text()
+        };
+        html! {
+            h2 #operations { "Helm operations that would have a change refused" }
+            @if touched.is_empty() { p.quiet { "None." } } @else {
+                ul.objects { @for it in touched {
+                    li {
+                        a href=(link(it)) { (it.operation.namespace) "/" (it.operation.release) }
+                        @if self.scope.is_shared { " in " (it.operation.cluster) }
+                        ", revision " (it.operation.revision) ", by " (it.users.join(", "))
+                    }
+                } }
+                @if *count > touched.len() {
+                    p { a href=(self.scope.rows(&BEGUN, &self.since().to_string(), self.until().as_deref()).text()) {
+                        "and " (count - touched.len()) " more, among all that were begun"
+                    } }
+                }
             }
         }
     }
@@ -120,10 +193,6 @@ impl Found {
                 better: day.permitted,
             })
             .collect();
-        let all = |date: Date| {
-            let (since, until) = (format!("{date}T00:00:00Z"), format!("{date}T23:59:59.999999999Z"));
-            self.scope.rows(&EDITS, &since, Some(&until)).text()
-        };
         html! {
             h2 #days { "Day by day" }
             @match chart::days(&counts) {
@@ -136,14 +205,14 @@ impl Found {
                 div.wide tabindex="0" role="region" aria-label="Days" {
                     table {
                         thead { tr {
-                            @for head in ["Day", "Changes", "Passed, would be refused", "Refused, would pass"] {
+                            @for head in ["Day", "Rows", "Passed, would be refused", "Refused, would pass"] {
                                 th scope="col" { (head) }
                             }
                         } }
                         tbody { @for day in days.iter().rev() {
                             tr {
                                 th scope="row" { (day.date) }
-                                td.number { a href=(all(day.date)) { (day.edits) } }
+                                td.number { a href=(self.of_day(day.date)) { (day.edits + day.repeats) } }
                                 td.number { (number(day.refused, day.date)) }
                                 td.number { (number(day.permitted, day.date)) }
                             }
@@ -162,7 +231,14 @@ impl Found {
                 details {
                     summary { (date) }
                     // A link to it opens the details around it.
-                    div id=(format!("day-{date}")) { (self.table(changes, LISTED_OF_DAY, &format!("Changes of {date}"))) }
+                    div id=(format!("day-{date}")) {
+                        (self.table(changes.iter().take(LISTED_OF_DAY), &format!("Changes of {date}")))
+                        @if changes.len() > LISTED_OF_DAY {
+                            p { a href=(self.of_day(*date)) {
+                                "and " (changes.len() - LISTED_OF_DAY) " more, among all rows of the day"
+                            } }
+                        }
+                    }
                 }
             }
         }
@@ -171,16 +247,28 @@ impl Found {
     /// The verdicts that would change.
     fn changes(&self) -> Markup {
         let Report { changes, more_changes, .. } = &self.report;
+        let further = changes.len().saturating_sub(LISTED);
+        let beyond = u64::try_from(further.saturating_sub(OPENED)).unwrap_or(u64::MAX) + more_changes;
         html! {
             h2 #changes { "Verdicts that would change" }
             @if changes.is_empty() { p.quiet { "None." } } @else {
-                (self.table(changes, LISTED, "Verdicts that would change"))
-                @if *more_changes > 0 { p.quiet { "and " (more_changes) " that are not counted here" } }
+                (self.table(changes.iter().take(LISTED), "Verdicts that would change"))
+                @if further > 0 {
+                    details #more-changes {
+                        summary { "and " (further.min(OPENED)) " more" }
+                        (self.table(changes.iter().skip(LISTED).take(OPENED), "Further verdicts that would change"))
+                    }
+                }
+                @if beyond > 0 {
+                    p { a href=(self.scope.rows(&EDITS, &self.since().to_string(), self.until().as_deref()).text()) {
+                        "and " (beyond) " that are not listed here, among all rows"
+                    } }
+                }
             }
         }
     }
 
-    fn table(&self, changes: &[Changed], most: usize, label: &str) -> Markup {
+    fn table<'c>(&self, changes: impl Iterator<Item = &'c Changed>, label: &str) -> Markup {
         html! {
             div.wide tabindex="0" role="region" aria-label=(label) {
                 table {
@@ -189,7 +277,7 @@ impl Found {
                             th scope="col" { (head) }
                         }
                     } }
-                    tbody { @for changed in changes.iter().take(most) {
+                    tbody { @for changed in changes {
                         tr {
                             th scope="row" {
                                 (changed.key.release) span.quiet.below { (changed.key.namespace) }
@@ -205,7 +293,6 @@ impl Found {
                     } }
                 }
             }
-            @if changes.len() > most { p.quiet { "and " (changes.len() - most) " more" } }
         }
     }
 }
@@ -215,7 +302,9 @@ fn whole(days: &[&Day]) -> Vec<Day> {
     let (Some(first), Some(last)) = (days.first(), days.last()) else { return Vec::new() };
     let dates = first.date.series(1.day()).take_while(|date| *date <= last.date).take(DAYS);
     let of = |date| days.iter().find(|day| day.date == date).map(|day| **day);
-    dates.map(|date| of(date).unwrap_or(Day { date, edits: 0, refused: 0, permitted: 0 })).collect()
+    dates
+        .map(|date| of(date).unwrap_or(Day { date, edits: 0, repeats: 0, refused: 0, permitted: 0 }))
+        .collect()
 }
 
 /// Changes of a day, which are listed below.

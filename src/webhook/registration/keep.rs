@@ -3,20 +3,13 @@
 //! Entry points: [`maintain`] for as long as the guard runs, [`keep`] once,
 //! [`withdraw`] for good; each for configurations that validate and for those
 //! that mutate. Invariant: when nothing of Kubemoor's own changed,
-//! nothing is written. Own are a webhook's address, CA, rules, object selector
-//! and the version it speaks, and the conditions by which a status is sent. The admin's are `failurePolicy`,
-//! `timeoutSeconds`, `namespaceSelector`, `matchConditions` and foreign labels
-//! and annotations: once the object exists they are taken from it.
+//! nothing is written.
 //!
 //! A configuration deleted by accident comes back, with the admin's settings as this process saw them last. One that
 //! was withdrawn does not: it carries an annotation when it goes, which the watch still delivers.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::api::admissionregistration::v1::{
-    RuleWithOperations, ValidatingWebhook, WebhookClientConfig,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -24,8 +17,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::known::Known;
-use self::sight::{Next, Sight, WITHDRAWN, is_withdrawn};
-use super::{EDITS, NAME, REVERTS, STATUS, address};
+use self::watched::{Next, WITHDRAWN, WatchState, is_withdrawn};
+use super::{NAME, address};
 use crate::client::call::CallError;
 use crate::client::lease::Leadership;
 use crate::client::registrations::Registrations;
@@ -34,11 +27,13 @@ use crate::client::writer::SendError;
 
 pub use self::kinds::Configuration;
 pub use self::known::OutsideChange;
+pub(super) use self::merging::merge;
 
 mod conditions;
 mod kinds;
 mod known;
-mod sight;
+mod merging;
+mod watched;
 
 /// The number of tries of a write with conflicts.
 const ATTEMPTS: usize = 5;
@@ -48,16 +43,19 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// The desired state of a configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wish<C> {
+pub enum DesiredState<C> {
     /// Nothing is known yet: it is left as it is.
     Unknown,
     /// It has to have this content.
     Present(C),
+    /// It is deleted once, if it is there: a leader that had not seen the marker of an emergency may have created it
+    /// again. After that it is left as it is.
+    Absent,
 }
 
 /// The result of keeping the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum WriteOutcome {
     /// It was absent and has been created.
     Created,
     /// Own fields differed and were written.
@@ -87,8 +85,8 @@ pub enum RegistrationError {
     Contested(&'static str),
 }
 
-/// The outcome of following a wish.
-enum Followed {
+/// The outcome of bringing the configuration into its desired state.
+enum ReconcileOutcome {
     Done,
     /// It has to be tried again.
     Failed,
@@ -101,31 +99,31 @@ enum Followed {
 /// changes by others. Returns early only when the configuration is withdrawn.
 pub async fn maintain<C: Configuration>(
     client: kube::Client,
-    mut desired: watch::Receiver<Wish<C>>,
+    mut desired: watch::Receiver<DesiredState<C>>,
     (leadership, tell): (Leadership, impl Fn(OutsideChange)),
     stop: CancellationToken,
 ) {
     let registrations = Registrations::<C>::new(client, leadership.clone());
     let mut events = registrations.follow(NAME);
-    let mut sight = Sight::new();
-    let tell_all = |sight: &mut Sight<C>| match sight.leads && leadership.holds() {
-        true => sight.known.take_changes().into_iter().for_each(&tell),
-        false => sight.known.set_aside(Instant::now()),
+    let mut state = WatchState::new();
+    let tell_all = |state: &mut WatchState<C>| match state.leads && leadership.holds() {
+        true => state.known.take_changes().into_iter().for_each(&tell),
+        false => state.known.set_aside(Instant::now()),
     };
     loop {
-        let wished = desired.borrow_and_update().clone();
-        // A process that was stopped for a while may have an outdated wish.
-        let followed = if leadership.holds() {
-            follow(&registrations, wished, &mut sight).await
+        let wanted = desired.borrow_and_update().clone();
+        // A process that was stopped for a while may have an outdated desired state.
+        let outcome = if leadership.holds() {
+            reconcile(&registrations, wanted, &mut state).await
         } else {
-            sight.leads = false;
-            Followed::Done
+            state.leads = false;
+            ReconcileOutcome::Done
         };
-        tell_all(&mut sight);
-        let again = match followed {
-            Followed::Done => false,
-            Followed::Failed => true,
-            Followed::Withdrawn => return stand_down::<C>(),
+        tell_all(&mut state);
+        let again = match outcome {
+            ReconcileOutcome::Done => false,
+            ReconcileOutcome::Failed => true,
+            ReconcileOutcome::Withdrawn => return stand_down::<C>(),
         };
         loop {
             tokio::select! {
@@ -139,8 +137,8 @@ pub async fn maintain<C: Configuration>(
                     if let Event::Broken(error) = &event {
                         tracing::warn!("the webhook configuration cannot be watched, trying again: {error}");
                     }
-                    let next = sight.after(event);
-                    tell_all(&mut sight);
+                    let next = state.after(event);
+                    tell_all(&mut state);
                     match next {
                         Next::Wait => {}
                         Next::Keep => break,
@@ -153,7 +151,10 @@ pub async fn maintain<C: Configuration>(
 }
 
 /// Writes the fields of the configuration that differ from `desired`.
-pub async fn keep<C: Configuration>(client: &kube::Client, desired: &C) -> Result<Kept, RegistrationError> {
+pub async fn keep<C: Configuration>(
+    client: &kube::Client,
+    desired: &C,
+) -> Result<WriteOutcome, RegistrationError> {
     write(&by_hand(client), desired, true, &mut Known::new()).await
 }
 
@@ -167,7 +168,7 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
         let annotations = live.meta_mut().annotations.get_or_insert_default();
         annotations.insert(WITHDRAWN.to_owned(), "true".to_owned());
         let Some(marked) = registrations.replace(&live).await.map_err(failed)? else { continue };
-        if registrations.delete(NAME, marked.meta().uid.clone()).await.map_err(failed)? {
+        if registrations.delete(NAME, Some(&marked)).await.map_err(failed)? {
             return Ok(true);
         }
     }
@@ -179,56 +180,65 @@ pub(super) fn by_hand<C: Configuration>(client: &kube::Client) -> Registrations<
     Registrations::new(client.clone(), Leadership::alone())
 }
 
-/// The live configuration with the guard's own fields of the desired one, or `None` if both have
-/// the same meaning.
-pub(super) fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
-    let mut merged = live.clone();
-    if let Some(labels) = &desired.meta().labels {
-        merged.meta_mut().labels.get_or_insert_default().extend(labels.clone());
-    }
-    let (known, wanted) = (live.webhooks(), desired.webhooks());
-    // In the live order: order has no meaning here and is no reason to write.
-    let mut placed = BTreeSet::new();
-    let mut webhooks: Vec<_> = known
-        .iter()
-        .filter_map(|old| Some((old, wanted.iter().find(|new| new.name == old.name)?)))
-        .filter(|(_, new)| placed.insert(new.name.as_str()))
-        .map(|(old, new)| with_own_fields(old.clone(), new))
-        .collect();
-    for new in wanted.iter().filter(|new| !placed.contains(new.name.as_str())) {
-        webhooks.push(with_siblings_settings(new.clone(), &known));
-    }
-    merged.set_webhooks(webhooks);
-    (merged != *live).then_some(merged)
-}
-
-async fn follow<C: Configuration>(
+async fn reconcile<C: Configuration>(
     registrations: &Registrations<C>,
-    wished: Wish<C>,
-    sight: &mut Sight<C>,
-) -> Followed {
-    let Wish::Present(wanted) = wished else { return Followed::Done };
-    let kept = write(registrations, &wanted, sight.may_create, &mut sight.known).await;
-    if !std::mem::replace(&mut sight.leads, true) {
-        sight.known.take_over(Instant::now());
+    desired: DesiredState<C>,
+    state: &mut WatchState<C>,
+) -> ReconcileOutcome {
+    let wanted = match desired {
+        DesiredState::Present(wanted) => wanted,
+        DesiredState::Absent => return clear(registrations, state).await,
+        DesiredState::Unknown => return ReconcileOutcome::Done,
+    };
+    state.is_cleared = false;
+    let written = write(registrations, &wanted, state.may_create, &mut state.known).await;
+    if !std::mem::replace(&mut state.leads, true) {
+        state.known.take_over(Instant::now());
     }
-    match kept {
-        Ok(Kept::Withdrawn) => return Followed::Withdrawn,
-        Ok(kept) => {
-            sight.may_create = false;
-            if let Kept::Created | Kept::Updated = kept {
+    match written {
+        Ok(WriteOutcome::Withdrawn) => return ReconcileOutcome::Withdrawn,
+        Ok(outcome) => {
+            state.may_create = false;
+            if let WriteOutcome::Created | WriteOutcome::Updated = outcome {
                 let kind = C::KIND;
-                tracing::info!(registration.kept = ?kept, "the {kind} {NAME} was written");
+                tracing::info!(registration.kept = ?outcome, "the {kind} {NAME} was written");
             }
         }
         Err(RegistrationError::Write(_, SendError::NotLeading)) => {}
         Err(error) => {
             let error = address::veil(&format!("{:#}", anyhow::Error::new(error)));
             tracing::warn!("the webhook configuration is not kept, trying again: {error}");
-            return Followed::Failed;
+            return ReconcileOutcome::Failed;
         }
     }
-    Followed::Done
+    ReconcileOutcome::Done
+}
+
+/// Deletes the configuration, unless that was done since it was last kept.
+async fn clear<C: Configuration>(
+    registrations: &Registrations<C>,
+    state: &mut WatchState<C>,
+) -> ReconcileOutcome {
+    if state.is_cleared {
+        return ReconcileOutcome::Done;
+    }
+    // One that a person restores meanwhile, because the emergency is over, is another one or another version.
+    let deleted = match registrations.read(NAME).await {
+        Ok(Some(live)) => registrations.delete(NAME, Some(&live)).await.map(Some),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error.into()),
+    };
+    state.is_cleared = matches!(deleted, Ok(None | Some(true)));
+    match deleted {
+        Ok(Some(true)) => tracing::info!("the {} {NAME} was deleted, because the emergency is open", C::KIND),
+        Ok(Some(false)) => return ReconcileOutcome::Failed,
+        Ok(None) | Err(SendError::NotLeading) => {}
+        Err(error) => {
+            tracing::warn!("the webhook configuration is not deleted, trying again: {error}");
+            return ReconcileOutcome::Failed;
+        }
+    }
+    ReconcileOutcome::Done
 }
 
 /// Writes what differs.
@@ -237,7 +247,7 @@ async fn write<C: Configuration>(
     desired: &C,
     may_create: bool,
     known: &mut Known<C>,
-) -> Result<Kept, RegistrationError> {
+) -> Result<WriteOutcome, RegistrationError> {
     for _ in 0..ATTEMPTS {
         let live = read(registrations).await?;
         match &live {
@@ -246,18 +256,18 @@ async fn write<C: Configuration>(
             None if may_create => known.note_gone("deleted"),
             _ => {}
         }
-        let (written, kept) = match live {
-            None if !may_create => return Ok(Kept::Absent),
-            None => (registrations.create(&revived(known.last(), desired)).await, Kept::Created),
-            Some(live) if is_withdrawn(&live) => return Ok(Kept::Withdrawn),
+        let (written, outcome) = match live {
+            None if !may_create => return Ok(WriteOutcome::Absent),
+            None => (registrations.create(&revived(known.last(), desired)).await, WriteOutcome::Created),
+            Some(live) if is_withdrawn(&live) => return Ok(WriteOutcome::Withdrawn),
             Some(live) => match merge(&live, desired) {
-                None => return Ok(Kept::Unchanged),
-                Some(merged) => (registrations.replace(&merged).await, Kept::Updated),
+                None => return Ok(WriteOutcome::Unchanged),
+                Some(merged) => (registrations.replace(&merged).await, WriteOutcome::Updated),
             },
         };
         if let Some(written) = written.map_err(|error| RegistrationError::Write(C::KIND, error))? {
             known.note_own(&written);
-            return Ok(kept);
+            return Ok(outcome);
         }
     }
     Err(RegistrationError::Contested(C::KIND))
@@ -279,85 +289,6 @@ async fn read<C: Configuration>(registrations: &Registrations<C>) -> Result<Opti
 fn stand_down<C: Configuration>() {
     let kind = C::KIND;
     tracing::warn!(
-        "the {kind} {NAME} was withdrawn: edits are no longer judged until the guard starts again"
+        "the {kind} {NAME} was withdrawn: edits are no longer judged until the guard starts again, 10 minutes later at the earliest"
     );
-}
-
-fn with_own_fields(mut old: ValidatingWebhook, new: &ValidatingWebhook) -> ValidatingWebhook {
-    if !same_rules(old.rules.as_deref(), new.rules.as_deref()) {
-        old.rules.clone_from(&new.rules);
-    }
-    if old.object_selector.clone().unwrap_or_default() != new.object_selector.clone().unwrap_or_default() {
-        old.object_selector.clone_from(&new.object_selector);
-    }
-    if !same_address(&old.client_config, &new.client_config) {
-        let ca_bundle = old.client_config.ca_bundle.take();
-        old.client_config = WebhookClientConfig { ca_bundle, ..new.client_config.clone() };
-    }
-    if new.client_config.ca_bundle.is_some() {
-        old.client_config.ca_bundle.clone_from(&new.client_config.ca_bundle);
-    }
-    old.match_policy = Some(new.match_policy.clone().unwrap_or_else(|| "Equivalent".to_owned()));
-    old.side_effects.clone_from(&new.side_effects);
-    conditions::merge(&mut old.match_conditions, new.match_conditions.as_deref());
-    old.admission_review_versions.clone_from(&new.admission_review_versions);
-    old
-}
-
-/// A webhook for a new group and version gets the admin's settings of its siblings, where they
-/// agree.
-fn with_siblings_settings(mut new: ValidatingWebhook, known: &[ValidatingWebhook]) -> ValidatingWebhook {
-    let related = |suffix| move |name: &str| name.ends_with(suffix);
-    let is_sibling = [EDITS, REVERTS, STATUS].map(related).into_iter().find(|related| related(&new.name));
-    let mut siblings = known
-        .iter()
-        .filter(|old| is_sibling.as_ref().is_some_and(|is_sibling| is_sibling(&old.name)))
-        .peekable();
-    if let Some(&first) = siblings.peek() {
-        let settings = |webhook: &ValidatingWebhook| {
-            (
-                webhook.failure_policy.clone(),
-                webhook.timeout_seconds,
-                webhook.namespace_selector.clone(),
-                webhook.match_conditions.clone(),
-            )
-        };
-        let agreed = settings(first);
-        if siblings.all(|sibling| settings(sibling) == agreed) {
-            (new.failure_policy, new.timeout_seconds, new.namespace_selector, new.match_conditions) = agreed;
-        }
-    }
-    new
-}
-
-fn same_address(left: &WebhookClientConfig, right: &WebhookClientConfig) -> bool {
-    let service = |config: &WebhookClientConfig| {
-        config.service.as_ref().map(|service| {
-            let port = service.port.unwrap_or(443);
-            (service.namespace.clone(), service.name.clone(), service.path.clone(), port)
-        })
-    };
-    left.url == right.url && service(left) == service(right)
-}
-
-/// Whether the rules mean the same: the order of rules and of their lists has
-/// no meaning, and an absent scope is every scope.
-fn same_rules(left: Option<&[RuleWithOperations]>, right: Option<&[RuleWithOperations]>) -> bool {
-    let sorted = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect::<BTreeSet<_>>();
-    let meaning = |rules: Option<&[RuleWithOperations]>| {
-        rules
-            .unwrap_or_default()
-            .iter()
-            .map(|rule| {
-                (
-                    sorted(&rule.api_groups),
-                    sorted(&rule.api_versions),
-                    sorted(&rule.operations),
-                    sorted(&rule.resources),
-                    rule.scope.clone().unwrap_or_else(|| "*".to_owned()),
-                )
-            })
-            .collect::<BTreeSet<_>>()
-    };
-    meaning(left) == meaning(right)
 }

@@ -2,7 +2,8 @@
 //!
 //! Entry point: [`Renewal::run`]. Invariant: only the leader writes, but for a certificate that no leader makes or
 //! renews, because the leader takes its own from another source; a new authority signs only after all webhook
-//! configurations contain it. [`SharedCertificate::due`] decides which step is due. While the emergency switch is off,
+//! configurations contain it, and a certificate of an authority that they do not contain is not served in place of a
+//! good one. [`SharedCertificate::due`] decides which step is due. While the emergency switch is off,
 //! the authority must not be replaced: the stored configurations contain the old one.
 
 use std::time::Duration;
@@ -13,7 +14,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::trust::is_trusted;
+use super::trust::{is_trusted, trusts};
+use super::upkeep::{self, Upkeep};
+use crate::client::call::CallError;
 use crate::client::certificate_secret::{CertificateSecret, CertificateSecretError};
 use crate::client::lease::Leadership;
 use crate::tls::{Certificates, Due, Pace, SharedCertificate, TlsError};
@@ -50,84 +53,92 @@ pub type Renewed = Box<dyn Fn(&CertificateSecret, &'static str) + Send + Sync>;
 
 /// The knowledge of this process.
 #[derive(Default)]
-struct Sight {
+pub(super) struct RenewalState {
     known: Option<SharedCertificate>,
     /// The time of the last change of the content.
     since: Option<Instant>,
     /// The time since which the Secret has no certificate that can be served.
     without: Option<Instant>,
+    /// Whether the Secret has a certificate of an authority that the webhooks do not trust.
+    is_foreign: bool,
 }
 
 /// The reason why the certificate could not be kept.
 #[derive(Debug, Error)]
-enum RenewalError {
+pub(super) enum RenewalError {
     #[error(transparent)]
     Secret(#[from] CertificateSecretError),
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error("the webhook configurations cannot be read; the account needs get on them: {0}")]
+    Trust(#[source] CallError),
+}
+
+impl Upkeep for Renewal {
+    type State = RenewalState;
+    type Error = RenewalError;
+
+    fn retry(&self) -> Duration {
+        RETRY.min(self.pace.look)
+    }
+
+    fn leadership(&self) -> &Leadership {
+        &self.leadership
+    }
+
+    async fn keep(&self, client: &kube::Client, state: &mut RenewalState) -> Result<Duration, RenewalError> {
+        self.look(client, state).await?;
+        Ok(if state.known.is_some() { self.pace.look } else { WAIT })
+    }
+
+    fn warn(error: &str) {
+        tracing::warn!("the certificate that replicas share is not kept, trying again: {error}");
+    }
 }
 
 impl Renewal {
     /// Keeps the certificate until `stop`.
     pub async fn run(self, client: kube::Client, stop: CancellationToken) {
-        let mut leading = self.leadership.watch();
-        let mut sight = Sight::default();
-        let mut last_failure = None;
-        loop {
-            let looked = tokio::select! {
-                () = stop.cancelled() => return,
-                looked = self.look(&client, &mut sight) => looked,
-            };
-            let pause = match &looked {
-                Ok(()) if sight.known.is_some() => self.pace.look,
-                Ok(()) => WAIT,
-                Err(_) => RETRY.min(self.pace.look),
-            };
-            let failure = looked.err().map(|error| error.to_string());
-            if let Some(error) = failure.as_ref().filter(|_| failure != last_failure) {
-                tracing::warn!("the certificate that replicas share is not kept, trying again: {error}");
-            }
-            last_failure = failure;
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
-                Ok(()) = leading.changed() => {}
-            }
-        }
+        upkeep::run(&self, &client, &stop).await;
     }
 
     /// Reads the Secret and takes a step that is due.
-    async fn look(&self, client: &kube::Client, sight: &mut Sight) -> Result<(), RenewalError> {
+    async fn look(&self, client: &kube::Client, state: &mut RenewalState) -> Result<(), RenewalError> {
         let found = self.secret.read(client).await?;
         let now = Timestamp::now();
         let shared = found.as_ref().and_then(|found| found.shared.clone());
         let is_served = shared.as_ref().is_some_and(|shared| shared.is_served(&self.names, now));
-        let without = (!is_served).then(|| sight.without.unwrap_or_else(Instant::now));
-        sight.without = without;
+        let without = (!is_served).then(|| state.without.unwrap_or_else(Instant::now));
+        state.without = without;
         // A replica with a wrong clock takes every certificate for useless: it writes once, and not over one that it serves.
-        let is_abandoned = sight.known.is_none()
+        let is_abandoned = state.known.is_none()
             && without.is_some_and(|without| without.elapsed() > self.pace.look * ABANDONED);
         let writes = self.leadership.holds() || is_abandoned;
         let (next, step) = match shared {
+            // The API server would refuse what this certificate signs.
+            Some(shared) if self.is_foreign(&shared, client, state, now).await? => {
+                let known = state.known.clone().filter(|_| writes);
+                (known, Some("a certificate that the webhooks do not trust is replaced by the one in use"))
+            }
             Some(shared) => {
                 // A replica that begins does not serve one that the API server refuses.
                 let is_over = |known: &SharedCertificate| !known.is_served(&self.names, now);
-                if is_served || sight.known.as_ref().is_some_and(is_over) {
-                    self.adopt(shared.clone(), sight, now)?;
+                if is_served || state.known.as_ref().is_some_and(is_over) {
+                    self.adopt(shared.clone(), state, now)?;
                 }
                 match writes {
-                    true => self.step(&shared, client, sight, now).await?.unzip(),
+                    true => self.step(&shared, client, state, now).await?.unzip(),
                     false => (None, None),
                 }
             }
             None if !writes => (None, None),
             None => {
-                if found.as_ref().is_some_and(|found| found.has_content()) || sight.known.is_some() {
+                if found.as_ref().is_some_and(|found| found.has_content()) || state.known.is_some() {
                     tracing::warn!(
                         "the Secret of the certificate was removed or overwritten, and is written anew"
                     );
                 }
-                let made = match &sight.known {
+                let made = match &state.known {
                     Some(known) => known.clone(),
                     None => SharedCertificate::make(&self.names, now, &self.pace)?,
                 };
@@ -138,7 +149,7 @@ impl Renewal {
         if let Some(next) = next
             && self.secret.write(client, &next, found).await?
         {
-            self.adopt(next, sight, now)?;
+            self.adopt(next, state, now)?;
             if let Some(step) = step {
                 (self.renewed)(&self.secret, step);
             }
@@ -146,15 +157,39 @@ impl Renewal {
         Ok(())
     }
 
+    /// Whether a good certificate is in use, and this one is of an authority that is not a step after it and that the
+    /// webhooks do not trust: somebody restored an older one, for example.
+    async fn is_foreign(
+        &self,
+        shared: &SharedCertificate,
+        client: &kube::Client,
+        state: &mut RenewalState,
+        now: Timestamp,
+    ) -> Result<bool, RenewalError> {
+        let Some(known) = state.known.as_ref().filter(|known| known.is_served(&self.names, now)) else {
+            return Ok(false);
+        };
+        let is_foreign =
+            !known.trusts(shared) && !trusts(client, shared.issuer()).await.map_err(RenewalError::Trust)?;
+        if is_foreign && !std::mem::replace(&mut state.is_foreign, is_foreign) {
+            tracing::warn!(
+                "the Secret of the certificate was overwritten with one of an authority that the webhooks do not trust; \
+                 the certificate in use stays"
+            );
+        }
+        state.is_foreign = is_foreign;
+        Ok(is_foreign)
+    }
+
     /// The content after the next step, if one is due.
     async fn step(
         &self,
         shared: &SharedCertificate,
         client: &kube::Client,
-        sight: &Sight,
+        state: &RenewalState,
         now: Timestamp,
     ) -> Result<Option<(SharedCertificate, &'static str)>, RenewalError> {
-        let seen = sight.since.map(|since| since.elapsed()).unwrap_or_default();
+        let seen = state.since.map(|since| since.elapsed()).unwrap_or_default();
         let due = shared.due(&self.names, now, seen, &self.pace);
         let armed = *self.open.borrow() == Some(false);
         let step = match due {
@@ -172,12 +207,17 @@ impl Renewal {
     }
 
     /// Serves `shared` from now on.
-    fn adopt(&self, shared: SharedCertificate, sight: &mut Sight, now: Timestamp) -> Result<(), TlsError> {
-        if sight.known.as_ref().is_some_and(|known| known.is(&shared)) {
+    fn adopt(
+        &self,
+        shared: SharedCertificate,
+        state: &mut RenewalState,
+        now: Timestamp,
+    ) -> Result<(), TlsError> {
+        if state.known.as_ref().is_some_and(|known| known.is(&shared)) {
             return Ok(());
         }
         self.certificates.adopt(&shared, now)?;
-        (sight.known, sight.since) = (Some(shared), Some(Instant::now()));
+        (state.known, state.since) = (Some(shared), Some(Instant::now()));
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::keep::{Configuration, by_hand};
+use super::upkeep::{self, Upkeep};
 use super::{NAME, address};
 use crate::callers::kept::{Kept, Turn};
 use crate::callers::{CallerToken, Callers, RandomError};
@@ -63,7 +64,7 @@ pub struct Rotation {
 
 /// The knowledge of this process.
 #[derive(Default)]
-struct Sight {
+pub(super) struct RotationState {
     known: Option<Kept>,
     /// Whether this process writes.
     writes: bool,
@@ -77,7 +78,7 @@ struct Sight {
 
 /// The reason why the secret could not be kept.
 #[derive(Debug, Error)]
-enum RotationError {
+pub(super) enum RotationError {
     #[error(transparent)]
     Place(#[from] PlaceError),
     #[error(transparent)]
@@ -97,60 +98,63 @@ impl Pace {
     }
 }
 
+impl Upkeep for Rotation {
+    type State = RotationState;
+    type Error = RotationError;
+
+    fn retry(&self) -> Duration {
+        RETRY
+    }
+
+    fn leadership(&self) -> &Leadership {
+        &self.leadership
+    }
+
+    async fn keep(
+        &self,
+        client: &kube::Client,
+        state: &mut RotationState,
+    ) -> Result<Duration, RotationError> {
+        self.look(client, state).await?;
+        Ok(if state.known.is_some() { self.pace.map_or(LOOK, |pace| pace.look) } else { WAIT })
+    }
+
+    fn warn(error: &str) {
+        tracing::warn!("the secret that callers are known by is not kept, trying again: {error}");
+    }
+}
+
 impl Rotation {
     /// Keeps the secret until `stop`.
     pub async fn run(self, client: kube::Client, stop: CancellationToken) {
-        let mut leading = self.leadership.watch();
-        let mut sight = Sight::default();
-        let mut last_failure = None;
-        loop {
-            // A process that was stopped for a while may still believe that it leads; its writes
-            // are then rejected, because others have written since.
-            let looked = tokio::select! {
-                () = stop.cancelled() => return,
-                looked = self.look(&client, &mut sight) => looked,
-            };
-            let pause = match &looked {
-                Ok(()) if sight.known.is_some() => self.pace.map_or(LOOK, |pace| pace.look),
-                Ok(()) => WAIT,
-                Err(_) => RETRY,
-            };
-            let failure = looked.err().map(|error| error.to_string());
-            if let Some(error) = failure.as_ref().filter(|_| failure != last_failure) {
-                tracing::warn!("the secret that callers are known by is not kept, trying again: {error}");
-            }
-            last_failure = failure;
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
-                Ok(()) = leading.changed() => {}
-            }
-        }
+        upkeep::run(&self, &client, &stop).await;
     }
 
     /// Reads the secret and takes a step that is due.
-    async fn look(&self, client: &kube::Client, sight: &mut Sight) -> Result<(), RotationError> {
+    async fn look(&self, client: &kube::Client, state: &mut RotationState) -> Result<(), RotationError> {
+        // A process that was stopped for a while may still believe that it leads; its writes
+        // are then rejected, because others have written since.
         let writes = !self.place.is_shared() || self.leadership.holds();
         let found = match self.place {
-            Place::Process => sight.known.clone().map(Found::of),
+            Place::Process => state.known.clone().map(Found::of),
             _ => self.place.read(client).await?,
         };
-        let begins = !std::mem::replace(&mut sight.writes, writes) && writes;
+        let begins = !std::mem::replace(&mut state.writes, writes) && writes;
         let now = Timestamp::now();
         let next = match found.as_ref().and_then(|found| found.kept.clone()) {
             Some(kept) => {
-                self.adopt(kept.clone(), sight);
-                sight.replace |= begins;
-                if writes { self.step(&kept, client, sight, now).await? } else { None }
+                self.adopt(kept.clone(), state);
+                state.replace |= begins;
+                if writes { self.step(&kept, client, state, now).await? } else { None }
             }
             None if !writes => None,
             None => {
-                if found.as_ref().is_some_and(Found::has_content) || sight.known.is_some() {
+                if found.as_ref().is_some_and(Found::has_content) || state.known.is_some() {
                     tracing::warn!(
                         "the secret that callers are known by was removed or overwritten, and is made anew"
                     );
                 }
-                Some(match &sight.known {
+                Some(match &state.known {
                     // Its removal has the token replaced, and no edit is lost.
                     Some(known) if self.pace.is_some() => known.announced(now)?,
                     Some(known) => known.clone(),
@@ -162,7 +166,7 @@ impl Rotation {
         if let Some(next) = next
             && self.place.write(client, &next, found).await?
         {
-            self.adopt(next, sight);
+            self.adopt(next, state);
         }
         Ok(())
     }
@@ -172,33 +176,33 @@ impl Rotation {
         &self,
         kept: &Kept,
         client: &kube::Client,
-        sight: &mut Sight,
+        state: &mut RotationState,
         now: Timestamp,
     ) -> Result<Option<Kept>, RotationError> {
         let Some(pace) = self.pace else { return Ok(None) };
         if *self.open.borrow() != Some(false) {
-            sight.unregistered = None;
+            state.unregistered = None;
             return Ok(None);
         }
         let has_lasted =
             |since: Option<Instant>, time: Duration| since.is_some_and(|since| since.elapsed() >= time);
         Ok(match kept.turn() {
-            Turn::None if kept.is_due(now, pace.life) || sight.replace => {
-                sight.replace = false;
+            Turn::None if kept.is_due(now, pace.life) || state.replace => {
+                state.replace = false;
                 tracing::info!("a new token for the webhook's address is announced to all replicas");
                 Some(kept.announced(now)?)
             }
-            Turn::Announced(_) if has_lasted(sight.since, pace.spread) => {
+            Turn::Announced(_) if has_lasted(state.since, pace.spread) => {
                 tracing::info!("the webhook's address gets its new token");
                 Some(kept.advanced(now))
             }
             Turn::Replaced(before) => {
                 if is_registered(client, before).await {
-                    sight.unregistered = None;
+                    state.unregistered = None;
                 } else {
-                    sight.unregistered.get_or_insert_with(Instant::now);
+                    state.unregistered.get_or_insert_with(Instant::now);
                 }
-                if has_lasted(sight.unregistered, pace.grace) {
+                if has_lasted(state.unregistered, pace.grace) {
                     tracing::info!("the token before of the webhook's address is accepted no more");
                     Some(kept.advanced(now))
                 } else {
@@ -210,15 +214,15 @@ impl Rotation {
     }
 
     /// Puts `kept` into use.
-    fn adopt(&self, kept: Kept, sight: &mut Sight) {
+    fn adopt(&self, kept: Kept, state: &mut RotationState) {
         kept.sign(&self.callers);
         if self.pace.is_some() {
             kept.admit(&self.callers);
         }
-        if !sight.known.as_ref().is_some_and(|known| known.stands_as(&kept)) {
-            (sight.since, sight.unregistered) = (Some(Instant::now()), None);
+        if !state.known.as_ref().is_some_and(|known| known.stands_as(&kept)) {
+            (state.since, state.unregistered) = (Some(Instant::now()), None);
         }
-        sight.known = Some(kept);
+        state.known = Some(kept);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Whether the API server is told to trust the authority of this replica's certificate.
 //!
-//! Entry points: `is_trusted`, [`wait_until_trusted`]. Invariant: reads only, and does not wait without end: a leader
+//! Entry points: `trusts`, `is_trusted`, [`wait_until_trusted`]. Invariant: reads only, and does not wait without end: a leader
 //! of an older version knows nothing of other replicas' authorities.
 
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::NAME;
 use super::keep::{Configuration, by_hand};
+use crate::client::call::CallError;
 use crate::tls::bundle;
 
 /// The pause between two looks.
@@ -26,19 +27,24 @@ const SPREAD: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether all webhook configurations trust these authorities. Those that are not there ask nobody.
-pub(super) async fn is_trusted(client: &kube::Client, authorities: &str) -> bool {
-    async fn trusts<C: Configuration>(client: &kube::Client, authorities: &str) -> bool {
+///
+/// # Errors
+/// When they cannot be read.
+pub(super) async fn trusts(client: &kube::Client, authorities: &str) -> Result<bool, CallError> {
+    async fn trusts<C: Configuration>(client: &kube::Client, authorities: &str) -> Result<bool, CallError> {
         let trusts = |trusted: &[u8]| bundle::holds(&String::from_utf8_lossy(trusted), authorities);
-        match by_hand::<C>(client).read(NAME).await {
-            Ok(live) => live.is_none_or(|live| {
-                let mut webhooks = live.webhooks().into_iter();
-                webhooks.all(|webhook| webhook.client_config.ca_bundle.is_some_and(|pem| trusts(&pem.0)))
-            }),
-            Err(_) => false,
-        }
+        Ok(by_hand::<C>(client).read(NAME).await?.is_none_or(|live| {
+            let mut webhooks = live.webhooks().into_iter();
+            webhooks.all(|webhook| webhook.client_config.ca_bundle.is_some_and(|pem| trusts(&pem.0)))
+        }))
     }
-    trusts::<ValidatingWebhookConfiguration>(client, authorities).await
-        && trusts::<MutatingWebhookConfiguration>(client, authorities).await
+    Ok(trusts::<ValidatingWebhookConfiguration>(client, authorities).await?
+        && trusts::<MutatingWebhookConfiguration>(client, authorities).await?)
+}
+
+/// The same; `false` where they cannot be read.
+pub(super) async fn is_trusted(client: &kube::Client, authorities: &str) -> bool {
+    trusts(client, authorities).await.unwrap_or(false)
 }
 
 /// Waits until the API server trusts the authority of this replica, or somebody else has to tell it so. Returns whether

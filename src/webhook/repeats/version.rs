@@ -3,8 +3,6 @@
 //! Entry points: [`Version::of`], [`Version::follows`]. Invariant: of all updates of one version at most one is stored,
 //! so two reviews about versions with at most one change in between tell whether the first update was stored. Pure.
 
-use serde::Deserialize;
-
 use crate::declaration::outline::Excerpt;
 use crate::declaration::path::{Path, Segment};
 
@@ -18,20 +16,6 @@ pub(in crate::webhook) struct Version {
     generation: Option<i64>,
 }
 
-#[derive(Deserialize)]
-struct Object {
-    #[serde(default)]
-    metadata: Metadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Metadata {
-    uid: String,
-    resource_version: String,
-    generation: Option<i64>,
-}
-
 impl Version {
     /// The version that the update from `old` to `new` changes; `None` where the objects do not tell. `changed` are the
     /// fields by which updates are compared: if none of them raises the generation by itself, another change of them in
@@ -41,17 +25,15 @@ impl Version {
         new: &Excerpt<'_>,
         changed: impl IntoIterator<Item = &'p Path>,
     ) -> Option<Self> {
-        let read = |text: &Excerpt<'_>| serde_json::from_str::<Object>(text.get()).ok().map(|it| it.metadata);
-        let (old, new) = (read(old)?, read(new)?);
+        let generation = |object: &Excerpt<'_>| -> Option<i64> {
+            serde_json::from_str(object.at(&["metadata", "generation"])?.get()).ok()
+        };
+        let [uid, resource_version] = old.texts(&["metadata"], ["uid", "resourceVersion"]);
+        let is_given = |text: &String| !text.is_empty();
+        let (uid, resource_version) = (uid.filter(is_given)?, resource_version.filter(is_given)?);
         let is_counted = changed.into_iter().any(raises_generation);
-        let is_raised = |before: &i64| is_counted && new.generation.is_some_and(|now| now > *before);
-        let generation = old.generation.filter(is_raised);
-        let Metadata { uid, resource_version, .. } = old;
-        (!uid.is_empty() && !resource_version.is_empty()).then_some(Self {
-            uid,
-            resource_version,
-            generation,
-        })
+        let is_raised = |before: &i64| is_counted && generation(new).is_some_and(|now| now > *before);
+        Some(Self { uid, resource_version, generation: generation(old).filter(is_raised) })
     }
 
     /// Whether the object has this version after `before`, with at most one change in between that `generation` counts,

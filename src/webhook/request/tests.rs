@@ -9,7 +9,7 @@ use super::super::review;
 use super::*;
 use crate::config::RecordDriver;
 use crate::helm::index::Index;
-use crate::helm::release::tests::{Given, assembled};
+use crate::helm::release::tests::deployed;
 use crate::model::{DriftMode, EditsMode};
 use crate::policy::Policy;
 use crate::policy::resolver::PolicyResolver;
@@ -77,7 +77,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
     .to_string();
     let request = review::Request::parse(review.as_bytes()).unwrap();
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {k: v}\n";
-    let release = Arc::new(assembled(Given { manifest, ..Given::default() }, None));
+    let release = Arc::new(deployed(manifest));
     let index = Index::default();
     let subject = Subject::of(&request.head, &index, RecordDriver::Secret).unwrap();
     let case = Case::of(subject, request, RecordDriver::Secret);

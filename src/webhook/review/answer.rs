@@ -28,8 +28,14 @@ const WARNINGS_CHARS: usize = 4096;
 /// The most characters of the last warning, which counts the dropped ones.
 const REST_CHARS: usize = 40;
 
+/// What stands before and behind the uid in the answer that a request passes, as serde writes it.
+const ALLOW: [&str; 2] = [
+    r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":""#,
+    r#"","allowed":true}}"#,
+];
+
 /// Room for most bodies, in bytes.
-const ROOM: usize = 1024;
+const ROOM: usize = 4096;
 
 /// A key of an audit annotation. The API server stores it behind the name of
 /// the webhook: `edits.kubemoor.dev/decision`.
@@ -156,6 +162,9 @@ impl Answer {
 
     /// The review that answers the request `uid`, as HTTP 200.
     pub fn respond(&self, uid: &str) -> Response<Body> {
+        if let Some(body) = self.plain_allow(uid) {
+            return of_json(StatusCode::OK, body);
+        }
         let patch = match self.patch.as_ref().map(serde_json::to_vec).transpose() {
             Ok(patch) => patch.map(|patch| STANDARD.encode(patch)),
             Err(error) => return failed(&format!("a patch could not be written as JSON: {error}")),
@@ -179,6 +188,16 @@ impl Answer {
             },
         };
         json(StatusCode::OK, &envelope)
+    }
+
+    /// The body of the most frequent answer; `None` where JSON has to escape a part of it.
+    fn plain_allow(&self, uid: &str) -> Option<Vec<u8>> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        let Self { denial: None, warnings, audit, patch: None } = self else { return None };
+        (warnings.is_empty() && audit.is_empty() && uid.bytes().all(is_plain)).then(|| {
+            let [front, back] = ALLOW;
+            [front, uid, back].concat().into_bytes()
+        })
     }
 }
 
@@ -241,6 +260,10 @@ fn json(status: StatusCode, content: &impl serde::Serialize) -> Response<Body> {
             (StatusCode::INTERNAL_SERVER_ERROR, Vec::new())
         }
     };
+    of_json(status, body)
+}
+
+fn of_json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

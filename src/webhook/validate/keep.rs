@@ -42,8 +42,9 @@ impl Validator {
             return self.keep(verdict, facts, case, uid);
         }
         let what = (&case.subject.object, case.operation, &case.actor);
-        let version = match case.texts() {
-            (Some(old), Some(new)) => {
+        // A denied update is never stored, whatever the version.
+        let version = match (verdict.outcome, case.texts()) {
+            (Outcome::Warn | Outcome::Record, (Some(old), Some(new))) => {
                 let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
                 Version::of(old, new, fields.filter(|field| field.old != field.new).map(|field| &field.path))
             }

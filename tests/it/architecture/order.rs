@@ -32,7 +32,7 @@ fn item(line: &str, indent: &str) -> Option<Item> {
 fn misplaced(text: &str) -> Vec<usize> {
     let (mut found, mut before) = (Vec::new(), Vec::new());
     let mut methods: Option<Vec<Item>> = None;
-    for (number, line) in text.lines().enumerate().take_while(|(_, line)| *line != "#[cfg(test)]") {
+    for (number, line) in text.lines().enumerate() {
         let late = if let Some(item) = item(line, "") {
             // The methods of a trait have their order from it.
             methods = (item == Item::Impl && !line.contains(" for ")).then(Vec::new);
@@ -62,7 +62,7 @@ fn is_late(item: Item, before: &mut Vec<Item>) -> bool {
 #[test]
 fn types_come_first_and_public_functions_before_private_ones() {
     for source in sources("src").iter().filter(|source| !source.is_test()) {
-        let misplaced = misplaced(&source.text);
+        let misplaced = misplaced(source.program());
         assert!(misplaced.is_empty(), "{}: lines {misplaced:?}", source.path.display());
     }
 }

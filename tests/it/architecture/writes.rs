@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Source, sources};
+use super::{Source, TESTS, sources};
 
 /// What may be named of kube outside `client`: a handle to pass on, what kinds are made of, and
 /// the words of a watch. Nothing of it forms a request.
@@ -22,7 +22,7 @@ const FORMED: [&str; 7] = [
 /// What a file outside `client` holds that could write.
 fn writes(source: &Source) -> Vec<String> {
     let code = source.code();
-    let program = code.split("#[cfg(test)]").next().unwrap_or_default();
+    let program = code.split(TESTS).next().unwrap_or_default();
     let is_of_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     let is_named = |rest: &str| {
         NAMED.iter().any(|name| rest.strip_prefix(name).is_some_and(|more| !more.starts_with(is_of_word)))
@@ -59,5 +59,6 @@ fn the_rule_of_writes_sees_every_way_to_form_one() {
     check("fn f(client: &kube::Client) {}", false);
     check("use kube::runtime::watcher::Event;", false);
     check("use my_kube::Api; // kube::Api", false);
-    check("#[cfg(test)]\nuse kube::Api;", false);
+    check("#[cfg(test)]\nmod tests {\n    use kube::Api;\n}", false);
+    check("#[cfg(test)]\nfn f() {}\nuse kube::Api;", true);
 }

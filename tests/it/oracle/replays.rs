@@ -12,15 +12,15 @@ use kubemoor::ledger::query::{Filter, PAGE};
 use kubemoor::ledger::store::Store;
 use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, Operation};
 use kubemoor::policy::Policy;
-use kubemoor::verdict::replay::{PastEdit, Replay};
+use kubemoor::verdict::replay::{PastEdit, Replay, Replayed};
 use serde_json::{Value, json};
 
 use super::draw::Draw;
 use super::edits::Edit;
 use super::judge::is_refused;
 use super::scene::{AT_ONCE, Object, Release, Scene, content};
-use crate::support::RELEASE;
 use crate::support::{Identity, SOON, eventually, wait_until_guarded};
+use crate::support::{RELEASE, drift_policy};
 
 /// The policy of the strict mode.
 const STRICT: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies/strict";
@@ -54,10 +54,7 @@ impl Scene {
     pub(super) async fn set_strict(&self, release: &Release, is_strict: bool) {
         let path = &release.objects[0].path;
         if is_strict {
-            let policy = json!({
-                "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "strict"},
-                "spec": {"edits": "Deny"},
-            });
+            let policy = drift_policy("strict", json!({"edits": "Deny"}));
             let all = STRICT.rsplit_once('/').unwrap().0;
             self.admin.post(all, &policy).await.done().unwrap();
             return wait_until_guarded(&self.alice, RELEASE, path).await;
@@ -152,7 +149,7 @@ pub(super) fn compare(recorded: &[Recorded], rows: &[Entry]) -> Replays {
                 replays.unreplayable.push(format!("{why}: {} {}", edit.path, edit.patch));
                 continue;
             }
-            Some(Ok(would_be)) => would_be,
+            Some(Ok(replayed)) => replayed.verdict.outcome.is_refusal(),
             None => false,
         };
         *if refused { &mut replays.refused } else { &mut replays.passed } += 1;
@@ -167,8 +164,8 @@ pub(super) fn compare(recorded: &[Recorded], rows: &[Entry]) -> Replays {
     replays
 }
 
-/// Whether an edit would be refused.
-fn replayed(replay: &mut Replay, row: &Entry) -> Result<bool, String> {
+/// The verdict of a replay on a row, or the reason why the row cannot be replayed.
+pub(super) fn replayed(replay: &mut Replay, row: &Entry) -> Result<Replayed, String> {
     let object = row.object.clone();
     let object =
         ObjectId { group: object.group, kind: object.kind, namespace: object.namespace, name: object.name };
@@ -183,6 +180,5 @@ fn replayed(replay: &mut Replay, row: &Entry) -> Result<bool, String> {
         has_all_groups: true,
         facts: &facts,
     };
-    let replayed = replay.verdict(past).map_err(|why| why.as_str().to_owned())?;
-    Ok(replayed.verdict.outcome.is_refusal())
+    replay.verdict(past).map_err(|why| why.as_str().to_owned())
 }

@@ -122,6 +122,22 @@ impl Browser {
         self.call("POST", "/execute/sync", &json!({"script": script, "args": []})).await.unwrap()
     }
 
+    /// Gives an order that WebDriver has no word for.
+    pub(crate) async fn order(&self, command: &str, parameters: Value) -> Value {
+        let body = json!({"cmd": command, "params": parameters});
+        self.call("POST", "/goog/cdp/execute", &body).await.unwrap()
+    }
+
+    /// The whole page, also what only scrolling shows.
+    async fn picture(&self) -> Vec<u8> {
+        let metrics = self.order("Page.getLayoutMetrics", json!({})).await;
+        let size = &metrics["cssContentSize"];
+        let clip = json!({"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1});
+        let whole = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let picture = self.order("Page.captureScreenshot", whole).await;
+        STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
+    }
+
     async fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let method = method.parse().unwrap();
         let mut request = self.client.request(method, format!("{}{path}", self.session));
@@ -140,8 +156,7 @@ impl Browser {
     pub(crate) async fn inspect(&self, name: &str) {
         let file = root().join("target/pages").join(format!("{name}-{}.png", self.look.name()));
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let picture = self.call("GET", "/screenshot", &Value::Null).await.unwrap();
-        fs::write(&file, STANDARD.decode(picture.as_str().unwrap()).unwrap()).unwrap();
+        fs::write(&file, self.picture().await).unwrap();
         let [width, page] =
             ["innerWidth", "document.documentElement.scrollWidth"].map(|what| format!("return {what}"));
         let (width, page) = (self.evaluate(&width).await, self.evaluate(&page).await);

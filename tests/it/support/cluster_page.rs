@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::identity::Identity;
-use super::page::{Shown, form, hidden};
+use super::page::{Shown, form, form_token, hidden};
 use super::process::{Process, folder, free_port};
 use super::wait::{SOON, eventually};
 
@@ -137,7 +137,7 @@ impl ClusterPage {
     /// The token of the forms on a page.
     pub(crate) async fn form_token(&self, session: &str) -> String {
         let shown = self.get(session, "policies").await;
-        hidden(&shown.text).into_iter().find(|(name, _)| name == "token").unwrap().1
+        form_token(&shown.text)
     }
 
     pub(crate) fn log(&self) -> String {

@@ -30,6 +30,9 @@ use super::wait::eventually;
 
 const STARTUP: Duration = Duration::from_secs(60);
 
+/// Has an API server call the addresses behind a Service.
+const ROUTING: &str = "--enable-aggregator-routing=true";
+
 /// A running control plane. Dropping it ends it.
 pub(crate) struct ControlPlane {
     // In the order in which they end.
@@ -69,15 +72,15 @@ impl ControlPlane {
         Self::try_start(Vec::new()).unwrap_or_else(|message| panic!("{message}"))
     }
 
-    /// The same, with an API server that shows webhooks a client certificate of [`settings::ClientCertificate`].
+    /// The same as [`Self::start_routing`], with an API server that shows webhooks this client certificate.
     pub(crate) fn start_showing(certificate: &ClientCertificate) -> Self {
-        Self::try_start(certificate.apiserver()).unwrap_or_else(|message| panic!("{message}"))
+        let flags = [certificate.apiserver(), vec![ROUTING.to_owned()]].concat();
+        Self::try_start(flags).unwrap_or_else(|message| panic!("{message}"))
     }
 
     /// The same, with an API server that calls the addresses behind a Service: nothing routes a Service's own address.
     pub(crate) fn start_routing() -> Self {
-        Self::try_start(vec!["--enable-aggregator-routing=true".to_owned()])
-            .unwrap_or_else(|message| panic!("{message}"))
+        Self::try_start(vec![ROUTING.to_owned()]).unwrap_or_else(|message| panic!("{message}"))
     }
 
     /// The minor version of its Kubernetes: 20 for 1.20.

@@ -33,6 +33,14 @@ struct Pipes {
     answers: BufReader<ChildStdout>,
 }
 
+/// What Helm is asked to do.
+struct Operation<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    release: &'a str,
+    chart: Option<&'a Chart>,
+}
+
 impl Helm {
     pub(crate) fn start(control_plane: &ControlPlane, identity: Identity) -> Self {
         Self::with(&control_plane.kubeconfig(identity))
@@ -61,7 +69,7 @@ impl Helm {
         chart: &Chart,
         options: Value,
     ) -> Result<Value, String> {
-        self.run("install", namespace, release, Some(chart), options).await
+        self.run(Operation { name: "install", namespace, release, chart: Some(chart) }, options).await
     }
 
     pub(crate) async fn upgrade(
@@ -71,7 +79,7 @@ impl Helm {
         chart: &Chart,
         options: Value,
     ) -> Result<Value, String> {
-        self.run("upgrade", namespace, release, Some(chart), options).await
+        self.run(Operation { name: "upgrade", namespace, release, chart: Some(chart) }, options).await
     }
 
     pub(crate) async fn rollback(
@@ -80,7 +88,7 @@ impl Helm {
         release: &str,
         options: Value,
     ) -> Result<Value, String> {
-        self.run("rollback", namespace, release, None, options).await
+        self.run(Operation { name: "rollback", namespace, release, chart: None }, options).await
     }
 
     pub(crate) async fn uninstall(
@@ -89,12 +97,12 @@ impl Helm {
         release: &str,
         options: Value,
     ) -> Result<Value, String> {
-        self.run("uninstall", namespace, release, None, options).await
+        self.run(Operation { name: "uninstall", namespace, release, chart: None }, options).await
     }
 
     /// Runs the release's tests.
     pub(crate) async fn test(&self, namespace: &str, release: &str, options: Value) -> Result<Value, String> {
-        self.run("test", namespace, release, None, options).await
+        self.run(Operation { name: "test", namespace, release, chart: None }, options).await
     }
 
     /// The text of each template, rendered without a cluster.
@@ -105,28 +113,30 @@ impl Helm {
         chart: &Chart,
         options: Value,
     ) -> Result<Value, String> {
-        self.run("template", namespace, release, Some(chart), options).await
+        self.run(Operation { name: "template", namespace, release, chart: Some(chart) }, options).await
     }
 
     /// What `helm lint --strict` finds.
     pub(crate) async fn lint(&self, namespace: &str, chart: &Chart, options: Value) -> Result<Value, String> {
-        self.run("lint", namespace, "lint", Some(chart), options).await
+        self.run(Operation { name: "lint", namespace, release: "lint", chart: Some(chart) }, options).await
     }
 
     /// Makes the chart of `helm create` in a folder, and says where.
     pub(crate) async fn create(&self, folder: &Path, name: &str) -> Result<Chart, String> {
         let chart = Chart { path: folder.join(name) };
-        self.run("create", "default", name, Some(&chart), json!({})).await.map(|_| chart)
+        let create = Operation { name: "create", namespace: "default", release: name, chart: Some(&chart) };
+        self.run(create, json!({})).await.map(|_| chart)
     }
 
     /// The revisions, oldest first, each with `revision` and `status`.
     pub(crate) async fn history(&self, namespace: &str, release: &str) -> Result<Value, String> {
-        self.run("history", namespace, release, None, json!({})).await
+        self.run(Operation { name: "history", namespace, release, chart: None }, json!({})).await
     }
 
     /// What `helm get manifest` prints for the latest revision.
     pub(crate) async fn manifest(&self, namespace: &str, release: &str) -> Result<String, String> {
-        let status = self.run("status", namespace, release, None, json!({})).await?;
+        let status =
+            self.run(Operation { name: "status", namespace, release, chart: None }, json!({})).await?;
         status["manifest"].as_str().map(str::to_owned).ok_or_else(|| format!("no manifest in {status}"))
     }
 
@@ -136,17 +146,11 @@ impl Helm {
         let _ = self.child.kill();
     }
 
-    async fn run(
-        &self,
-        operation: &str,
-        namespace: &str,
-        release: &str,
-        chart: Option<&Chart>,
-        mut options: Value,
-    ) -> Result<Value, String> {
+    async fn run(&self, operation: Operation<'_>, mut options: Value) -> Result<Value, String> {
+        let Operation { name, namespace, release, chart } = operation;
         let values = options.as_object_mut().expect("options are an object").remove("values");
         let request = json!({
-            "op": operation,
+            "op": name,
             "namespace": namespace,
             "release": release,
             "chart": chart.map(|chart| &chart.path),
@@ -158,7 +162,7 @@ impl Helm {
             tokio::task::spawn_blocking(move || pipes.lock().unwrap().exchange(&request)).await.unwrap();
         let mut answer = answer.map_err(|error| {
             let log = fs::read_to_string(&self.log).unwrap_or_default();
-            format!("Helm ended during {operation}: {error}\n{log}")
+            format!("Helm ended during {name}: {error}\n{log}")
         })?;
         match answer["error"].as_str() {
             None => Ok(answer["result"].take()),

@@ -25,6 +25,13 @@ pub(crate) const HOME: &str = "kubemoor-system";
 const NAME: &str = "kubemoor";
 const WITHIN: Duration = Duration::from_secs(60);
 
+/// The first Kubernetes version that serves EndpointSlices as v1; later ones reach webhooks by them.
+const SLICES: u32 = 21;
+const ENDPOINT_SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/kubemoor-system/endpointslices";
+
+/// The most replicas that a Service leads to.
+const MOST_REPLICAS: usize = 4;
+
 /// The chart's release. At first nothing is installed.
 pub(crate) struct Installed<'a> {
     control_plane: &'a ControlPlane,
@@ -162,6 +169,36 @@ impl<'a> Installed<'a> {
         });
         let path = format!("/api/v1/namespaces/{HOME}/endpoints/{NAME}?fieldManager=test&force=true");
         self.admin.apply(&path, &endpoints).await.done().unwrap();
+        if self.control_plane.minor() >= SLICES {
+            self.slice(ports).await;
+        }
+    }
+
+    /// The same for API servers that look for slices. All endpoints of one have the same port.
+    async fn slice(&self, ports: &[u16]) {
+        for number in 0..MOST_REPLICAS {
+            let name = format!("{NAME}-{number}");
+            let port = ports.get(number);
+            let endpoint = json!({"addresses": [own_address()], "conditions": {"ready": true}});
+            let slice = json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                "metadata": {"name": name, "labels": {"kubernetes.io/service-name": NAME}},
+                "endpoints": port.map(|_| endpoint).into_iter().collect::<Vec<_>>(),
+                "ports": [{"name": "webhook", "port": port.unwrap_or(&1), "protocol": "TCP"}],
+            });
+            let path = format!("{ENDPOINT_SLICES}/{name}?fieldManager=test&force=true");
+            self.admin.apply(&path, &slice).await.done().unwrap();
+        }
+    }
+
+    /// Takes away where the Services lead to, as the endpoints controller would. Some API servers delete the Endpoints with
+    /// their Services.
+    pub(crate) async fn delete_endpoints(&self) {
+        for name in [NAME, "kubemoor-ui"] {
+            self.admin.delete(&format!("/api/v1/namespaces/{HOME}/endpoints/{name}")).await;
+        }
+        let slices = format!("{ENDPOINT_SLICES}?labelSelector=kubernetes.io/service-name={NAME}");
+        self.admin.delete(&slices).await;
     }
 
     /// Runs the pod that Helm waits for, and tells the API server how it ended.
@@ -286,6 +323,12 @@ impl Pod {
 
     pub(crate) async fn metrics(&self) -> String {
         self.answer("/metrics").await.unwrap().1
+    }
+
+    /// What `/readyz` says of a condition.
+    pub(crate) async fn condition(&self, name: &str) -> String {
+        let text = self.answer("/readyz").await.unwrap().1;
+        text.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned()
     }
 
     pub(crate) async fn leads(&self) -> bool {

@@ -79,7 +79,9 @@ impl Kubelet {
         let pods = format!("{PODS}?labelSelector=app.kubernetes.io/name=kubemoor");
         let pod = eventually("the Deployment has a pod", SOON, || async {
             let pods = self.admin.get(&pods).await.done()?;
-            let name = pods["items"][0]["metadata"]["name"].as_str().map(str::to_owned);
+            let items = pods["items"].as_array().ok_or("no list")?;
+            let pending = items.iter().find(|pod| pod["spec"]["nodeName"].is_null());
+            let name = pending.and_then(|pod| pod["metadata"]["name"].as_str()).map(str::to_owned);
             name.ok_or_else(|| pods.to_string())
         })
         .await;

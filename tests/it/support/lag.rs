@@ -43,7 +43,8 @@ struct Upstream {
 
 #[derive(Clone, Copy, Default)]
 struct Traffic {
-    held: bool,
+    /// The watches whose events are held: those of which the path has this part.
+    held: Option<&'static str>,
     throttled: bool,
     /// Requests that are held up.
     stalled: &'static [&'static str],
@@ -95,12 +96,17 @@ impl LaggingWatch {
 
     /// From now on no watch event arrives, on no connection.
     pub(crate) fn hold(&self) {
-        self.traffic.send_modify(|traffic| traffic.held = true);
+        self.hold_of("");
+    }
+
+    /// The same for watches of which the path has this part.
+    pub(crate) fn hold_of(&self, part: &'static str) {
+        self.traffic.send_modify(|traffic| traffic.held = Some(part));
     }
 
     /// Everything that was held arrives, in order.
     pub(crate) fn release(&self) {
-        self.traffic.send_modify(|traffic| traffic.held = false);
+        self.traffic.send_modify(|traffic| traffic.held = None);
     }
 
     /// Every watch is told that it is too old, and ends; what was held never arrives.
@@ -183,6 +189,7 @@ async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Res
             .unwrap();
     }
     let name = format!("{} {}", request.method(), request.uri());
+    let path = request.uri().path().to_owned();
     let (mut head, body) = request.into_parts();
     // The client has its own address and token to put there.
     head.headers.remove(http::header::HOST);
@@ -219,45 +226,53 @@ async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Res
     }
     let chunks = body.into_data_stream().map(|chunk| chunk.map_err(axum::Error::new));
     if is_watch {
-        let chunks = lagging(chunks.boxed(), upstream.traffic.clone(), began.ended);
+        let chunks = lagging(chunks.boxed(), path, upstream.traffic.clone(), began.ended);
         return Response::from_parts(head, Body::from_stream(chunks));
     }
     Response::from_parts(head, Body::from_stream(chunks))
 }
 
-/// The events of a watch that began when watches had been ended `began` times.
+/// The events of a watch of `path` that began when watches had been ended `began` times.
 fn lagging(
     chunks: stream::BoxStream<'static, Result<Bytes, axum::Error>>,
+    path: String,
     traffic: watch::Receiver<Traffic>,
     began: u64,
 ) -> impl Stream<Item = Result<Bytes, axum::Error>> {
-    stream::unfold(Some(Ok((chunks, traffic))), move |open| async move {
-        let (mut chunks, mut traffic) = match open? {
-            Ok(open) => open,
-            Err(error) => return Some((sent_before(error).await, None)),
-        };
-        let mut ended = traffic.clone();
-        let chunk = tokio::select! {
-            // Fails when the test is over: then nobody listens either.
-            _ = ended.wait_for(|traffic| traffic.ended > began) => None,
-            chunk = chunks.next() => Some(chunk?),
-        };
-        if chunk.is_some() {
-            let _ = traffic.wait_for(|traffic| !traffic.held || traffic.ended > began).await;
-        }
-        let now = *traffic.borrow();
-        match (chunk, now.end) {
-            (Some(chunk), _) if now.ended == began => Some((chunk, Some(Ok((chunks, traffic))))),
-            (_, End::Expired) => {
-                let status = json!({
-                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
-                    "reason": "Expired", "message": "too old resource version",
-                });
-                let event = json!({"type": "ERROR", "object": status});
-                Some((Ok(Bytes::from(format!("{event}\n"))), None))
+    let path: Arc<str> = path.into();
+    stream::unfold(Some(Ok((chunks, traffic))), move |open| {
+        let path = Arc::clone(&path);
+        async move {
+            let (mut chunks, mut traffic) = match open? {
+                Ok(open) => open,
+                Err(error) => return Some((sent_before(error).await, None)),
+            };
+            let mut ended = traffic.clone();
+            let chunk = tokio::select! {
+                // Fails when the test is over: then nobody listens either.
+                _ = ended.wait_for(|traffic| traffic.ended > began) => None,
+                chunk = chunks.next() => Some(chunk?),
+            };
+            if chunk.is_some() {
+                let is_held = |traffic: &Traffic| traffic.held.is_some_and(|part| path.contains(part));
+                let _ = traffic.wait_for(|traffic| !is_held(traffic) || traffic.ended > began).await;
             }
-            (Some(Ok(event)), End::Broken) => Some((Ok(event.slice(..event.len() / 2)), Some(Err(broken())))),
-            (_, End::Broken) => Some((Err(broken()), None)),
+            let now = *traffic.borrow();
+            match (chunk, now.end) {
+                (Some(chunk), _) if now.ended == began => Some((chunk, Some(Ok((chunks, traffic))))),
+                (_, End::Expired) => {
+                    let status = json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
+                        "reason": "Expired", "message": "too old resource version",
+                    });
+                    let event = json!({"type": "ERROR", "object": status});
+                    Some((Ok(Bytes::from(format!("{event}\n"))), None))
+                }
+                (Some(Ok(event)), End::Broken) => {
+                    Some((Ok(event.slice(..event.len() / 2)), Some(Err(broken()))))
+                }
+                (_, End::Broken) => Some((Err(broken()), None)),
+            }
         }
     })
 }

@@ -64,18 +64,29 @@ impl Member {
         let metadata = json!({"name": self.name});
         let role = json!({"metadata": metadata, "rules": rules});
         self.admin.post(&format!("{place}/{plural}s"), &role).await.done().unwrap();
-        let binding = json!({
-            "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": self.name},
-            "subjects": [{"kind": "ServiceAccount", "namespace": HOME, "name": self.name}],
-        });
-        self.admin.post(&format!("{place}/{plural}bindings"), &binding).await.done().unwrap();
+        self.bind(&format!("{place}/{plural}bindings"), kind, &self.name).await;
         for right in rights {
             for verb in &right.verbs {
                 let what = format!("{} may {verb} {}", self.name, right.resource);
                 eventually(&what, SOON, || self.is_allowed(right, verb, namespace)).await;
             }
         }
+    }
+
+    /// Gives a role that the cluster has, in all namespaces.
+    pub(crate) async fn has_role(&self, role: &str) {
+        let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        self.bind(bindings, "ClusterRole", role).await;
+    }
+
+    /// Takes the rights in a namespace away.
+    pub(crate) async fn may_no_more(&self, namespace: &str) {
+        self.admin.delete(&format!("{}/{}", bindings(namespace), self.name)).await.done().unwrap();
+    }
+
+    /// Gives the rights in a namespace back that were taken away.
+    pub(crate) async fn may_again(&self, namespace: &str) {
+        self.bind(&bindings(namespace), "Role", &self.name).await;
     }
 
     /// The user's bearer token.
@@ -101,6 +112,15 @@ impl Member {
         run(&[arguments, &[kubeconfig.as_str()]].concat(), input)
     }
 
+    async fn bind(&self, bindings: &str, kind: &str, role: &str) {
+        let binding = json!({
+            "metadata": {"name": self.name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+            "subjects": [{"kind": "ServiceAccount", "namespace": HOME, "name": self.name}],
+        });
+        self.admin.post(bindings, &binding).await.done().unwrap();
+    }
+
     async fn is_allowed(&self, right: &Right, verb: &str, namespace: Option<&str>) -> bool {
         let attributes = json!({
             "namespace": namespace.unwrap_or_default(), "verb": verb, "group": right.group, "resource": right.resource,
@@ -123,4 +143,9 @@ impl Right {
         let verbs = verbs.split(',').map(str::to_owned).collect();
         Self { verbs, resource: resource.to_owned(), group: group.to_owned() }
     }
+}
+
+/// Where the bindings of roles in a namespace are.
+fn bindings(namespace: &str) -> String {
+    format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings")
 }

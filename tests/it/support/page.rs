@@ -120,6 +120,11 @@ impl Shown {
     }
 }
 
+/// The proof in the forms of a page that its visitor sends them.
+pub(crate) fn form_token(page: &str) -> String {
+    hidden(page).into_iter().find(|(name, _)| name == "token").unwrap().1
+}
+
 /// A form as browsers send it.
 pub(crate) fn form(fields: &[(&str, &str)]) -> String {
     let encode = |text: &str| {

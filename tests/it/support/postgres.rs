@@ -1,6 +1,7 @@
 //! A real PostgreSQL on loopback, which tests may stop and start again.
 
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,14 +23,36 @@ pub(crate) struct Postgres {
 impl Postgres {
     /// Starts a server.
     pub(crate) async fn start() -> Self {
+        Self::start_with(|_| Vec::new()).await
+    }
+
+    /// Starts a server that takes connections over TLS alone, and shows this certificate, a PEM text like its key.
+    pub(crate) async fn start_over_tls(certificate: &str, key: &str) -> Self {
+        let write = |file: &Path, content: &str| {
+            fs::write(file, content).unwrap();
+            fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+            if is_root() {
+                chown(file, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        };
+        Self::start_with(|data| {
+            write(&data.join("server.crt"), certificate);
+            write(&data.join("server.key"), key);
+            write(&data.join("pg_hba.conf"), "hostssl all all 127.0.0.1/32 trust\n");
+            vec!["-c".to_owned(), "ssl=on".to_owned()]
+        })
+        .await
+    }
+
+    /// Starts a server with what `prepare` writes into its folder, and with these flags.
+    async fn start_with(prepare: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let programs = programs();
         let dir = folder("postgres");
-        let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-        if is_root {
+        if is_root() {
             chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
         }
         let (data, port) = (dir.join("data"), free_port());
-        let output = unprivileged(is_root, &programs.join("initdb"))
+        let output = unprivileged(&programs.join("initdb"))
             .args(["--auth=trust", "--username=moor", "--no-sync", "--encoding=UTF8", "--locale=C"])
             .arg("--pgdata")
             .arg(&data)
@@ -37,10 +60,12 @@ impl Postgres {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let command = unprivileged(is_root, &programs.join("postgres"));
+        let flags = prepare(&data);
+        let command = unprivileged(&programs.join("postgres"));
         let mut arguments: Vec<_> = command.get_args().map(|it| it.to_str().unwrap().to_owned()).collect();
         arguments.extend(["-D".to_owned(), data.display().to_string(), "-p".to_owned(), port.to_string()]);
         arguments.extend(["-h", "127.0.0.1", "-k", "", "-c", "fsync=off"].map(str::to_owned));
+        arguments.extend(flags);
         let mut process = Process::new("postgres", command.get_program().into(), arguments, &dir);
         process.start();
         let server = Self { process, programs, port };
@@ -101,15 +126,19 @@ fn programs() -> PathBuf {
     if let Some(path) = std::env::var_os("KUBEMOOR_POSTGRES").filter(|path| !path.is_empty()) {
         return path.into();
     }
-    let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let newest =
         installed.map(|version| version.path().join("bin")).filter(|bin| bin.join("postgres").exists());
     newest.max().expect("there is PostgreSQL: run `make provide`, or set KUBEMOOR_POSTGRES")
 }
 
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
 /// The program, run as somebody without rights.
-fn unprivileged(is_root: bool, program: &Path) -> Command {
-    if !is_root {
+fn unprivileged(program: &Path) -> Command {
+    if !is_root() {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");

@@ -103,14 +103,24 @@ impl Process {
     /// # Panics
     /// When it still runs after the time given.
     pub(crate) fn terminate(&mut self, within: Duration) -> ExitStatus {
-        self.signal("TERM");
+        self.end_by("TERM", within)
+    }
+
+    /// The same by another signal.
+    pub(crate) fn end_by(&mut self, signal: &str, within: Duration) -> ExitStatus {
+        self.signal(signal);
         let deadline = Instant::now() + within;
         loop {
             if let Some(status) = self.exited() {
                 self.kill();
                 return status;
             }
-            assert!(Instant::now() < deadline, "{} ignores SIGTERM for {within:?}{}", self.name, self.tail());
+            assert!(
+                Instant::now() < deadline,
+                "{} ignores SIG{signal} for {within:?}{}",
+                self.name,
+                self.tail()
+            );
             thread::sleep(Duration::from_millis(10));
         }
     }

@@ -19,15 +19,15 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that reads the metrics at this address every second, over HTTPS with this authority, and evaluates
-    /// these rules.
-    pub(crate) async fn start(address: &str, authority: &Path, rules: &Path) -> Self {
+    /// Starts one that reads the metrics at this address every second, over HTTPS with these settings of TLS, and
+    /// evaluates these rules.
+    pub(crate) async fn start(address: &str, tls: Value, rules: &[&Path]) -> Self {
         let dir = folder("prometheus");
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [rules],
+            "rule_files": rules,
             "scrape_configs": [{
-                "job_name": "kubemoor", "scheme": "https", "tls_config": {"ca_file": authority},
+                "job_name": "kubemoor", "scheme": "https", "tls_config": tls,
                 "static_configs": [{"targets": [address]}],
             }],
         });
@@ -50,6 +50,11 @@ impl Prometheus {
     /// What `promtool check rules` says of a file.
     pub(crate) fn check_rules(file: &Path) -> Output {
         Command::new(programs().join("promtool")).args(["check", "rules"]).arg(file).output().unwrap()
+    }
+
+    /// What `promtool test rules` says of a file of tests.
+    pub(crate) fn test_rules(file: &Path) -> Output {
+        Command::new(programs().join("promtool")).args(["test", "rules"]).arg(file).output().unwrap()
     }
 
     /// What a query gives now, or why it cannot be answered.

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -24,7 +25,8 @@ use super::wait::{SOON, eventually};
 /// The release's name.
 pub(crate) const RELEASE: &str = "shop";
 
-const POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
+/// The address of the policies.
+pub(crate) const DRIFT_POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
 
 /// The control plane of [`Scene::policed`].
 pub(crate) static POLICED: Cluster = Cluster::new(&["--register", "--edits", "Deny", "--drift", "Repair"]);
@@ -75,6 +77,11 @@ enum Place {
     Shared,
     Cluster(&'static Cluster),
     Unguarded(SceneControlPlane),
+}
+
+/// A DriftPolicy.
+pub(crate) fn drift_policy(name: &str, spec: impl Serialize) -> Value {
+    json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec})
 }
 
 impl Cluster {
@@ -249,7 +256,7 @@ impl Scene {
     pub(crate) async fn policy_as_is(&self, name: &str, spec: Value) {
         let name = format!("{}-{name}", self.namespace);
         self.post_policy(&name, &spec).await;
-        let path = format!("{POLICIES}/{name}");
+        let path = format!("{DRIFT_POLICIES}/{name}");
         eventually("the policy is in force", SOON, || async {
             let status = self.admin.get(&path).await.done()?["status"].take();
             if status["conditions"][0]["status"] == "True" { Ok(()) } else { Err(status.to_string()) }
@@ -263,11 +270,11 @@ impl Scene {
     }
 
     async fn post_policy(&self, name: &str, spec: &Value) {
-        let policy = json!({
-            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec,
-        });
-        eventually("the policy is made", SOON, || async { self.admin.post(POLICIES, &policy).await.done() })
-            .await;
+        let policy = drift_policy(name, spec);
+        eventually("the policy is made", SOON, || async {
+            self.admin.post(DRIFT_POLICIES, &policy).await.done()
+        })
+        .await;
     }
 
     /// The object at an address.

@@ -4,7 +4,7 @@
 
 use crate::cli::output::{BAD, Form, GOOD, PLAIN, Table, Text};
 use crate::cli::warn;
-use crate::inspect::replay::{Changed, Key, REFUSED, Report};
+use crate::inspect::replay::{Changed, HelmOperation, Key, REFUSED, Report, TouchedOperation};
 use crate::inspect::sheet::Sheet;
 
 const HEAD: [&str; 8] = ["RELEASE", "USER", "FIELD", "WAS", "NOW", "RULE", "CHANGES", "LAST"];
@@ -99,6 +99,14 @@ fn summary(report: &Report) -> Vec<String> {
             report.helm_operations_touched, report.helm_operations
         ),
     ];
+    for TouchedOperation { operation, users } in &report.touched_operations {
+        let HelmOperation { namespace, release, revision, .. } = operation;
+        lines.push(format!("    {namespace}/{release}, revision {revision}, by {}", users.join(", ")));
+    }
+    let unlisted = report.helm_operations_touched.saturating_sub(report.touched_operations.len());
+    if unlisted > 0 {
+        lines.push(format!("    and {unlisted} more"));
+    }
     for (count, words) in report.unjudged() {
         lines.push(format!("{count} not judged: {words}"));
     }

@@ -77,68 +77,60 @@ fn rules(count: usize, back: bool) -> Value {
     json!({"rules": rules})
 }
 
+fn sample(kind: &'static str, declared: Value, old: Value, new: Value) -> Sample {
+    Sample { kind, declared, old, new }
+}
+
 fn samples(count: usize) -> Vec<(&'static str, Sample)> {
-    let sample = |kind, declared, old, new| Sample { kind, declared, old, new };
-    let (x, y, z) = (names(count, "x"), names(count, "y"), names(count, "z"));
-    let back: Vec<String> = x.iter().rev().cloned().collect();
-    let alike: Vec<Value> =
-        (0..count).map(|number| json!(format!("1.{}", "0".repeat(number % 20)))).collect();
-    let many = |image: &str| containers(count, image);
-    vec![
-        ("a set against others", sample("v1 ConfigMap", finalizers(&x), finalizers(&y), finalizers(&z))),
-        ("a set in reverse", sample("v1 ConfigMap", finalizers(&x), finalizers(&x), finalizers(&back))),
-        (
-            "a set of one element",
-            sample("v1 ConfigMap", finalizers(&x), finalizers(&vec![x[0].clone(); count]), finalizers(&z)),
-        ),
-        (
-            "a set of spelled numbers",
-            sample(
-                "v1 ConfigMap",
-                json!({"metadata": {"finalizers": alike}}),
-                finalizers(&x),
-                finalizers(&z),
-            ),
-        ),
-        ("keys in reverse", sample(POD, pod(&many("a")), pod(&many("a")), pod(&reversed(many("b"))))),
-        ("keys twice", sample(POD, pod(&many("a")), pod(&doubled(count, "a")), pod(&doubled(count, "b")))),
-        (
-            "declared twice",
-            sample(POD, pod(&doubled(count, "a")), pod(&many("a")), pod(&reversed(many("a")))),
-        ),
-        ("none there", sample(POD, pod(&many("a")), pod(&[]), pod(&[]))),
-        ("all gone", sample(POD, pod(&many("a")), pod(&many("a")), pod(&[]))),
-        (
-            "lists in lists",
-            sample(
-                POD,
-                pod(&thicket(count, "a", false)),
-                pod(&thicket(count, "a", false)),
-                pod(&thicket(count, "a", true)),
-            ),
-        ),
-        (
-            "lists in lists of one value",
-            sample(
-                POD,
-                pod(&undistinguished(thicket(count, "a", false))),
-                pod(&thicket(count, "a", false)),
-                pod(&thicket(count, "a", true)),
-            ),
-        ),
-        (
-            "annotations",
-            sample("v1 ConfigMap", annotations(count, "a"), annotations(count, "b"), annotations(count, "c")),
-        ),
+    let of_maps = annotations(count, "a");
+    let of_values = rules(count, false);
+    let mut samples = samples_of_sets(count);
+    samples.extend(samples_of_keyed_lists(count));
+    samples.extend([
+        ("annotations", sample("v1 ConfigMap", of_maps, annotations(count, "b"), annotations(count, "c"))),
         (
             "rules",
             sample(
                 "rbac.authorization.k8s.io/v1 ClusterRole",
-                rules(count, false),
-                rules(count, false),
+                of_values.clone(),
+                of_values,
                 rules(count, true),
             ),
         ),
+    ]);
+    samples
+}
+
+fn samples_of_sets(count: usize) -> Vec<(&'static str, Sample)> {
+    let (x, y, z) = (names(count, "x"), names(count, "y"), names(count, "z"));
+    let back: Vec<String> = x.iter().rev().cloned().collect();
+    let one = vec![x[0].clone(); count];
+    let alike: Vec<Value> =
+        (0..count).map(|number| json!(format!("1.{}", "0".repeat(number % 20)))).collect();
+    let spelled = json!({"metadata": {"finalizers": alike}});
+    let sample = |declared, old, new| sample("v1 ConfigMap", declared, old, new);
+    vec![
+        ("a set against others", sample(finalizers(&x), finalizers(&y), finalizers(&z))),
+        ("a set in reverse", sample(finalizers(&x), finalizers(&x), finalizers(&back))),
+        ("a set of one element", sample(finalizers(&x), finalizers(&one), finalizers(&z))),
+        ("a set of spelled numbers", sample(spelled, finalizers(&x), finalizers(&z))),
+    ]
+}
+
+fn samples_of_keyed_lists(count: usize) -> Vec<(&'static str, Sample)> {
+    let many = |image: &str| containers(count, image);
+    let twice = |image: &str| pod(&doubled(count, image));
+    let nested = |back: bool| pod(&thicket(count, "a", back));
+    let one_value = pod(&undistinguished(thicket(count, "a", false)));
+    let sample = |declared, old, new| sample(POD, declared, old, new);
+    vec![
+        ("keys in reverse", sample(pod(&many("a")), pod(&many("a")), pod(&reversed(many("b"))))),
+        ("keys twice", sample(pod(&many("a")), twice("a"), twice("b"))),
+        ("declared twice", sample(twice("a"), pod(&many("a")), pod(&reversed(many("a"))))),
+        ("none there", sample(pod(&many("a")), pod(&[]), pod(&[]))),
+        ("all gone", sample(pod(&many("a")), pod(&many("a")), pod(&[]))),
+        ("lists in lists", sample(nested(false), nested(false), nested(true))),
+        ("lists in lists of one value", sample(one_value, nested(false), nested(true))),
     ]
 }
 

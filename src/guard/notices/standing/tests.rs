@@ -15,13 +15,7 @@ fn web() -> ReleaseId {
 
 fn drifted(name: &str, repaired: Option<Result<(), String>>) -> Drifted {
     Drifted {
-        object: ObjectId {
-            group: String::new(),
-            kind: "ConfigMap".to_owned(),
-            namespace: Some("shop".to_owned()),
-            name: name.to_owned(),
-        }
-        .into(),
+        object: ObjectId::namespaced("", "ConfigMap", "shop", name).into(),
         kind: DriftKind::Changed,
         findings: Vec::new(),
         by: Some("kubectl-edit".to_owned()),

@@ -5,6 +5,7 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::policy::agreement::SeenAlive;
 use crate::policy::flaw::{Flaw, FlawReason};
 use crate::reconcile::report::DriftKind;
+use crate::verdict::health::reported::{Pulse, ReportedHealth};
 use crate::verdict::health::{RecordFacts, RecordState, Unwatched};
 
 fn object(index: usize) -> ObjectId {
@@ -214,6 +215,27 @@ fn a_status_stays_small_whatever_drifts() {
 }
 
 #[test]
+fn oldest_drift_is_shown_whatever_the_names_of_objects() {
+    let spec = GuardedReleaseSpec::default();
+    let mut report = report(DRIFTS + 2);
+    for (index, drifted) in report.drifted.iter_mut().enumerate() {
+        drifted.since = Timestamp::from_second(100).unwrap();
+        drifted.doubt = index == 0;
+    }
+    let oldest = Timestamp::from_second(7).unwrap();
+    report.drifted.last_mut().unwrap().since = oldest;
+    // It is older, but perhaps no drift.
+    report.drifted[0].since = Timestamp::UNIX_EPOCH;
+    let status = summary(&report, None, context(&spec, 200));
+    assert_eq!((status.drifts.len(), status.drifts[0].since), (DRIFTS, oldest));
+    let told = ReportedHealth::of(status.clone(), &Pulse::Unknown, context(&spec, 200).now);
+    assert_eq!(told.oldest_drift, Some(oldest));
+    // A restarted guard finds all of it again at one time.
+    report.drifted.iter_mut().for_each(|drifted| drifted.since = Timestamp::from_second(300).unwrap());
+    assert_eq!(summary(&report, Some(&status), context(&spec, 300)).drifts, status.drifts);
+}
+
+#[test]
 fn unconfirmed_objects_are_named_with_what_confirms_them() {
     let spec = GuardedReleaseSpec::default();
     let mut report = report(2);
@@ -235,12 +257,12 @@ fn guard_started_anew_over_the_same_drifts_changes_no_status() {
     let mut anew = report(3);
     anew.drifted.iter_mut().for_each(|it| it.since = Timestamp::from_second(9).unwrap());
     assert_eq!(summary(&anew, Some(&before), context(&spec, 9)), before);
-    // A drift of another type begins anew.
+    // A drift of another type begins anew, and is the newest.
     anew.drifted[0].kind = DriftKind::Changed;
     let since: Vec<i64> = summary(&anew, Some(&before), context(&spec, 9))
         .drifts
         .iter()
         .map(|drift| drift.since.as_second())
         .collect();
-    assert_eq!(since, [9, 0, 0]);
+    assert_eq!(since, [0, 0, 9]);
 }

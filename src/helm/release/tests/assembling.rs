@@ -26,12 +26,7 @@ data: {k: new}
 
 fn object(kind: &str) -> ObjectId {
     let group = if kind == "Deployment" { "apps" } else { "" };
-    ObjectId {
-        group: group.to_owned(),
-        kind: kind.to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    }
+    ObjectId::namespaced(group, kind, "shop", "web")
 }
 
 fn base() -> Given<'static> {

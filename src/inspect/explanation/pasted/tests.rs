@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::*;
@@ -34,18 +36,17 @@ fn check_message(message: &Message, object: &str, namespace: Option<&str>, paths
     }
 }
 
+fn cluster_role() -> ObjectId {
+    ObjectId { namespace: None, ..object("rbac.authorization.k8s.io", "ClusterRole") }
+}
+
+fn widget() -> ObjectId {
+    ObjectId { namespace: Some("other".to_owned()), ..object("example.org", "Widget") }
+}
+
 #[test]
-fn every_message_of_the_program_is_understood() {
-    let web = object("apps", "Deployment");
-    let role = ObjectId { namespace: None, ..object("rbac.authorization.k8s.io", "ClusterRole") };
-    let widget = ObjectId { namespace: Some("other".to_owned()), ..object("example.org", "Widget") };
-    let crd = ObjectId {
-        namespace: None,
-        name: "widgets.example.org".to_owned(),
-        ..object("apiextensions.k8s.io", "CustomResourceDefinition")
-    };
-    let place = ObjectId { namespace: None, name: "shop".to_owned(), ..object("", "Namespace") };
-    let record = ObjectId { name: "sh.helm.release.v1.shop.v7".to_owned(), ..object("", "Secret") };
+fn messages_on_edits_are_understood() {
+    let (web, role) = (object("apps", "Deployment"), cluster_role());
     let image = "/spec/template/spec/containers/[name=app]/image";
     let changes = || {
         vec![
@@ -56,39 +57,49 @@ fn every_message_of_the_program_is_understood() {
         ]
     };
     let paths = ["/spec/replicas", image, "/spec/paused", "/metadata/annotations/example.org~1it's"];
-
     check_message(&drift(&web, changes()), "deployment/web", Some("shop"), &paths);
     check_message(&drift(&role, changes()), "clusterrole/web", Some("shop"), &paths);
-    check_message(&drift(&widget, changes()), "widget.example.org/web", Some("other"), &paths);
-    let of_deletion = |object: &ObjectId, operation| {
-        context(object, operation).of_edit(&refused(Reason::Deletion, Vec::new()))
-    };
-    for operation in [Operation::Delete, Operation::Update] {
-        check_message(&of_deletion(&web, operation), "deployment/web", Some("shop"), &[]);
-        check_message(&of_deletion(&role, operation), "clusterrole/web", Some("shop"), &[]);
-    }
+    check_message(&drift(&widget(), changes()), "widget.example.org/web", Some("other"), &paths);
     let path: Path = "/spec/replicas".parse().unwrap();
     let reverted = [SetBack { path, wanted: None, now: None }];
     let of_revert =
         context(&web, Operation::Update).of_revert(&refused(Reason::Drift, Vec::new()), &reverted);
     check_message(&of_revert, "deployment/web", Some("shop"), &["/spec/replicas"]);
+}
+
+#[test]
+fn messages_on_deletions_and_records_are_understood() {
+    let web = object("apps", "Deployment");
+    let of_deletion = |object: &ObjectId, operation| {
+        context(object, operation).of_edit(&refused(Reason::Deletion, Vec::new()))
+    };
+    for operation in [Operation::Delete, Operation::Update] {
+        check_message(&of_deletion(&web, operation), "deployment/web", Some("shop"), &[]);
+        check_message(&of_deletion(&cluster_role(), operation), "clusterrole/web", Some("shop"), &[]);
+    }
+    let record = ObjectId { name: "sh.helm.release.v1.shop.v7".to_owned(), ..object("", "Secret") };
     for falsified in
         [Falsified::Manifest, Falsified::LastDeployed, Falsified::Disagreement, Falsified::Stranger]
     {
         let (message, name) = (message::of_record(&record, falsified), "secret/sh.helm.release.v1.shop.v7");
         check_message(&message, name, Some("shop"), &[]);
     }
-    let release = std::sync::Arc::new(assembled(Given::default(), None));
-    let dependants = [Dependant { release: std::sync::Arc::clone(&release), object: web.clone() }];
+    let place = ObjectId { namespace: None, name: "shop".to_owned(), ..object("", "Namespace") };
+    let crd = ObjectId {
+        namespace: None,
+        name: "widgets.example.org".to_owned(),
+        ..object("apiextensions.k8s.io", "CustomResourceDefinition")
+    };
+    let dependants = [Dependant { release: Arc::new(assembled(Given::default(), None)), object: web }];
     check_message(&message::of_dependants(&place, &dependants), "namespace/shop", None, &[]);
-    let of_crd = message::of_dependants(&crd, &dependants);
     let name = "customresourcedefinition.apiextensions.k8s.io/widgets.example.org";
-    check_message(&of_crd, name, None, &[]);
-    for is_record in [true, false] {
-        for message in [message::of_beyond_judgement(&web, is_record), message::of_no_room(&web, is_record)] {
-            check_message(&message, "deployment/web", Some("shop"), &[]);
-        }
-    }
+    check_message(&message::of_dependants(&crd, &dependants), name, None, &[]);
+}
+
+#[test]
+fn messages_on_exceptions_and_orders_are_understood() {
+    let web = object("apps", "Deployment");
+    let release = assembled(Given::default(), None);
     let reason = "NoRight: bob may not create driftallowances.kubemoor.dev in namespace shop";
     check_message(&message::refused(&web, &release.id, reason), "deployment/web", Some("shop"), &[]);
     check_message(&message::without_effect(&web, reason), "deployment/web", Some("shop"), &[]);
@@ -100,7 +111,17 @@ fn every_message_of_the_program_is_understood() {
         [Unwritten::OnlyHelm, Unwritten::NoRight { user: "bob", verb: "update" }, Unwritten::OrderAgain]
     {
         check(&message::of_order(&web, &release.id, why), Some(("deployment/web", None, &[])));
-        check(&message::of_order(&widget, &release.id, why), Some(("widget/web", Some("other"), &[])));
+        check(&message::of_order(&widget(), &release.id, why), Some(("widget/web", Some("other"), &[])));
+    }
+}
+
+#[test]
+fn messages_on_unjudged_edits_are_understood_or_get_advice() {
+    let web = object("apps", "Deployment");
+    for is_record in [true, false] {
+        for message in [message::of_beyond_judgement(&web, is_record), message::of_no_room(&web, is_record)] {
+            check_message(&message, "deployment/web", Some("shop"), &[]);
+        }
     }
     let nameless = ObjectId { name: String::new(), ..web };
     for message in [message::of_no_room(&nameless, false), message::of_beyond_judgement(&nameless, false)] {
@@ -183,8 +204,7 @@ fn first_sentence_alone_is_understood() {
     for text in [warning, message.line()] {
         check(&text, Some(("deployment/web", None, &["/spec/replicas"])));
     }
-    let role = ObjectId { namespace: None, ..object("rbac.authorization.k8s.io", "ClusterRole") };
-    let message = drift(&role, vec![("/rules", [json!(1), json!(1), json!(2)])]);
+    let message = drift(&cluster_role(), vec![("/rules", [json!(1), json!(1), json!(2)])]);
     let found = Denial::parse(&message.warnings()[0]).unwrap();
     assert_eq!((found.object.as_str(), &found.release), ("clusterrole/web", &release));
 }

@@ -1,12 +1,7 @@
 use super::*;
 
 fn workload(name: &str) -> ObjectId {
-    ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: name.to_owned(),
-    }
+    ObjectId::namespaced("apps", "Deployment", "shop", name)
 }
 
 fn at(second: i64) -> Timestamp {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::repair::{Done, Repair, Task, Towards};
 use crate::helm::release::Release;
 use crate::model::ObjectId;
-use crate::reconcile::asked::Wish;
+use crate::reconcile::asked::RepairOrder;
 use crate::reconcile::drifts::Suspect;
 use crate::reconcile::event::WorkId;
 use crate::reconcile::install_order;
@@ -17,7 +17,7 @@ use crate::reconcile::install_order;
 /// One pass under way.
 pub(super) struct Pass {
     pub(super) release: Arc<Release>,
-    pub(super) wish: Option<Wish>,
+    pub(super) order: Option<RepairOrder>,
     pub(super) unfinished: HashSet<ObjectId>,
     /// After which time to look again.
     pub(super) again: Option<Duration>,
@@ -55,7 +55,7 @@ impl Pass {
     pub(super) fn new(release: Arc<Release>, phase: Phase, queue: VecDeque<ObjectId>) -> Self {
         Self {
             release,
-            wish: None,
+            order: None,
             unfinished: HashSet::new(),
             again: None,
             phase,
@@ -82,7 +82,7 @@ impl Pass {
         self.note(&done);
         // An object that the guard may not read is shown in the release's status and does not delay
         // an order.
-        if matches!(done, Done::Later(_)) && self.wish.as_ref().is_some_and(|wish| wish.means(&object)) {
+        if matches!(done, Done::Later(_)) && self.order.as_ref().is_some_and(|order| order.means(&object)) {
             self.unfinished.insert(object);
         }
     }

@@ -10,10 +10,10 @@ use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::declaration::Declaration;
 use crate::reconcile::brake::Pull;
 use crate::reconcile::drifts::Life;
+use crate::reconcile::occurrence::Occurrence;
 use crate::reconcile::plan::never;
 use crate::reconcile::report::DriftKind;
 use crate::reconcile::tally::Share;
-use crate::reconcile::told::Told;
 
 impl Reconciler {
     /// The state of the brake for repairs of a release.
@@ -26,7 +26,7 @@ impl Reconciler {
         let pull = self.repairs.brake.pull(&release.namespace, drifting, self.now);
         if let Pull::Sets(reach) = pull {
             let drifting = drifting.clone();
-            self.tell(Told::Braked { reach, namespace: release.namespace.clone(), drifting });
+            self.tell(Occurrence::Braked { reach, namespace: release.namespace.clone(), drifting });
         }
         pull
     }
@@ -38,7 +38,7 @@ impl Reconciler {
         let drifting = self.tally.drifting_besides(release, self.known.objects());
         let eased = self.repairs.brake.ease(&release.namespace, &drifting);
         for reach in &eased {
-            self.tell(Told::Eased { reach: *reach, release: release.clone() });
+            self.tell(Occurrence::Eased { reach: *reach, release: release.clone() });
         }
         !eased.is_empty()
     }

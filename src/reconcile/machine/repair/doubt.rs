@@ -179,6 +179,11 @@ impl Reconciler {
             self.say(task, &situation.release, why);
             return Next::settled();
         }
+        if is_certain && task.towards.is_some() {
+            // The recorded drift stays a doubt: it is a difference from the manifest that failed.
+            self.say(task, &situation.release, reason);
+            return Next::settled();
+        }
         self.note(task, situation, seen, standing);
         // The situation is gathered again, with the new result.
         match self.situation(task) {

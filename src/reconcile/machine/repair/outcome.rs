@@ -14,8 +14,8 @@ use crate::declaration::path::Path;
 use crate::helm::release::Release;
 use crate::reconcile::drifts::{Drift, Version};
 use crate::reconcile::event::{Failure, Fault};
+use crate::reconcile::occurrence::{Fate, Occurrence};
 use crate::reconcile::report::DriftKind;
-use crate::reconcile::told::{Fate, Told};
 
 /// Why an addition stays.
 const ADDED: &str = "the guard has never seen the object without what was added below a sealed path; `kubemoor reconcile` removes it";
@@ -36,7 +36,7 @@ impl Reconciler {
     pub(super) fn count_found(&mut self, task: &Task, kind: DriftKind) {
         let known = self.drifts.get_mut(&task.id, &task.object);
         if known.is_some_and(|known| !std::mem::replace(&mut known.counted, true)) {
-            self.tell(Told::Found(kind));
+            self.tell(Occurrence::Found(kind));
         }
     }
 
@@ -72,7 +72,7 @@ impl Reconciler {
             self.count_found(task, drift.kind);
         }
         let object = self.drifts.name(&task.id, &task.object);
-        self.tell(Told::Object { release: Arc::clone(release), object, drift: Box::new(drift), fate });
+        self.tell(Occurrence::Object { release: Arc::clone(release), object, drift: Box::new(drift), fate });
     }
 
     /// Reports that the object stays unchanged. A doubt is settled first: an object that turns out
@@ -135,21 +135,27 @@ impl Reconciler {
             Fault::Unserved => self.leave_unserved(task, release),
             // The next leader does it, or this one when it leads again.
             Fault::NotLeading => Next::again(RETRY),
-            _ => self.fail(task, &failure.message),
+            _ => self.fail_with(task, failure),
         }
+    }
+
+    /// Records an attempt that failed at the API server, or did not reach it.
+    pub(super) fn fail_with(&mut self, task: &Task, failure: &Failure) -> Next {
+        if failure.fault == Fault::Unanswered {
+            self.repairs.backoff.attempt_unanswered(&task.object, self.now);
+        } else if self.repairs.backoff.attempt(&task.object, self.now) == 1
+            && failure.fault == Fault::NoRecord
+        {
+            // The release may be gone, and the watch of records tells that in a moment.
+            return Next::again(RETRY);
+        }
+        self.wait_after(task, &failure.message)
     }
 
     /// Records a failed attempt.
     pub(super) fn fail(&mut self, task: &Task, reason: &str) -> Next {
         self.repairs.backoff.attempt(&task.object, self.now);
-        let wait = self.repairs.backoff.until(&task.object, self.now).unwrap_or(RETRY);
-        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
-            drift.repaired = Some(Err(reason.to_owned()));
-            drift.kept = None;
-            let drift = drift.clone();
-            self.tell_of(task, drift, Fate::Failed);
-        }
-        Next::Done(Done::Later(wait))
+        self.wait_after(task, reason)
     }
 
     /// Records a repaired drift.
@@ -158,7 +164,7 @@ impl Reconciler {
         let drift = Drift { repaired: Some(Ok(())), kept: None, confirmed_by, ..drift };
         let release = Arc::clone(&situation.release);
         let object = self.drifts.name(&task.id, &task.object);
-        self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
+        self.tell(Occurrence::Object { release, object, drift: Box::new(drift), fate });
     }
 
     /// Records the version of the guard's own write. Where the release or its policy changed
@@ -190,6 +196,18 @@ impl Reconciler {
     pub(super) fn tell_of(&mut self, task: &Task, drift: Drift, fate: Fate) {
         let Some(release) = self.known.release(&task.id).cloned() else { return };
         let object = self.drifts.name(&task.id, &task.object);
-        self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
+        self.tell(Occurrence::Object { release, object, drift: Box::new(drift), fate });
+    }
+
+    /// Says that the attempt failed, and waits for the next one.
+    fn wait_after(&mut self, task: &Task, reason: &str) -> Next {
+        let wait = self.repairs.backoff.until(&task.object, self.now).unwrap_or(RETRY);
+        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
+            drift.repaired = Some(Err(reason.to_owned()));
+            drift.kept = None;
+            let drift = drift.clone();
+            self.tell_of(task, drift, Fate::Failed);
+        }
+        Next::Done(Done::Later(wait))
     }
 }

@@ -19,9 +19,9 @@ use crate::model::ObjectId;
 use crate::reconcile::body;
 use crate::reconcile::drifts::Version;
 use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
+use crate::reconcile::occurrence::{Fate, Occurrence};
 use crate::reconcile::plan::Plan;
 use crate::reconcile::report::DriftKind;
-use crate::reconcile::told::{Fate, Told};
 
 /// The state of a re-creation.
 pub(crate) enum Recreate {
@@ -95,7 +95,7 @@ impl Reconciler {
                 self.write_anew(task, situation, &version, document)
             }
             (Recreate::Writing(creation), outcome) => self.written_anew(task, creation, outcome),
-            (_, Outcome::Failed(failure)) => self.fail(task, &failure.message),
+            (_, Outcome::Failed(failure)) => self.fail_with(task, &failure),
             _ => Next::again(AGAIN),
         }
     }
@@ -176,7 +176,7 @@ impl Reconciler {
             return Next::again(AGAIN);
         }
         self.drifts.clear_drift(&task.id, &task.object);
-        self.tell(Told::Present(DriftKind::Missing));
+        self.tell(Occurrence::Present(DriftKind::Missing));
         Next::settled()
     }
 }

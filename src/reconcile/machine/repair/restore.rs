@@ -18,10 +18,10 @@ use crate::model::{ObjectId, ReleaseId};
 use crate::reconcile::elapsed::elapsed;
 use crate::reconcile::event::{Failure, Fault, Outcome, Work};
 use crate::reconcile::judge::Standing;
+use crate::reconcile::occurrence::Occurrence;
 use crate::reconcile::plan::Plan;
 use crate::reconcile::report::DriftKind;
 use crate::reconcile::rollout::touches_template;
-use crate::reconcile::told::Told;
 use crate::verdict::edit::Evidence;
 use crate::verdict::sealed;
 
@@ -144,7 +144,7 @@ impl Reconciler {
                 self.fail_by(task, &start.release, &failure)
             }
             (_, Outcome::Failed(Failure { fault: Fault::NotLeading, .. })) => Next::again(RETRY),
-            (_, Outcome::Failed(failure)) => self.fail(task, &failure.message),
+            (_, Outcome::Failed(failure)) => self.fail_with(task, &failure),
             _ => Next::again(AGAIN),
         }
     }
@@ -218,7 +218,7 @@ impl Reconciler {
         }
         self.note(task, situation, seen, standing);
         if self.situation(task).is_none() {
-            self.tell(Told::Present(situation.drift.kind));
+            self.tell(Occurrence::Present(situation.drift.kind));
         }
         Next::settled()
     }

@@ -28,9 +28,9 @@ use crate::reconcile::body;
 use crate::reconcile::drifts::Drift;
 use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
 use crate::reconcile::judge;
+use crate::reconcile::occurrence::{Fate, Occurrence};
 use crate::reconcile::report::DriftKind;
 use crate::reconcile::rollout::touches_template;
-use crate::reconcile::told::{Fate, Told};
 use crate::verdict::drift::{self, Subject};
 use crate::verdict::edit::Evidence;
 use crate::verdict::ownership::{self, Operation, Owners, abandons};
@@ -130,7 +130,7 @@ impl Reconciler {
         let sending = Box::new(sending);
         match (stage, outcome) {
             (Stage::Document, Outcome::Document(document)) => self.apply(task, sending, document),
-            (Stage::Document, Outcome::Failed(failure)) => self.fail(task, &failure.message),
+            (Stage::Document, Outcome::Failed(failure)) => self.fail_with(task, &failure),
             (Stage::Manifest(result), Outcome::Document(document)) => {
                 let document = document.object.map(|Secret(value)| value);
                 let document =
@@ -249,10 +249,11 @@ impl Reconciler {
         let staying = sending.judged.changes.iter().filter(|change| sending.stays(change));
         let left = staying.map(|change| &change.path).chain(&sending.fixed);
         mask.0.extend(left.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
-        let body = body::applied(&document, live, &mask);
         // Fields that Helm has applied and the record no longer holds were not seen to be removed.
-        let abandoned = || seen.live.whole().is_none_or(|whole| abandons(&whole, &sending.manager, &body));
-        if situation.ordered_by.is_none() && abandoned() {
+        let abandons =
+            |body: &Value| seen.live.whole().is_none_or(|whole| abandons(&whole, &sending.manager, body));
+        let body = body::applied(&document, live, &mask, abandons);
+        if situation.ordered_by.is_none() && abandons(&body) {
             // This was no undone repair.
             self.repairs.backoff.forget(&task.object);
             return self.leave_unconfirmed(task, situation);
@@ -320,7 +321,7 @@ impl Reconciler {
             Fault::Invalid { said, .. } if !sending.fixed.is_empty() => {
                 self.learn_fixed(task, release.state.revision, &sending.fixed);
                 self.say(task, &release, &format!("{FIXED}: {said}"));
-                self.tell(Told::Untaken(DriftKind::Changed));
+                self.tell(Occurrence::Untaken(DriftKind::Changed));
                 Next::settled()
             }
             _ => self.fail_by(task, &release, &failure),

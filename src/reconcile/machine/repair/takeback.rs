@@ -16,7 +16,7 @@ use crate::helm::state::{self, Deletion};
 use crate::model::{ObjectId, ReleaseId};
 use crate::reconcile::elapsed::elapsed;
 use crate::reconcile::event::{Fault, Outcome, Work, Write};
-use crate::reconcile::told::{Fate, Told};
+use crate::reconcile::occurrence::{Fate, Occurrence};
 
 /// The number of tries to read the records after a write.
 const LOOKS: usize = 4;
@@ -167,7 +167,7 @@ impl Reconciler {
     fn tell_of_made(&mut self, task: &Task, release: Arc<Release>, fate: Fate) {
         let drift = crate::reconcile::drifts::Drift::new(super::DriftKind::Missing, self.now);
         let object = self.drifts.name(&task.id, &task.object);
-        self.tell(Told::Object { release, object, drift: Box::new(drift), fate });
+        self.tell(Occurrence::Object { release, object, drift: Box::new(drift), fate });
     }
 }
 

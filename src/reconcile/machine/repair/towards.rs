@@ -16,9 +16,9 @@ use crate::reconcile::blame::{Taken, returned};
 use crate::reconcile::drifts::Drift;
 use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
 use crate::reconcile::judge::{Standing, Weighing};
+use crate::reconcile::occurrence::Fate;
 use crate::reconcile::plan::Plan;
 use crate::reconcile::report::DriftKind;
-use crate::reconcile::told::Fate;
 use crate::verdict::edit::Evidence;
 
 /// The revision to repair towards.

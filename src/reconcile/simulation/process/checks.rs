@@ -1,7 +1,9 @@
 //! What no guard may do, whatever happens.
 //!
-//! Entry points: `Guard::count`, `check_write`, `check_decision`, `check_report`. Invariant: a fault breaks the world down, with words.
+//! Entry points: `Guard::count`, `check_write`, `check_decision`, `check_report`, `check_answer`. Invariant: a fault breaks the world down, with words.
 //! Must not change what the guard does.
+
+use std::sync::Arc;
 
 use jiff::SignedDuration;
 
@@ -11,11 +13,11 @@ use super::super::super::report::{DriftKind, Drifted, ReleaseReport};
 use super::super::standings::View;
 use super::super::world::World;
 use super::Guard;
+use super::agreeing::manifests;
 use crate::helm::record::Status;
 use crate::helm::release::Appearance;
 use crate::model::{ObjectId, ReleaseId};
-use crate::policy::guarded::OrderResult;
-use crate::verdict::health::Reason;
+use crate::verdict::health::{Health, Reason};
 
 /// The most writes to one object within [`WHILE`] that nobody ordered.
 const MOST_WRITES: usize = 40;
@@ -40,7 +42,7 @@ impl Guard {
 
     /// Nobody writes who does not lead, nor again and again.
     pub(super) fn check_write(&mut self, object: &ObjectId, world: &mut World) {
-        let (number, now) = (self.number, self.now(world));
+        let (number, now) = (self.number, world.now);
         if !self.leads {
             world.break_down(format!("guard {number} wants to write {} and does not lead", object.name));
         }
@@ -69,44 +71,64 @@ impl Guard {
         }
         // Not what the mirror of the records says by now: the loop has still to be told of that.
         let Some(known) = self.machine.known.release(release) else { return };
-        let state = &known.state;
-        if state.status.is_pending() && !matches!(write, Write::Delete { .. }) {
+        let is_pending = known.state.status.is_pending();
+        if is_pending && !matches!(write, Write::Delete { .. }) {
             world.break_down(format!("guard {number} writes {name} and knows that Helm is at work"));
         }
-        let age = self.now(world).duration_since(state.created);
-        let is_held = state.appearance == Appearance::Seen(Status::Deployed) && age < HOLD;
+        let is_held = self.is_held(release, world);
         // What the guard has just made itself is taken back all the same.
         if is_held && self.ordered.is_empty() && !matches!(write, Write::Delete { .. }) {
             world.break_down(format!("guard {number} writes {name} for a record that Helm has not made"));
         }
     }
 
+    /// Whether the loop waits before it acts on a record that came out of nothing a moment ago, by its own clock.
+    pub(in super::super) fn is_held(&self, release: &ReleaseId, world: &World) -> bool {
+        self.machine.known.release(release).is_some_and(|known| {
+            let age = self.now(world).duration_since(known.state.created);
+            known.state.appearance == Appearance::Seen(Status::Deployed) && age < HOLD
+        })
+    }
+
     /// What is said of a release was so at some time since the watch told last.
     pub(super) fn check_report(&mut self, report: &ReleaseReport, world: &mut World) {
         self.check_standing(report, world);
-        let Some(answer) = report.answer.as_ref().filter(|it| it.result != OrderResult::Waiting) else {
+    }
+
+    /// An order that was answered is carried out by no leader again. An answer that came too late to be stored stays in
+    /// the reports of its guard.
+    pub(super) fn check_answer(&self, report: &ReleaseReport, world: &mut World) {
+        let before = self.reports.get(&report.release).and_then(|before| before.answer.as_ref());
+        let new = report.answer.as_ref().filter(|answer| before != Some(answer));
+        let new = new.filter(|_| self.leads);
+        let Some((answer, first)) = new.and_then(|new| Some((new, world.answered.get(&new.at)?))) else {
             return;
         };
-        let first = self.answered.entry(answer.at.clone()).or_insert_with(|| answer.clone());
         if first != answer {
             let message = format!("{:?} and {:?}", first.message, answer.message);
             world.break_down(format!("guard {} answers {} twice: {message}", self.number, answer.at));
         }
     }
-    /// Each object is held to the manifest that the loop knows: somebody may have put another one in its
-    /// place of which no news has come yet.
+
+    /// Each object is held to the manifest that the loop knows, after a failed operation to that or the one before:
+    /// somebody may have put another one in its place of which no news has come yet.
     fn check_standing(&mut self, report: &ReleaseReport, world: &mut World) {
-        let (id, number) = (&report.release, self.number);
-        let Some(known) = self.machine.known.release(id).filter(|it| it.state.status == Status::Deployed)
-        else {
-            return;
+        let (id, number, from) = (&report.release, self.number, self.cursor);
+        let Some(known) = self.machine.known.release(id) else { return };
+        let [latest, baseline] = manifests(known, world);
+        let manifests: Vec<_> = match known.state.status {
+            Status::Deployed => latest.into_iter().collect(),
+            // Before an installation nothing was there.
+            Status::Failed if known.baseline.is_none() => {
+                latest.into_iter().chain([Arc::default()]).collect()
+            }
+            Status::Failed if baseline.is_some() => latest.into_iter().chain(baseline).collect(),
+            _ => return,
         };
-        let (digest, from) = (known.state.digest, self.cursor);
-        let view = |is_lenient| View { release: id, digest, from, is_lenient };
+        let view = |is_lenient| View { release: id, manifests: &manifests, from, is_lenient };
         // Under new policies everything is listed and judged anew, and until then stands as by the old ones.
         let views = [self.is_lenient, self.is_lenient ^ self.is_newly_ruled].map(view);
-        let is_in_sync = report.health().reason == Reason::InSync;
-        if is_in_sync && !views.iter().any(|view| world.was_in_sync(view)) {
+        if is_said_to_match(report) && !views.iter().any(|view| world.was_in_sync(view)) {
             world.break_down(format!("guard {number} says of {id} that it is in sync, and it is not"));
         }
         let certain = report.drifted.iter().filter(|drifted| !drifted.doubt);
@@ -123,5 +145,14 @@ impl Guard {
                 ));
             }
         }
+    }
+}
+
+/// Whether a report says that each object is as the release declares it, or was never created.
+fn is_said_to_match(report: &ReleaseReport) -> bool {
+    let Health { reason, counts, .. } = report.health();
+    match reason {
+        Reason::ReleaseFailed => counts.matching + counts.not_created == counts.declared,
+        reason => reason == Reason::InSync,
     }
 }

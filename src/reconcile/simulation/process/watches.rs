@@ -3,6 +3,7 @@
 //! Entry points: `Guard::hear_record`, `hear_object`. Invariant: what is told of records is as it is by then.
 //! Must not decide when the guard hears.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::super::event::{Event, ObjectNews};
@@ -17,6 +18,9 @@ impl Guard {
             self.is_newly_ruled = true;
             let policies = self.releases.keys().map(|id| (id.clone(), Arc::clone(&self.policy))).collect();
             return self.handle(Event::Policies { policies, open: false }, world);
+        }
+        if !self.follows {
+            return self.list_records(world);
         }
         while let Some(change) = world.log.get(self.records).cloned() {
             self.records += 1;
@@ -57,6 +61,26 @@ impl Guard {
     /// The watch tells once more what it has told.
     pub(in super::super) fn repeat(&mut self, count: usize) {
         self.cursor = self.cursor.saturating_sub(count);
+    }
+
+    /// The watch of records breaks, and what happened meanwhile is not told.
+    pub(in super::super) fn expire_records(&mut self) {
+        self.follows = false;
+    }
+
+    /// The watch of records tells once more what it has told.
+    pub(in super::super) fn repeat_records(&mut self, count: usize) {
+        self.records = self.records.saturating_sub(count);
+    }
+
+    /// Everything is told as it is by now, and what is gone.
+    fn list_records(&mut self, world: &mut World) {
+        (self.follows, self.records) = (true, world.log.len());
+        let known: BTreeSet<_> = self.releases.keys().chain(world.records.keys()).cloned().collect();
+        for id in known {
+            let ruled = self.ruled(&id, world);
+            self.handle(Event::Release(id, ruled), world);
+        }
     }
 
     fn list(&mut self, world: &mut World) {

@@ -233,7 +233,7 @@ fn where_there_is_no_arbiter_a_doubt_warns_at_most() {
 
 #[test]
 fn dry_run_settles_the_arguable_claim_regardless_of_claim_order() {
-    let patient = doubted().replace("spec:\n  replicas", "spec:\n  minReadySeconds: 1\n  replicas");
+    let patient = doubted().replace("{replicas: 2", "{minReadySeconds: 1, replicas: 2");
     let api = || named("shop", "api", &patient);
     let waiting = |key: &str| {
         let mut object = tolerating(key);

@@ -161,8 +161,8 @@ proptest! {
 
     #[test]
     fn any_json_gets_a_verdict(
-        status in status(), spec in any_value(), old in proptest::option::of(any_value()),
-        new in proptest::option::of(any_value()), canonical in any_value(), scale in any::<bool>()
+        status in status(), spec in any_value(), canonical in any_value(), scale in any::<bool>(),
+        versions in proptest::array::uniform2(proptest::option::of(any_value())),
     ) {
         let manifest = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec,
@@ -171,7 +171,7 @@ proptest! {
         for operation in [Operation::Create, Operation::Update, Operation::Delete] {
             for evidence in [Evidence::None, Evidence::Canonical(&canonical), Evidence::Unavailable] {
                 let claims = vec![assembled(Given { status, manifest: &manifest, ..Given::default() }, None)];
-                let (old, new) = (old.clone(), new.clone());
+                let [old, new] = versions.clone();
                 let verdict = Case { claims, operation, old, new, scale, evidence, ..Case::default() }.verdict();
                 prop_assert!(!said(operation, &verdict).denial().is_empty());
                 prop_assert!(verdict.grounds.is_some() || verdict.outcome == Outcome::Allow);
@@ -234,6 +234,6 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
 }
 
 fn said(operation: Operation, verdict: &Verdict) -> Message {
-    Context { object: &web(), operation, policy: None, declared: None, release: None, live: [""; 2] }
+    Context { object: &web(), operation, policy: None, declared: None, release: None, live: [None; 2] }
         .of_edit(verdict)
 }

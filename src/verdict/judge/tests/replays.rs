@@ -1,6 +1,9 @@
 //! What a replay makes of recorded edits is what would have become of them.
 
 use super::*;
+use crate::policy::declaration::Declaration;
+use crate::policy::settled::Settled;
+use crate::policy::signing::SigningKey;
 use crate::verdict::facts::Facts;
 use crate::verdict::recorded::{self, RecordedFacts, Recording};
 use crate::verdict::replay::{PastEdit, Replay, Replayed, Unreplayable};
@@ -157,6 +160,124 @@ fn replay_gives_no_verdict_when_it_depends_on_dropped_values() {
     let settled = live(&[]);
     let during = Case { evidence: Evidence::Canonical(&settled), ..during };
     assert_eq!(told_of(replay(&during, "")), "Deny drift /spec/replicas");
+}
+
+#[test]
+fn seal_that_names_an_element_by_its_place_is_replayed() {
+    let first = "seal: [{paths: [/spec/template/spec/containers/0]}]";
+    let args = |image: &str| {
+        let containers = json!([{"name": "app", "image": image, "args": ["x"]}]);
+        Some(live(&[("/spec/template/spec/containers", containers)]))
+    };
+    let of_app = |field: &str| format!("/spec/template/spec/containers/[name=app]/{field}");
+    let case = |image| Case { new: args(image), policy: first, ..Case::default() };
+    // Only a dry run tells whether a webhook adds it in any case.
+    assert_eq!(told_of(replay(&case("app:1"), first)), "unsettled");
+    let declared = live(&[]);
+    let settled = Case { evidence: Evidence::Canonical(&declared), ..case("app:1") };
+    assert_eq!(told_of(replay(&settled, first)), format!("Deny drift {}", of_app("args")));
+    assert_eq!(
+        told_of(replay(&case("app:2"), first)),
+        format!("Deny drift {} {}", of_app("image"), of_app("args"))
+    );
+    // Nobody looked there then.
+    assert_eq!(told_of(replay(&case("app:2"), "")), format!("Deny drift {}", of_app("image")));
+    let passes = "exempt: [{kind: User, name: alice}]\nseal: [{paths: [/spec/template/spec/containers/0]}]";
+    assert_eq!(told_of(replay(&Case { policy: passes, ..case("app:2") }, "")), "seal");
+}
+
+#[test]
+fn seal_added_later_does_not_matter_to_edits_that_cannot_add() {
+    let sealed = "exempt: [{kind: User, name: alice}]\nseal: [{paths: [/spec]}]";
+    let deletion = Case { operation: Operation::Delete, new: None, policy: sealed, ..Case::default() };
+    assert_eq!(told_of(replay(&deletion, "")), "Record exempt");
+    let by_controller = Case {
+        user: "system:serviceaccount:kube-system:deployment-controller",
+        new: scaled(5),
+        policy: "ignore: [{paths: [/spec/replicas]}]\nseal: [{paths: [/spec]}]",
+        ..Case::default()
+    };
+    assert_eq!(told_of(replay(&by_controller, "")), "Allow");
+}
+
+#[test]
+fn values_settled_then_are_as_declared_under_all_policies() {
+    let (release, object) = (release("shop", "web"), web());
+    let claims = || vec![deployed(&MANIFEST.replace("image: \"app:1\"", "image: \"app:0\""))];
+    let image = "/spec/template/spec/containers/[name=app]/image".parse().unwrap();
+    let declared = claims().remove(0).objects[&object].latest.clone().unwrap();
+    let key = SigningKey::new([7; 32]);
+    let digest = declared.digest.as_ref().unwrap();
+    let declaration = Declaration { release: &release, object: &object, digest, seal: None };
+    let settled = Settled::of(&key, &declaration, [(&image, Some(&json!("app:1")))]);
+    let circumstances =
+        || Circumstances { settled: Some(Arc::new(settled.clone())), ..Circumstances::default() };
+    let before = live(&[("/spec/template/spec/containers", json!([{"name": "app", "image": "app:9"}]))]);
+    let case = |new, policy| Case {
+        claims: claims(),
+        old: Some(before.clone()),
+        new,
+        circumstances: circumstances(),
+        policy,
+        ..Case::default()
+    };
+    check(case(Some(live(&[])), ""), "Allow as-declared");
+    check(case(scaled(5), ""), "Deny drift /spec/replicas");
+    check(case(scaled(5), "ignore: [{paths: [/spec/replicas]}]"), "Allow ignored");
+    let ignoring = "ignore: [{paths: ['/spec/template/spec/containers/[name=app]/image']}]";
+    check(case(scaled(5), ignoring), "Deny drift /spec/replicas");
+    assert_eq!(told_of(replay(&case(scaled(5), ignoring), "")), "Deny drift /spec/replicas");
+}
+
+#[test]
+fn manifest_that_opts_an_object_out_is_not_forgotten() {
+    let out = MANIFEST.replace("{name: web}", "{name: web, annotations: {kubemoor.dev/guard: disabled}}");
+    let failed = || vec![second(Status::Failed, MANIFEST, &out)];
+    let edit = || Case { claims: failed(), new: scaled(5), ..Case::default() };
+    check(edit(), "Allow opted-out");
+    assert_eq!(told_of(replay(&edit(), "")), "unheard");
+    check(Case { operation: Operation::Delete, new: None, ..edit() }, "Allow opted-out");
+}
+
+/// What a replay under `policy` makes of an edit of `web` that a guard with `resolver` has recorded.
+fn replay_of(resolver: &PolicyResolver, policy_spec: &str, objects: &[&ObjectId]) -> Vec<String> {
+    let case = Case { new: scaled(5), ..Case::default() };
+    let (object, now) = (web(), case.now.parse().unwrap());
+    let facts = Facts::Edit(case.judged(resolver).1.unwrap());
+    let kept = Recording { object: &object, scale: false, manager: "", resolver, now };
+    let facts = &serde_json::from_str(&recorded::text(&facts, kept)).unwrap();
+    let defaults = self::resolver(EditsMode::Deny).defaults().as_ref().clone();
+    let mut replay = Replay::new(defaults, vec![policy("shop", policy_spec)]);
+    let (operation, actor) = (Operation::Update, &Actor { user: "alice".to_owned(), ..Actor::default() });
+    let past = |object| PastEdit { time: now, operation, object, actor, has_all_groups: true, facts };
+    objects.iter().map(|object| told_of(Some(replay.verdict(past(object))))).collect()
+}
+
+#[test]
+fn objects_with_equal_labels_keep_their_own_rules() {
+    let ignoring = "ignore: [{target: {kind: StatefulSet}, paths: ['*']}]";
+    let (web, other) = (web(), ObjectId { kind: "StatefulSet".to_owned(), ..web() });
+    let told = replay_of(&resolver(EditsMode::Warn), ignoring, &[&other, &web, &other]);
+    assert_eq!(told, ["Allow", "Deny drift /spec/replicas", "Allow"]);
+}
+
+#[test]
+fn namespace_that_lacks_its_name_as_a_label_is_not_given_one() {
+    let selecting = |operator: &str| {
+        let expression = format!("{{key: kubernetes.io/metadata.name, operator: {operator}}}");
+        format!("releases: {{namespaceSelector: {{matchExpressions: [{expression}]}}}}\nedits: Record")
+    };
+    let (named, unnamed) = (resolver(EditsMode::Warn), resolver(EditsMode::Warn));
+    unnamed.set_namespace("shop", Some(Labels::new()));
+    for (resolver, operator, wanted) in [
+        (&named, "Exists", "Record"),
+        (&named, "DoesNotExist", "Deny"),
+        (&unnamed, "Exists", "Deny"),
+        (&unnamed, "DoesNotExist", "Record"),
+    ] {
+        let told = replay_of(resolver, &selecting(operator), &[&web()]);
+        assert_eq!(told, [format!("{wanted} drift /spec/replicas")], "{operator}");
+    }
 }
 
 #[test]

@@ -11,7 +11,9 @@ fn permanent(metadata: Value, writer: Writer, live: &Value) -> String {
     let manifest = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
     let head = assembled(Given::default(), None).latest;
     let record = Head { writer, touched: "2026-04-01T12:00:00Z".parse().unwrap(), ..head };
-    let owner = Owner::of(&declare(&manifest, None), Some(&record), || LiveWriters::of(live));
+    let live = live.to_string();
+    let writers = || LiveWriters::of(&Excerpt::of(&live));
+    let owner = Owner::of(&declare(&manifest, None), Some(&record), writers);
     let release = ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() };
     Upgrade { release, owner, chart: None }.text(&[])
 }
@@ -82,6 +84,13 @@ fn owner_is_told_from_the_last_field_manager() {
     assert!(told(Writer::Other, &status).contains("helm upgrade"));
     // Without managers of the object before the edit, those after it count.
     let [old, new] = [none(), live("argocd-controller", after, none())].map(|it| it.to_string());
-    assert!(LiveWriters::of_review([&old, &new]).newest().is_some());
-    assert!(LiveWriters::of_review(["", "not JSON"]).newest().is_none());
+    let newest = |texts: [&str; 2]| {
+        let [old, new] = texts.map(Excerpt::of);
+        LiveWriters::of_review([Some(&old), Some(&new)]).newest()
+    };
+    assert!(newest([&old, &new]).is_some());
+    assert!(newest(["", "not JSON"]).is_none());
+    assert!(newest([r#"{"metadata": {"managedFields": null}}"#, &new]).is_some());
+    let broken = r#"{"metadata": {"managedFields": [7, {"manager": ["argocd-controller"], "time": "x"}]}}"#;
+    assert!(newest([broken, &new]).is_none());
 }

@@ -7,7 +7,14 @@ use crate::model::{ObjectId, ReleaseId};
 const WITHIN: Duration = Duration::from_secs(1);
 
 fn refused(code: u16) -> CallError {
-    CallError::Refused { code, reason: String::new(), message: String::new(), causes: Vec::new() }
+    CallError::Refused {
+        code,
+        reason: String::new(),
+        message: String::new(),
+        causes: Vec::new(),
+        retry_after: None,
+        names_absent: false,
+    }
 }
 
 fn unreachable() -> CallError {

@@ -49,17 +49,18 @@ pub(super) fn told(marker: &ValidatingWebhookConfiguration) -> Turn {
     Turn { open: says_open(marker), by: text(BY), reason: text(REASON), emergency }
 }
 
-/// Writes the marker, with the configurations as they are.
-pub(super) async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<(), EmergencyError> {
+/// Writes the marker, with the configurations as they are. Returns which of them existed: that which validates, and
+/// that which mutates.
+pub(super) async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<[bool; 2], EmergencyError> {
     let by = caller(client).await;
     let markers: Markers = by_hand(client);
     for _ in 0..ATTEMPTS {
         let live = markers.read(MARKER).await.map_err(EmergencyError::Read)?;
         let before = live.as_ref().map(saved).unwrap_or_default();
-        let saved = Saved {
-            validating: plain(client).await?.or(before.validating),
-            mutating: plain(client).await?.or(before.mutating),
-        };
+        let (validating, mutating) = (plain(client).await?, plain(client).await?);
+        let existed = [validating.is_some(), mutating.is_some()];
+        let saved =
+            Saved { validating: validating.or(before.validating), mutating: mutating.or(before.mutating) };
         let is_new = live.is_none();
         let mut marker = live.unwrap_or_else(|| ValidatingWebhookConfiguration {
             metadata: ObjectMeta { name: Some(MARKER.to_owned()), ..ObjectMeta::default() },
@@ -75,7 +76,7 @@ pub(super) async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<
         }
         let written = if is_new { markers.create(&marker).await? } else { markers.replace(&marker).await? };
         if written.is_some() {
-            return Ok(());
+            return Ok(existed);
         }
     }
     Err(EmergencyError::Contested)

@@ -1,5 +1,7 @@
 //! Which requests are sent, how often, and by which selector.
 
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+
 use super::*;
 
 /// The rules of every webhook whose resources hold `plural`, with its selector.
@@ -119,6 +121,20 @@ fn subresources_that_can_change_metadata_are_sent_like_a_status() {
     }
 }
 
+/// The condition under which a status is sent.
+const HELMS_METADATA_CHANGES: &str = "(has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata.labels \
+    ? object.metadata.labels['app.kubernetes.io/managed-by'] : '') \
+    != (has(oldObject.metadata.labels) && 'app.kubernetes.io/managed-by' in oldObject.metadata.labels \
+    ? oldObject.metadata.labels['app.kubernetes.io/managed-by'] : '') \
+    || (has(object.metadata.annotations) && 'meta.helm.sh/release-name' in object.metadata.annotations \
+    ? object.metadata.annotations['meta.helm.sh/release-name'] : '') \
+    != (has(oldObject.metadata.annotations) && 'meta.helm.sh/release-name' in oldObject.metadata.annotations \
+    ? oldObject.metadata.annotations['meta.helm.sh/release-name'] : '') \
+    || (has(object.metadata.annotations) && 'meta.helm.sh/release-namespace' in object.metadata.annotations \
+    ? object.metadata.annotations['meta.helm.sh/release-namespace'] : '') \
+    != (has(oldObject.metadata.annotations) && 'meta.helm.sh/release-namespace' in oldObject.metadata.annotations \
+    ? oldObject.metadata.annotations['meta.helm.sh/release-namespace'] : '')";
+
 #[test]
 fn status_webhooks_require_match_conditions_and_changed_helm_metadata() {
     let endpoint = endpoint();
@@ -147,26 +163,21 @@ fn status_webhooks_require_match_conditions_and_changed_helm_metadata() {
             let resources = webhook["rules"][0]["resources"].as_array().unwrap();
             assert!(resources.iter().all(|it| it.as_str().unwrap().ends_with("/status")), "{resources:?}");
         }
-        assert_eq!(
-            statuses[1]["matchConditions"],
-            json!([{
-                "name": "helms-metadata-changes",
-                "expression": "(has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata.labels \
-                    ? object.metadata.labels['app.kubernetes.io/managed-by'] : '') \
-                    != (has(oldObject.metadata.labels) && 'app.kubernetes.io/managed-by' in oldObject.metadata.labels \
-                    ? oldObject.metadata.labels['app.kubernetes.io/managed-by'] : '') \
-                    || (has(object.metadata.annotations) && 'meta.helm.sh/release-name' in object.metadata.annotations \
-                    ? object.metadata.annotations['meta.helm.sh/release-name'] : '') \
-                    != (has(oldObject.metadata.annotations) && 'meta.helm.sh/release-name' in oldObject.metadata.annotations \
-                    ? oldObject.metadata.annotations['meta.helm.sh/release-name'] : '') \
-                    || (has(object.metadata.annotations) && 'meta.helm.sh/release-namespace' in object.metadata.annotations \
-                    ? object.metadata.annotations['meta.helm.sh/release-namespace'] : '') \
-                    != (has(oldObject.metadata.annotations) && 'meta.helm.sh/release-namespace' in oldObject.metadata.annotations \
-                    ? oldObject.metadata.annotations['meta.helm.sh/release-namespace'] : '')"
-            }])
-        );
+        let conditions = json!([
+            {"name": "helms-metadata-changes", "expression": HELMS_METADATA_CHANGES},
+            {
+                "name": "not-being-deleted",
+                "expression": "oldObject == null || !has(oldObject.metadata.deletionTimestamp)"
+            }
+        ]);
+        assert_eq!(statuses[1]["matchConditions"], conditions);
     }
-    // Without its own condition a webhook would be sent all that controllers write.
+}
+
+/// Without its own condition a webhook would be sent all that controllers write.
+#[test]
+fn own_conditions_are_added_to_those_of_the_admin() {
+    let endpoint = endpoint();
     let wanted = configuration(&declared(), &Surface { conditions: true, ..surface(&endpoint) });
     let mut live = wanted.clone();
     let status = |configuration: &mut ValidatingWebhookConfiguration| {
@@ -183,6 +194,80 @@ fn status_webhooks_require_match_conditions_and_changed_helm_metadata() {
         .flatten()
         .map(|it| it.name.clone())
         .collect();
-    assert_eq!(names, ["people", "helms-metadata-changes"]);
+    assert_eq!(names, ["people", "helms-metadata-changes", "not-being-deleted"]);
     assert_eq!(merge(&merged, &wanted), None);
+}
+
+#[test]
+fn requests_that_are_always_allowed_are_skipped_since_1_28() {
+    let endpoint = endpoint();
+    let cleanup = json!({
+        "name": "not-a-controllers-cleanup",
+        "expression": "request.operation != 'DELETE' || !(request.userInfo.username in \
+            ['system:kube-controller-manager', 'system:serviceaccount:kube-system:namespace-controller', \
+            'system:serviceaccount:kube-system:generic-garbage-collector'])"
+    });
+    let deleted = json!({
+        "name": "not-being-deleted",
+        "expression": "oldObject == null || !has(oldObject.metadata.deletionTimestamp)"
+    });
+    for conditions in [false, true] {
+        let surface = Surface { conditions, reverts: true, select_all: true, ..surface(&endpoint) };
+        let resources: BTreeSet<_> =
+            declared().into_iter().chain([resource("", "v1", "pods", false)]).collect();
+        let judging = json!(configuration(&resources, &surface));
+        let reverting = json!(mutating(&resources, &surface));
+        let webhooks =
+            [&judging, &reverting].map(|it| it["webhooks"].as_array().unwrap()).into_iter().flatten();
+        let mut counts = [0; 2];
+        for webhook in webhooks {
+            let name = webhook["name"].as_str().unwrap();
+            let is = |suffix: &str| name.ends_with(suffix);
+            let expected = if !conditions || is(SCALE) || is(ORDERS) {
+                Value::Null
+            } else if is(REVERTS) {
+                counts[0] += 1;
+                json!([deleted])
+            } else if is(STATUS) {
+                continue;
+            } else {
+                counts[1] += 1;
+                json!([cleanup, deleted])
+            };
+            assert_eq!(webhook["matchConditions"], expected, "{name}");
+        }
+        assert_eq!(counts, if conditions { [4, 6] } else { [0, 0] });
+    }
+}
+
+#[test]
+fn own_conditions_follow_the_version_and_the_admins_stay() {
+    let endpoint = endpoint();
+    let wanted = |conditions: bool| configuration(&declared(), &Surface { conditions, ..surface(&endpoint) });
+    let names = |configuration: &ValidatingWebhookConfiguration, webhook: &str| {
+        let webhook = configuration.webhooks.iter().flatten().find(|it| it.name == webhook).unwrap();
+        webhook.match_conditions.iter().flatten().map(|it| it.name.clone()).collect::<Vec<_>>()
+    };
+    let mut live = wanted(false);
+    for webhook in live.webhooks.iter_mut().flatten() {
+        let admins = MatchCondition { name: "people".to_owned(), expression: "true".to_owned() };
+        webhook.match_conditions = Some(vec![admins]);
+        webhook.failure_policy = Some("Fail".to_owned());
+    }
+    // One webhook is not there yet: it gets the admin's settings, and the guard's own conditions.
+    let all = live.webhooks.as_mut().unwrap();
+    all.retain(|webhook| webhook.name != "v1.apps.edits.kubemoor.dev");
+    let after = merge(&live, &wanted(true)).unwrap();
+    for webhook in ["v1.core.edits.kubemoor.dev", "v1.apps.edits.kubemoor.dev", RECORDS, DELETES] {
+        let expected = ["people", "not-a-controllers-cleanup", "not-being-deleted"];
+        assert_eq!(names(&after, webhook), expected, "{webhook}");
+    }
+    assert_eq!(merge(&after, &wanted(true)), None);
+    let mut without = after.clone();
+    without.webhooks.as_mut().unwrap().retain(|it| it.name != "v1.apps.edits.kubemoor.dev");
+    let again = merge(&without, &wanted(true)).unwrap();
+    let added = again.webhooks.iter().flatten().find(|it| it.name == "v1.apps.edits.kubemoor.dev").unwrap();
+    assert_eq!(added.failure_policy.as_deref(), Some("Fail"));
+    let before = merge(&after, &wanted(false)).unwrap();
+    assert_eq!(names(&before, RECORDS), ["people"]);
 }

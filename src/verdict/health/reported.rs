@@ -1,6 +1,6 @@
 //! The health of a release according to the status of its GuardedRelease, as clients show it.
 //!
-//! Entry point: [`Told::of`]. Invariant: repeats the status and derives nothing again; a stale
+//! Entry point: [`ReportedHealth::of`]. Invariant: repeats the status and derives nothing again; a stale
 //! status is never shown as the present state. Must not read a cluster.
 
 use jiff::{SignedDuration, Timestamp};
@@ -29,7 +29,7 @@ pub enum Pulse {
 /// How a release stands by its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct ReportedHealth {
     /// `True`, `False` or `Unknown`.
     pub ready: String,
     /// The reason in one word; none before the guard has looked.
@@ -56,15 +56,13 @@ pub struct Told {
     pub message: String,
 }
 
-impl Told {
+impl ReportedHealth {
     /// The health according to `status` at `now`, where the guard's Lease has this pulse.
     pub fn of(status: GuardedReleaseStatus, pulse: &Pulse, now: Timestamp) -> Self {
         let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
-        let GuardedReleaseStatus { revision, declared, drifted, drifts, counts, edits, drift, lease, .. } =
-            status;
         // Drifted objects come before objects that may differ.
-        let in_front = usize::try_from(drifted).unwrap_or(usize::MAX);
-        let oldest_drift = drifts.iter().take(in_front).map(|it| it.since).min();
+        let in_front = usize::try_from(status.drifted).unwrap_or(usize::MAX);
+        let oldest_drift = status.drifts.iter().take(in_front).map(|it| it.since).min();
         let (ready, reason, message) = match ready {
             Some(ready) => (ready.status, Some(ready.reason), ready.message),
             None => ("Unknown".to_owned(), None, "the guard has not looked at it yet".to_owned()),
@@ -72,17 +70,17 @@ impl Told {
         let told = Self {
             ready,
             reason,
-            revision,
-            declared,
-            drifted,
+            revision: status.revision,
+            declared: status.declared,
+            drifted: status.drifted,
             oldest_drift,
-            counts,
-            edits,
-            drift,
+            counts: status.counts,
+            edits: status.edits,
+            drift: status.drift,
             stale_since: None,
             message,
         };
-        match (pulse, lease) {
+        match (pulse, status.lease) {
             (Pulse::Renewed(at), Some(lease)) if now.duration_since(*at) > STALE_AFTER => {
                 told.stale(Some(*at), &lease)
             }

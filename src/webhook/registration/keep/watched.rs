@@ -1,6 +1,6 @@
 //! The knowledge from the watch of a webhook configuration.
 //!
-//! Entry point: `Sight::after`. Invariant: a configuration that was withdrawn is never created again. Must not write.
+//! Entry point: `WatchState::after`. Invariant: a configuration that was withdrawn is never created again. Must not write.
 
 use super::kinds::Configuration;
 use super::known::Known;
@@ -10,7 +10,7 @@ use crate::client::watch::{Event, Typed};
 pub(super) const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
 
 /// The knowledge from the watch of the configuration.
-pub(super) struct Sight<C> {
+pub(super) struct WatchState<C> {
     /// Whether it may be created: it never existed, or its deletion was seen and was not a
     /// withdrawal. An absence alone can be a withdrawal whose event has not arrived yet.
     pub(super) may_create: bool,
@@ -18,6 +18,8 @@ pub(super) struct Sight<C> {
     listed: bool,
     /// Whether this replica has led since it last read the configuration itself.
     pub(super) leads: bool,
+    /// Whether this replica deleted it for an emergency, and has not kept it since.
+    pub(super) is_cleared: bool,
     pub(super) known: Known<C>,
 }
 
@@ -28,9 +30,9 @@ pub(super) enum Next {
     StandDown,
 }
 
-impl<C: Configuration> Sight<C> {
+impl<C: Configuration> WatchState<C> {
     pub(super) fn new() -> Self {
-        Self { may_create: true, listed: false, leads: false, known: Known::new() }
+        Self { may_create: true, listed: false, leads: false, is_cleared: false, known: Known::new() }
     }
 
     pub(super) fn after(&mut self, event: Event<Typed<C>>) -> Next {

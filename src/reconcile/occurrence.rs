@@ -1,6 +1,6 @@
 //! The reports of the loop for logs, metrics and the ledger.
 //!
-//! Entry point: [`Told`]. Invariant: of values only redacted findings. Must not
+//! Entry point: [`Occurrence`]. Invariant: of values only redacted findings. Must not
 //! word a sentence for a log: the caller that logs it does.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::model::{ObjectId, ReleaseId};
 
 /// Something to tell.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum Occurrence {
     /// An object of a release, and what happened to it.
     Object { release: Arc<Release>, object: Arc<ObjectId>, drift: Box<Drift>, fate: Fate },
     /// A drift of this kind was found.
