@@ -68,12 +68,17 @@ async fn drift_is_shown_from_the_overview_down_to_the_field() {
     let reason = format!("--reason={MARKUP}");
     let allow = ["allow", "deployment/web", "--path=/spec/paused", "--for=2h", reason.as_str()];
     assert_eq!(shop.scene.moor(&allow).code, 0);
-    let drifted = || async {
+    // The page follows releases and exceptions by two watches.
+    let shown = || async {
         let text = shop.page.text("").await;
-        if text.contains("state=Drifted") { Ok(text) } else { Err(text) }
+        if text.contains("state=Drifted") && text.contains("1 open exception<") {
+            Ok(text)
+        } else {
+            Err(text)
+        }
     };
-    let overview = eventually("the overview shows drift", SOON, drifted).await;
-    assert_holds(&overview, &["Deployment /spec/replicas", "1 open exception<"]);
+    let overview = eventually("the overview shows drift and the exception", SOON, shown).await;
+    assert_holds(&overview, &["Deployment /spec/replicas"]);
     let list = shop.page.text("releases?state=Drifted").await;
     assert_holds(
         &list,
