@@ -2,6 +2,8 @@
 
 use crate::ledger_months::{Shared, at, noon};
 
+const DOCUMENTED: &str = include_str!("../../docs/ledger.md");
+
 /// The statement for the partitions that have no such index.
 fn parts_without(index: &str) -> String {
     format!(
@@ -38,7 +40,8 @@ async fn deletions_are_found_by_index_of_their_month() {
     // With one row other plans are cheaper, and what counts is whether this one is possible.
     shared.ask(
         "ALTER TABLE entries DROP CONSTRAINT entries_pkey; DROP INDEX entries_release, entries_namespace, \
-         entries_user, entries_verdict, entries_user_release, entries_user_namespace, entries_object",
+         entries_user, entries_verdict, entries_user_release, entries_user_namespace, entries_object, \
+         entries_pair",
     );
     for operations in ["'DELETE'", "'CREATE', 'DELETE'"] {
         let explained = shared.ask(&format!(
@@ -46,5 +49,44 @@ async fn deletions_are_found_by_index_of_their_month() {
              EXPLAIN SELECT id FROM entries WHERE cluster = 1 AND operation IN ({operations})",
         ));
         assert!(explained.contains("operation_id_idx") || explained.contains("_operation"), "{explained}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn release_of_a_namespace_is_found_by_index_of_its_month() {
+    let shared = Shared::start().await;
+    let without = parts_without("%(cluster, namespace_key, release_key, id, user_key, verdict_key)");
+    shared.record("east", [at(noon(0), "this")]).await;
+    assert_eq!(shared.ask(&without), "");
+    shared.ask(
+        "ALTER TABLE entries DROP CONSTRAINT entries_pkey; DROP INDEX entries_release, entries_namespace, \
+         entries_user_release, entries_user_namespace",
+    );
+    let explained = shared.ask(
+        "SET enable_seqscan = off; EXPLAIN SELECT id FROM entries \
+         WHERE cluster = 1 AND namespace_key = 1 AND release_key = 2 ORDER BY id DESC LIMIT 10",
+    );
+    assert!(explained.contains("namespace_key_release_key_id") || explained.contains("_pair"), "{explained}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn months_with_rows_get_their_indexes_by_the_documented_statements() {
+    let shared = Shared::start().await;
+    shared.record("east", [at(noon(0), "this")]).await;
+    shared.make_older(3);
+    shared.record("east", [at(noon(1), "late")]).await;
+    let statements: Vec<_> = DOCUMENTED
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("CREATE INDEX CONCURRENTLY"))
+        .collect();
+    assert_eq!(statements.len(), 3);
+    for statement in statements {
+        let (columns, _) = statement.split_once(')').unwrap();
+        let (_, columns) = columns.split_once("entries_before ").unwrap();
+        let without = parts_without(&format!("%{columns})%"));
+        assert_eq!(shared.ask(&without), "entries_before", "{statement}");
+        shared.ask(statement);
+        assert_eq!(shared.ask(&without), "", "{statement}");
     }
 }

@@ -1,9 +1,11 @@
 -- For deletions and creations: there are few among many updates, and without an index all rows of the cluster are read
--- for them. Building it takes long where there are many rows, and nobody could write meanwhile: partitions without rows
--- have it, and those that are made from here on.
+-- for them. For a namespace and a release together: both may be frequent where the pair is not. Building them takes long
+-- where there are many rows, and nobody could write meanwhile: partitions without rows have them, and those that are
+-- made from here on.
 SET LOCAL lock_timeout = '5s';
 
 CREATE INDEX entries_operation ON ONLY entries (cluster, operation, id) WHERE operation IN ('CREATE', 'DELETE');
+CREATE INDEX entries_pair ON ONLY entries (cluster, namespace_key, release_key, id, user_key, verdict_key);
 
 DO $$
 DECLARE
@@ -22,6 +24,11 @@ BEGIN
                 part_name || '_operation', part
             );
             EXECUTE format('ALTER INDEX entries_operation ATTACH PARTITION %I', part_name || '_operation');
+            EXECUTE format(
+                'CREATE INDEX %I ON %s (cluster, namespace_key, release_key, id, user_key, verdict_key)',
+                part_name || '_pair', part
+            );
+            EXECUTE format('ALTER INDEX entries_pair ATTACH PARTITION %I', part_name || '_pair');
         END IF;
     END LOOP;
 END
