@@ -89,7 +89,7 @@ impl Walk<'_> {
                 Some(field) => {
                     // The server replaces a null by the default. A default with several parts may have
                     // several owners.
-                    let default = field.default.as_deref().filter(|it| self.is_one_value(field.ty, it));
+                    let default = field.default.as_deref().filter(|it| self.types.is_one_value(field.ty, it));
                     if let (Value::Null, Some(default)) = (value, default) {
                         value = default;
                     }
@@ -103,15 +103,6 @@ impl Walk<'_> {
         };
         let node = self.node(ty, place, value, &at)?;
         Some(Entry { name: known.map_or_else(|| names::shared(name), Arc::clone), node })
-    }
-
-    /// Whether server-side apply treats a value of this type as one.
-    fn is_one_value(&self, ty: TypeId, value: &Value) -> bool {
-        match self.types.shape(ty) {
-            Shape::List { kind, .. } => *kind == ListKind::Atomic,
-            Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => *atomic,
-            Shape::Scalar(_) | Shape::Any => !value.is_array() && !value.is_object(),
-        }
     }
 
     fn node(&self, ty: TypeId, place: Place, value: &Value, at: &Above<'_>) -> Option<Node> {

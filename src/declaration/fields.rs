@@ -102,7 +102,19 @@ impl Fields {
     /// Every declared path with its declared value.
     pub fn leaves(&self) -> Vec<(Path, Value)> {
         let mut found = Vec::new();
-        self.root.leaves(&self.types, &Trail::ROOT, &mut found);
+        self.root
+            .each_value(&self.types, &Trail::ROOT, &mut |trail, _, value| found.push((trail.path(), value)));
+        found
+    }
+
+    /// The declared paths of maps, structs and lists that server-side apply replaces as a whole.
+    pub fn atomic_paths(&self) -> Vec<Path> {
+        let mut found = Vec::new();
+        self.root.each_value(&self.types, &Trail::ROOT, &mut |trail, ty, value| {
+            if (value.is_object() || value.is_array()) && self.types.is_one_value(ty, &value) {
+                found.push(trail.path());
+            }
+        });
         found
     }
 
@@ -186,22 +198,23 @@ impl Node {
         size_of::<Element>() + below
     }
 
-    fn leaves(&self, types: &Types, trail: &Trail<'_>, found: &mut Vec<(Path, Value)>) {
+    /// Calls `visit` with each declared value and its type.
+    fn each_value(&self, types: &Types, trail: &Trail<'_>, visit: &mut dyn FnMut(&Trail<'_>, TypeId, Value)) {
         match self {
-            Self::Leaf(leaf) => found.push((trail.path(), leaf.value.value())),
+            Self::Leaf(leaf) => visit(trail, leaf.ty, leaf.value.value()),
             Self::Object(entries) => {
                 for entry in entries {
-                    entry.node.leaves(types, &trail.then(Step::Field(&entry.name)), found);
+                    entry.node.each_value(types, &trail.then(Step::Field(&entry.name)), visit);
                 }
             }
             Self::Elements(elements) => {
                 let keys = elements.keys(types);
                 for item in &elements.items {
-                    item.node.leaves(types, &trail.then(Step::Key(keys, &item.keys)), found);
+                    item.node.each_value(types, &trail.then(Step::Key(keys, &item.keys)), visit);
                 }
             }
             Self::Set(set) => {
-                found.extend(set.values.iter().map(|v| (trail.then(Step::Element(v)).path(), v.clone())));
+                set.values.iter().for_each(|v| visit(&trail.then(Step::Element(v)), set.item, v.clone()));
             }
         }
     }

@@ -84,8 +84,7 @@ impl<'a> Excerpt<'a> {
     }
 
     /// The value at `path`, a chain of names in nested maps; `None` if a map lacks its name. Of a name that occurs twice,
-    /// the last value counts. Names match
-    /// only in the API server's spelling, without escapes.
+    /// the last value counts. Names match only in the API server's spelling, without escapes.
     pub fn at(&self, path: &[&str]) -> Option<Self> {
         let outline = self.outline();
         let part = path.iter().try_fold(self.part(&outline), |map, name| map.entry(name))?;

@@ -143,6 +143,16 @@ impl Types {
     pub fn shape(&self, id: TypeId) -> &Shape {
         usize::try_from(id.0).ok().and_then(|index| self.0.get(index)).unwrap_or(&ANY)
     }
+
+    /// Whether server-side apply treats this value of the type at `id` as one.
+    pub fn is_one_value(&self, id: TypeId, value: &Value) -> bool {
+        match self.shape(id) {
+            Shape::List { kind, .. } => *kind == ListKind::Atomic,
+            Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => *atomic,
+            Shape::Any => !value.is_object(),
+            Shape::Scalar(_) => !value.is_array() && !value.is_object(),
+        }
+    }
 }
 
 impl Struct {

@@ -97,7 +97,8 @@ impl Mask {
     pub fn carry_present(&self, from: &Value, into: &mut Value) {
         self.carry_by(from, into, Lacking::Leave);
     }
-    /// The same for the values at `path` of an object: `into` with its masked parts from `from`.
+
+    /// The same as [`Mask::carry`] for the values at `path` of an object: `into` with its masked parts from `from`.
     /// `None` for absent values.
     pub fn carry_at(&self, path: &Path, from: Option<&Value>, into: Option<&Value>) -> Option<Value> {
         if is_helms(path) {

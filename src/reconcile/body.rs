@@ -1,9 +1,8 @@
 //! The request bodies that restore an object.
 //!
 //! Entry points: [`applied`] for server-side apply, [`merged`] for a merge patch, [`immutable`] for
-//! fields that the API server does not allow to change. Invariant: pure; masked paths have their
-//! live values in every body, and a body for an existing object holds the version that it was made
-//! for.
+//! fields that the API server does not allow to change. Invariant: pure; no body changes a masked
+//! path, and a body for an existing object holds the version that it was made for. Must not judge.
 
 use serde_json::{Map, Value};
 
@@ -13,6 +12,7 @@ use crate::declaration::fields::{FieldChange, Fields};
 use crate::declaration::path::{Path, Segment};
 use crate::model::{Cause, ObjectId};
 use crate::policy::mask::Mask;
+use crate::policy::pattern::Pattern;
 use crate::verdict::{additions, sealed};
 
 /// Removes the field at a path of plain names from a document.
@@ -31,18 +31,25 @@ pub(crate) fn leave_out(path: &Path, document: &mut Value) {
 
 /// The document as it is applied to `live`: masked fields that it declares have their live values, and the write
 /// fails if the object has changed meanwhile. Other masked fields are not in it: Helm's manager would own them from then
-/// on, and whoever applies them would meet a conflict. Only if Helm's manager owns some, which `abandons` asks of a body,
-/// they stay in it.
+/// on, and whoever applies them would meet a conflict. Two kinds of them stay in it, because the API server would remove
+/// them: parts of values that server-side apply replaces as a whole, and fields that Helm's manager owns, which
+/// `abandons` asks of a body.
 pub(crate) fn applied(
-    document: &Value,
+    (document, fields): (&Value, &Fields),
     live: &Value,
     masked: &Mask,
     abandons: impl Fn(&Value) -> bool,
 ) -> Value {
-    let mut body = document.clone();
+    let (mut body, mut whole) = (document.clone(), document.clone());
     masked.carry_present(live, &mut body);
+    masked.carry(live, &mut whole);
     if abandons(&body) {
-        masked.carry(live, &mut body);
+        body = whole;
+    } else {
+        let atomic = fields.atomic_paths().into_iter();
+        let touched = atomic.filter(|path| masked.covers(path) || masked.reaches_below(path));
+        let touched = touched.filter_map(|path| Pattern::parse(&path.to_string()).ok());
+        Mask(touched.collect()).carry(&whole, &mut body);
     }
     set_version(&mut body, live);
     body

@@ -98,3 +98,36 @@ async fn repair_leaves_ignored_fields_to_those_who_apply_them() {
     apply("fast").await;
     shop.assert_value(&settings, "/data/speed", &json!("fast")).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repair_by_apply_keeps_ignored_parts_of_values_that_are_replaced_as_a_whole() {
+    const WEB: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      nodeSelector: {pool: any}
+      tolerations: [{key: a, operator: Exists}]
+      containers: [{name: web, image: web}]
+";
+    let options = json!({"server_side_apply": true});
+    let shop = Scene::own().options(options).install("atomic", WEB).await;
+    let _guard = shop.start_guard(&["--drift", "Repair"]).await;
+    shop.wait_for_confirmed(1).await;
+    let pods = "/spec/template/spec";
+    let ignored = [format!("{pods}/nodeSelector"), format!("{pods}/tolerations/[key=b]")];
+    shop.policy("spared", json!({"drift": "Repair", "ignore": [{"paths": ignored}]})).await;
+    let web = shop.deployment("web");
+    let tolerations = json!([{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}]);
+    let selector = json!({"pool": "spot", "zone": "x"});
+    let pod = json!({"nodeSelector": selector, "tolerations": tolerations});
+    shop.edit(&web, json!({"spec": {"replicas": 5, "template": {"spec": pod}}})).await;
+    shop.wait_for_value(&web, "/spec/replicas", json!(2)).await;
+    shop.assert_value(&web, &format!("{pods}/nodeSelector"), &selector).await;
+    shop.assert_value(&web, &format!("{pods}/tolerations"), &tolerations).await;
+}

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
+use crate::declaration::declare::declare;
 use crate::helm::release::Declared;
 use crate::helm::release::tests::deployed;
 use crate::model::ObjectId;
@@ -98,7 +99,7 @@ fn a_merge_patch_gives_what_was_moved_its_keys_again() {
 fn apply_body_keeps_live_values_of_masked_fields() {
     let document = json!({"apiVersion": "apps/v1", "metadata": {}, "spec": {"replicas": 2}});
     let mask = Mask(vec![Pattern::parse("/spec/replicas").unwrap()]);
-    let body = applied(&document, &live(json!(5), json!([])), &mask, |_| false);
+    let body = applied((&document, &declared().1.fields()), &live(json!(5), json!([])), &mask, |_| false);
     let expected =
         json!({"apiVersion": "apps/v1", "metadata": {"resourceVersion": "7"}, "spec": {"replicas": 5}});
     assert_eq!(body, expected);
@@ -128,9 +129,37 @@ fn apply_body_holds_no_masked_field_that_the_document_does_not_declare() {
         "metadata": {"resourceVersion": "7", "annotations": {"own": "b"}},
         "spec": {"containers": [{"name": "app", "image": "app:2"}]},
     });
-    assert_eq!(applied(&document, &live, &mask, |_| false), declared);
+    let fields = declare(&document, None);
+    assert_eq!(applied((&document, &fields), &live, &mask, |_| false), declared);
     // Helm's manager owns one of them.
-    assert_eq!(applied(&document, &live, &mask, |_| true), live);
+    assert_eq!(applied((&document, &fields), &live, &mask, |_| true), live);
+}
+
+#[test]
+fn apply_body_keeps_masked_parts_of_values_that_are_replaced_as_a_whole() {
+    let pods = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
+    let toleration = |key: &str| json!({"key": key, "operator": "Exists"});
+    let declared = json!({"nodeSelector": {"pool": "any"}, "tolerations": [toleration("a")]});
+    let spec = &pods(declared.clone())["spec"];
+    let release =
+        deployed(&format!("apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec: {spec}\n"));
+    let (_, declarations) = release.objects.iter().next().unwrap();
+    let fields = &declarations.latest.as_ref().unwrap().fields();
+    let live = pods(json!({
+        "nodeSelector": {"pool": "spot", "zone": "x"}, "tolerations": [toleration("a"), toleration("b")],
+    }));
+    for (pattern, selector, tolerations) in [
+        ("nodeSelector", json!({"pool": "spot", "zone": "x"}), json!([toleration("a")])),
+        ("nodeSelector/*", json!({"pool": "spot", "zone": "x"}), json!([toleration("a")])),
+        ("nodeSelector/zone", json!({"pool": "any", "zone": "x"}), json!([toleration("a")])),
+        ("tolerations/[key=b]", json!({"pool": "any"}), json!([toleration("a"), toleration("b")])),
+        ("hostNetwork", json!({"pool": "any"}), json!([toleration("a")])),
+    ] {
+        let mask = Mask(vec![Pattern::parse(&format!("/spec/template/spec/{pattern}")).unwrap()]);
+        let body = applied((&pods(declared.clone()), fields), &live, &mask, |_| false);
+        let expected = pods(json!({"nodeSelector": selector, "tolerations": tolerations}));
+        assert_eq!(body["spec"], expected["spec"], "{pattern}");
+    }
 }
 
 #[test]

@@ -252,7 +252,8 @@ impl Reconciler {
         // Fields that Helm has applied and the record no longer holds were not seen to be removed.
         let abandons =
             |body: &Value| seen.live.whole().is_none_or(|whole| abandons(&whole, &sending.manager, body));
-        let body = body::applied(&document, live, &mask, abandons);
+        let fields = situation.declared.fields();
+        let body = body::applied((&document, &fields), live, &mask, abandons);
         if situation.ordered_by.is_none() && abandons(&body) {
             // This was no undone repair.
             self.repairs.backoff.forget(&task.object);
