@@ -111,9 +111,9 @@ impl Statuses {
                     }
                     let leads = *leading.borrow_and_update();
                     self.metrics.leads(leads);
-                    if !leads {
-                        known.reconciled.clear();
-                    }
+                    // The loop drops its orders whenever the lead ends, and the end may be told together with the next
+                    // beginning. An order that the loop still has is the same order.
+                    known.reconciled.clear();
                     if leads {
                         self.remember(&known).await;
                     }

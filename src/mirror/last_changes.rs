@@ -143,11 +143,16 @@ impl LastChanges {
                 is_deletion: false,
             });
         }
-        let (written, deleted) = (self.written.due(), self.deleted.due());
+        let written = self.written.due();
+        let mut due: Vec<_> = written.into_iter().cloned().collect();
         // A deletion from before the last write cannot be lost without it.
-        let deleted =
-            deleted.filter(|deleted| written.is_none_or(|written| deleted.version > written.version));
-        written.into_iter().chain(deleted).cloned().collect()
+        let is_implied =
+            |deleted: &LastChange| written.is_some_and(|written| deleted.version <= written.version);
+        match self.deleted.due() {
+            Some(deleted) if is_implied(deleted) => self.deleted.compared = None,
+            deleted => due.extend(deleted.cloned()),
+        }
+        due
     }
 
     /// Takes in how the record of a due change is now. Whether etcd went back to an older state.

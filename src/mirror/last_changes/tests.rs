@@ -112,6 +112,10 @@ fn deletion_from_before_the_last_write_is_not_asked_for() {
     let deleted = Event::Deleted(meta(1, "a", 60));
     let mut changes = after([deleted, Event::Applied(meta(2, "b", 61))]);
     assert_eq!(changes.due(|| None), [LastChange::of(&meta(2, "b", 61), false).unwrap()]);
+    // The next one is.
+    changes.take(&Event::Deleted(meta(3, "c", 62)));
+    let due = [LastChange::of(&meta(2, "b", 61), false), LastChange::of(&meta(3, "c", 62), true)];
+    assert_eq!(changes.due(|| None), due.map(Option::unwrap));
 }
 
 #[test]
