@@ -220,6 +220,7 @@ impl ServerVersion {
         }
         match discovery::version(client).await {
             Ok(version) => self.known = Some(version),
+            Err(error) if error.is_forbidden() || error.is_unauthorized() => self.tries = MOST_TRIES,
             Err(_) => self.tries = self.tries.saturating_add(1),
         }
         self.ask_at = Instant::now() + if self.known.is_some() { ASK_AGAIN } else { RETRY };

@@ -222,7 +222,7 @@ async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result
     output::write(&told)?;
     let listen = |kind| signal(kind).context("cannot listen for signals");
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    let mut hangup = listen(SignalKind::hangup())?;
+    let mut hangup = if is_hangup_ignored() { None } else { Some(listen(SignalKind::hangup())?) };
     // The file goes with the page, however that is told to end.
     let _doorstep = match no_browser {
         true => None,
@@ -234,10 +234,19 @@ async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+            Some(_) = async { hangup.as_mut()?.recv().await } => {}
         }
         ended.cancel();
     });
     page.serve(stop).await?;
     Ok(Outcome::Clean)
+}
+
+/// Whether the caller has this process ignore that its terminal closes, as `nohup` does. Where the system does not tell,
+/// it is not ignored.
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // The lowest bit is that of signal 1.
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

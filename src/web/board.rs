@@ -1,8 +1,8 @@
 //! How the releases of a cluster stand, followed by a watch for as long as somebody looks.
 //!
 //! Entry points: [`ReleaseStates::follow`], then [`ReleaseStates::rows`]. Invariant: nothing is kept but what the visitor may
-//! read, and nothing is shown that they may not have read of late; what a page costs does not depend on how many releases
-//! there are, beyond going through them; a failure takes nothing away and is told.
+//! read, and after a right has ended, what it permitted is shown for at most some seconds; what a page costs does not depend
+//! on how many releases there are, beyond going through them; a failure takes nothing away and is told.
 
 mod changes;
 mod exceptions;

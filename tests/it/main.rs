@@ -88,6 +88,7 @@ mod installation;
 mod krew;
 mod leaders;
 mod ledger;
+mod ledger_access;
 mod ledger_acts;
 mod ledger_audit;
 mod ledger_autoscalers;

@@ -40,11 +40,15 @@ impl Form for Wire {
     const PAGE: u32 = 250;
     const METADATA: bool = false;
 
-    fn read(wire: Value) -> Self {
+    fn read(mut wire: Value) -> Self {
         let text =
             |pointer: &str| wire.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let place = (text("/metadata/namespace"), text("/metadata/name"));
         let version = text("/metadata/resourceVersion");
+        // Whoever may create exceptions chooses how long these are, and no page shows them.
+        if let Some(metadata) = wire.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|name, _| !matches!(&**name, "annotations" | "labels" | "managedFields"));
+        }
         Self { version, place, object: serde_json::from_value(wire).ok() }
     }
 
@@ -159,6 +163,21 @@ mod tests {
         assert_eq!(names(&known), None, "one cannot be read");
         known.forget();
         assert_eq!(names(&known), None, "the right has ended");
+    }
+
+    #[test]
+    fn what_no_page_shows_of_an_exception_is_not_kept() {
+        let long = json!({"note": "x".repeat(1000)});
+        let wire = json!({
+            "metadata": {"namespace": "shop", "name": "a", "annotations": long, "labels": long},
+            "spec": {"object": {"kind": "ConfigMap", "name": "settings"}, "paths": ["/data"], "until": "2099-01-01T00:00:00Z"},
+        });
+        let mut known = Exceptions::default();
+        for event in [Event::Listed(Wire::read(wire)), Event::Synced] {
+            known.take(event);
+        }
+        let kept = serde_json::to_string(&known.all().unwrap()).unwrap();
+        assert!(kept.len() < 400, "{kept}");
     }
 
     #[test]

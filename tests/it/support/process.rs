@@ -106,7 +106,15 @@ impl Process {
         self.end_by("TERM", within)
     }
 
-    /// The same by another signal.
+    /// Sends it a signal, by its name without `SIG`.
+    pub(crate) fn signal(&self, signal: &str) {
+        // The shell's own `kill`: a minimal system has no other.
+        let status =
+            Command::new("sh").args(["-c", "kill -s $0 $1", signal, &self.id().to_string()]).status();
+        assert!(status.unwrap().success(), "cannot send SIG{signal} to {}", self.name);
+    }
+
+    /// Sends it a signal by which it ends, and waits for that.
     pub(crate) fn end_by(&mut self, signal: &str, within: Duration) -> ExitStatus {
         self.signal(signal);
         let deadline = Instant::now() + within;
@@ -187,13 +195,6 @@ impl Process {
         let lines: Vec<&str> = log.lines().collect();
         let skipped = lines.len().saturating_sub(60);
         format!("\n--- last lines of {} ---\n{}\n---", self.log.display(), lines[skipped..].join("\n"))
-    }
-
-    fn signal(&self, signal: &str) {
-        // The shell's own `kill`: a minimal system has no other.
-        let status =
-            Command::new("sh").args(["-c", "kill -s $0 $1", signal, &self.id().to_string()]).status();
-        assert!(status.unwrap().success(), "cannot send SIG{signal} to {}", self.name);
     }
 }
 
