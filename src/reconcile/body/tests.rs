@@ -3,7 +3,6 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::declaration::declare::declare;
 use crate::helm::release::Declared;
 use crate::helm::release::tests::deployed;
 use crate::model::ObjectId;
@@ -107,32 +106,35 @@ fn apply_body_keeps_live_values_of_masked_fields() {
 
 #[test]
 fn apply_body_holds_no_masked_field_that_the_document_does_not_declare() {
+    let containers = |items: Value| json!({"spec": {"containers": items}});
     let document = json!({
         "metadata": {"annotations": {"own": "a"}},
-        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+        "spec": {"template": containers(json!([{"name": "app", "image": "app:1"}]))},
     });
     let live = json!({
         "metadata": {"resourceVersion": "7", "annotations": {"own": "b", "other": "c"}},
         "spec": {
-            "containers": [{"name": "app", "image": "app:2"}, {"name": "sidecar", "image": "sidecar:1"}],
+            "template": containers(
+                json!([{"name": "app", "image": "app:2"}, {"name": "sidecar", "image": "sidecar:1"}])
+            ),
             "paused": true,
         },
     });
     let patterns = [
         "/metadata/annotations",
-        "/spec/containers/*/image",
-        "/spec/containers/[name=sidecar]",
+        "/spec/template/spec/containers/*/image",
+        "/spec/template/spec/containers/[name=sidecar]",
         "/spec/paused",
     ];
     let mask = Mask(patterns.map(|text| Pattern::parse(text).unwrap()).into());
-    let declared = json!({
+    let expected = json!({
         "metadata": {"resourceVersion": "7", "annotations": {"own": "b"}},
-        "spec": {"containers": [{"name": "app", "image": "app:2"}]},
+        "spec": {"template": containers(json!([{"name": "app", "image": "app:2"}]))},
     });
-    let fields = declare(&document, None);
-    assert_eq!(applied((&document, &fields), &live, &mask, |_| false), declared);
+    let fields = &declared().1.fields();
+    assert_eq!(applied((&document, fields), &live, &mask, |_| false), expected);
     // Helm's manager owns one of them.
-    assert_eq!(applied((&document, &fields), &live, &mask, |_| true), live);
+    assert_eq!(applied((&document, fields), &live, &mask, |_| true), live);
 }
 
 #[test]
