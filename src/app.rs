@@ -166,7 +166,7 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
     // Registered before the port opens: without any condition the guard would report ready.
     let records = readiness.condition("records");
-    let certifying = Certifying::new(&tls, &certificates, &readiness);
+    let certifying = Certifying::new(&tls, &certificates, &readiness, &ledger);
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
     let books = LedgerReader::new(ledger.clone(), users.clone());

@@ -27,11 +27,18 @@ pub(super) struct Certifying {
     pace: Pace,
     certificates: Certificates,
     known: Condition,
+    /// Where each step is kept.
+    ledger: Ledger,
 }
 
 impl Certifying {
     /// None where the certificate is not shared by a Secret.
-    pub(super) fn new(tls: &config::Tls, certificates: &Certificates, readiness: &Readiness) -> Option<Self> {
+    pub(super) fn new(
+        tls: &config::Tls,
+        certificates: &Certificates,
+        readiness: &Readiness,
+        ledger: &Ledger,
+    ) -> Option<Self> {
         let config::Tls::Shared { namespace, secret, names, life } = tls else { return None };
         let known = readiness.condition("certificate");
         known.unmet("the certificate that replicas share is not there yet");
@@ -41,18 +48,19 @@ impl Certifying {
             pace: Pace::of(*life),
             certificates: certificates.clone(),
             known,
+            ledger: ledger.clone(),
         })
     }
 
-    /// Keeps the certificate until `stop`; `ledger` keeps each step.
+    /// Keeps the certificate until `stop`.
     pub(super) fn start(
         self,
         client: kube::Client,
         (leadership, open): (Leadership, watch::Receiver<Option<bool>>),
-        (parts, ledger): (&mut Parts, &Ledger),
+        parts: &mut Parts,
         stop: &CancellationToken,
     ) {
-        let Self { secret, names, pace, certificates, known } = self;
+        let Self { secret, names, pace, certificates, known, ledger } = self;
         let (mut told, waiting) = (certificates.ca_bundle(), stop.clone());
         parts.spawn("waiting for the certificate", async move {
             let is_told = tokio::select! {
@@ -64,7 +72,7 @@ impl Certifying {
             }
             waiting.cancelled().await;
         });
-        let renewed = Box::new(keep(ledger.clone()));
+        let renewed = Box::new(keep(ledger));
         let renewal = Renewal { secret, names, pace, certificates, leadership, open, renewed };
         parts.spawn("keeping the certificate", renewal.run(client, stop.clone()));
     }

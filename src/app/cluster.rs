@@ -231,7 +231,7 @@ impl Work {
         parts.spawn("keeping the callers' secret", kept);
         if let Some(certifying) = self.certifying.clone() {
             let switches = (leadership.clone(), open.clone());
-            certifying.start(client.clone(), switches, (&mut *parts, &self.services.ledger), stop);
+            certifying.start(client.clone(), switches, parts, stop);
         }
         let sources = PolicySources {
             client: &client,

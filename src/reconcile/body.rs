@@ -1,6 +1,6 @@
 //! The request bodies that restore an object.
 //!
-//! Entry points: [`applied`] for server-side apply, [`merged`] for a merge patch, [`immutable`] for
+//! Entry points: [`applied`] for server-side apply, [`Restoration::merged`] for a merge patch, [`immutable`] for
 //! fields that the API server does not allow to change. Invariant: pure; no body changes a masked
 //! path, and a body for an existing object holds the version that it was made for. Must not judge.
 
@@ -14,6 +14,35 @@ use crate::model::{Cause, ObjectId};
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::verdict::{additions, sealed};
+
+/// What a merge patch restores: the declared values of the `changes`, and the places of the `moved` elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Restoration<'a> {
+    pub(crate) object: &'a ObjectId,
+    pub(crate) fields: &'a Fields,
+    pub(crate) changes: &'a [FieldChange],
+    pub(crate) moved: &'a [Move],
+}
+
+impl Restoration<'_> {
+    /// The merge patch that restores them in `live`, in the spelling of `canonical` where the API server was asked.
+    /// `None` if that changes nothing.
+    pub(crate) fn merged(&self, live: &Value, canonical: Option<&Value>, masked: &Mask) -> Option<Value> {
+        let Self { object, fields, changes, moved } = *self;
+        let mut restored = live.clone();
+        Fields::put_back(moved, &mut restored);
+        let is_declared =
+            |change: &&FieldChange| !is_sealed(object, change) && !change.agreement.is_addition();
+        let paths = changes.iter().filter(is_declared).map(|change| &change.path);
+        fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
+        take_away(object, changes, &mut restored);
+        // A part of a value that is restored as a whole may be masked.
+        masked.carry(live, &mut restored);
+        let mut patch = difference(live, &restored)?;
+        set_version(&mut patch, live);
+        Some(patch)
+    }
+}
 
 /// Removes the field at a path of plain names from a document.
 pub(crate) fn leave_out(path: &Path, document: &mut Value) {
@@ -60,29 +89,6 @@ pub(crate) fn applied(
 pub(crate) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
     let mut restored = live.clone();
     Fields::put_back(moved, &mut restored);
-    let mut patch = difference(live, &restored)?;
-    set_version(&mut patch, live);
-    Some(patch)
-}
-
-/// The merge patch that restores the declared values of the `changes`, in the spelling of
-/// `canonical` where the API server was asked; `moved` elements return to their places. `None` if
-/// that changes nothing.
-pub(crate) fn merged(
-    (object, fields): (&ObjectId, &Fields),
-    (changes, moved): (&[FieldChange], &[Move]),
-    live: &Value,
-    canonical: Option<&Value>,
-    masked: &Mask,
-) -> Option<Value> {
-    let mut restored = live.clone();
-    Fields::put_back(moved, &mut restored);
-    let is_declared = |change: &&FieldChange| !is_sealed(object, change) && !change.agreement.is_addition();
-    let paths = changes.iter().filter(is_declared).map(|change| &change.path);
-    fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
-    take_away(object, changes, &mut restored);
-    // A part of a value that is restored as a whole may be masked.
-    masked.carry(live, &mut restored);
     let mut patch = difference(live, &restored)?;
     set_version(&mut patch, live);
     Some(patch)

@@ -39,13 +39,9 @@ fn image(name: &str, image: &str) -> Value {
 fn check_merge(live: Value, expected: Option<Value>) {
     let (object, declared) = declared();
     let changes = declared.fields().drift(&live);
-    let patch = merged(
-        (&object, &declared.fields()),
-        (&changes, &declared.fields().moved(&live)),
-        &live,
-        None,
-        &Mask::default(),
-    );
+    let (fields, moved) = (&declared.fields(), &declared.fields().moved(&live));
+    let restoration = Restoration { object: &object, fields, changes: &changes, moved };
+    let patch = restoration.merged(&live, None, &Mask::default());
     let expected = expected.map(|mut patch| {
         patch["metadata"] = json!({"resourceVersion": "7"});
         patch
@@ -83,13 +79,9 @@ fn a_merge_patch_gives_what_was_moved_its_keys_again() {
     };
     let log = image("log", "log:1");
     let moved = live(json!(2), json!([app("B", "/b"), log]));
-    let patch = merged(
-        (object, fields),
-        (&fields.drift(&moved), &fields.moved(&moved)),
-        &moved,
-        None,
-        &Mask::default(),
-    );
+    let restoration =
+        Restoration { object, fields, changes: &fields.drift(&moved), moved: &fields.moved(&moved) };
+    let patch = restoration.merged(&moved, None, &Mask::default());
     let containers = json!([app("A", "/a"), log]);
     assert_eq!(patch.unwrap()["spec"], json!({"template": {"spec": {"containers": containers}}}));
 }
@@ -175,7 +167,8 @@ fn merge_patch_restores_an_atomic_value_except_its_masked_part() {
     let tolerations = |operator: &str, effect: &str| json!({"template": {"spec": {"tolerations": [{"key": "a", "operator": operator, "effect": effect}]}}});
     live["spec"] = tolerations("Equal", "NoSchedule");
     let mask = Mask(vec![Pattern::parse("/spec/template/spec/tolerations/*/effect").unwrap()]);
-    let patch = merged((object, fields), (&fields.drift(&live), &[]), &live, None, &mask).unwrap();
+    let restoration = Restoration { object, fields, changes: &fields.drift(&live), moved: &[] };
+    let patch = restoration.merged(&live, None, &mask).unwrap();
     assert_eq!(patch["spec"], tolerations("Exists", "NoSchedule"));
 }
 

@@ -24,7 +24,7 @@ use crate::helm::state;
 use crate::policy::mask::Mask;
 use crate::policy::pattern::Pattern;
 use crate::reconcile::blame::returned;
-use crate::reconcile::body;
+use crate::reconcile::body::{self, Restoration};
 use crate::reconcile::drifts::Drift;
 use crate::reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, Write};
 use crate::reconcile::judge;
@@ -174,8 +174,9 @@ impl Reconciler {
         let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
         let mask = situation.exceptions(&task.object, self.now).mask(live);
         let moved = sending.moved(&mask);
-        let named = (&task.object, &*situation.declared.fields());
-        match body::merged(named, (&sending.open(), &moved), live, answer.canonical(), &mask) {
+        let (object, fields, changes) = (&task.object, &*situation.declared.fields(), &sending.open());
+        let restoration = Restoration { object, fields, changes, moved: &moved };
+        match restoration.merged(live, answer.canonical(), &mask) {
             Some(patch) => sending.merge(task, patch, Stage::Last),
             None => self.conclude_nothing(task),
         }
