@@ -6,6 +6,7 @@
 //! a statement or a transaction takes.
 
 mod error;
+mod files;
 mod fleet;
 mod insert;
 mod key;
@@ -151,7 +152,13 @@ impl Store {
                 let options = postgres(text, url)?;
                 let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
                 let pool = pool.after_connect(|connection, _| Box::pin(set_up(connection)));
-                Pool::Postgres(pool.connect_with(options).await.map_err(&failed)?)
+                match pool.connect_with(options).await {
+                    Ok(pool) => Pool::Postgres(pool),
+                    Err(error) => {
+                        let reason = files::fault(text, &error).await.unwrap_or_else(|| said(&error));
+                        return Err(StoreError::Connect { place, reason });
+                    }
+                }
             }
         };
         Ok(Self { pool, place })

@@ -16,6 +16,7 @@ cluster.
                also cleanup_on_fail, max_history, force_replace, reuse_values
     rollback   version, cleanup_on_fail, max_history, force_replace, force_conflicts, server_side_apply (as upgrade)
     uninstall  keep_history, deletion_propagation, ignore_not_found, wait, timeout_seconds, disable_hooks
+    template   kube_version, such as "v1.27.0"
 
 An answer is {"ok": true, "result": ...} or {"ok": false, "error": "...", "code": -62}. The SDK's log goes to stderr.
 Ends when stdin ends.
@@ -84,7 +85,8 @@ OPERATIONS = {
 
 def template(request: Request) -> Any:
     chart = helm_python.Chart.load(request["chart"])
-    return chart.render(request["values"], name=request["release"], namespace=request["namespace"])
+    options = request.get("options", {}) | {"name": request["release"], "namespace": request["namespace"]}
+    return call("helm_render", chart._raw(), json.dumps(request["values"] or {}), json.dumps(options))
 
 
 def lint(request: Request) -> Any:

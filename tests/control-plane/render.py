@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any, Iterator
 
-from helm_python import Chart
+# The C functions take every option; the Python methods in front of them offer only a part.
+from helm_python import Chart, _native
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart"
@@ -39,6 +40,11 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
     "certs/certificate.yaml": (CERT_MANAGER, "certificate.yaml"),
     "certs/workload.yaml": (CERT_MANAGER, "workload.yaml"),
 }
+
+# Templates that are rendered for the oldest version that Kubemoor supports, because every cluster takes the file. The
+# others are rendered for a current version.
+FOR_EVERY_CLUSTER = {"workload.yaml"}
+OLDEST = "v1.20.0"
 
 TABLE = """\
 # Values of the chart
@@ -86,7 +92,10 @@ def table() -> str:
 
 def rendered(values: dict[str, Any], template: str) -> str:
     chart = Chart.load(CHART)
-    files = chart.render(values, name="kubemoor", namespace="kubemoor-system")
+    options = {"name": "kubemoor", "namespace": "kubemoor-system"}
+    if template in FOR_EVERY_CLUSTER:
+        options["kube_version"] = OLDEST
+    files = json.loads(_native.call_string("helm_render", chart._raw(), json.dumps(values), json.dumps(options)))
     text = files[f"kubemoor/templates/{template}"].strip("\n").removeprefix("---\n")
     return f"# Rendered from deploy/chart/templates/{template} by `make manifests`: change it there.\n{text}\n"
 

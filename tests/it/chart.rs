@@ -151,15 +151,47 @@ async fn object_names_do_not_depend_on_the_release() {
     assert_eq!(named("kubemoor").await, named("another").await);
 }
 
+/// The pods of the guard.
+fn pod_of(workload: &str) -> Value {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(workload).unwrap();
+    let mut deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+    deployment["spec"]["template"]["spec"].take()
+}
+
+#[tokio::test]
+async fn rolling_update_spreads_its_new_pods_where_the_cluster_can() {
+    let (helm, chart) = offline();
+    let check = |workload: &str, version: &str, expected: &Value| {
+        let constraints = pod_of(workload)["topologySpreadConstraints"].take();
+        let constraints = constraints.as_array().unwrap();
+        assert_eq!(constraints.len(), 2, "{version}");
+        for constraint in constraints {
+            assert_eq!(constraint["matchLabelKeys"], *expected, "{version}: {constraint}");
+        }
+    };
+    let (old, new) = (json!(null), json!(["pod-template-hash"]));
+    for (version, expected) in [
+        ("v1.20.2", &old),
+        ("v1.26.15", &old),
+        ("v1.27.0", &new),
+        ("v1.27.16-eks-2f46c53", &new),
+        ("v1.36.0", &new),
+    ] {
+        let files = helm.template(HOME, "kubemoor", &chart, json!({"kube_version": version})).await.unwrap();
+        check(files["kubemoor/templates/workload.yaml"].as_str().unwrap(), version, expected);
+    }
+    // Every cluster takes these.
+    for file in ["deploy/workload.yaml", "certs/workload.yaml"] {
+        check(&read(file), file, &old);
+    }
+}
+
 #[tokio::test]
 async fn sqlite_sorts_beside_the_ledger_because_the_root_is_read_only() {
     let (helm, chart) = offline();
     let container = async |values: Value| {
         let files = rendered(&helm, &chart, &values).await.unwrap();
-        let text = files["kubemoor/templates/workload.yaml"].as_str().unwrap();
-        let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
-        let mut deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
-        deployment["spec"]["template"]["spec"]["containers"][0].take()
+        pod_of(files["kubemoor/templates/workload.yaml"].as_str().unwrap())["containers"][0].take()
     };
     let folder = |container: &Value| {
         let env = container["env"].as_array().unwrap();

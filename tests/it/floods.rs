@@ -1,11 +1,18 @@
 //! Somebody who has edits denied as fast as he can: what it costs is bounded, and costs nobody else anything.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::ledger_outages::kept;
-use crate::support::{Guard, Review, SOON, eventually, folder, reply};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::ledger_outages::{kept, spilled};
+use crate::support::{
+    Caller, ControlPlane, Guard, Identity, RELEASE, Review, SOON, Scene, eventually, folder, reply,
+};
 
 /// Connections on which edits come without a pause.
 const CONNECTIONS: usize = 32;
@@ -20,6 +27,31 @@ const ABOVE: u64 = 64 << 20;
 
 /// The API server waits for three seconds.
 const PROMPT: Duration = Duration::from_secs(2);
+
+/// Connections to the API server: few enough that it makes none of them wait for another.
+const REQUESTERS: usize = 16;
+
+/// The most edits of one connection.
+const MOST: usize = 3000;
+
+/// The timeout of a webhook as the guard registers it.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A second review within this time is of the same request.
+const REPEATED: Duration = Duration::from_secs(1);
+
+/// Two ConfigMaps. Its value: `color`, of the second.
+const MODE_AND_COLOR: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {mode: fast}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: extra}
+data: {color: '{{ .Values.color | default \"blue\" }}'}
+";
 
 /// An edit of the declared ConfigMap by this user.
 fn edit_by(user: &str, image: &str) -> String {
@@ -90,4 +122,126 @@ async fn flood_of_denied_edits_uses_little_memory_and_delays_nobody() {
     assert!(guard.terminate().success());
     guard.start_again().await;
     eventually("the ledger keeps what it may", SOON, || async { kept(&ledger).len() <= ROWS }).await;
+}
+
+/// Has a user try edits of the ConfigMap at `path` without a pause, until `stop`: the values that were refused, each with
+/// the time that it took.
+async fn flood(
+    user: Caller,
+    path: String,
+    connection: usize,
+    stop: CancellationToken,
+) -> Vec<(String, Duration)> {
+    let mut refused = Vec::new();
+    while !stop.is_cancelled() && refused.len() < MOST {
+        let (value, began) = (format!("{connection:02}-{:05}", refused.len()), Instant::now());
+        user.merge(&path, &json!({"data": {"mode": value}})).await.refused(RELEASE).unwrap();
+        refused.push((format!("\"{value}\""), began.elapsed()));
+    }
+    refused
+}
+
+/// Asks one thing after the other, until `stop`: how often, and the longest time that an answer took.
+async fn ask(
+    stop: &CancellationToken,
+    request: impl AsyncFn(usize) -> Result<(), String>,
+) -> (usize, Duration) {
+    let (mut asked, mut slowest) = (0, Duration::ZERO);
+    while !stop.is_cancelled() {
+        let began = Instant::now();
+        request(asked).await.unwrap();
+        slowest = slowest.max(began.elapsed());
+        asked += 1;
+    }
+    (asked, slowest)
+}
+
+/// Has others go on beside a flood, until `stop`: one edits the ConfigMap `settings` of this release as he may, another
+/// as he may not, and a third reads it. Each has every answer in the time that the API server gives the guard; the reads,
+/// which no webhook sees, show how long this machine takes for a request.
+async fn others(beside: &Scene, stop: &CancellationToken) {
+    let path = &beside.config_map("settings");
+    let deployer = &Caller::new(&beside.control_plane, Identity::Deployer).await;
+    let passes = ask(stop, async |number| {
+        let note = json!({"metadata": {"annotations": {"note": number.to_string()}}});
+        beside.alice.merge(path, &note).await.done().map(drop)
+    });
+    let refusals = ask(stop, async |number| {
+        deployer.merge(path, &json!({"data": {"mode": number.to_string()}})).await.refused(RELEASE)
+    });
+    let reads = ask(stop, async |_| beside.admin.get(path).await.done().map(drop));
+    let (passes, refusals, reads) = tokio::join!(passes, refusals, reads);
+    for (asked, slowest) in [passes, refusals] {
+        assert!(asked > 1, "one edit took all the time");
+        assert!(slowest < TIMEOUT + reads.1, "an edit took {slowest:?}, the slowest read {:?}", reads.1);
+    }
+}
+
+/// Has Helm upgrade the release again and again, for so long. Returns how often.
+async fn upgrades(shop: &Scene, duration: Duration) -> usize {
+    let (until, mut done) = (Instant::now() + duration, 0);
+    while Instant::now() < until {
+        shop.upgrade(json!({"values": {"color": format!("color{done}")}})).await.unwrap();
+        done += 1;
+    }
+    done
+}
+
+/// Asserts that the guard has answered each review in the time that the API server gives it, and lost no row.
+async fn assert_in_time(guard: &Guard) {
+    let metrics = guard.metrics().await;
+    let reviews = |suffix: &str| {
+        let name = format!("kubemoor_admission_duration_seconds_{suffix} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap().to_owned()
+    };
+    assert_eq!(reviews("bucket{le=\"3.0\",webhook=\"edits\"}"), reviews("count{webhook=\"edits\"}"));
+    assert!(metrics.contains("outcome=\"lost\"} 0\n"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn flood_of_denied_requests_costs_no_other_request_under_fail() {
+    let shop = Scene::on(ControlPlane::start()).install("flooded", MODE_AND_COLOR).await;
+    let beside = shop.install_beside("beside").await;
+    let flooded = shop.config_map("settings");
+    let ledger = format!("sqlite:{}", folder("ledger").join("ledger.db").display());
+    let to = format!("--ledger={ledger}");
+    let mut guard = shop.start_guard(&["--register", "--edits=Deny", "--cluster-name=here", &to]).await;
+    shop.wait_until_guarded(&flooded).await;
+    beside.wait_until_guarded(&beside.config_map("settings")).await;
+    Guard::extend_webhook_timeouts(&shop.control_plane, "Fail").await;
+    let idle = guard.peak_memory();
+
+    let (stop, mut floods) = (CancellationToken::new(), JoinSet::new());
+    for connection in 0..REQUESTERS {
+        let bob = Caller::new(&shop.control_plane, Identity::Bob).await;
+        floods.spawn(flood(bob, flooded.clone(), connection, stop.clone()));
+    }
+    let upgraded = async {
+        let upgrades = upgrades(&shop, FLOOD).await;
+        stop.cancel();
+        upgrades
+    };
+    let (upgrades, ()) = tokio::join!(upgraded, others(&beside, &stop));
+    let refused = floods.join_all().await.concat();
+    assert_in_time(&guard).await;
+    let peak = guard.peak_memory();
+    assert!(peak < idle + ABOVE, "{} MiB, at rest {} MiB", peak >> 20, idle >> 20);
+    shop.assert_value(&flooded, "/data/mode", &json!("fast")).await;
+    shop.assert_value(&shop.config_map("extra"), "/data/color", &json!(format!("color{}", upgrades - 1)))
+        .await;
+
+    assert!(refused.len() > REQUESTERS * 4, "{} denials are no flood", refused.len());
+    assert!(guard.terminate().success());
+    let mut rows = HashMap::<_, usize>::new();
+    for value in [kept(&ledger), spilled(&guard)].concat() {
+        *rows.entry(value).or_default() += 1;
+    }
+    // An API server may ask twice about one request. If it asks soon, that is one row.
+    for (value, took) in refused {
+        let most = if took < REPEATED { 1 } else { 2 };
+        let found = rows.remove(&value).unwrap_or_default();
+        assert!((1..=most).contains(&found), "{value}, denied in {took:?}, has {found} rows");
+    }
+    // Those of the other release have numbers.
+    assert!(rows.keys().all(|value| !value.contains('-')), "{rows:?}");
 }

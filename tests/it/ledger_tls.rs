@@ -71,17 +71,54 @@ async fn database_with_a_wrong_certificate_is_refused_in_one_sentence() {
         ),
         ("localhost", "sslmode=disable".to_owned(), "no pg_hba.conf entry for host"),
     ] {
-        let ledger = url(&server, host, &parameters);
-        let guard = guard(&ledger).await;
-        guard.wait_for_log("the ledger takes no rows").await;
-        // It judges meanwhile.
-        refused(&guard, "b").await;
-        let log = guard.log();
-        let line = log.lines().find(|line| line.contains("the ledger takes no rows")).unwrap();
-        assert!(line.contains(reason), "{line}");
-        let ran = run(&["audit", "--ledger", &ledger, "-A"], "");
-        assert_eq!((ran.code, ran.error.trim().lines().count()), (2, 1), "{ran:?}");
-        assert!(ran.error.contains(reason), "{ran:?}");
-        assert!(!log.contains(PASSWORD) && !ran.error.contains(PASSWORD), "{log}\n{ran:?}");
+        assert_refused(&url(&server, host, &parameters), reason).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_file_of_a_certificate_or_key_is_named_with_what_to_do() {
+    let authority = Authority::new();
+    let server = authority.server().await;
+    let trusted = format!("sslmode=verify-full&sslrootcert={}", authority.file.display());
+    let folder = authority.file.parent().unwrap().display();
+    for (parameters, reason) in [
+        (
+            "sslmode=verify-full&sslrootcert=/nowhere/ca.crt".to_owned(),
+            "`sslrootcert` names the file `/nowhere/ca.crt`, which does not exist: mount the file there, or correct the \
+             path in the URL"
+                .to_owned(),
+        ),
+        // The mount instead of the file in it.
+        (
+            format!("sslmode=verify-full&sslrootcert={folder}"),
+            format!("`sslrootcert` names the directory `{folder}`: correct the path in the URL"),
+        ),
+        (
+            format!("{trusted}&sslcert=/nowhere/tls.crt&sslkey=/nowhere/tls.key"),
+            "`sslcert` names the file `/nowhere/tls.crt`, which does not exist".to_owned(),
+        ),
+        // A password that a mistyped URL has behind the file.
+        (
+            format!("sslmode=verify-full&sslrootcert=/nowhere/ca.crt?password={PASSWORD}"),
+            "`sslrootcert` names the file `/nowhere/ca.crt?...`, which does not exist".to_owned(),
+        ),
+    ] {
+        assert_refused(&url(&server, "localhost", &parameters), &reason).await;
+    }
+}
+
+/// Asserts that the guard and `kubemoor audit` say in one sentence, and without the password, why they do not use this
+/// ledger.
+async fn assert_refused(ledger: &str, reason: &str) {
+    let guard = guard(ledger).await;
+    guard.wait_for_log("the ledger takes no rows").await;
+    // It judges meanwhile.
+    refused(&guard, "b").await;
+    let log = guard.log();
+    let line = log.lines().find(|line| line.contains("the ledger takes no rows")).unwrap();
+    assert!(line.contains(reason), "{line}");
+    let ran = run(&["audit", "--ledger", ledger, "-A"], "");
+    assert_eq!((ran.code, ran.error.trim().lines().count()), (2, 1), "{ran:?}");
+    assert!(ran.error.contains(reason), "{ran:?}");
+    assert!(!log.contains(PASSWORD) && !ran.error.contains(PASSWORD), "{log}\n{ran:?}");
 }

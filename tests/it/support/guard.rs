@@ -38,6 +38,9 @@ pub(crate) struct Guard {
     token_file: Option<PathBuf>,
 }
 
+/// The words before the program, and variables.
+type Surroundings = (Vec<String>, Vec<(String, String)>);
+
 /// A test's hold of the shared guard: shows the end of its log when the test fails.
 pub(crate) struct SharedGuard(pub(super) &'static Guard);
 
@@ -88,19 +91,28 @@ impl Guard {
         flags: &[&str],
     ) -> Self {
         Self::prepare(control_plane, flags).await;
-        Self::start_with(kubeconfig, Vec::new(), flags).await
+        Self::start_with(kubeconfig, (Vec::new(), Vec::new()), flags).await
     }
 
     /// Starts one that has this clock.
     pub(crate) async fn start_by(clock: &Clock, control_plane: &ControlPlane, flags: &[&str]) -> Self {
         Self::prepare(control_plane, flags).await;
-        Self::start_with(&control_plane.kubeconfig(Identity::Guard), clock.environment(), flags).await
+        let within = (Vec::new(), clock.environment());
+        Self::start_with(&control_plane.kubeconfig(Identity::Guard), within, flags).await
     }
 
-    async fn start_with(kubeconfig: &Path, environment: Vec<(String, String)>, flags: &[&str]) -> Self {
+    /// Starts one that has this disk.
+    pub(crate) async fn start_on(disk: &SmallDisk, control_plane: &ControlPlane, flags: &[&str]) -> Self {
+        Self::prepare(control_plane, flags).await;
+        let within = (disk.prefix(), Vec::new());
+        Self::start_with(&control_plane.kubeconfig(Identity::Guard), within, flags).await
+    }
+
+    async fn start_with(kubeconfig: &Path, within: Surroundings, flags: &[&str]) -> Self {
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let flags = [flags, &[kubeconfig.as_str()]].concat();
-        let mut guard = Self::launch_within(Vec::new(), environment, &flags);
+        let (prefix, environment) = within;
+        let mut guard = Self::launch_within(prefix, environment, &flags);
         guard.ready().await;
         guard
     }
