@@ -34,7 +34,6 @@ use kubemoor::webhook::door::{Door, Proof};
 use kubemoor::webhook::intake::{BodyLimits, Intake};
 use kubemoor::webhook::look::ReleaseSource;
 use kubemoor::webhook::validate::{Setup, Validator};
-use mimalloc::MiMalloc;
 use parking_lot::RwLock;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -42,10 +41,6 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-
-/// The program's.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// What the API server proves itself by.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
