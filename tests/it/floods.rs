@@ -156,9 +156,9 @@ async fn ask(
     (asked, slowest)
 }
 
-/// Has others go on beside a flood, until `stop`: one edits the ConfigMap `settings` of this release as he may, another
-/// as he may not, and a third reads it. Each has every answer in the time that the API server gives the guard; the reads,
-/// which no webhook sees, show how long this machine takes for a request.
+/// Has others go on beside a flood, until `stop`: one makes allowed edits of the ConfigMap `settings` of this release,
+/// another denied ones, and a third reads it. Each answer comes in the time that the API server gives the guard; the
+/// reads, which no webhook sees, show how long this machine takes for a request.
 async fn others(beside: &Scene, stop: &CancellationToken) {
     let path = &beside.config_map("settings");
     let deployer = &Caller::new(&beside.control_plane, Identity::Deployer).await;
