@@ -73,7 +73,7 @@ fuzz_seconds = 60
 fuzz: $(addprefix fuzz-,$(fuzz_targets)) ## try hostile input, a minute for each target: fuzz_seconds=3600 for longer, fuzz_targets=record for one
 
 build-fuzz:
-	RUSTFLAGS='--cfg fuzzing $(coverage)' cargo build --locked --manifest-path fuzz/Cargo.toml --target $(host)
+	RUSTFLAGS='--cfg fuzzing $(coverage)' cargo build --locked --manifest-path fuzz/Cargo.toml --target $(host) --target-dir fuzz/target
 
 fuzz-%: build-fuzz
 	mkdir -p fuzz/corpus/$* fuzz/artifacts
