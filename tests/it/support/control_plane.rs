@@ -28,7 +28,7 @@ use super::process::{Process, folder, free_port};
 use super::settings::{self, ClientCertificate};
 use super::wait::eventually;
 
-const STARTUP: Duration = Duration::from_secs(60);
+const STARTUP: Duration = Duration::from_secs(180);
 
 /// Has an API server call the addresses behind a Service.
 const ROUTING: &str = "--enable-aggregator-routing=true";
