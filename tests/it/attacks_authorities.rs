@@ -32,7 +32,7 @@ fn self_signed() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_authority_on_lease_or_webhooks_is_not_trusted() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     chart.install(json!({"edits": "Deny"})).await.unwrap();
     let pods = chart.start(1).await;

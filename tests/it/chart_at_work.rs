@@ -39,7 +39,7 @@ async fn client_ca_of_a_secret_admits_the_api_server_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_in_config_maps_are_followed_with_their_driver() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let settings = shop(&control_plane).await;
     let chart = Installed::new(&control_plane).await;
     // What Helm's ConfigMap driver stores of the same release.
@@ -65,7 +65,7 @@ async fn records_in_config_maps_are_followed_with_their_driver() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificate_of_a_named_issuer_is_served() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     define(&chart.admin).await;
     let issuer = json!({"group": "cert-manager.io", "kind": "ClusterIssuer", "name": "company"});
@@ -87,7 +87,7 @@ async fn certificate_of_a_named_issuer_is_served() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn definitions_that_the_chart_does_not_install_serve_and_outlive_it() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     apply(&control_plane, &["crds"]);
     chart.install(json!({"edits": "Deny", "crds": {"install": false}})).await.unwrap();

@@ -26,7 +26,7 @@ pub(crate) async fn shop(control_plane: &ControlPlane) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_refuse_edits_and_one_takes_over_after_leader_dies() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     // The modes come from a file of policies, and the rights with them.
     let policy = json!({"name": "all", "spec": {"edits": "Deny", "drift": "Repair"}});
@@ -66,7 +66,7 @@ async fn replicas_refuse_edits_and_one_takes_over_after_leader_dies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_without_their_label_are_noted_until_they_have_it() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     chart.install(json!({"edits": "Deny"})).await.unwrap();
     let left_out = ["kube-system", "kube-node-lease", HOME];
@@ -116,7 +116,7 @@ fn repairs(control_plane: &ControlPlane) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn own_release_is_repaired_and_upgraded_without_a_fight() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     chart.install(json!({"edits": "Deny", "drift": "Repair"})).await.unwrap();
     let pods = chart.start(2).await;
@@ -186,7 +186,7 @@ async fn wait_until_in_sync(chart: &Installed<'_>, revision: u64) {
 /// `tests/it/chart/previous` is an earlier chart, whose definitions differ, without what this test does not need.
 #[tokio::test(flavor = "multi_thread")]
 async fn previous_chart_is_upgraded_under_fail_and_rolled_back() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let mut chart = Installed::new(&control_plane).await;
     let (values, current) = (json!({"edits": "Deny", "drift": "Repair"}), chart.chart.clone());
     chart.chart = Chart::shipped("tests/it/chart/previous");
@@ -227,7 +227,7 @@ async fn previous_chart_is_upgraded_under_fail_and_rolled_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     chart.admin.post("/api/v1/namespaces", &json!({"metadata": {"name": HOME}})).await.done().unwrap();
     let server = Postgres::start().await;
@@ -266,7 +266,7 @@ async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_guard_can_start_and_upgrade_under_failure_policy_fail() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let mut chart = Installed::new(&control_plane).await;
     let values = json!({"edits": "Deny", "drift": "Repair"});
     // The upgrade brings other definitions as well.

@@ -144,7 +144,7 @@ fn guarded_release(namespace: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn guard_of_some_namespaces_has_no_rights_in_the_others() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let narrowed = Narrowed::prepare(&control_plane).await;
     let chart = &narrowed.chart;
     let kinds = json!([

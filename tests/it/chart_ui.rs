@@ -8,7 +8,7 @@ const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/kubemoor-system/i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ingress_of_chart_leads_to_the_page_by_its_host() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     let ui = |ingress: Value| json!({"ui": {"enabled": true, "host": PAGE_HOST, "ingress": ingress}});
     chart.install(ui(json!({"enabled": false}))).await.unwrap();

@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Chart, ControlPlane, Helm, Identity, LaggingWatch, eventually};
+use crate::support::{Chart, ControlPlane, Helm, Identity, LaggingWatch, OwnControlPlane, eventually};
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) const LOOK: Duration = Duration::from_secs(5);
@@ -133,7 +133,7 @@ pub(crate) fn settings(name: &str) -> Chart {
 
 /// A control plane without a guard: these tests write what a guard refuses.
 pub(crate) fn unguarded() -> &'static ControlPlane {
-    static UNGUARDED: OnceLock<ControlPlane> = OnceLock::new();
+    static UNGUARDED: OnceLock<OwnControlPlane> = OnceLock::new();
     UNGUARDED.get_or_init(ControlPlane::start)
 }
 

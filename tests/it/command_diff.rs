@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ControlPlane, DRIFT_POLICIES, Identity, Ran, Scene, charts, drift_policy, eventually, moor, run,
+    Caller, ControlPlane, DRIFT_POLICIES, Identity, OwnControlPlane, Ran, Scene, charts, drift_policy,
+    eventually, moor, run,
 };
 
 const TEMPLATES: &str = concat!(
@@ -18,7 +19,7 @@ const TEMPLATES: &str = concat!(
 
 /// No guard that other tests start may deny or repair what drifts here.
 pub(crate) fn unguarded() -> &'static ControlPlane {
-    static OWN: OnceLock<ControlPlane> = OnceLock::new();
+    static OWN: OnceLock<OwnControlPlane> = OnceLock::new();
     OWN.get_or_init(ControlPlane::start)
 }
 

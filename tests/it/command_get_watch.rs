@@ -9,11 +9,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::support::{Caller, ControlPlane, DRIFT_POLICIES, Identity, SOON, eventually};
+use crate::support::{Caller, ControlPlane, DRIFT_POLICIES, Identity, OwnControlPlane, SOON, eventually};
 
 /// A control plane with Kubemoor's definitions and no guard: what others list has none of these objects.
 pub(crate) fn defined() -> &'static ControlPlane {
-    static OWN: OnceLock<ControlPlane> = OnceLock::new();
+    static OWN: OnceLock<OwnControlPlane> = OnceLock::new();
     OWN.get_or_init(|| {
         let control_plane = ControlPlane::start();
         control_plane.define_policies();

@@ -116,7 +116,7 @@ async fn assert_vital_writes_pass(alice: &Caller) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn vital_cluster_writes_pass_while_guard_is_down_under_fail() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     chart.install(values()).await.unwrap();
     let alice = Caller::new(&control_plane, Identity::Alice).await;
@@ -165,7 +165,7 @@ async fn vital_cluster_writes_pass_while_guard_is_down_under_fail() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_restarted_under_failure_policy_fail_is_guarded_again() {
-    let mut control_plane = ControlPlane::start_routing();
+    let mut control_plane = ControlPlane::start();
     let settings = {
         let chart = Installed::new(&control_plane).await;
         chart.install(values()).await.unwrap();
@@ -194,7 +194,7 @@ async fn cluster_restarted_under_failure_policy_fail_is_guarded_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_certificates_and_deleted_secrets_are_made_anew_under_fail() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     let short = json!({"edits": "Deny", "drift": "Repair", "certificates": {"age": "10s"}});
     chart.install(short).await.unwrap();

@@ -183,7 +183,7 @@ const KINDS: &str = "namespaces,customresourcedefinitions,clusterroles,clusterro
 
 #[tokio::test(flavor = "multi_thread")]
 async fn install_page_commands_work_from_installation_to_uninstallation() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let mut reader = Reader::new(&control_plane, "docs/install.md").await;
     for heading in WITH_HELM {
         reader.follow(heading).await;
@@ -194,7 +194,7 @@ async fn install_page_commands_work_from_installation_to_uninstallation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_commands_lead_from_empty_cluster_to_denial() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let mut reader = Reader::new(&control_plane, "docs/install.md").await;
     for heading in TWO_COMMANDS {
         reader.follow(heading).await;
@@ -209,7 +209,7 @@ async fn two_commands_lead_from_empty_cluster_to_denial() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn installation_without_helm_of_the_page_works_and_leaves_nothing() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let mut reader = Reader::new(&control_plane, "docs/install.md").await;
     for heading in WITHOUT_HELM {
         reader.follow(heading).await;
@@ -223,7 +223,7 @@ async fn installation_without_helm_of_the_page_works_and_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn first_week_page_commands_work_in_their_order() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let values = json!({"rights": {"enforce": true}});
     let mut reader = Reader::of_shop(&control_plane, "docs/first-week.md", values).await;
     for heading in FIRST_WEEK {
@@ -234,7 +234,7 @@ async fn first_week_page_commands_work_in_their_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn troubleshooting_commands_work_and_leave_the_guard_running() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let values = json!({"edits": "Deny", "drift": "Repair"});
     let mut reader = Reader::of_shop(&control_plane, "docs/production.md", values).await;
     let alice = Caller::new(&control_plane, Identity::Alice).await;
@@ -253,7 +253,7 @@ async fn troubleshooting_commands_work_and_leave_the_guard_running() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_other_pages_work_on_a_guarded_cluster() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let values = json!({"edits": "Deny", "drift": "Repair"});
     let mut reader = Reader::of_shop(&control_plane, "docs/allowances.md", values).await;
     let alice = Caller::new(&control_plane, Identity::Alice).await;

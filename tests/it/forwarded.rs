@@ -172,7 +172,7 @@ async fn assert_unusable_pods_are_told(house: &mut House<'_>, carol: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_by_port_forward_needs_only_the_rights_it_names() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let mut house = House::new(&control_plane).await;
     let carol = house.user("carol", "auditors");
     assert_refusals_name_the_missing_right(&house, &carol).await;
@@ -285,7 +285,7 @@ async fn assert_exports_lack_no_rows_unasked(page: &Page, missing: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_shows_the_rows_of_every_replica_with_its_own_ledger() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let mut replicas = Replicas::start(&control_plane).await;
     let namespace = control_plane.namespace("shop").await;
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
@@ -321,7 +321,7 @@ async fn audit_shows_the_rows_of_every_replica_with_its_own_ledger() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn valid_client_certificate_shows_ledger_only_within_its_users_rights() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let house = House::new(&control_plane).await;
     house.bind(HOME, "ClusterRole", "kubemoor-auditor", "auditors").await;
     house.bind(HOME, "ClusterRole", "view", "viewers").await;

@@ -48,6 +48,7 @@ mod command_get_watch;
 mod command_line;
 mod command_rights;
 mod command_standing;
+mod control_planes;
 mod deadlocks;
 mod declared_fields;
 mod deletions;

@@ -183,7 +183,7 @@ async fn service_monitor_verifies_certificate_of_each_source() {
         assert_eq!(tls_config(certificates).await, expected, "{secret}");
     }
 
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     chart.install(json!({"edits": "Deny"})).await.unwrap();
     let pods = chart.start(1).await;

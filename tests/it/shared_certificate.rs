@@ -53,7 +53,7 @@ async fn content(admin: &Caller) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn restored_certificate_that_webhooks_do_not_trust_is_not_served() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     // Replicas look at the Secret every 9 seconds.
     chart.install(json!({"edits": "Deny", "certificates": {"age": "6m"}})).await.unwrap();
@@ -149,7 +149,7 @@ async fn assert_renewals_are_rows(control_plane: &ControlPlane, admin: &Caller, 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_are_refused_throughout_certificate_and_authority_renewal() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     chart.install(json!({"edits": "Deny", "certificates": {"age": "20s"}})).await.unwrap();
     let pods = chart.start(2).await;

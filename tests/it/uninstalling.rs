@@ -50,7 +50,7 @@ async fn wait_until_left(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     let alice = Caller::new(&control_plane, Identity::Alice).await;
     let (settings, before) = prepare(&control_plane, &alice).await;
@@ -101,7 +101,7 @@ async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn guard_started_after_uninstall_registers_nothing_until_note_is_removed() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     chart.install(json!({"edits": "Deny"})).await.unwrap();
     let mut pods = chart.start(1).await;
@@ -128,7 +128,7 @@ async fn guard_started_after_uninstall_registers_nothing_until_note_is_removed()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstall_hook_ends_under_fail_with_and_without_a_guard() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     let alice = Caller::new(&control_plane, Identity::Alice).await;
     let (settings, before) = prepare(&control_plane, &alice).await;

@@ -31,7 +31,7 @@ async fn wait_for(page: &Page, path: &str, words: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_cluster_shows_its_ledger_without_its_guard_address() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let mut house = House::new(&control_plane).await;
     let page = Page::of(&twins(&control_plane), &[]).await;
     // An export is of one cluster.

@@ -56,7 +56,7 @@ async fn assert_nothing_for(nobody: &Member, page: &ClusterPage, here: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chart_page_shows_each_user_only_permitted_data() {
-    let control_plane = ControlPlane::start_routing();
+    let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     let ui = json!({"enabled": true, "host": PAGE_HOST, "ingress": {"enabled": true}});
     chart.install(json!({"edits": "Deny", "cluster": {"name": "west"}, "ui": ui})).await.unwrap();

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::support::{
-    Browser, Caller, ClusterPage, ControlPlane, DRIFT_POLICIES, ENTER, Identity, Look, Member, PAGE_HOST,
-    Page, RELEASE, Right, SOON, Scene, drift_policy, eventually, wait_for_change,
+    Browser, Caller, ClusterPage, ControlPlane, DRIFT_POLICIES, ENTER, Identity, Look, Member,
+    OwnControlPlane, PAGE_HOST, Page, RELEASE, Right, SOON, Scene, drift_policy, eventually, wait_for_change,
 };
 
 /// Keeps the streams that a page opens. The first one asks for a page that does not exist.
@@ -35,7 +35,7 @@ const OPEN: &str = "return streams.filter((it) => it.readyState !== EventSource.
 /// Two releases of which no guard speaks: their statuses are the test's.
 struct Releases {
     admin: Caller,
-    control_plane: ControlPlane,
+    control_plane: OwnControlPlane,
     path: String,
     namespace: String,
 }

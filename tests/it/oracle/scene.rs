@@ -12,8 +12,8 @@ use super::draw::Draw;
 use super::gadgets::define_gadgets;
 use super::kinds::{KINDS, Kind};
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, RELEASE, SOON, eventually, holding, record_name, sealed,
-    wait_until_guarded,
+    Caller, ControlPlane, Guard, Identity, OwnControlPlane, RELEASE, SOON, eventually, holding, record_name,
+    sealed, wait_until_guarded,
 };
 
 /// Requests under way at one time.
@@ -31,7 +31,7 @@ const SERVERS_OWN: [&str; 6] =
 
 /// A control plane whose controllers stand still, and a guard.
 pub(super) struct Scene {
-    pub(super) control_plane: ControlPlane,
+    pub(super) control_plane: OwnControlPlane,
     pub(super) guard: Guard,
     /// Helm.
     pub(super) helm: Caller,

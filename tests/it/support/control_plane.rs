@@ -4,55 +4,53 @@ use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, File};
 use std::future::Future;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::certified::UserAuthority;
 use super::identity::Identity;
 use super::process::{Process, folder, free_port};
-use super::settings::{self, ClientCertificate};
+use super::settings;
 use super::wait::eventually;
 
 const STARTUP: Duration = Duration::from_secs(180);
 
-/// Has an API server call the addresses behind a Service.
+/// Has an API server call the addresses behind a Service: nothing routes a Service's own address.
 const ROUTING: &str = "--enable-aggregator-routing=true";
 
 /// A running control plane. Dropping it ends it.
 pub(crate) struct ControlPlane {
     // In the order in which they end.
-    controller_manager: Process,
-    apiserver: Process,
-    etcd: Process,
-    etcd_data: EtcdData,
-    etcd_url: String,
+    pub(super) controller_manager: Process,
+    pub(super) apiserver: Process,
+    pub(super) etcd: Process,
+    pub(super) etcd_data: EtcdData,
+    pub(super) etcd_url: String,
     dir: PathBuf,
     minor: u32,
     port: u16,
     namespaces: AtomicU32,
     pub(super) applied: Mutex<BTreeSet<String>>,
+    pub(super) is_meddled_with: AtomicBool,
+    /// The length of its audit log when the test got it.
+    audited: AtomicU64,
 }
 
-/// The contents of etcd at one moment.
-pub(crate) struct EtcdSnapshot(EtcdData);
-
 /// A folder of etcd, which goes when it is dropped: each takes 128 MB, and a test process starts more than a hundred.
-struct EtcdData(PathBuf);
+pub(super) struct EtcdData(pub(super) PathBuf);
 
 impl ControlPlane {
     /// The control plane that the tests share, started by the first who asks and never stopped by any.
@@ -65,22 +63,6 @@ impl ControlPlane {
             Ok(control_plane) => control_plane,
             Err(message) => panic!("{message}"),
         }
-    }
-
-    /// A control plane for one test alone, which may stop, freeze and restore it, or count its requests.
-    pub(crate) fn start() -> Self {
-        Self::try_start(Vec::new()).unwrap_or_else(|message| panic!("{message}"))
-    }
-
-    /// The same as [`Self::start_routing`], with an API server that shows webhooks this client certificate.
-    pub(crate) fn start_showing(certificate: &ClientCertificate) -> Self {
-        let flags = [certificate.apiserver(), vec![ROUTING.to_owned()]].concat();
-        Self::try_start(flags).unwrap_or_else(|message| panic!("{message}"))
-    }
-
-    /// The same, with an API server that calls the addresses behind a Service: nothing routes a Service's own address.
-    pub(crate) fn start_routing() -> Self {
-        Self::try_start(vec![ROUTING.to_owned()]).unwrap_or_else(|message| panic!("{message}"))
     }
 
     /// The minor version of its Kubernetes: 20 for 1.20.
@@ -128,15 +110,33 @@ impl ControlPlane {
     /// The audit events so far, at the level Metadata and at stage ResponseComplete: what was asked, by whom, the
     /// answer's code, and the annotations that webhooks added.
     pub(crate) fn audit_events(&self) -> Vec<Value> {
-        let log = fs::read_to_string(self.dir.join("audit.log")).unwrap_or_default();
         // The last line may be in the making.
-        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        self.audit_lines().filter_map(|line| serde_json::from_str(&line).ok()).collect()
     }
 
     /// How many requests of the audit log so far have these words in their line; the log may be too long to keep.
     pub(crate) fn audited(&self, words: &str) -> usize {
-        let Ok(log) = File::open(self.dir.join("audit.log")) else { return 0 };
-        BufReader::new(log).lines().map_while(Result::ok).filter(|line| line.contains(words)).count()
+        self.audit_lines().filter(|line| line.contains(words)).count()
+    }
+
+    fn audit_lines(&self) -> impl Iterator<Item = String> {
+        let log = File::open(self.audit_log()).and_then(|mut log| {
+            log.seek(SeekFrom::Start(self.audited.load(Ordering::Relaxed)))?;
+            Ok(log)
+        });
+        log.into_iter().flat_map(|log| BufReader::new(log).lines().map_while(Result::ok))
+    }
+
+    fn audit_log(&self) -> PathBuf {
+        self.dir.join("audit.log")
+    }
+
+    /// Its audit log begins here, nothing counts as applied, and namespaces are numbered anew.
+    pub(super) fn forget(&mut self) {
+        let length = fs::metadata(self.audit_log()).map_or(0, |metadata| metadata.len());
+        self.audited.store(length, Ordering::Relaxed);
+        self.applied.get_mut().clear();
+        self.namespaces.store(0, Ordering::Relaxed);
     }
 
     /// The CPU that the API server has used so far.
@@ -145,102 +145,7 @@ impl ControlPlane {
         self.apiserver.cpu_time()
     }
 
-    /// Ends the API server at once; clients see refused connections.
-    pub(crate) fn kill_apiserver(&mut self) {
-        self.apiserver.kill();
-    }
-
-    /// Asks the API server to end, and ends it after ten seconds, as whoever replaces it does.
-    pub(crate) fn stop_apiserver(&mut self) {
-        self.apiserver.end_within(Duration::from_secs(10));
-    }
-
-    /// Starts the API server again, at the same address, and waits until it is ready. One that ends itself because a part
-    /// of it did not begin in time is started once more, as a kubelet does.
-    pub(crate) fn start_apiserver(&mut self) {
-        self.apiserver.start();
-        let mut ready = self.wait_until_ready();
-        if ready.is_err() && self.apiserver.exited().is_some() {
-            self.kill_apiserver();
-            self.apiserver.start();
-            ready = self.wait_until_ready();
-        }
-        ready.unwrap_or_else(|message| panic!("{message}"));
-    }
-
-    /// Starts an API server that was ended again, as one of a newer Kubernetes that no longer serves a version of an API,
-    /// such as `autoscaling/v1`.
-    pub(crate) fn start_apiserver_without(&mut self, version: &str) {
-        self.apiserver.add_argument(format!("--runtime-config={version}=false"));
-        self.start_apiserver();
-    }
-
-    /// Ends everything in order, and starts it again with what etcd held, as a cluster that was switched off and on.
-    pub(crate) fn restart(&mut self) {
-        self.controller_manager.end_within(Duration::from_secs(10));
-        self.stop_apiserver();
-        self.etcd.end_within(Duration::from_secs(10));
-        self.etcd.start();
-        self.start_apiserver();
-        self.controller_manager.start();
-    }
-
-    /// Stops kube-controller-manager where it is: nobody acts on what changes.
-    pub(crate) fn pause_controllers(&self) {
-        self.controller_manager.pause();
-    }
-
-    /// Freezes the API server: connections stay open and nothing answers.
-    pub(crate) fn pause_apiserver(&mut self) {
-        self.apiserver.pause();
-    }
-
-    pub(crate) fn resume_apiserver(&mut self) {
-        self.apiserver.resume();
-    }
-
-    /// Freezes etcd: the API server runs on and has no storage.
-    pub(crate) fn pause_etcd(&self) {
-        self.etcd.pause();
-    }
-
-    pub(crate) fn resume_etcd(&self) {
-        self.etcd.resume();
-    }
-
-    /// Takes an object out of etcd, by its key below `/registry`: nobody is told, and no API server is needed.
-    pub(crate) async fn delete_in_etcd(&self, key: &str) {
-        let url = format!("{}/v3/kv/deleterange", self.etcd_url);
-        let body = json!({"key": STANDARD.encode(format!("/registry/{key}"))});
-        let answer = reqwest::Client::new().post(url).json(&body).send().await.unwrap();
-        let answer: Value = answer.json().await.unwrap();
-        assert_eq!(answer["deleted"], "1", "{answer}");
-    }
-
-    /// Keeps what etcd holds now. The API server has no storage for a moment and is ready again afterwards.
-    pub(crate) fn snapshot_etcd(&mut self) -> EtcdSnapshot {
-        let snapshot = EtcdSnapshot(EtcdData(folder("etcd-snapshot").join("data")));
-        self.etcd.kill();
-        copy(&self.etcd_data.0, &snapshot.0.0);
-        self.etcd.start();
-        self.wait_until_ready().unwrap_or_else(|message| panic!("{message}"));
-        snapshot
-    }
-
-    /// Goes back to a snapshot, as an operator does after a disaster: everything is stopped and started again, and
-    /// resource versions begin anew where the snapshot was taken.
-    pub(crate) fn restore_etcd(&mut self, snapshot: &EtcdSnapshot) {
-        self.controller_manager.kill();
-        self.apiserver.kill();
-        self.etcd.kill();
-        fs::remove_dir_all(&self.etcd_data.0).unwrap();
-        copy(&snapshot.0.0, &self.etcd_data.0);
-        self.etcd.start();
-        self.start_apiserver();
-        self.controller_manager.start();
-    }
-
-    fn try_start(more: Vec<String>) -> Result<Self, String> {
+    pub(super) fn try_start(more: Vec<String>) -> Result<Self, String> {
         install_crypto_provider();
         let dir = folder("control-plane");
         let (client_port, peer_port, secure_port) = (free_port(), free_port(), free_port());
@@ -254,7 +159,7 @@ impl ControlPlane {
             apiserver: Process::new(
                 "kube-apiserver",
                 program("kube-apiserver"),
-                [settings::apiserver(&dir, &etcd_url, secure_port), more].concat(),
+                [settings::apiserver(&dir, &etcd_url, secure_port), vec![ROUTING.to_owned()], more].concat(),
                 &dir,
             )
             // A suite starts hundreds: an eighth of the processor's time of a start is the collection of garbage.
@@ -272,6 +177,8 @@ impl ControlPlane {
             port: secure_port,
             namespaces: AtomicU32::new(0),
             applied: Mutex::new(BTreeSet::new()),
+            is_meddled_with: AtomicBool::new(false),
+            audited: AtomicU64::new(0),
         };
         control_plane.etcd.start();
         control_plane.apiserver.start();
@@ -281,7 +188,7 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), String> {
+    pub(super) fn wait_until_ready(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + STARTUP;
         loop {
             let unready = match blocking(self.readiness()) {
@@ -390,13 +297,8 @@ pub(super) fn install_crypto_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-fn copy(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
-    assert!(status.success(), "cannot copy {} to {}", from.display(), to.display());
-}
-
 /// Runs a future to its end on a thread and a runtime of its own: callers may stand inside a runtime or outside.
-fn blocking<T: Send>(future: impl Future<Output = T> + Send) -> T {
+pub(super) fn blocking<T: Send>(future: impl Future<Output = T> + Send) -> T {
     let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future);
     thread::scope(|scope| scope.spawn(run).join().unwrap())
 }

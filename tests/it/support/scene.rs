@@ -20,6 +20,7 @@ use super::guard::{Guard, SharedGuard};
 use super::helm::{Chart, Helm};
 use super::identity::Identity;
 use super::moor::{Ran, moor};
+use super::own_control_plane::OwnControlPlane;
 use super::wait::{SOON, eventually};
 
 /// The release's name.
@@ -42,7 +43,7 @@ data: {a: b}
 /// A control plane with Kubemoor's definitions and one guard, which scenes share. The first one starts it.
 pub(crate) struct Cluster {
     flags: &'static [&'static str],
-    control_plane: OnceLock<ControlPlane>,
+    control_plane: OnceLock<OwnControlPlane>,
     guard: OnceCell<Guard>,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct Scene {
 /// Where a scene is. Only one that no other scene uses may be stopped, frozen or restored.
 #[derive(Clone)]
 pub(crate) enum SceneControlPlane {
-    Own(Arc<ControlPlane>),
+    Own(Arc<OwnControlPlane>),
     Shared(&'static ControlPlane),
 }
 
@@ -308,6 +309,19 @@ impl Scene {
     }
 }
 
+impl SceneControlPlane {
+    /// The control plane that only this scene uses.
+    ///
+    /// # Panics
+    /// When others use it.
+    pub(crate) fn own(&self) -> &OwnControlPlane {
+        match self {
+            Self::Own(control_plane) => control_plane,
+            Self::Shared(_) => panic!("other tests use this control plane"),
+        }
+    }
+}
+
 impl<T: AsRef<str> + ?Sized> From<&T> for Chart {
     /// A chart of one file of templates.
     fn from(templates: &T) -> Self {
@@ -315,8 +329,8 @@ impl<T: AsRef<str> + ?Sized> From<&T> for Chart {
     }
 }
 
-impl From<ControlPlane> for SceneControlPlane {
-    fn from(control_plane: ControlPlane) -> Self {
+impl From<OwnControlPlane> for SceneControlPlane {
+    fn from(control_plane: OwnControlPlane) -> Self {
         Self::Own(Arc::new(control_plane))
     }
 }

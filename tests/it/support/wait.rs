@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 /// How long the control plane and the guard may take for what happens by itself.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
 
-const PAUSE: Duration = Duration::from_millis(20);
+/// Between two questions: an eighth of the time waited so far, within these limits. Each question costs the machine on
+/// which the other tests run.
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
 
 /// What a condition says each time it is asked: its value once it holds, why it does not hold before.
 pub(crate) trait Outcome {
@@ -53,14 +55,16 @@ where
     F: FnMut() -> R,
     R: Future<Output: Outcome>,
 {
-    let deadline = Instant::now() + within;
+    let start = Instant::now();
+    let deadline = start + within;
+    let [shortest, longest] = PAUSES;
     loop {
         match condition().await.met() {
             Ok(value) => return value,
             Err(reason) if Instant::now() >= deadline => {
                 panic!("not within {within:?}: {what}; last seen: {reason}")
             }
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Err(_) => tokio::time::sleep((start.elapsed() / 8).clamp(shortest, longest)).await,
         }
     }
 }

@@ -1,0 +1,266 @@
+//! A control plane that one test has to itself. When the test ends it is emptied and goes to another: to start one takes
+//! several seconds of the processor, to empty one takes a fraction of a second.
+//!
+//! Entry point: [`ControlPlane::start`]. Invariant: what a test gets holds the same as one that has just started; one
+//! whose programs a test has stopped, frozen or restored, one of a failed test, and one that cannot be emptied, end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::caller::Caller;
+use super::control_plane::{ControlPlane, blocking};
+use super::identity::Identity;
+use super::settings::ClientCertificate;
+
+/// The most that wait for a test: each has some hundred megabytes.
+const IDLE: usize = 6;
+
+/// How long it may take to empty one.
+const EMPTIED: Duration = Duration::from_secs(30);
+
+/// Between two looks at what is left.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The namespaces that an API server makes.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// As whom an API server and controllers write.
+const CONTROLLERS: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
+
+/// What changes by itself, or only tells of others.
+const RESTLESS: [&str; 8] = [
+    "APIService",
+    "Endpoints",
+    "EndpointSlice",
+    "Event",
+    "FlowSchema",
+    "Lease",
+    "PriorityLevelConfiguration",
+    "ServiceAccount",
+];
+
+static WAITING: Mutex<Vec<OwnControlPlane>> = Mutex::new(Vec::new());
+
+/// A control plane of one test. Dropping it hands it on.
+pub(crate) struct OwnControlPlane {
+    control_plane: Option<Box<ControlPlane>>,
+    /// What it held before any test had it.
+    from_the_start: Contents,
+}
+
+/// What a control plane holds, by address.
+type Contents = BTreeMap<String, Value>;
+
+impl ControlPlane {
+    /// A control plane for one test alone, which may stop, freeze and restore it, or count its requests.
+    ///
+    /// # Panics
+    /// When none waits for a test and none starts.
+    pub(crate) fn start() -> OwnControlPlane {
+        let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        waiting.unwrap_or_else(|| OwnControlPlane::new(Vec::new()))
+    }
+
+    /// The same, with an API server that shows webhooks this client certificate. It goes to no other test.
+    pub(crate) fn start_showing(certificate: &ClientCertificate) -> OwnControlPlane {
+        let own = OwnControlPlane::new(certificate.apiserver());
+        own.meddle();
+        own
+    }
+}
+
+impl OwnControlPlane {
+    fn new(flags: Vec<String>) -> Self {
+        let started = ControlPlane::try_start(flags).and_then(|control_plane| {
+            let from_the_start =
+                blocking(async { contents(&Caller::new(&control_plane, Identity::Admin).await).await })?;
+            Ok(Self { control_plane: Some(Box::new(control_plane)), from_the_start })
+        });
+        started.unwrap_or_else(|message| panic!("{message}"))
+    }
+
+    /// Where everything is that it holds.
+    pub(crate) async fn addresses(&self) -> Vec<String> {
+        let admin = Caller::new(self, Identity::Admin).await;
+        contents(&admin).await.unwrap().into_keys().collect()
+    }
+
+    /// Deletes everything that it did not hold when it had started, as is done between two tests.
+    pub(crate) async fn empty(&self) -> Result<(), String> {
+        let admin = Caller::new(self, Identity::Admin).await;
+        for kind in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
+            admin.delete(&format!("/apis/admissionregistration.k8s.io/v1/{kind}")).await;
+        }
+        let deadline = Instant::now() + EMPTIED;
+        loop {
+            let contents = contents(&admin).await?;
+            let is_other = |(address, object): &(&String, &Value)| !self.is_own(address, object);
+            let others: Vec<_> = contents.iter().filter(is_other).collect();
+            if others.is_empty() {
+                return compare(&self.from_the_start, &contents);
+            }
+            if Instant::now() > deadline {
+                return Err(others.iter().map(|(address, _)| format!("{address} does not go\n")).collect());
+            }
+            let full: BTreeSet<_> =
+                others.iter().map(|(_, object)| object["metadata"]["namespace"].as_str()).collect();
+            for (address, object) in others {
+                delete(&admin, address, object, !full.contains(&object["metadata"]["name"].as_str())).await;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Whether it holds this when no test has touched it.
+    fn is_own(&self, address: &str, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        let is_made_by = |entry: &Value| CONTROLLERS.iter().any(|name| entry["manager"] == *name);
+        // Controllers make their accounts without a manager.
+        let is_made_by_itself =
+            metadata["managedFields"].as_array().is_none_or(|fields| fields.iter().all(is_made_by));
+        let is_in_own_namespace =
+            metadata["namespace"].as_str().is_some_and(|namespace| NAMESPACES.contains(&namespace));
+        self.from_the_start.contains_key(address)
+            || object["kind"] == "APIService"
+            || object["kind"] == "Namespace" && NAMESPACES.iter().any(|name| metadata["name"] == *name)
+            || is_in_own_namespace && is_made_by_itself
+    }
+}
+
+impl Deref for OwnControlPlane {
+    type Target = ControlPlane;
+
+    fn deref(&self) -> &ControlPlane {
+        self.control_plane.as_ref().expect("it is taken only when this is dropped")
+    }
+}
+
+impl DerefMut for OwnControlPlane {
+    fn deref_mut(&mut self) -> &mut ControlPlane {
+        self.control_plane.as_mut().expect("it is taken only when this is dropped")
+    }
+}
+
+impl Drop for OwnControlPlane {
+    fn drop(&mut self) {
+        let Some(control_plane) = self.control_plane.take() else { return };
+        if thread::panicking() || control_plane.is_meddled_with() {
+            return;
+        }
+        let from_the_start = std::mem::take(&mut self.from_the_start);
+        let mut own = Self { control_plane: Some(control_plane), from_the_start };
+        let emptied = blocking(own.empty());
+        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        if emptied.is_ok() && waiting.len() < IDLE {
+            own.forget();
+            waiting.push(own);
+        } else {
+            // It ends with its test.
+            own.meddle();
+        }
+    }
+}
+
+/// Everything that can be listed and deleted, less what changes with each write.
+async fn contents(admin: &Caller) -> Result<Contents, String> {
+    let mut contents = Contents::new();
+    for (api, resource) in resources(admin).await? {
+        let path = format!("{api}/{}", resource["name"].as_str().unwrap_or_default());
+        let list = admin.get(&path).await;
+        // A kind whose definition has just gone.
+        if list.code == 404 {
+            continue;
+        }
+        for mut object in list.done()?["items"].as_array_mut().map(std::mem::take).unwrap_or_default() {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let address = match object["metadata"]["namespace"].as_str() {
+                Some(namespace) => {
+                    format!(
+                        "{api}/namespaces/{namespace}/{}/{name}",
+                        resource["name"].as_str().unwrap_or_default()
+                    )
+                }
+                None => format!("{path}/{name}"),
+            };
+            object["kind"] = resource["kind"].clone();
+            contents.insert(address, object);
+        }
+    }
+    Ok(contents)
+}
+
+/// Each kind with the address of its API, once.
+async fn resources(admin: &Caller) -> Result<Vec<(String, Value)>, String> {
+    let groups = admin.get("/apis").await.done()?["groups"].take();
+    let preferred =
+        |group: &Value| Some(format!("/apis/{}", group["preferredVersion"]["groupVersion"].as_str()?));
+    let groups = groups.as_array().into_iter().flatten().filter_map(preferred);
+    let mut resources = Vec::new();
+    for api in std::iter::once("/api/v1".to_owned()).chain(groups) {
+        let found = admin.get(&api).await;
+        if found.code == 404 {
+            continue;
+        }
+        for resource in found.done()?["resources"].as_array().into_iter().flatten() {
+            let can =
+                |verb: &str| resource["verbs"].as_array().is_some_and(|verbs| verbs.contains(&json!(verb)));
+            let is_told_elsewhere = resource["kind"] == "Event";
+            if can("list") && can("delete") && !is_told_elsewhere {
+                resources.push((api.clone(), resource.clone()));
+            }
+        }
+    }
+    Ok(resources)
+}
+
+/// Begins to delete an object, or ends a deletion that waits for others: that of a namespace where it is empty.
+async fn delete(admin: &Caller, address: &str, object: &Value, is_empty: bool) {
+    if object["metadata"].get("deletionTimestamp").is_none() {
+        admin.delete(address).await;
+    } else if object["kind"] == "Namespace" {
+        let mut namespace = object.clone();
+        namespace["apiVersion"] = json!("v1");
+        namespace["spec"] = json!({"finalizers": []});
+        // Its controller would take six seconds.
+        if is_empty {
+            admin.put(&format!("{address}/finalize"), &namespace).await;
+        }
+    } else if object["kind"] != "CustomResourceDefinition" {
+        admin.merge(address, &json!({"metadata": {"finalizers": null}})).await;
+    }
+}
+
+/// Whether what it holds from the start is as it was.
+fn compare(before: &Contents, now: &Contents) -> Result<(), String> {
+    for (address, was) in before {
+        let is = now.get(address).ok_or_else(|| format!("{address} is gone"))?;
+        if RESTLESS.iter().any(|kind| was["kind"] == *kind) {
+            continue;
+        }
+        if steady(was) != steady(is) {
+            return Err(format!("{address} has changed: {was} {is}"));
+        }
+    }
+    Ok(())
+}
+
+/// An object less what changes with each write.
+fn steady(object: &Value) -> Value {
+    let mut object = object.clone();
+    // A controller gathers the rules.
+    if let Some(role) = object.as_object_mut().filter(|object| object.contains_key("aggregationRule")) {
+        role.remove("rules");
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        for field in ["generation", "managedFields", "resourceVersion"] {
+            metadata.remove(field);
+        }
+    }
+    object
+}
