@@ -9,7 +9,7 @@ use axum::response::Json;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Identity, SOON, Scene, charts, eventually, run, serve_hook};
+use crate::support::{Caller, Guard, Identity, SOON, Scene, charts, eventually, run, serve_hook};
 
 /// A validating webhook that changes an object's status before it answers about the first update by alice.
 struct Meddler {
@@ -63,6 +63,7 @@ impl Meddler {
 async fn retried_update_is_one_row_and_repeated_update_is_two() {
     let scene = Scene::own().install("asked-twice", charts::DEPLOYMENT).await;
     let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    Guard::extend_webhook_timeouts(&scene.control_plane, "Fail").await;
     let web = scene.deployment("web");
     scene.wait_for_confirmed(1).await;
     let meddler = Meddler::start(&scene, &web).await;

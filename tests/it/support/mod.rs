@@ -1,10 +1,10 @@
 //! What the tests stand on: a real control plane, the real Helm SDK and the real `kubemoor` program.
 //!
 //! Entry points: [`Scene`] for a release, who changes it and who guards it; [`ControlPlane::get`] for the control plane
-//! that all tests share, one namespace each; [`ControlPlane::start`] for one of a test's own, which it may stop, freeze
-//! and restore; [`Helm`], [`Chart`] and [`charts`]; [`Guard`], [`Caller`] for plain requests, and [`eventually`]. Tests
-//! run as threads of one process, as `cargo test` does it: a runner that gives every test a process of its own would
-//! start a control plane for each.
+//! that all tests share, one namespace each; [`ControlPlane::start`] for one that a test has to itself and may stop,
+//! freeze and restore, and which goes on to another test, emptied; [`Helm`], [`Chart`] and [`charts`]; [`Guard`],
+//! [`Caller`] for plain requests, and [`eventually`]. Tests run as threads of one process, as `cargo test` does it: a
+//! runner that gives every test a process of its own would start a control plane for each.
 //!
 //! Invariant: every process and folder made here is gone once the test process is, however that ended.
 
