@@ -113,8 +113,7 @@ async fn hand_edit_after_upgrade_behind_expired_watch_is_reverted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_deleted_with_their_definition_are_reported_until_it_returns() {
-    let control_plane = ControlPlane::start();
-    control_plane.define_policies();
+    let control_plane = ControlPlane::start_defined();
     let group = "going.example.com";
     let definition = add_widgets(&control_plane, group).await;
     let widget =

@@ -61,8 +61,7 @@ fn ports(service: &Value) -> Vec<u64> {
 
 /// Beside what is told before, with and without server-side apply.
 async fn come_back(server_side: bool) {
-    let control_plane = ControlPlane::start();
-    control_plane.define_policies();
+    let control_plane = ControlPlane::start_defined();
     let options = json!({"server_side_apply": server_side});
     let scene = Scene::on(control_plane).options(options).install("moved", TEMPLATES).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;

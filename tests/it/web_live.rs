@@ -42,8 +42,7 @@ struct Releases {
 
 impl Releases {
     async fn start() -> Self {
-        let control_plane = ControlPlane::start();
-        control_plane.define_policies();
+        let control_plane = ControlPlane::start_defined();
         let namespace = control_plane.namespace("live").await;
         let admin = Caller::new(&control_plane, Identity::Admin).await;
         let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases");
@@ -194,8 +193,7 @@ data: {level: info}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn release_page_follows_exceptions_in_all_namespaces_of_its_objects() {
-    let control_plane = ControlPlane::start();
-    control_plane.define_policies();
+    let control_plane = ControlPlane::start_defined();
     let (elsewhere, other) = (control_plane.namespace("there").await, control_plane.namespace("other").await);
     let options = json!({"values": {"elsewhere": elsewhere}});
     let scene = Scene::on(control_plane).options(options).install("here", ELSEWHERE).await;

@@ -10,8 +10,7 @@ use crate::web::assert_holds;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_releases_are_listed_in_pages() {
-    let control_plane = ControlPlane::start();
-    control_plane.define_policies();
+    let control_plane = ControlPlane::start_defined();
     let namespace = control_plane.namespace("many").await;
     let admin = Caller::new(&control_plane, Identity::Admin).await;
     let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases");

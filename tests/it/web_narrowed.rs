@@ -139,8 +139,7 @@ async fn release_is_hidden_from_who_may_read_its_records_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exceptions_of_a_release_are_those_of_its_objects_namespaces() {
-    let control_plane = ControlPlane::start();
-    control_plane.define_policies();
+    let control_plane = ControlPlane::start_defined();
     let there = control_plane.namespace("there").await;
     let options = json!({"values": {"there": there}});
     let scene = Scene::on(control_plane).options(options).install("placed", ELSEWHERE).await;

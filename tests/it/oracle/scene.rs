@@ -79,8 +79,7 @@ pub(super) struct Twin {
 impl Scene {
     /// Starts both; the guard with these flags.
     pub(super) async fn start(flags: &[&str]) -> Self {
-        let control_plane = ControlPlane::start();
-        control_plane.define_policies();
+        let control_plane = ControlPlane::start_defined();
         let guard = Guard::start(&control_plane, flags).await;
         if flags.contains(&"--register") {
             Guard::extend_webhook_timeouts(&control_plane, "Fail").await;

@@ -19,7 +19,7 @@ use super::identity::Identity;
 use super::settings::ClientCertificate;
 
 /// The most that wait for a test: each has some hundred megabytes.
-const IDLE: usize = 6;
+const IDLE: usize = 8;
 
 /// How long it may take to empty one.
 const EMPTIED: Duration = Duration::from_secs(30);
@@ -52,6 +52,8 @@ pub(crate) struct OwnControlPlane {
     control_plane: Option<Box<ControlPlane>>,
     /// What it held before any test had it.
     from_the_start: Contents,
+    /// Kubemoor's definitions belong to that.
+    is_defined: bool,
 }
 
 /// What a control plane holds, by address.
@@ -63,24 +65,39 @@ impl ControlPlane {
     /// # Panics
     /// When none waits for a test and none starts.
     pub(crate) fn start() -> OwnControlPlane {
-        let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        waiting.unwrap_or_else(|| OwnControlPlane::new(Vec::new()))
+        OwnControlPlane::take(false)
     }
 
-    /// The same, with an API server that shows webhooks this client certificate. It goes to no other test.
+    /// The same, with Kubemoor's definitions, each of which takes an API server a second of the processor.
+    pub(crate) fn start_defined() -> OwnControlPlane {
+        OwnControlPlane::take(true)
+    }
+
+    /// One without definitions, with an API server that shows webhooks this client certificate. It goes to no other test.
     pub(crate) fn start_showing(certificate: &ClientCertificate) -> OwnControlPlane {
-        let own = OwnControlPlane::new(certificate.apiserver());
+        let own = OwnControlPlane::new(certificate.apiserver(), false);
         own.meddle();
         own
     }
 }
 
 impl OwnControlPlane {
-    fn new(flags: Vec<String>) -> Self {
+    fn take(is_defined: bool) -> Self {
+        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let fitting = waiting.iter().position(|own| own.is_defined == is_defined);
+        let fitting = fitting.map(|place| waiting.swap_remove(place));
+        drop(waiting);
+        fitting.unwrap_or_else(|| Self::new(Vec::new(), is_defined))
+    }
+
+    fn new(flags: Vec<String>, is_defined: bool) -> Self {
         let started = ControlPlane::try_start(flags).and_then(|control_plane| {
+            if is_defined {
+                control_plane.define_policies();
+            }
             let from_the_start =
                 blocking(async { contents(&Caller::new(&control_plane, Identity::Admin).await).await })?;
-            Ok(Self { control_plane: Some(Box::new(control_plane)), from_the_start })
+            Ok(Self { control_plane: Some(Box::new(control_plane)), from_the_start, is_defined })
         });
         started.unwrap_or_else(|message| panic!("{message}"))
     }
@@ -154,7 +171,8 @@ impl Drop for OwnControlPlane {
             return;
         }
         let from_the_start = std::mem::take(&mut self.from_the_start);
-        let mut own = Self { control_plane: Some(control_plane), from_the_start };
+        let mut own =
+            Self { control_plane: Some(control_plane), from_the_start, is_defined: self.is_defined };
         let emptied = blocking(own.empty());
         let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
         if emptied.is_ok() && waiting.len() < IDLE {

@@ -92,11 +92,7 @@ impl Cluster {
     }
 
     pub(crate) fn control_plane(&'static self) -> &'static ControlPlane {
-        self.control_plane.get_or_init(|| {
-            let control_plane = ControlPlane::start();
-            control_plane.define_policies();
-            control_plane
-        })
+        self.control_plane.get_or_init(|| ControlPlane::start_defined())
     }
 
     pub(crate) async fn guard(&'static self) -> &'static Guard {
@@ -161,9 +157,7 @@ impl Scene {
 
     /// On a control plane of its own with Kubemoor's definitions, and no guard.
     pub(crate) fn own() -> SceneBuilder {
-        let control_plane = ControlPlane::start();
-        control_plane.define_policies();
-        Self::on(control_plane)
+        Self::on(ControlPlane::start_defined())
     }
 
     /// On this control plane as it is, and no guard.
