@@ -21,7 +21,7 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
 # Tests that hold the guard against a clock while they load it: beside others they would show how busy the machine is.
-timed = cert_manager::changes deadlocks::expired rolling_restarts:: shared_certificate::edits
+timed = cert_manager::changes deadlocks::expired rolling_restarts:: shared_certificate::edits web_many_releases::
 
 .PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin krew manifests reference man
 

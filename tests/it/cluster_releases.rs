@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Chart, ControlPlane, Helm, Identity, LaggingWatch, OwnControlPlane, eventually};
 
-pub(crate) const SOON: Duration = Duration::from_secs(40);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
 pub(crate) const CONFIG_MAP: &str = "\

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{ControlPlane, Identity, Shell, Statement, eventually, folder, moor, token_file};
 
-const SOON: Duration = Duration::from_secs(40);
+const SOON: Duration = Duration::from_secs(20);
 
 fn kubemoor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kubemoor")).args(arguments).stdin(Stdio::null()).output().unwrap()

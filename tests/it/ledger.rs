@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Postgres, eventually, folder};
 
-const SOON: Duration = Duration::from_secs(40);
+const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) const FOREVER: Retention = Retention { age: Duration::MAX, rows: u64::MAX };
 

@@ -19,7 +19,7 @@ use kubemoor::webhook::registration::{Address, NAME, Resource, Surface, configur
 
 use crate::support::{ControlPlane, Identity, eventually};
 
-const SOON: Duration = Duration::from_secs(40);
+const SOON: Duration = Duration::from_secs(10);
 
 fn desired(plurals: &[&str]) -> ValidatingWebhookConfiguration {
     let resource = |plural: &&str| Resource {

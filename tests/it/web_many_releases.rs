@@ -51,8 +51,8 @@ async fn ten_thousand_releases_are_listed_in_pages() {
             assert!(shown.text.len() < 300_000, "{path}: {} bytes", shown.text.len());
             fastest = fastest.min(shown.first);
         }
-        // A figure for docs/performance.md: how fast a machine is decides about no test.
         println!("{path:?}: the first byte after {fastest:?}");
+        assert!(fastest.as_millis() < 150, "{path}: {fastest:?}");
     }
     let after = lists();
     assert!(after.len() < before + 10, "{before} lists before 40 pages, then {after:#?}");

@@ -21,8 +21,8 @@ const READS: usize = 10;
 /// The timeout of a webhook as the guard registers it.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The least requests a second: a fifth of the pace, because a busy machine skips some.
-const LEAST_RATE: f64 = 20.0;
+/// The least requests a second: half of the pace, because a busy machine skips some.
+const LEAST_RATE: f64 = 50.0;
 
 /// The requests so far, and what became of those that did not end as they should.
 #[derive(Default)]

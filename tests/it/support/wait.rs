@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// How long the control plane and the guard may take for what happens by itself.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(40);
 
 /// Between two questions: an eighth of the time waited so far, within these limits. Each question costs the machine on
 /// which the other tests run.
