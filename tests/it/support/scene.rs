@@ -92,7 +92,7 @@ impl Cluster {
     }
 
     pub(crate) fn control_plane(&'static self) -> &'static ControlPlane {
-        self.control_plane.get_or_init(|| ControlPlane::start_defined())
+        self.control_plane.get_or_init(ControlPlane::start_defined)
     }
 
     pub(crate) async fn guard(&'static self) -> &'static Guard {
