@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Caller, ControlPlane, Identity, OwnControlPlane, Scene, add_widgets, charts};
+use crate::support::{Caller, ControlPlane, Identity, Scene, add_widgets, charts};
 
 /// What a control plane holds that no start explains: namespaces and what they hold, definitions and their objects,
 /// what stands in the way of a deletion, rights, webhooks that nobody answers, and what lies in the namespaces of others.
@@ -30,15 +30,15 @@ async fn used_one_is_emptied_for_the_next_test() {
     });
     let webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     admin.post(webhooks, &webhook).await.done().unwrap();
-    let made = left(own).await;
+    let made = left(own);
     assert!(made.len() > 8, "{made:#?}");
     own.empty().await.unwrap();
-    assert_eq!(left(own).await, Vec::<String>::new());
+    assert_eq!(left(own), Vec::<String>::new());
 }
 
-/// Where everything is that bears the name of the test.
-async fn left(own: &OwnControlPlane) -> Vec<String> {
-    own.addresses().await.into_iter().filter(|address| address.contains("left")).collect()
+/// Everything that bears the name of the test.
+fn left(control_plane: &ControlPlane) -> Vec<String> {
+    control_plane.everything().into_iter().filter(|row| row.contains("left")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

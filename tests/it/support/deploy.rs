@@ -1,6 +1,5 @@
 //! The manifests of `deploy/`, applied as a user would apply them.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -49,21 +48,6 @@ impl ControlPlane {
         let wait = ["wait", "--for=condition=Established", "--timeout=30s", "-f", file];
         let served = self.kubectl(Identity::Admin, &wait);
         assert!(served.status.success(), "{served:?}");
-    }
-
-    /// Everything in the cluster, but what comes and goes by itself.
-    pub(crate) fn everything(&self) -> BTreeSet<String> {
-        let run = |arguments: &[&str]| {
-            let output = self.kubectl(Identity::Admin, arguments);
-            assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-            String::from_utf8(output.stdout).unwrap()
-        };
-        let kinds = run(&["api-resources", "--verbs=list,delete", "--cached=false", "-o", "name"]);
-        let kinds: Vec<_> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
-        let row = "{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";
-        let found =
-            run(&["get", &kinds.join(","), "-A", "--ignore-not-found", "-o", &format!("jsonpath={row}")]);
-        found.lines().map(str::to_owned).collect()
     }
 }
 

@@ -33,12 +33,11 @@ const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kub
 /// As whom an API server and controllers write.
 const CONTROLLERS: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
 
-/// What changes by itself, or only tells of others.
-const RESTLESS: [&str; 8] = [
+/// What changes by itself.
+const RESTLESS: [&str; 7] = [
     "APIService",
     "Endpoints",
     "EndpointSlice",
-    "Event",
     "FlowSchema",
     "Lease",
     "PriorityLevelConfiguration",
@@ -73,6 +72,17 @@ impl ControlPlane {
         OwnControlPlane::take(true)
     }
 
+    /// The kind, namespace and name of everything in the cluster, but what comes and goes by itself.
+    pub(crate) fn everything(&self) -> BTreeSet<String> {
+        let found = blocking(async { contents(&Caller::new(self, Identity::Admin).await).await });
+        let row = |object: Value| {
+            let [namespace, name] =
+                ["namespace", "name"].map(|field| object["metadata"][field].as_str().unwrap_or_default());
+            format!("{}/{namespace}/{name}", object["kind"].as_str().unwrap_or_default())
+        };
+        found.unwrap_or_else(|message| panic!("{message}")).into_values().map(row).collect()
+    }
+
     /// One without definitions, with an API server that shows webhooks this client certificate. It goes to no other test.
     pub(crate) fn start_showing(certificate: &ClientCertificate) -> OwnControlPlane {
         let own = OwnControlPlane::new(certificate.apiserver(), false);
@@ -100,12 +110,6 @@ impl OwnControlPlane {
             Ok(Self { control_plane: Some(Box::new(control_plane)), from_the_start, is_defined })
         });
         started.unwrap_or_else(|message| panic!("{message}"))
-    }
-
-    /// Where everything is that it holds.
-    pub(crate) async fn addresses(&self) -> Vec<String> {
-        let admin = Caller::new(self, Identity::Admin).await;
-        contents(&admin).await.unwrap().into_keys().collect()
     }
 
     /// Deletes everything that it did not hold when it had started, as is done between two tests.
@@ -185,7 +189,7 @@ impl Drop for OwnControlPlane {
     }
 }
 
-/// Everything that can be listed and deleted, less what changes with each write.
+/// Everything that can be listed and deleted, but what only tells of others.
 async fn contents(admin: &Caller) -> Result<Contents, String> {
     let mut contents = Contents::new();
     for (api, resource) in resources(admin).await? {
