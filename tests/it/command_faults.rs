@@ -114,7 +114,6 @@ fn unreachable_cluster_is_reported_in_one_sentence_with_exit_2() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_or_ambiguous_name_is_reported_with_exit_2() {
     let namespace = install("faults", TEMPLATES).await;
-    unguarded().define_policies();
     for (arguments, says) in [
         (&["diff", "none"][..], &["there is no release none", "helm list"][..]),
         (&["forecast", "none"], &["there is no release none", "helm list"]),
@@ -210,7 +209,6 @@ fn malformed_argument_is_reported_with_expected_form_and_exit_2() {
 #[tokio::test(flavor = "multi_thread")]
 async fn changing_commands_report_their_result_in_json_output() {
     let namespace = install("told", TEMPLATES).await;
-    unguarded().define_policies();
     let told = |arguments: &[&str]| {
         let ran =
             moor(unguarded(), Identity::Alice, &[arguments, &["-n", &namespace, "-o", "json"]].concat());
