@@ -17,7 +17,6 @@ use super::super::live::{Live, Sighting};
 use super::super::occurrence::Occurrence;
 use super::super::report::DriftKind;
 use super::Reconciler;
-use crate::helm::record::Status;
 use crate::helm::release::Release;
 use crate::helm::state;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
@@ -102,9 +101,9 @@ impl Reconciler {
             None | Some(drift::Live::OptedOut) => {
                 drifts.record_undeclared(&release.id, object);
             }
-            Some(drift::Live::Dropped) => record_absent(drifts, &release.id, object, since),
-            // An object that only the failed operation declares was never created.
-            Some(drift::Live::Awaited) if release.state.status == Status::Failed => {
+            // An object that only the failed operation declares was never created; one that an operation under way may
+            // still create is judged after it.
+            Some(drift::Live::Dropped | drift::Live::Awaited) => {
                 record_absent(drifts, &release.id, object, since);
             }
             Some(stands) => {

@@ -53,7 +53,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 36] = [
+pub(super) const FOUND: [Plan; 38] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -113,4 +113,8 @@ pub(super) const FOUND: [Plan; 36] = [
     Plan { seed: 92884, steps: 315, trouble: 243663020 },
     // A record out of nothing was held by a clock that was an hour behind.
     Plan { seed: 99696, steps: 249, trouble: 41979944 },
+    // A listing of the simulated records told nothing of a release that a read had found to be gone.
+    Plan { seed: 204952, steps: 242, trouble: 100946988 },
+    // What was read during an installation as not there yet was told as missing once the installation had failed.
+    Plan { seed: 205140, steps: 221, trouble: 132288 },
 ];

@@ -76,7 +76,10 @@ impl Guard {
     /// Everything is told as it is by now, and what is gone.
     fn list_records(&mut self, world: &mut World) {
         (self.follows, self.records) = (true, world.log.len());
-        let known: BTreeSet<_> = self.releases.keys().chain(world.records.keys()).cloned().collect();
+        // A read may have found that the last record of a release has gone, of which the loop knows nothing yet.
+        let known = self.machine.known.releases().map(|release| &release.id);
+        let known: BTreeSet<_> =
+            known.chain(self.releases.keys()).chain(world.records.keys()).cloned().collect();
         for id in known {
             let ruled = self.ruled(&id, world);
             self.handle(Event::Release(id, ruled), world);
