@@ -153,9 +153,18 @@ fn filters(all: &Filter) -> Vec<(&'static str, Filter)> {
         ("all four, none", of(all, "team-0", "release-0", DEPLOYER, "Warn")),
         ("a release and a user, an hour", Filter { since: hour_ago, ..of(all, "", "release-0", ALICE, "") }),
         ("another cluster", Filter { cluster: text("elsewhere"), ..all.clone() }),
-        ("an object", object("deployment/web-17")),
+        ("an object", object("deployment/release-17-web")),
+        ("a frequent object", object("deployment/release-0-web")),
+        ("a frequent object and a user", Filter { user: text(ALICE), ..object("deployment/release-0-web") }),
+        (
+            "a frequent object and nobody",
+            Filter { user: text("nobody"), ..object("deployment/release-0-web") },
+        ),
         ("an object that is not there", object("deployment/nothing-like-it")),
-        ("an object of a release", Filter { release: text("release-17"), ..object("deployment/web-17") }),
+        (
+            "an object of a release",
+            Filter { release: text("release-17"), ..object("deployment/release-17-web") },
+        ),
         ("deletions", Filter { operations: vec![Operation::Delete], ..all.clone() }),
         (
             "drift that stayed",

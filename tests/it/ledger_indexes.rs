@@ -16,14 +16,18 @@ fn parts_without(index: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_an_object_are_found_by_index_of_its_month() {
     let shared = Shared::start().await;
-    let without = &parts_without("%(cluster, object_name, id)");
+    let without = &parts_without("%(cluster, object_name, id, %");
     shared.record("east", [at(noon(0), "this")]).await;
     assert_eq!(shared.ask(without), "");
+    // Rows that one more filter drops are dropped by what the index holds of them.
+    shared.ask("VACUUM entries");
     let explained = shared.ask(
-        "SET enable_seqscan = off; EXPLAIN SELECT id FROM entries \
-         WHERE cluster = 1 AND object_name = 'web' ORDER BY id DESC LIMIT 10",
+        "SET enable_seqscan = off; EXPLAIN SELECT id FROM entries WHERE cluster = 1 AND object_name = 'web' \
+         AND CASE WHEN user_key = 1 AND lower(object_kind) IN ('deployment') THEN true ELSE false END \
+         ORDER BY id DESC LIMIT 10",
     );
-    assert!(explained.contains("object_name_id_idx") || explained.contains("_object"), "{explained}");
+    let by = explained.lines().find(|line| line.contains("Index Only Scan")).unwrap_or_default();
+    assert!(by.contains("object_name_id_") || by.contains("_object"), "{explained}");
     // Nobody who writes waits for an index over the rows of before.
     shared.make_older(3);
     shared.record("east", [at(noon(1), "late")]).await;

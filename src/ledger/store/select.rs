@@ -25,15 +25,10 @@ macro_rules! add_conditions {
     ($query:expr, $wanted:expr) => {{
         let wanted: Wanted<'_> = $wanted;
         let (query, filter) = (&mut $query, wanted.filter);
-        for (name, text) in wanted.names() {
-            query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
-            if wanted.is_by_keys {
-                continue;
+        if !wanted.is_by_object {
+            for (name, text) in wanted.names() {
+                query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
             }
-            // PostgreSQL takes a plain comparison for one more rare condition, beside that of the key: it would
-            // expect no full page, and read all rows instead of the newest.
-            query.push(format_args!(" AND CASE WHEN {} = ", name.column)).push_bind(text);
-            query.push(" THEN true ELSE false END");
         }
         if let Some(since) = filter.since {
             query.push(" AND id >= ").push_bind(id::first(since));
@@ -47,6 +42,19 @@ macro_rules! add_conditions {
         }
         if let Some(object) = &filter.object {
             query.push(" AND object_name = ").push_bind(object.name.as_str());
+        }
+        // PostgreSQL takes a plain comparison for one more rare condition, beside that of the index: it would expect
+        // no full page, and read all rows instead of the newest.
+        query.push(" AND CASE WHEN true");
+        for (name, text) in wanted.names() {
+            if wanted.is_by_object {
+                query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
+            }
+            if !wanted.is_by_keys {
+                query.push(format_args!(" AND {} = ", name.column)).push_bind(text);
+            }
+        }
+        if let Some(object) = &filter.object {
             if let Some(group) = &object.group {
                 query.push(" AND object_group = ").push_bind(group.as_str());
             }
@@ -57,6 +65,7 @@ macro_rules! add_conditions {
             }
             query.push(")");
         }
+        query.push(" THEN true ELSE false END");
         if filter.facts {
             query.push(" AND kind = ").push_bind(Kind::Verdict.as_str());
         }
@@ -86,6 +95,8 @@ struct Wanted<'f> {
     verdict: Option<&'f str>,
     /// Whether names with the same keys are taken for the same.
     is_by_keys: bool,
+    /// Whether the index of objects is the one to use, which holds the other keys as well.
+    is_by_object: bool,
 }
 
 impl Store {
@@ -101,7 +112,9 @@ impl Store {
         let mut items = Vec::new();
         let clusters = self.clusters(filter.cluster.as_deref()).await.map_err(&failed)?;
         // Cluster by cluster and verdict by verdict, so that each one's index gives the newest first.
-        for wanted in Wanted::each(filter) {
+        // SQLite is told by which name's index it has to look.
+        let is_by_object = filter.object.is_some() && matches!(self.pool, Pool::Postgres(_));
+        for wanted in Wanted::each(filter).map(|wanted| Wanted { is_by_object, ..wanted }) {
             let found = match (&self.pool, clusters.as_slice()) {
                 (_, [(number, name)]) => self.some(*number, name, wanted, limit).await,
                 (Pool::Postgres(pool), many) => merged(pool, many, wanted, limit).await,
@@ -237,6 +250,7 @@ impl<'f> Wanted<'f> {
             filter,
             verdict,
             is_by_keys: false,
+            is_by_object: false,
         })
     }
 
