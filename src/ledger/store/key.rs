@@ -11,6 +11,14 @@ pub(super) const NAMES: [Name; 4] = [
     Name { index: "entries_verdict", key: "verdict_key", column: "verdict" },
 ];
 
+/// The keys of two names that PostgreSQL has an index of, the rarest pair first.
+pub(super) const PAIRS: [[&str; 2]; 4] = [
+    ["user_key", "release_key"],
+    ["user_key", "namespace_key"],
+    ["namespace_key", "release_key"],
+    ["user_key", "verdict_key"],
+];
+
 /// A column that rows are looked up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name {

@@ -25,10 +25,8 @@ macro_rules! add_conditions {
     ($query:expr, $wanted:expr) => {{
         let wanted: Wanted<'_> = $wanted;
         let (query, filter) = (&mut $query, wanted.filter);
-        if !wanted.is_by_object {
-            for (name, text) in wanted.names() {
-                query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
-            }
+        for (name, text) in wanted.names().filter(|(name, _)| wanted.is_looked_up_by(*name)) {
+            query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
         }
         if let Some(since) = filter.since {
             query.push(" AND id >= ").push_bind(id::first(since));
@@ -47,7 +45,7 @@ macro_rules! add_conditions {
         // no full page, and read all rows instead of the newest.
         query.push(" AND CASE WHEN true");
         for (name, text) in wanted.names() {
-            if wanted.is_by_object {
+            if !wanted.is_looked_up_by(name) {
                 query.push(format_args!(" AND {} = ", name.key)).push_bind(key::of(text));
             }
             if !wanted.is_by_keys {
@@ -95,8 +93,8 @@ struct Wanted<'f> {
     verdict: Option<&'f str>,
     /// Whether names with the same keys are taken for the same.
     is_by_keys: bool,
-    /// Whether the index of objects is the one to use, which holds the other keys as well.
-    is_by_object: bool,
+    /// Whether there are indexes of two names, as PostgreSQL's are.
+    has_pairs: bool,
 }
 
 impl Store {
@@ -112,9 +110,8 @@ impl Store {
         let mut items = Vec::new();
         let clusters = self.clusters(filter.cluster.as_deref()).await.map_err(&failed)?;
         // Cluster by cluster and verdict by verdict, so that each one's index gives the newest first.
-        // SQLite is told by which name's index it has to look.
-        let is_by_object = filter.object.is_some() && matches!(self.pool, Pool::Postgres(_));
-        for wanted in Wanted::each(filter).map(|wanted| Wanted { is_by_object, ..wanted }) {
+        let has_pairs = matches!(self.pool, Pool::Postgres(_));
+        for wanted in Wanted::each(filter).map(|wanted| Wanted { has_pairs, ..wanted }) {
             let found = match (&self.pool, clusters.as_slice()) {
                 (_, [(number, name)]) => self.some(*number, name, wanted, limit).await,
                 (Pool::Postgres(pool), many) => merged(pool, many, wanted, limit).await,
@@ -250,7 +247,7 @@ impl<'f> Wanted<'f> {
             filter,
             verdict,
             is_by_keys: false,
-            is_by_object: false,
+            has_pairs: false,
         })
     }
 
@@ -259,6 +256,17 @@ impl<'f> Wanted<'f> {
         let Filter { release, user, namespace, .. } = self.filter;
         let texts = [release.as_deref(), user.as_deref(), namespace.as_deref(), self.verdict];
         key::NAMES.into_iter().zip(texts).filter_map(|(name, text)| Some((name, text?)))
+    }
+
+    /// Whether an index may be chosen by this name. Of three names and more PostgreSQL would choose any index, because it
+    /// expects hardly a row: then the two whose pair has an index count.
+    fn is_looked_up_by(self, name: Name) -> bool {
+        let names: Vec<&str> = self.names().map(|(name, _)| name.key).collect();
+        if !self.has_pairs || names.len() < 3 {
+            return true;
+        }
+        let has = |pair: &&[&str; 2]| pair.iter().all(|key| names.contains(key));
+        key::PAIRS.iter().find(has).is_none_or(|pair| pair.contains(&name.key))
     }
 
     /// The columns; what a replay judges by is long, and is read only where it is asked for.
