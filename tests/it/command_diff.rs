@@ -17,8 +17,8 @@ const TEMPLATES: &str = concat!(
     charts::config_map!("settings", "{mode: fast}"),
 );
 
-/// No guard that other tests start may deny or repair what drifts here. The definitions are there from the start: while
-/// one comes, a command says that policies cannot be read.
+/// A control plane without a guard, which would deny or repair the drift of these tests. Kubemoor's definitions exist from
+/// the start, because every command reports unreadable policies until a new definition is served.
 pub(crate) fn unguarded() -> &'static ControlPlane {
     static OWN: OnceLock<OwnControlPlane> = OnceLock::new();
     OWN.get_or_init(ControlPlane::start_defined)

@@ -1,8 +1,8 @@
 -- For the rows of one object: there are few, and without an index all rows of the cluster are read for them. It holds
 -- what else a search may name, so that rows which one more filter drops are dropped without being read. For deletions
 -- and creations: there are few among many updates. For a namespace and a release together, and for a user and a verdict:
--- both may be frequent where the pair is not. Building them takes long where there are many rows, and nobody could write meanwhile: partitions
--- without rows have them, and those that are made from here on.
+-- both may be frequent where the pair is not. Building them takes long where there are many rows, and nobody could write
+-- meanwhile: partitions without rows have them, and those that are made from here on.
 SET LOCAL lock_timeout = '5s';
 
 DO $$

@@ -11,7 +11,7 @@ pub(super) const NAMES: [Name; 4] = [
     Name { index: "entries_verdict", key: "verdict_key", column: "verdict" },
 ];
 
-/// The keys of two names that PostgreSQL has an index of, the rarest pair first.
+/// The pairs of keys for which PostgreSQL has an index, the most selective first.
 pub(super) const PAIRS: [[&str; 2]; 4] = [
     ["user_key", "release_key"],
     ["user_key", "namespace_key"],

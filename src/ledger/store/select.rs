@@ -111,7 +111,7 @@ impl Store {
         let clusters = self.clusters(filter.cluster.as_deref()).await.map_err(&failed)?;
         // Cluster by cluster and verdict by verdict, so that each one's index gives the newest first.
         let has_pairs = matches!(self.pool, Pool::Postgres(_));
-        for wanted in Wanted::each(filter).map(|wanted| Wanted { has_pairs, ..wanted }) {
+        for wanted in Wanted::each(filter, has_pairs) {
             let found = match (&self.pool, clusters.as_slice()) {
                 (_, [(number, name)]) => self.some(*number, name, wanted, limit).await,
                 (Pool::Postgres(pool), many) => merged(pool, many, wanted, limit).await,
@@ -240,14 +240,14 @@ async fn at(
 
 impl<'f> Wanted<'f> {
     /// One for each verdict of the filter.
-    fn each(filter: &'f Filter) -> impl Iterator<Item = Self> {
+    fn each(filter: &'f Filter, has_pairs: bool) -> impl Iterator<Item = Self> {
         let any = filter.verdicts.is_empty().then_some(None);
         let verdicts: BTreeSet<_> = filter.verdicts.iter().map(String::as_str).collect();
         any.into_iter().chain(verdicts.into_iter().map(Some)).map(move |verdict| Self {
             filter,
             verdict,
             is_by_keys: false,
-            has_pairs: false,
+            has_pairs,
         })
     }
 
@@ -258,8 +258,8 @@ impl<'f> Wanted<'f> {
         key::NAMES.into_iter().zip(texts).filter_map(|(name, text)| Some((name, text?)))
     }
 
-    /// Whether an index may be chosen by this name. Of three names and more PostgreSQL would choose any index, because it
-    /// expects hardly a row: then the two whose pair has an index count.
+    /// Whether PostgreSQL may choose an index by this name. With three or more names it expects almost no rows and takes
+    /// any index, so then only the two names of a pair that has its own index count.
     fn is_looked_up_by(self, name: Name) -> bool {
         let names: Vec<&str> = self.names().map(|(name, _)| name.key).collect();
         if !self.has_pairs || names.len() < 3 {
