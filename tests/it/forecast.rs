@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::command_diff::unguarded;
 use crate::support::charts::WORKLOAD;
-use crate::support::{Identity, RELEASE, Scene};
+use crate::support::{Identity, RELEASE, SOON, Scene, eventually};
 
 /// What an upgrade meets: the manager, and the field as Helm's error spells it.
 type Met = BTreeSet<(String, String)>;
@@ -152,12 +152,17 @@ async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
     assert_eq!(met(&error), expected, "{error}");
 
     upgrade(&shop, json!({"level": "debug"})).await.unwrap();
-    let live = shop.get(&shop.deployment("web")).await;
-    let helm = ownership::helms([&Owners::of(&live)], ApplyMethod::ServerSide).unwrap();
     let image: Path = "/spec/template/spec/containers/[name=app]/image".parse().unwrap();
-    let returned = ownership::returned(&live, &helm, std::slice::from_ref(&image)).unwrap();
-    let patch = ownership::patch(&live, returned);
-    let patched = shop.alice.patch_all(&shop.deployment("web"), &json!(patch)).await.done().unwrap();
+    // The deployment controller may write the status between the read and the patch, which is refused then.
+    let (live, helm, patch, patched) = eventually("the patch meets what was read", SOON, || async {
+        let live = shop.get(&shop.deployment("web")).await;
+        let helm = ownership::helms([&Owners::of(&live)], ApplyMethod::ServerSide).unwrap();
+        let returned = ownership::returned(&live, &helm, std::slice::from_ref(&image)).unwrap();
+        let patch = ownership::patch(&live, returned);
+        let answer = shop.alice.patch_all(&shop.deployment("web"), &json!(patch)).await;
+        answer.done().map(|patched| (live, helm, patch, patched))
+    })
+    .await;
     assert_eq!(Owners::of(&patched).of_path(&image), [&helm]);
     assert_eq!(patched["spec"], live["spec"]);
     assert_eq!(ownership::returned(&patched, &helm, &[image]), None);
