@@ -1,8 +1,8 @@
 -- For the rows of one object: there are few, and without an index all rows of the cluster are read for them. It holds
 -- what else a search may name, so that rows which one more filter drops are dropped without being read. For deletions
--- and creations: there are few among many updates. For a namespace and a release together, and for a user and a verdict:
--- both may be frequent where the pair is not. Building them takes long where there are many rows, and nobody could write
--- meanwhile: partitions without rows have them, and those that are made from here on.
+-- and creations: there are few among many updates. For pairs of names: both may be frequent where the pair is not.
+-- Building them takes long where there are many rows, and nobody could write meanwhile: partitions without rows have them,
+-- and those that are made from here on.
 SET LOCAL lock_timeout = '5s';
 
 DO $$
@@ -18,8 +18,10 @@ BEGIN
             'object',
             '(cluster, object_name, id, object_kind, object_group, namespace_key, release_key, user_key, verdict_key)'
         ),
+        ('object_user', '(cluster, object_name, user_key, id)'),
         ('operation', '(cluster, operation, id) WHERE operation IN (''CREATE'', ''DELETE'')'),
         ('pair', '(cluster, namespace_key, release_key, id, user_key, verdict_key)'),
+        ('release_verdict', '(cluster, release_key, verdict_key, id, namespace_key, user_key)'),
         ('user_verdict', '(cluster, user_key, verdict_key, id, namespace_key, release_key)')
     LOOP
         EXECUTE format('CREATE INDEX entries_%s ON ONLY entries %s', index_name, columns);

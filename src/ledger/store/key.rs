@@ -11,12 +11,17 @@ pub(super) const NAMES: [Name; 4] = [
     Name { index: "entries_verdict", key: "verdict_key", column: "verdict" },
 ];
 
-/// The pairs of keys for which PostgreSQL has an index, the most selective first.
-pub(super) const PAIRS: [[&str; 2]; 4] = [
+/// The column of the name of the object that a row is about.
+pub(super) const OBJECT: &str = "object_name";
+
+/// The pairs of columns for which PostgreSQL has an index, the most selective first.
+pub(super) const PAIRS: [[&str; 2]; 6] = [
+    [OBJECT, "user_key"],
     ["user_key", "release_key"],
     ["user_key", "namespace_key"],
     ["namespace_key", "release_key"],
     ["user_key", "verdict_key"],
+    ["release_key", "verdict_key"],
 ];
 
 /// A column that rows are looked up by.

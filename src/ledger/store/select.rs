@@ -39,7 +39,7 @@ macro_rules! add_conditions {
             query.push(format_args!(" AND operation IN ({})", named.join(", ")));
         }
         if let Some(object) = &filter.object {
-            query.push(" AND object_name = ").push_bind(object.name.as_str());
+            query.push(format_args!(" AND {} = ", key::OBJECT)).push_bind(object.name.as_str());
         }
         // PostgreSQL takes a plain comparison for one more rare condition, beside that of the index: it would expect
         // no full page, and read all rows instead of the newest.
@@ -173,27 +173,62 @@ async fn merged(
     wanted: Wanted<'_>,
     limit: i64,
 ) -> Result<Vec<Entry>, sqlx::Error> {
+    let numbers = with_each_name(pool, clusters, wanted).await?;
     // The indexes hold the keys: no row has to be read that is not on the page.
-    let places = places(pool, clusters, Wanted { is_by_keys: true, ..wanted }, limit).await?;
+    let places = places(pool, &numbers, Wanted { is_by_keys: true, ..wanted }, limit).await?;
     let rows = at(pool, clusters, wanted, &places).await?;
     if rows.len() == places.len() {
         return Ok(rows);
     }
     // Rows of other names have the same keys, or rows were deleted.
-    let places = self::places(pool, clusters, wanted, limit).await?;
+    let places = self::places(pool, &numbers, wanted, limit).await?;
     at(pool, clusters, wanted, &places).await
+}
+
+/// The clusters that have some row of each name. For a name that a cluster does not have, all its rows of a frequent one
+/// would be looked through in vain.
+async fn with_each_name(
+    pool: &PgPool,
+    clusters: &[(i16, String)],
+    wanted: Wanted<'_>,
+) -> Result<Vec<i16>, sqlx::Error> {
+    let numbers: Vec<i16> = clusters.iter().map(|(number, _)| *number).collect();
+    if wanted.columns().len() < 2 {
+        return Ok(numbers);
+    }
+    let mut query = QueryBuilder::<Postgres>::new("SELECT number FROM unnest(");
+    query.push_bind(numbers).push("::int2[]) AS part (number) WHERE true");
+    let newest = " ORDER BY id DESC LIMIT 1)";
+    for (name, text) in wanted.names() {
+        push_rows_with(&mut query, wanted, name.key).push_bind(key::of(text)).push(newest);
+    }
+    if let Some(object) = &wanted.filter.object {
+        push_rows_with(&mut query, wanted, key::OBJECT).push_bind(object.name.as_str()).push(newest);
+    }
+    query.build_query_scalar().fetch_all(pool).await
+}
+
+/// Adds the condition that the cluster has a row with the value that follows in `column`.
+fn push_rows_with<'q>(
+    query: &'q mut QueryBuilder<Postgres>,
+    wanted: Wanted<'_>,
+    column: &str,
+) -> &'q mut QueryBuilder<Postgres> {
+    query.push(" AND (SELECT true FROM entries WHERE cluster = number AND id < ");
+    query.push_bind(wanted.end().unwrap_or(i64::MAX)).push(" AND id >= ");
+    query.push_bind(wanted.filter.since.map_or(0, id::first)).push(format_args!(" AND {column} = "))
 }
 
 /// The places of the newest rows, a few of each cluster at a time. So many rows of each cluster would be a hundred
 /// times those of the page.
 async fn places(
     pool: &PgPool,
-    clusters: &[(i16, String)],
+    clusters: &[i16],
     wanted: Wanted<'_>,
     limit: i64,
 ) -> Result<Vec<(i16, i64)>, sqlx::Error> {
     let end = wanted.end().unwrap_or(i64::MAX);
-    let mut merge = Merge::new(clusters.iter().map(|(number, _)| *number), end, limit);
+    let mut merge = Merge::new(clusters.iter().copied(), end, limit);
     while let Some(Question { clusters, ends, most }) = merge.question() {
         let mut query = QueryBuilder::<Postgres>::new("SELECT part.number, found.id FROM unnest(");
         query
@@ -258,14 +293,20 @@ impl<'f> Wanted<'f> {
         key::NAMES.into_iter().zip(texts).filter_map(|(name, text)| Some((name, text?)))
     }
 
+    /// The columns that are compared with a name.
+    fn columns(self) -> Vec<&'static str> {
+        let object = self.filter.object.as_ref().map(|_| key::OBJECT);
+        self.names().map(|(name, _)| name.key).chain(object).collect()
+    }
+
     /// Whether PostgreSQL may choose an index by this name. With three or more names it expects almost no rows and takes
     /// any index, so then only the two names of a pair that has its own index count.
     fn is_looked_up_by(self, name: Name) -> bool {
-        let names: Vec<&str> = self.names().map(|(name, _)| name.key).collect();
-        if !self.has_pairs || names.len() < 3 {
+        let columns = self.columns();
+        if !self.has_pairs || columns.len() < 3 {
             return true;
         }
-        let has = |pair: &&[&str; 2]| pair.iter().all(|key| names.contains(key));
+        let has = |pair: &&[&str; 2]| pair.iter().all(|column| columns.contains(column));
         key::PAIRS.iter().find(has).is_none_or(|pair| pair.contains(&name.key))
     }
 
