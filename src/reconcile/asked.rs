@@ -15,7 +15,7 @@ use crate::policy::order::Ticket;
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     orders: HashMap<ReleaseId, RepairOrder>,
-    answers: HashMap<ReleaseId, OrderAnswer>,
+    answers: HashMap<ReleaseId, Answered>,
     /// How often this replica has lost the lead.
     term: u64,
 }
@@ -35,12 +35,28 @@ pub(crate) struct RepairOrder {
     term: u64,
 }
 
+/// The answer to an order.
+#[derive(Debug)]
+struct Answered {
+    answer: OrderAnswer,
+    /// The term in which the order was given.
+    term: u64,
+}
+
 impl Asked {
     /// Whether an order has its final answer. A replica that becomes leader again receives an order
     /// once more if its answer was not stored.
     pub(crate) fn is_done(&self, release: &ReleaseId, at: &str) -> bool {
-        let is_final = |answer: &OrderAnswer| answer.at == at && answer.result != OrderResult::Waiting;
+        let is_final =
+            |Answered { answer, .. }: &Answered| answer.at == at && answer.result != OrderResult::Waiting;
         self.answers.get(release).is_some_and(is_final)
+    }
+
+    /// Records that an order was given again which has its final answer here: nobody else has answered it, so the answer
+    /// counts.
+    pub(crate) fn renew_answer(&mut self, release: &ReleaseId) {
+        let answered = self.answers.get_mut(release).into_iter();
+        answered.for_each(|answered| answered.term = self.term);
     }
 
     /// Records an order to repair a whole release.
@@ -66,25 +82,32 @@ impl Asked {
         self.orders.get(release).map(|order| order.at.clone())
     }
 
-    /// Answers the last order of a release. After a final answer, the same order is not carried out
-    /// again.
+    /// Answers an order that was not taken. After a final answer, the same order is not carried out again.
     pub(crate) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
-        let is_same = |order: &RepairOrder| order.at == answer.at && answer.result != OrderResult::Waiting;
-        if self.orders.get(release).is_some_and(is_same) {
-            self.orders.remove(release);
-        }
-        self.answers.insert(release.clone(), answer);
+        self.answered_in(release, self.term, answer);
     }
 
-    /// The answer to the last order of a release.
+    /// Answers an order that was taken, perhaps before another replica led.
+    pub(crate) fn answered_by(&mut self, release: &ReleaseId, order: &RepairOrder, answer: OrderAnswer) {
+        self.answered_in(release, order.term, answer);
+    }
+
+    /// The answer to the last order of a release. None to an order from before another replica led, which may have
+    /// answered it, unless it was given again.
     pub(crate) fn answer(&self, release: &ReleaseId) -> Option<OrderAnswer> {
-        self.answers.get(release).cloned()
+        let answered = self.answers.get(release).filter(|answered| answered.term == self.term)?;
+        Some(answered.answer.clone())
     }
 
     /// Forgets a release that is gone.
     pub(crate) fn forget(&mut self, release: &ReleaseId) {
         self.orders.remove(release);
         self.answers.remove(release);
+    }
+
+    /// Whether this replica has led ever since an order was given. Otherwise another one may have answered it.
+    pub(crate) fn is_current(&self, order: &RepairOrder) -> bool {
+        order.term == self.term
     }
 
     /// Removes and returns the order for a release.
@@ -94,7 +117,7 @@ impl Asked {
 
     /// Puts back an order of this term of which nothing could be tried yet; a newer order takes precedence.
     pub(crate) fn give_back(&mut self, release: &ReleaseId, order: RepairOrder) {
-        if order.term == self.term && self.orders.get(release).is_none_or(|other| other.at == order.at) {
+        if self.is_current(&order) && self.orders.get(release).is_none_or(|other| other.at == order.at) {
             self.orders.insert(release.clone(), order);
         }
     }
@@ -104,6 +127,16 @@ impl Asked {
         if !rest.is_empty() {
             self.give_back(release, RepairOrder { rest: Some(rest), ..order });
         }
+    }
+
+    fn answered_in(&mut self, release: &ReleaseId, term: u64, answer: OrderAnswer) {
+        let is_given_again = self.orders.get(release).is_some_and(|order| order.at == answer.at);
+        let is_final = answer.result != OrderResult::Waiting;
+        if is_given_again && is_final {
+            self.orders.remove(release);
+        }
+        let term = if is_given_again { self.term } else { term };
+        self.answers.insert(release.clone(), Answered { answer, term });
     }
 }
 

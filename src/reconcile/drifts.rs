@@ -47,6 +47,8 @@ pub(crate) struct Drifts {
     first: FirstSeen,
     /// The releases as their objects were last compared with them.
     held: HashMap<ReleaseId, Arc<Release>>,
+    /// Those with a Helm operation since then, by which objects may have been judged.
+    operated: HashSet<ReleaseId>,
     /// The releases with a change that affects the counts.
     touched: HashSet<ReleaseId>,
 }
@@ -65,6 +67,7 @@ impl Drifts {
             reasons: Pool::default(),
             first: FirstSeen::default(),
             held: HashMap::new(),
+            operated: HashSet::new(),
             touched: HashSet::new(),
         }
     }
@@ -212,6 +215,7 @@ impl Drifts {
         let Some(release) = release else {
             self.first.forget(id);
             self.held.remove(id);
+            self.operated.remove(id);
             self.drop_all_but(id, |_| false);
             return;
         };
@@ -220,8 +224,9 @@ impl Drifts {
             self.first.note(release);
         }
         self.drop_all_but(id, |object| release.objects.contains_key(object));
-        if !release.state.status.is_pending() {
-            self.hold_to(release, is_watched, now);
+        match release.state.status.is_pending() {
+            true => drop(self.operated.insert(id.clone())),
+            false => self.hold_to(release, is_watched, now),
         }
     }
 
@@ -320,7 +325,8 @@ impl Drifts {
                 suspects.push((Arc::clone(object), is_same));
             }
         }
-        let is_status = before.as_ref().is_some_and(|before| before.state.status == release.state.status);
+        let is_status = !self.operated.remove(&release.id)
+            && before.as_ref().is_some_and(|before| before.state.status == release.state.status);
         // A listing does not show an object again that it has already shown.
         suspects.retain(|(object, _)| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
         for (object, is_same) in suspects {

@@ -186,6 +186,21 @@ fn drift_is_outdated_until_object_is_rechecked_against_new_revision() {
 }
 
 #[test]
+fn drift_from_an_operation_is_outdated_once_that_has_ended_as_the_one_before() {
+    for operation in [None, Some(Status::PendingInstall)] {
+        let by = |revision: u64, status| declaring(revision, &format!("u{revision}"), status, &[("a", "1")]);
+        let mut drifts = Drifts::new(key());
+        drifts.notice(&web(), Some(&by(1, Status::Failed)), |_| true, now());
+        if let Some(status) = operation {
+            drifts.notice(&web(), Some(&by(2, status)), |_| true, now());
+        }
+        drifts.record_missing(&web(), &id("a"), now());
+        drifts.notice(&web(), Some(&by(2, Status::Failed)), |_| true, now());
+        assert_eq!(drifts.has_outdated(&web()), operation.is_some(), "{operation:?}");
+    }
+}
+
+#[test]
 fn unsettled_object_is_rechecked_after_the_operation() {
     let mut drifts = in_sync();
     drifts.mark_unsettled(&id("a"));

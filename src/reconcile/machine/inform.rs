@@ -68,7 +68,8 @@ impl Reconciler {
             }
             // Its answer is published again.
             Order::Reconcile { release, at, .. } if self.asked.is_done(&release, &at) => {
-                self.attend(&release)
+                self.asked.renew_answer(&release);
+                self.attend(&release);
             }
             Order::Reconcile { release, at, ticket } => {
                 let eased = self.ease(&release);

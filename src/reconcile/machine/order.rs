@@ -67,16 +67,16 @@ impl Reconciler {
 
     /// Refuses an order for a release whose last operation failed and that has no repairable
     /// objects.
-    pub(super) fn refuse(&mut self, release: &Release, at: &str, why: &str) {
+    pub(super) fn refuse(&mut self, release: &Release, order: &RepairOrder, why: &str) {
         let message = format!("nothing is repaired: {why}. {}", ways_out(release, None));
-        self.asked.answered(&release.id, refusal(at, OrderResult::Refused, message));
+        self.asked.answered_by(&release.id, order, refusal(&order.at, OrderResult::Refused, message));
     }
 
     /// Answers such an order with "waiting", and keeps it, while the last deployed revision cannot
     /// be read.
     pub(super) fn postpone(&mut self, release: &Release, order: RepairOrder, why: &str) {
         let message = format!("the revision that was deployed last cannot be read yet: {why}");
-        self.asked.answered(&release.id, refusal(&order.at, OrderResult::Waiting, message));
+        self.asked.answered_by(&release.id, &order, refusal(&order.at, OrderResult::Waiting, message));
         self.asked.give_back(&release.id, order);
     }
 
@@ -103,7 +103,7 @@ impl Reconciler {
         outcome.waiting.sort();
         outcome.left.sort();
         outcome.advice = towards.map(|towards| ways_out(release, Some(towards.revision())));
-        self.asked.answered(id, answer(&order.at, &outcome));
+        self.asked.answered_by(id, &order, answer(&order.at, &outcome));
         self.asked.leave(id, order, unfinished);
     }
 }

@@ -4,7 +4,7 @@
 //! Entry points: `Reconciler::attend` requests a pass, `resume` continues it with the outcome of a
 //! piece of work. Invariant: one pass of a release at a time, and one piece of work of a pass;
 //! during a Helm operation nothing is read or written; a replica that does not lead reads and never
-//! writes.
+//! writes; what was ordered before another replica led begins no repair.
 
 mod state;
 
@@ -168,6 +168,11 @@ impl Reconciler {
         match pass.phase {
             Phase::Looking => self.look(&pass.release, object),
             Phase::TakingBack | Phase::Repairing | Phase::Returning if !self.leads => Step::Leave,
+            Phase::Repairing | Phase::Returning
+                if pass.order.as_ref().is_some_and(|order| !self.asked.is_current(order)) =>
+            {
+                Step::Leave
+            }
             Phase::TakingBack => {
                 let id = pass.release.id.clone();
                 let task = Task { id, object, asked: false, ticket: None, towards: None };
@@ -256,7 +261,7 @@ impl Reconciler {
     fn go_astray(&mut self, pass: &mut Pass, astray: Astray) -> Step {
         let Some(order) = pass.order.take() else { return Step::Finish };
         match astray {
-            Astray::Nowhere(why) => self.refuse(&pass.release, &order.at, &why),
+            Astray::Nowhere(why) => self.refuse(&pass.release, &order, &why),
             Astray::Unread(why) => {
                 self.postpone(&pass.release, order, &why);
                 pass.put_off(RETRY);

@@ -53,7 +53,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 38] = [
+pub(super) const FOUND: [Plan; 45] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -117,4 +117,14 @@ pub(super) const FOUND: [Plan; 38] = [
     Plan { seed: 204952, steps: 242, trouble: 100946988 },
     // What was read during an installation as not there yet was told as missing once the installation had failed.
     Plan { seed: 205140, steps: 221, trouble: 132288 },
+    // What was decided once the hold had ended counted as too early where the clock was set back meanwhile.
+    Plan { seed: 345253, steps: 205, trouble: 8454168 },
+    Plan { seed: 410081, steps: 176, trouble: 8405016 },
+    Plan { seed: 908275, steps: 272, trouble: 142802944 },
+    // A pass from before another replica led answered an order that the other one had answered.
+    Plan { seed: 544686, steps: 360, trouble: 244821597 },
+    Plan { seed: 703062, steps: 304, trouble: 34498152 },
+    Plan { seed: 950631, steps: 293, trouble: 8652552 },
+    // What was missing while an installation was locked was told as drift once it and the one before had failed.
+    Plan { seed: 956497, steps: 275, trouble: 8664768 },
 ];

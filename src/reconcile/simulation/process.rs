@@ -84,6 +84,8 @@ pub(super) struct Guard {
     /// When each object was written lately.
     pace: BTreeMap<ObjectId, VecDeque<Timestamp>>,
     reads: Reads,
+    /// The releases with work that was begun before the clock was set back, when they were not held.
+    decided: BTreeSet<ReleaseId>,
 }
 
 /// What came of a piece of work.
@@ -127,6 +129,7 @@ impl Guard {
             load: (0, 0),
             pace: BTreeMap::new(),
             reads: Reads::default(),
+            decided: BTreeSet::new(),
         };
         let listed: Vec<ReleaseId> = world.records.keys().cloned().collect();
         for record in world.records.values().flatten() {
@@ -156,6 +159,9 @@ impl Guard {
 
     /// The clock of the guard's machine is set.
     pub(super) fn jump(&mut self, by: SignedDuration, world: &mut World) {
+        let is_decided = |id: &ReleaseId| self.is_at_work_on(id) && !self.is_held(id, world);
+        let decided: Vec<_> = world.records.keys().filter(|id| is_decided(id)).cloned().collect();
+        self.decided.extend(decided);
         self.skew += by;
         self.jumped += by;
         let number = self.number;
@@ -194,10 +200,21 @@ impl Guard {
         }
     }
 
+    /// Whether an order has its final answer here, which may not be stored.
+    pub(super) fn has_answered(&self, id: &ReleaseId, at: &str) -> bool {
+        self.machine.asked.is_done(id, at)
+    }
+
+    /// Whether a piece of work for a release has not been told of.
+    fn is_at_work_on(&self, id: &ReleaseId) -> bool {
+        let begun = self.work.iter().map(|(_, of, _)| of).chain(self.done.iter().map(|(_, of, _)| of));
+        begun.chain(self.unanswered.iter().map(|it| &it.release)).any(|of| of == id)
+    }
+
     /// What came of a piece of work is told.
     pub(super) fn tell(&mut self, world: &mut World, random: &mut Random) {
         let place = random.below(self.done.len());
-        let Some((errand, _, finding)) = self.done.remove(place) else { return };
+        let Some((errand, id, finding)) = self.done.remove(place) else { return };
         let outcome = match finding {
             Finding::Outcome(outcome) => outcome,
             Finding::Records(id) => Outcome::Records(self.releases.get(&id).map(|(_, release)| {
@@ -205,6 +222,9 @@ impl Guard {
             })),
         };
         self.handle(Event::Outcome(errand, outcome), world);
+        if !self.is_at_work_on(&id) {
+            self.decided.remove(&id);
+        }
     }
 
     /// Renews the lease or takes it, if that is due; hands over what people want.
@@ -276,9 +296,7 @@ impl Guard {
                         self.check_write(object, world);
                         self.check_decision(&release, object, write, world);
                     }
-                    let open =
-                        self.work.iter().map(|(_, of, _)| of).chain(self.done.iter().map(|(_, of, _)| of));
-                    if open.chain(self.unanswered.iter().map(|it| &it.release)).any(|of| *of == release) {
+                    if self.is_at_work_on(&release) {
                         world.break_down(format!("guard {} works on {release} twice at once", self.number));
                     }
                     self.work.push_back((errand, release, work));

@@ -390,7 +390,7 @@ fn answered_order_is_not_executed_again_when_it_is_repeated() {
     while run.guards[0].has_work() {
         do_next(&mut run);
     }
-    assert!(run.world.orders.contains_key(&id) && run.guards[0].reports[&id].answer.is_some());
+    assert!(run.world.orders.contains_key(&id) && run.guards[0].has_answered(&id, "order"));
     // An order would let all of this be put right.
     for number in 0..20 {
         harm(&mut run, &format!("web-{number}"), None);

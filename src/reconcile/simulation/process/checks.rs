@@ -75,7 +75,8 @@ impl Guard {
         if is_pending && !matches!(write, Write::Delete { .. }) {
             world.break_down(format!("guard {number} writes {name} and knows that Helm is at work"));
         }
-        let is_held = self.is_held(release, world);
+        // What was decided before the clock was set back is finished.
+        let is_held = self.is_held(release, world) && !self.decided.contains(release);
         // What the guard has just made itself is taken back all the same.
         if is_held && self.ordered.is_empty() && !matches!(write, Write::Delete { .. }) {
             world.break_down(format!("guard {number} writes {name} for a record that Helm has not made"));
