@@ -172,6 +172,28 @@ mod tests {
     }
 
     #[test]
+    fn answer_from_before_another_replica_led_counts_once_its_order_is_given_again() {
+        let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
+        let answer = |result| OrderAnswer { at: "1".to_owned(), result, message: String::new() };
+        // Never, after the answer, and while it is carried out.
+        for given_again in [None, Some(false), Some(true)] {
+            let mut asked = Asked::default();
+            asked.all_of(release.clone(), "1".to_owned(), None);
+            let order = asked.take(&release).unwrap();
+            asked.end_term();
+            if given_again == Some(true) {
+                asked.all_of(release.clone(), "1".to_owned(), None);
+            }
+            asked.answered_by(&release, &order, answer(OrderResult::Repaired));
+            assert!(asked.is_done(&release, "1") && asked.take(&release).is_none());
+            if given_again == Some(false) {
+                asked.renew_answer(&release);
+            }
+            assert_eq!(asked.answer(&release).is_some(), given_again.is_some(), "{given_again:?}");
+        }
+    }
+
+    #[test]
     fn reconcile_request_stays_for_waiting_objects_until_a_new_request() {
         let object = |name: &str| ObjectId::namespaced("", "ConfigMap", "n", name);
         let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };

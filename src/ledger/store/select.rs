@@ -216,7 +216,7 @@ fn push_rows_with<'q>(
 ) -> &'q mut QueryBuilder<Postgres> {
     query.push(" AND (SELECT true FROM entries WHERE cluster = number AND id < ");
     query.push_bind(wanted.end().unwrap_or(i64::MAX)).push(" AND id >= ");
-    query.push_bind(wanted.filter.since.map_or(0, id::first)).push(format_args!(" AND {column} = "))
+    query.push_bind(wanted.filter.since.map_or(i64::MIN, id::first)).push(format_args!(" AND {column} = "))
 }
 
 /// The places of the newest rows, a few of each cluster at a time. So many rows of each cluster would be a hundred

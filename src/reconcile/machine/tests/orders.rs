@@ -35,3 +35,27 @@ fn order_repairs_what_is_only_reported_and_is_answered_once() {
     assert_eq!(order("3", &mut scene), format!("{RECREATED} object"));
     assert_eq!(answer(&scene).message, "1 object is repaired");
 }
+
+#[test]
+fn order_that_another_replica_may_have_answered_repairs_nothing_until_it_is_given_again() {
+    for is_given_again in [false, true] {
+        let mut scene = Scene::new(DriftMode::Report, settings());
+        scene.change(None);
+        assert_eq!(scene.work(), "object");
+        let tell = |scene: &mut Scene| {
+            let release = scene.release.id.clone();
+            scene.tell(Event::Order(Order::Reconcile { release, at: "1".to_owned(), ticket: None }));
+        };
+        tell(&mut scene);
+        // The lead is lost and won back while the object is read.
+        for leads in [false, true] {
+            scene.tell(Event::Leads(leads));
+        }
+        if is_given_again {
+            tell(&mut scene);
+        }
+        scene.work();
+        let answer = scene.report.as_ref().and_then(|report| report.answer.clone());
+        assert_eq!((scene.value.is_some(), answer.is_some()), (is_given_again, is_given_again));
+    }
+}
