@@ -168,6 +168,10 @@ impl Next {
 impl Reconciler {
     /// Repairs the object if that is allowed now.
     pub(super) fn attempt(&mut self, task: &Task) -> Next {
+        if self.is_held_to_another(task) {
+            self.drifts.clear_drift(&task.id, &task.object);
+            return Next::settled();
+        }
         let Some(situation) = self.situation(task) else { return Next::settled() };
         self.mark_unconfirmed(task, false);
         self.mark_allowed(task, &situation);
@@ -231,6 +235,13 @@ impl Reconciler {
             Repair::GiveBack(situation, key) => self.given_back(task, &situation, key, outcome),
             Repair::Return(situation, seen) => self.returning(task, situation, seen, outcome),
         }
+    }
+
+    /// Whether the object has named another release that declares it since its drift was found.
+    fn is_held_to_another(&self, task: &Task) -> bool {
+        self.drifts.life(&task.object).is_some_and(|life| {
+            life.vouched && *life.release != task.id && self.known.declares(&life.release, &task.object)
+        })
     }
 
     /// Tells once that repairs of a release are on hold.

@@ -205,12 +205,6 @@ impl Guard {
         self.machine.asked.is_done(id, at)
     }
 
-    /// Whether a piece of work for a release has not been told of.
-    fn is_at_work_on(&self, id: &ReleaseId) -> bool {
-        let begun = self.work.iter().map(|(_, of, _)| of).chain(self.done.iter().map(|(_, of, _)| of));
-        begun.chain(self.unanswered.iter().map(|it| &it.release)).any(|of| of == id)
-    }
-
     /// What came of a piece of work is told.
     pub(super) fn tell(&mut self, world: &mut World, random: &mut Random) {
         let place = random.below(self.done.len());
@@ -275,6 +269,12 @@ impl Guard {
                 }
             }
         }
+    }
+
+    /// Whether a piece of work for a release has not been told of.
+    fn is_at_work_on(&self, id: &ReleaseId) -> bool {
+        let begun = self.work.iter().map(|(_, of, _)| of).chain(self.done.iter().map(|(_, of, _)| of));
+        begun.chain(self.unanswered.iter().map(|it| &it.release)).any(|of| of == id)
     }
 
     fn now(&self, world: &World) -> Timestamp {
