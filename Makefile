@@ -61,9 +61,9 @@ simulate: ## run the loop against SEEDS simulated clusters
 
 lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
 	cargo fmt --check
-	# The fuzz targets have a lock file of their own, which a change of the other one leaves behind.
-	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
 	cargo clippy --locked --all-targets -- --deny warnings
+	# The fuzz targets are a workspace of their own, which a change of names or of a lock file leaves behind.
+	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --no-deps --document-private-items
 	$(cargo_deny) --locked check bans licenses sources
 	$(cargo_machete) .
@@ -79,11 +79,11 @@ fuzz_seconds = 60
 fuzz: $(addprefix fuzz-,$(fuzz_targets)) ## try hostile input, a minute for each target: fuzz_seconds=3600 for longer, fuzz_targets=record for one
 
 build-fuzz:
-	RUSTFLAGS='--cfg fuzzing $(coverage)' cargo build --locked --manifest-path fuzz/Cargo.toml --target $(host) --target-dir fuzz/target
+	RUSTFLAGS='--cfg fuzzing $(coverage)' cargo build --locked --manifest-path fuzz/Cargo.toml --target $(host) --target-dir target
 
 fuzz-%: build-fuzz
 	mkdir -p fuzz/corpus/$* fuzz/artifacts
-	fuzz/target/$(host)/debug/$* -max_total_time=$(fuzz_seconds) -timeout=10 -rss_limit_mb=1024 -max_len=32768 \
+	target/$(host)/debug/$* -max_total_time=$(fuzz_seconds) -timeout=10 -rss_limit_mb=1024 -max_len=32768 \
 	  -verbosity=0 -print_final_stats=1 -artifact_prefix=fuzz/artifacts/$*- fuzz/corpus/$* fuzz/seeds/$*
 
 bench: ## measure: ratios and medians, on a control plane where it takes one

@@ -7,7 +7,7 @@ use kubemoor::model::ReleaseId;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let release = ReleaseId { namespace: "ns".to_owned(), name: "release".to_owned() };
+    let release = ReleaseId { namespace: "ns".into(), name: "release".into() };
     for mut object in parse(text).objects {
         for namespaced in [Some(true), Some(false), None] {
             let id = identify(&object, &release, namespaced);

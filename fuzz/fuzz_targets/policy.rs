@@ -2,13 +2,12 @@
 //! and what their paths cover and carry.
 #![no_main]
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubemoor::declaration::declare::declare;
-use kubemoor::helm::release::{AllowAnnotations, Declared};
-use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, ReleaseId};
+use kubemoor::declaration::catalog::Catalog;
+use kubemoor::mirror::directory::{Content, assemble};
+use kubemoor::model::{Actor, DriftMode, EditsMode, ReleaseId};
 use kubemoor::policy::Policy;
 use kubemoor::policy::allowance::Request;
 use kubemoor::policy::mask::Mask;
@@ -20,37 +19,23 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 
 fuzz_target!(|text: &str| {
-    let release = ReleaseId { namespace: "ns".to_owned(), name: "release".to_owned() };
+    let release = ReleaseId { namespace: "ns".into(), name: "release".into() };
     let document = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 1},
         "metadata": {"name": "release", "namespace": "ns", "annotations": {"kubemoor.dev/allow": text}},
     });
-    let declared = Arc::new(Declared {
-        packed: declare(&document, None).into(),
-        allow: AllowAnnotations::of(&document).map(Box::new),
-        version: "v1".into(),
-        served: "v1".into(),
-        plural: None,
-        scale: None,
-        keep: false,
-        opted_out: false,
-        weight: 0,
-        digest: None,
-    });
-    let object = ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some("ns".to_owned()),
-        name: "release".to_owned(),
-    };
+    let record = Content::Manifest(document.to_string()).into_record(&release);
+    let declarations = assemble(record, &Catalog::with_core()).release.objects;
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
     let policies = Policies::new(defaults, &Labels::new(), read([("fuzz.yaml", text)]).0);
     let now = Timestamp::UNIX_EPOCH;
-    let rules = policies.of(&release, &Labels::new()).rules(&object, &declared);
-    for standing in &rules.standing {
-        standing.admits(&Actor::default());
-        assert!(standing.next_change(now).is_none_or(|change| change > now));
-        standing.open(now);
+    for (object, declarations) in &*declarations {
+        let Some(declared) = &declarations.latest else { continue };
+        for standing in &policies.of(&release, &Labels::new()).rules(object, declared).standing {
+            standing.admits(&Actor::default());
+            assert!(standing.next_change(now).is_none_or(|change| change > now));
+            standing.open(now);
+        }
     }
     let _ = Request::read(text, Some(text), Some(text));
     let _ = Selector::parse(text);
