@@ -23,6 +23,11 @@ use kubemoor::helm::storage::Storage;
 use kubemoor::model::ReleaseId;
 use objects::{OBJECTS, declared};
 
+/// The program's allocator, so that the figures hold for the program.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const RELEASES: usize = 10_000;
 const NAMESPACES: usize = 200;
 
@@ -52,7 +57,7 @@ fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemo
     let namespace = format!("releases-{:03}", number % NAMESPACES);
     let manifest: String =
         declared(&name).iter().map(|object| format!("---\n{object}\n")).collect::<Vec<_>>().concat();
-    let stored = ReleaseId { namespace: namespace.clone(), name: name.clone() };
+    let stored = ReleaseId { namespace: namespace.clone().into(), name: name.clone().into() };
     let created = "2026-05-01T12:00:00Z".parse().unwrap();
     let head = Head {
         secret: format!("sh.helm.release.v1.{name}.v1"),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use smol_str::SmolStr;
 
 pub mod build;
 mod named;
@@ -65,13 +66,13 @@ pub struct Gvk {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct ObjectId {
     /// The API group; empty for the core group.
-    pub group: String,
+    pub group: SmolStr,
     /// The kind, such as `Deployment`.
-    pub kind: String,
+    pub kind: SmolStr,
     /// The namespace; `None` for cluster-scoped objects.
-    pub namespace: Option<String>,
+    pub namespace: Option<SmolStr>,
     /// The name.
-    pub name: String,
+    pub name: SmolStr,
 }
 
 /// What names one release, as `meta.helm.sh/*` annotations do: the namespace that
@@ -81,9 +82,9 @@ pub struct ObjectId {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct ReleaseId {
     /// The release's namespace.
-    pub namespace: String,
+    pub namespace: SmolStr,
     /// The release's name.
-    pub name: String,
+    pub name: SmolStr,
 }
 
 /// The user who asks, as the API server authenticated them.
@@ -240,19 +241,14 @@ impl fmt::Display for ObjectId {
 impl ObjectId {
     /// An object in a namespace.
     pub fn namespaced(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        Self {
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-            namespace: Some(namespace.to_owned()),
-            name: name.to_owned(),
-        }
+        Self { group: group.into(), kind: kind.into(), namespace: Some(namespace.into()), name: name.into() }
     }
 }
 
 impl ReleaseId {
     /// The release that Helm's annotations name, if they name one: `text` gives the value of an annotation.
     pub fn from_annotations(text: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        Some(Self { namespace: text(RELEASE_NAMESPACE)?, name: text(RELEASE_NAME)? })
+        Some(Self { namespace: text(RELEASE_NAMESPACE)?.into(), name: text(RELEASE_NAME)?.into() })
     }
 
     /// The same of an object as JSON.

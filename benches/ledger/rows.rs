@@ -102,10 +102,10 @@ pub(crate) fn row(begin: Timestamp, number: u64) -> Row {
 pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'static str, tag: u64) -> Row {
     let namespace = namespace_of(release);
     let object = ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some(namespace.clone()),
-        name: format!("release-{release}-web"),
+        group: "apps".into(),
+        kind: "Deployment".into(),
+        namespace: Some(namespace.clone().into()),
+        name: format!("release-{release}-web").into(),
     };
     let path = "/spec/template/spec/containers/[name=app]/image";
     let shown = |tag: u64| {
@@ -122,7 +122,10 @@ pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'stati
     Row {
         time,
         kind: Kind::Verdict,
-        release: Some((ReleaseId { namespace, name: format!("release-{release}") }, 7)),
+        release: Some((
+            ReleaseId { namespace: namespace.into(), name: format!("release-{release}").into() },
+            7,
+        )),
         operation: Some(Operation::Update),
         actor: Actor {
             user,

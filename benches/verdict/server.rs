@@ -42,6 +42,11 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+/// The program's allocator, so that the figures hold for the program.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// What the API server proves itself by.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -323,10 +328,10 @@ fn patterns() -> Vec<Row> {
         let (release, user) = (number * 7919 % 1000, number * 31 % 200);
         let namespace = format!("team-{}", release % 50);
         let object = ObjectId {
-            group: "apps".to_owned(),
-            kind: "Deployment".to_owned(),
-            namespace: Some(namespace.clone()),
-            name: format!("release-{release}-web"),
+            group: "apps".into(),
+            kind: "Deployment".into(),
+            namespace: Some(namespace.clone().into()),
+            name: format!("release-{release}-web").into(),
         };
         let shown = |tag| Some(Shown::of(&object, &"/spec/replicas".parse().unwrap(), &json!(tag)));
         let change = Change {
@@ -339,7 +344,10 @@ fn patterns() -> Vec<Row> {
         Row {
             time: jiff::Timestamp::now(),
             kind: Kind::Verdict,
-            release: Some((ReleaseId { namespace, name: format!("release-{release}") }, 7)),
+            release: Some((
+                ReleaseId { namespace: namespace.into(), name: format!("release-{release}").into() },
+                7,
+            )),
             operation: Some(Operation::Update),
             actor: Actor {
                 user: format!("user-{user}@example.com"),

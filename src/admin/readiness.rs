@@ -95,9 +95,11 @@ impl Condition {
         for (name, present) in conditions.iter_mut() {
             if *name == self.name && *present != standing {
                 match &standing {
-                    Standing::Met => tracing::info!(condition = name, "a condition for readiness is met"),
-                    // Its owner says more.
-                    Standing::Noted(_) => {}
+                    Standing::Met if matches!(present, Standing::Unmet(_)) => {
+                        tracing::info!(condition = name, "a condition for readiness is met");
+                    }
+                    // It was met before, and its owner says more.
+                    Standing::Met | Standing::Noted(_) => {}
                     Standing::Unmet(reason) => {
                         tracing::warn!(condition = name, reason, "a condition for readiness is not met");
                     }

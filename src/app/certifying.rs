@@ -102,10 +102,10 @@ pub(super) fn keep_files(ledger: Ledger) -> impl Fn(Timestamp) + Send {
 fn keep(ledger: Ledger) -> impl Fn(&CertificateSecret, &'static str) + Send + Sync {
     move |CertificateSecret { namespace, name }, step| {
         let object = ObjectId {
-            group: String::new(),
-            kind: "Secret".to_owned(),
-            namespace: Some(namespace.clone()),
-            name: name.clone(),
+            group: "".into(),
+            kind: "Secret".into(),
+            namespace: Some(namespace.clone().into()),
+            name: name.clone().into(),
         };
         let edit = ReviewedEdit::watched(object, None);
         let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);

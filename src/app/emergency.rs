@@ -78,10 +78,10 @@ fn row(turn: Turn) -> Row {
     let act = if turn.open { Act::Open } else { Act::Close };
     let edit = ReviewedEdit {
         object: ObjectId {
-            group: "admissionregistration.k8s.io".to_owned(),
-            kind: "ValidatingWebhookConfiguration".to_owned(),
+            group: "admissionregistration.k8s.io".into(),
+            kind: "ValidatingWebhookConfiguration".into(),
             namespace: None,
-            name: MARKER.to_owned(),
+            name: MARKER.into(),
         },
         operation: None,
         actor: Actor { user: turn.by, ..Actor::default() },

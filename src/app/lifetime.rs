@@ -60,7 +60,7 @@ pub(super) fn settings(config: &Serve) -> Vec<String> {
 /// The guard of this process, as an object of rows.
 pub(super) fn guard() -> ObjectId {
     let name = hostname::get().unwrap_or_default().to_string_lossy().into_owned();
-    ObjectId { group: String::new(), kind: "Guard".to_owned(), namespace: None, name }
+    ObjectId { group: "".into(), kind: "Guard".into(), namespace: None, name: name.into() }
 }
 
 fn record(ledger: &Ledger, act: Act, detail: String) {

@@ -91,7 +91,7 @@ fn message(
         release,
         revision,
         object: Some(object.clone()),
-        namespace: object.namespace.clone(),
+        namespace: object.namespace.as_deref().map(str::to_owned),
         by: said(&by.user),
         detail: said(reason),
         until: Some(*until),

@@ -145,10 +145,10 @@ fn keep_relabelling(ledger: Ledger) -> impl Fn(Relabelling) + Send + Sync {
             format!("policies that can match a release there: {} → {}", named(&before), named(&after));
         let same = Some(format!("{uid} {resource_version} labels"));
         let object = ObjectId {
-            group: String::new(),
-            kind: "Namespace".to_owned(),
-            namespace: Some(namespace.clone()),
-            name: namespace,
+            group: "".into(),
+            kind: "Namespace".into(),
+            namespace: Some(namespace.clone().into()),
+            name: namespace.into(),
         };
         let edit = ReviewedEdit::watched(object, Some(Operation::Update));
         ledger.record(Row { same, detail, ..Row::act(Timestamp::now(), edit, None, Act::LabelNamespace) });
@@ -162,6 +162,7 @@ fn edit(name: String, fate: PolicyFate) -> (Act, ReviewedEdit) {
         PolicyFate::Changed => (Act::ChangePolicy, Operation::Update),
         PolicyFate::Deleted => (Act::DeletePolicy, Operation::Delete),
     };
-    let object = ObjectId { group: GROUP.to_owned(), kind: "DriftPolicy".to_owned(), namespace: None, name };
+    let object =
+        ObjectId { group: GROUP.into(), kind: "DriftPolicy".into(), namespace: None, name: name.into() };
     (act, ReviewedEdit::watched(object, Some(operation)))
 }

@@ -309,10 +309,10 @@ fn row(change: OutsideChange, time: Timestamp) -> Row {
         false => (Act::ChangeWebhooks, Operation::Update),
     };
     let object = ObjectId {
-        group: "admissionregistration.k8s.io".to_owned(),
-        kind: kind.to_owned(),
+        group: "admissionregistration.k8s.io".into(),
+        kind: kind.into(),
         namespace: None,
-        name: NAME.to_owned(),
+        name: NAME.into(),
     };
     let by = if managers.is_empty() {
         String::new()

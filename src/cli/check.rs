@@ -182,10 +182,10 @@ fn object(request: &Request<'_>) -> ObjectId {
     let head = &request.head;
     let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
     ObjectId {
-        group: head.kind.group.to_string(),
-        kind: head.kind.kind.to_string(),
-        namespace: text(&head.namespace),
-        name: text(&head.name).unwrap_or_default(),
+        group: (&*head.kind.group).into(),
+        kind: (&*head.kind.kind).into(),
+        namespace: text(&head.namespace).map(Into::into),
+        name: text(&head.name).unwrap_or_default().into(),
     }
 }
 
@@ -204,7 +204,7 @@ fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
     let head = &request.head;
     let is_namespace = head.kind.group.is_empty() && head.kind.kind == "Namespace";
     let namespace = if is_namespace { &head.name } else { &head.namespace };
-    ReleaseId { namespace: namespace.as_deref().unwrap_or("default").to_owned(), name }
+    ReleaseId { namespace: namespace.as_deref().unwrap_or("default").into(), name: name.into() }
 }
 
 impl Report {

@@ -174,7 +174,7 @@ async fn compare(args: Args, connection: Connection) -> anyhow::Result<Report> {
     let now = Timestamp::now();
     if let Some(name) = release {
         let namespace = namespace.context("a release is named by its namespace: leave -A out")?;
-        let release = reader.release(&ReleaseId { namespace, name }).await?;
+        let release = reader.release(&ReleaseId { namespace: namespace.into(), name: name.into() }).await?;
         let bar = progress(release.objects.len(), "objects");
         let report = comparison::compare(&reader, &release, settle, now, &|| bar.inc(1)).await;
         bar.finish_and_clear();

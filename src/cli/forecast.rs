@@ -102,7 +102,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 async fn read(args: Args) -> anyhow::Result<Forecast> {
     let Args { release, output: _, records, place } = args;
     let (connection, namespace) = place.connect().await?;
-    let id = ReleaseId { namespace, name: release };
+    let id = ReleaseId { namespace: namespace.into(), name: release.into() };
     standing::say(&connection, Some(&id.namespace)).await;
     let reader = &Reader::new(connection, records.record_driver, &Labels::new()).await?;
     let release = reader.release(&id).await?;

@@ -128,7 +128,7 @@ async fn reconcile(args: Args) -> anyhow::Result<(Vec<Answer>, Vec<String>, Opti
     let namespace = namespaces.chosen(&connection);
     let wait = wait.then(|| Instant::now() + timeout);
     if let (Some(name), Some(namespace)) = (release, &namespace) {
-        let release = ReleaseId { namespace: namespace.clone(), name };
+        let release = ReleaseId { namespace: namespace.clone().into(), name: name.into() };
         let answer = order(&connection, release, wait).await?;
         return Ok((vec![answer], Vec::new(), Some(namespace.clone())));
     }

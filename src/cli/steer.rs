@@ -97,7 +97,7 @@ fn say(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<Outc
     let Suspension { until, reason } = suspension.unwrap_or_default();
     let (answer, warnings) = connect::run(async move {
         let (connection, namespace) = place.connect().await?;
-        let release = ReleaseId { namespace, name: release };
+        let release = ReleaseId { namespace: namespace.into(), name: release.into() };
         let warnings = orders::set(&connection, &release, &setting, doing).await?;
         anyhow::Ok((Answer { release, said, until, reason }, warnings))
     })?;

@@ -110,10 +110,10 @@ pub fn resource(request: &AllowanceRequest<'_>) -> DriftAllowance {
         &name(request),
         DriftAllowanceSpec {
             object: AllowedObject {
-                group: object.group.clone(),
-                kind: object.kind.clone(),
-                namespace: object.namespace.clone(),
-                name: object.name.clone(),
+                group: object.group.to_string(),
+                kind: object.kind.to_string(),
+                namespace: object.namespace.as_deref().map(str::to_owned),
+                name: object.name.to_string(),
             },
             paths: paths.clone(),
             until: until.to_string(),

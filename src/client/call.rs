@@ -147,9 +147,9 @@ fn get_as(path: &str, form: &str) -> Result<Request<Vec<u8>>, CallError> {
         .map_err(|error| CallError::Unformed { reason: error.to_string() })
 }
 
-/// The text of a warning: `299 - "text"`.
+/// The text of a warning: `299 - "text"`. The API server sends it in UTF-8, which not every header may hold.
 fn warning(header: &http::HeaderValue) -> Option<String> {
-    let quoted = header.to_str().ok()?.split_once('"')?.1.strip_suffix('"')?;
+    let quoted = str::from_utf8(header.as_bytes()).ok()?.split_once('"')?.1.strip_suffix('"')?;
     let mut text = String::with_capacity(quoted.len());
     let mut letters = quoted.chars();
     while let Some(letter) = letters.next() {

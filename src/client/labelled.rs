@@ -92,7 +92,8 @@ fn release(meta: &Meta) -> Option<(ReleaseId, Origin)> {
         (None, None) => (here?, label(INSTANCE)?, Origin::Unknown),
     };
     let is_name = name.len() <= LONGEST && name.split('.').all(config::is_dns_label);
-    (is_name && config::is_dns_label(&namespace)).then_some((ReleaseId { namespace, name }, origin))
+    (is_name && config::is_dns_label(&namespace))
+        .then_some((ReleaseId { namespace: namespace.into(), name: name.into() }, origin))
 }
 
 /// The application's name in a tracking annotation.

@@ -90,10 +90,10 @@ impl Sighting {
         managers.sort_by_key(|manager| !manager.applies);
         Self {
             id: ObjectId {
-                group: resource.group.clone(),
-                kind: resource.kind.clone(),
-                namespace: meta.namespace,
-                name: meta.name,
+                group: resource.group.clone().into(),
+                kind: resource.kind.clone().into(),
+                namespace: meta.namespace.map(Into::into),
+                name: meta.name.into(),
             },
             uid: meta.uid,
             resource_version: meta.resource_version,

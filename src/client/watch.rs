@@ -6,25 +6,26 @@
 //! in the future would stay silent for ever.
 //!
 //! Invariant: between [`Event::Relisting`] and [`Event::Synced`] every existing object is listed; after that
-//! every change is reported. At most one page of a list is held. Safe to cancel.
+//! every change is reported. At most one page of a list is held. Safe to cancel, and as quick for a caller that cancels
+//! it often: a request goes on with the next call.
 
 mod pace;
+mod source;
 mod typed;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::BoxStream;
-use http::Request;
-use kube::core::params::{ListParams, WatchParams};
-use kube::core::{Request as Requests, WatchEvent};
+use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use self::pace::Pace;
+use self::source::{Asked, Changes, Opening, Source, answer};
 pub(crate) use self::typed::Typed;
-use super::call::{self, CallError, PATIENCE};
+use super::call::CallError;
 use super::pages::{PAGE, Page};
 use super::resource::{Meta, Partial, Resource};
 
@@ -61,7 +62,7 @@ pub enum Event<T> {
 }
 
 /// The form in which objects are requested, and their parsed type.
-pub(crate) trait Form: Sized + Send {
+pub(crate) trait Form: Sized + Send + 'static {
     /// An object on the wire.
     type Wire: DeserializeOwned + Clone + Send + 'static;
     /// Objects per page of a list.
@@ -82,20 +83,11 @@ pub(crate) type MetadataWatch = Watch<Meta>;
 /// All objects of a resource, in one namespace or in all, that carry the labels
 /// of a selector.
 pub(crate) struct Watch<F: Form> {
-    source: Source,
+    source: Arc<Source>,
     state: State<F>,
     /// Objects per page, less after a page that was too large.
     limit: u32,
     pace: Pace,
-}
-
-/// What is asked for.
-struct Source {
-    client: kube::Client,
-    path: Result<String, CallError>,
-    selector: Option<String>,
-    /// A field selector.
-    fields: Option<String>,
 }
 
 enum State<F: Form> {
@@ -103,18 +95,26 @@ enum State<F: Form> {
     Fresh,
     /// Pages are being read.
     Listing(Listing<F>),
-    /// Everything up to `version` is known. It is trusted if it was listed just now.
-    Listed { version: String, trusted: bool },
-    /// Changes are being read.
-    Open { version: String, since: Instant, changes: Changes<F> },
+    /// Everything up to a version is known.
+    Listed(Known<F>),
+    /// Changes are being read, `heard` the last one.
+    Open { version: String, since: Instant, heard: Instant, changes: Changes<F> },
 }
-
-type Changes<F> = BoxStream<'static, kube::Result<WatchEvent<<F as Form>::Wire>>>;
 
 struct Listing<F: Form> {
     page: VecDeque<F::Wire>,
     next: Option<String>,
     version: Option<String>,
+    /// The request for the next page.
+    asked: Option<Asked<Page<F::Wire>>>,
+}
+
+struct Known<F: Form> {
+    version: String,
+    /// Whether it was listed just now.
+    is_trusted: bool,
+    /// The request for a watch.
+    asked: Option<Asked<Opening<F>>>,
 }
 
 impl Form for Meta {
@@ -155,12 +155,12 @@ impl<F: Form> Watch<F> {
         selector: Option<&str>,
     ) -> Self {
         Self {
-            source: Source {
+            source: Arc::new(Source {
                 client,
                 path: resource.path(namespace),
                 selector: selector.map(str::to_owned),
                 fields: None,
-            },
+            }),
             state: State::Fresh,
             limit: F::PAGE,
             pace: Pace::default(),
@@ -188,9 +188,10 @@ impl<F: Form> Watch<F> {
     }
 
     async fn step(&mut self) -> Result<Option<Event<F>>, CallError> {
+        let (source, limit) = (&self.source, self.limit);
         match &mut self.state {
             State::Fresh => {
-                self.state = State::Listing(Listing { page: VecDeque::new(), next: None, version: None });
+                self.state = State::Listing(Listing::after(VecDeque::new(), None, None));
                 Ok(Some(Event::Relisting))
             }
             State::Listing(listing) => {
@@ -198,63 +199,62 @@ impl<F: Form> Watch<F> {
                     return Ok(Some(Event::Listed(F::read(wire))));
                 }
                 if let (None, Some(version)) = (&listing.next, &listing.version) {
-                    self.state = State::Listed { version: version.clone(), trusted: true };
+                    self.state = State::Listed(Known::of(version.clone(), true));
                     return Ok(Some(Event::Synced));
                 }
                 let after = listing.next.clone();
-                self.list(after.as_deref()).await
+                let page = answer(&mut listing.asked, || Arc::clone(source).page::<F>(limit, after)).await;
+                self.take_page(page)
             }
-            State::Listed { version, trusted } => {
-                let (version, trusted) = (version.clone(), *trusted);
-                self.open(version, trusted).await
+            State::Listed(Known { version, is_trusted, asked }) => {
+                let from = (version.clone(), *is_trusted);
+                let opening = answer(asked, || Arc::clone(source).watch::<F>(from)).await?;
+                self.take_opening(opening)
             }
-            State::Open { since, changes, .. } => {
-                let left = (*since + LIFE + GRACE).saturating_duration_since(Instant::now());
-                match timeout(left.min(QUIET), changes.next()).await {
-                    Ok(change) => self.changed(change),
+            State::Open { since, heard, changes, .. } => {
+                let until = (*since + LIFE + GRACE).min(*heard + QUIET);
+                match timeout_at(until, changes.next()).await {
+                    Ok(change) => {
+                        *heard = Instant::now();
+                        self.changed(change)
+                    }
                     Err(_) => Ok(self.ask_anew()),
                 }
             }
         }
     }
 
-    /// Lists the next page.
-    async fn list(&mut self, after: Option<&str>) -> Result<Option<Event<F>>, CallError> {
-        let page = match self.source.list::<F>(self.limit, after).await {
-            Ok(page) => page,
-            Err(error) => {
-                if matches!(error, CallError::TooLarge { .. }) {
-                    self.limit = (self.limit / 2).max(1);
-                }
-                self.state = State::Fresh;
-                return Err(error);
+    /// Takes the next page of a list.
+    fn take_page(&mut self, page: Result<Page<F::Wire>, CallError>) -> Result<Option<Event<F>>, CallError> {
+        let page = page.inspect_err(|error| {
+            if matches!(error, CallError::TooLarge { .. }) {
+                self.limit = (self.limit / 2).max(1);
             }
-        };
-        self.state = State::Listing(Listing {
-            next: page.next(),
-            version: Some(page.metadata.resource_version.clone()),
-            page: page.into_items().into(),
-        });
+            self.state = State::Fresh;
+        })?;
+        let (next, version) = (page.next(), page.metadata.resource_version.clone());
+        self.state = State::Listing(Listing::after(page.into_items().into(), next, Some(version)));
         Ok(None)
     }
 
-    /// Watches from `version` on. One that is not `trusted` is compared with the server's first.
-    async fn open(&mut self, version: String, trusted: bool) -> Result<Option<Event<F>>, CallError> {
-        if !trusted && self.source.is_behind::<F>(&version).await? {
-            self.state = State::Fresh;
-            return Ok(None);
-        }
-        match self.source.open::<F>(&version).await {
-            Ok(changes) => {
-                self.state = State::Open { version, since: Instant::now(), changes };
+    /// Takes what came of the request for a watch.
+    fn take_opening(&mut self, opening: Opening<F>) -> Result<Option<Event<F>>, CallError> {
+        match (opening, &mut self.state) {
+            (Opening::Open(changes), State::Listed(Known { version, .. })) => {
+                let (version, since) = (std::mem::take(version), Instant::now());
+                self.state = State::Open { version, since, heard: since, changes };
                 Ok(Some(Event::Watching))
             }
-            Err(error) => {
+            (Opening::Refused(error), _) => {
                 // The server does not go on from there; only a listing helps.
                 if !error.is_outage() {
                     self.state = State::Fresh;
                 }
                 Err(error)
+            }
+            (Opening::Behind | Opening::Open(_), _) => {
+                self.state = State::Fresh;
+                Ok(None)
             }
         }
     }
@@ -262,7 +262,7 @@ impl<F: Form> Watch<F> {
     /// Reopens a watch that has been silent for long, from the last known version.
     fn ask_anew(&mut self) -> Option<Event<F>> {
         if let State::Open { version, .. } = &self.state {
-            self.state = State::Listed { version: version.clone(), trusted: false };
+            self.state = State::Listed(Known::of(version.clone(), false));
         }
         None
     }
@@ -302,13 +302,13 @@ impl<F: Form> Watch<F> {
                 Ok(None)
             }
             Some(Err(error)) => {
-                self.state = State::Listed { version: version.clone(), trusted: false };
+                self.state = State::Listed(Known::of(version.clone(), false));
                 Err(error.into())
             }
             None => {
                 let lasted = since.elapsed();
                 // A server that ends its watches in order may be one that is stopped for a restoration.
-                self.state = State::Listed { version: version.clone(), trusted: false };
+                self.state = State::Listed(Known::of(version.clone(), false));
                 if lasted < EARLY {
                     self.pace.pause_after_end(lasted);
                 }
@@ -318,48 +318,15 @@ impl<F: Form> Watch<F> {
     }
 }
 
-impl Source {
-    /// Whether the server's state is older than `version`: etcd was restored.
-    /// Versions that are no numbers are not compared.
-    async fn is_behind<F: Form>(&self, version: &str) -> Result<bool, CallError> {
-        let page = self.list::<F>(1, None).await?;
-        let server = parse_version(&page.metadata.resource_version);
-        Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
+impl<F: Form> Listing<F> {
+    fn after(page: VecDeque<F::Wire>, next: Option<String>, version: Option<String>) -> Self {
+        Self { page, next, version, asked: None }
     }
+}
 
-    async fn list<F: Form>(&self, limit: u32, after: Option<&str>) -> Result<Page<F::Wire>, CallError> {
-        let parameters = ListParams {
-            label_selector: self.selector.clone(),
-            field_selector: self.fields.clone(),
-            limit: Some(limit),
-            continue_token: after.map(str::to_owned),
-            ..ListParams::default()
-        };
-        let requests = Requests::new(self.path.clone()?);
-        let request =
-            if F::METADATA { requests.list_metadata(&parameters)? } else { requests.list(&parameters)? };
-        call::fetch(&self.client, request, PATIENCE).await
-    }
-
-    async fn open<F: Form>(&self, version: &str) -> Result<Changes<F>, CallError> {
-        let parameters = WatchParams {
-            label_selector: self.selector.clone(),
-            field_selector: self.fields.clone(),
-            timeout: u32::try_from(LIFE.as_secs()).ok(),
-            bookmarks: true,
-            ..WatchParams::default()
-        };
-        let requests = Requests::new(self.path.clone()?);
-        let request: Request<Vec<u8>> = if F::METADATA {
-            requests.watch_metadata(&parameters, version)?
-        } else {
-            requests.watch(&parameters, version)?
-        };
-        let opening = self.client.request_events::<F::Wire>(request);
-        match timeout(PATIENCE, opening).await {
-            Ok(changes) => Ok(changes?.boxed()),
-            Err(_) => Err(CallError::Late { within: PATIENCE }),
-        }
+impl<F: Form> Known<F> {
+    fn of(version: String, is_trusted: bool) -> Self {
+        Self { version, is_trusted, asked: None }
     }
 }
 

@@ -87,7 +87,7 @@ impl Fields {
     /// Whether a value is declared at `path`, below it, or above it as one value.
     pub(super) fn declares_around(&self, path: &Path) -> bool {
         let mut node = &self.root;
-        for segment in &path.0 {
+        for segment in path.0.iter() {
             let below = match (segment, node) {
                 (_, Node::Leaf(leaf)) => return !equality::is_void(&leaf.value.value()),
                 (Segment::Field(name), node) => node.entry(name),
@@ -255,7 +255,7 @@ impl<'t, 'v> Walk<'t, 'v> {
         let Spot { field, is_member, .. } = spot;
         let field = Unnamed { is_changed: old.is_some(), ..field };
         if is_member || !equality::is_filled_in(self.types, self.family, field, new, 0) {
-            let path = Path(self.path.clone());
+            let path = Path(self.path.as_slice().into());
             self.found.push(Addition { path, old, new, is_member });
         }
     }

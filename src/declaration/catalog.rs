@@ -25,12 +25,12 @@ pub struct Catalog {
 
 impl Catalog {
     /// The facts of a kind.
-    pub fn facts(&self, group: &str, kind: &str) -> Option<&KindFacts> {
-        self.kinds.get(&(group.to_owned(), kind.to_owned())).map(Arc::as_ref)
+    pub fn facts(&self, group: &str, kind: &str) -> Option<&Arc<KindFacts>> {
+        self.kinds.get(&(group.to_owned(), kind.to_owned()))
     }
 
     /// The facts of the kind that a resource such as `deployments` holds.
-    pub fn kind_of_resource(&self, group: &str, plural: &str) -> Option<&KindFacts> {
+    pub fn kind_of_resource(&self, group: &str, plural: &str) -> Option<&Arc<KindFacts>> {
         let kind = self.plurals.get(&(group.to_owned(), plural.to_owned()))?;
         self.facts(group, kind)
     }

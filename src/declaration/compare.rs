@@ -84,7 +84,7 @@ impl Fields {
 
     /// Settles doubts: whether values after are what `canonical` holds, the
     /// object as the API server would hold the declared manifest.
-    pub fn settler<'f, 'v>(&'f self, canonical: &'v Value) -> Settler<'f, 'v> {
+    pub fn settler<'s>(&'s self, canonical: &'s Value) -> Settler<'s> {
         Settler::new(self, canonical)
     }
 }

@@ -124,10 +124,14 @@ pub fn is_zero(value: &Value) -> bool {
 /// Whether an element has these values at these keys, absent ones being their
 /// defaults.
 pub(super) fn has_keys(element: &Value, keys: &[ListKey], values: &[Value]) -> bool {
+    are_keys(keys.iter().map(|key| key_value(element, key)), values)
+}
+
+/// Whether an element whose keys have the values `own` has these.
+pub(super) fn are_keys<'v>(own: impl Iterator<Item = Option<&'v Value>>, values: &[Value]) -> bool {
     work::note();
-    keys.iter().zip(values).all(|(key, wanted)| {
-        key_value(element, key).is_some_and(|value| is_same_scalar(Scalar::IntOrString, value, wanted))
-    })
+    own.zip(values)
+        .all(|(own, wanted)| own.is_some_and(|value| is_same_scalar(Scalar::IntOrString, value, wanted)))
 }
 
 /// The value of a key in an element: its own, else the default. An empty text

@@ -48,7 +48,7 @@ impl<'v> Lookup<'v> {
     /// Every value at this path; see [`Path::get`].
     pub fn get(&mut self, path: &Path) -> Vec<&'v Value> {
         let mut found = vec![self.root];
-        for segment in &path.0 {
+        for segment in path.0.iter() {
             found = found.into_iter().flat_map(|value| self.step(segment, value)).collect();
         }
         found

@@ -92,13 +92,13 @@ pub fn is_undeclared_output(object: &ObjectId, fields: &Fields, path: &Path) -> 
     let ObjectId { group, kind, .. } = object;
     let is_at = |names: &[&str]| {
         names.len() == path.0.len()
-            && names.iter().zip(&path.0).all(|(name, segment)| match segment {
+            && names.iter().zip(path.0.iter()).all(|(name, segment)| match segment {
                 Segment::Field(field) => field == name,
                 Segment::Key(_) | Segment::Element(_) => *name == "*",
             })
     };
     let is_aggregated = || {
-        let rule = Path(vec![Segment::Field("aggregationRule".to_owned())]);
+        let rule = Path([Segment::Field("aggregationRule".to_owned())].into());
         group == "rbac.authorization.k8s.io" && kind == "ClusterRole" && fields.declares_around(&rule)
     };
     CA_BUNDLES.iter().any(|(of, named, names)| group == of && kind == named && is_at(names))

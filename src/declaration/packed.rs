@@ -28,7 +28,7 @@ pub const HEAVY: usize = 256 << 10;
 pub const BLOCK: usize = 16 << 10;
 
 /// The default memory of a cache for the fields of documents, in bytes.
-pub const CACHE: u64 = 16 << 20;
+pub const CACHE: u64 = 8 << 20;
 
 /// What an entry of the cache takes beside the fields, about, in bytes.
 const ENTRY: usize = 256;

@@ -6,10 +6,12 @@
 use serde_json::Value;
 
 pub use self::plain::Plain;
+pub use self::segments::Segments;
 pub(super) use self::trail::{Step, Trail};
 
 mod plain;
 mod read;
+mod segments;
 mod spell;
 mod trail;
 
@@ -29,9 +31,9 @@ pub enum Segment {
 ///
 /// In a field name `~` is written `~0` and `/` is written `~1`, as RFC 6901
 /// has it, and a leading `[` is written `~2`. A key's value that would read as
-/// something else (`"80"`, a text with a comma) is written as a JSON string.
+/// something else (`"80"`, a text with a comma) is written as a JSON string. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Path(pub Vec<Segment>);
+pub struct Path(pub Segments);
 
 /// A text that is no path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +61,7 @@ impl Path {
     /// holds several elements of one key.
     pub fn get<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
         let mut found = vec![root];
-        for segment in &self.0 {
+        for segment in self.0.iter() {
             found = found.into_iter().flat_map(|value| segment.step(value)).collect();
         }
         found

@@ -46,7 +46,7 @@ pub(super) fn restore<'p>(
     new: &mut Value,
 ) {
     let walk = Walk { types: &fields.types, family: fields.family };
-    let paths: Vec<&[Segment]> = paths.into_iter().map(|path| path.0.as_slice()).collect();
+    let paths: Vec<&[Segment]> = paths.into_iter().map(|path| &*path.0).collect();
     let mut place = Some(new.take());
     walk.back(Part { name: "", node: &fields.root }, &paths, Some(old), &mut place);
     *new = place.unwrap_or_else(|| Value::Object(Map::new()));

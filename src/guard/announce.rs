@@ -126,9 +126,9 @@ impl Announcer {
         };
         Regarding {
             api_version,
-            kind: object.kind.clone(),
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
+            kind: object.kind.to_string(),
+            namespace: object.namespace.as_deref().map(str::to_owned),
+            name: object.name.to_string(),
             uid,
         }
     }
@@ -137,8 +137,8 @@ impl Announcer {
 fn place(release: &ReleaseId) -> Target {
     Target {
         resource: Resource::new("kubemoor.dev", "v1alpha1", "GuardedRelease", "guardedreleases"),
-        namespace: Some(release.namespace.clone()),
-        name: release.name.clone(),
+        namespace: Some(release.namespace.to_string()),
+        name: release.name.to_string(),
     }
 }
 
@@ -146,8 +146,8 @@ fn guarded(release: &ReleaseId) -> Regarding {
     Regarding {
         api_version: "kubemoor.dev/v1alpha1".to_owned(),
         kind: "GuardedRelease".to_owned(),
-        namespace: Some(release.namespace.clone()),
-        name: release.name.clone(),
+        namespace: Some(release.namespace.to_string()),
+        name: release.name.to_string(),
         uid: None,
     }
 }

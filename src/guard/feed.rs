@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use smol_str::SmolStr;
 use tokio::time::Instant;
 
 use super::Shell;
@@ -65,7 +66,7 @@ impl Shell {
         // An autoscaler that a release declares may have other rights than one that no release
         // declares.
         let scalers = [&before, &declares].into_iter().flatten().filter(|_| is_new).flat_map(|it| it.keys());
-        let scaled: BTreeSet<Option<String>> =
+        let scaled: BTreeSet<Option<SmolStr>> =
             scalers.filter(|it| is_autoscaler(it)).map(|it| it.namespace.clone()).collect();
         let surrounded = self.fed.surroundings.keys().filter(|object| scaled.contains(&object.namespace));
         let surrounded: Vec<ObjectId> = surrounded.cloned().collect();
@@ -75,10 +76,18 @@ impl Shell {
                 self.handle(Event::Circumstances(object, now));
             }
         }
-        let ruled = self.ruled(&id);
-        if ruled.is_none() {
-            self.guard.settled.forget(&id);
+        let is_declared =
+            |object: &ObjectId| declares.as_ref().is_some_and(|declares| declares.contains_key(object));
+        let dropped: Vec<&ObjectId> = before
+            .iter()
+            .flat_map(|before| before.keys())
+            .map(|object| &**object)
+            .filter(|object| is_new && !is_declared(object))
+            .collect();
+        if !dropped.is_empty() {
+            self.guard.settled.forget(&id, dropped);
         }
+        let ruled = self.ruled(&id);
         self.handle(Event::Release(id, ruled));
         if is_new {
             self.follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
@@ -139,8 +148,15 @@ impl Shell {
     /// Passes on a command for a release in its present state: news of the release may still be
     /// under way.
     pub(super) fn obey(&mut self, command: Command) {
-        if let Command::Remember { release, .. } | Command::Reconcile { release, .. } = &command {
-            self.notice(release.clone());
+        match &command {
+            Command::Remember { release, .. } | Command::Reconcile { release, .. } => {
+                self.notice(release.clone());
+            }
+            // The loop keeps only values of what a release declares.
+            Command::Settled(_, settled) if !self.fed.declared.contains_key(settled.release()) => {
+                self.notice(settled.release().clone());
+            }
+            Command::Settled(..) | Command::Suspend(..) => {}
         }
         let order = match command {
             Command::Suspend(release, suspension) => Order::Suspend(release, suspension),

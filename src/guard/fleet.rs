@@ -172,7 +172,7 @@ impl FleetWriter {
     }
 
     fn is_ours(&self, release: &ReleaseId) -> bool {
-        self.namespaces.is_empty() || self.namespaces.contains(&release.namespace)
+        self.namespaces.is_empty() || self.namespaces.iter().any(|it| *it == release.namespace)
     }
 
     /// The state of a release; `None` if it is gone or not known yet.

@@ -64,7 +64,10 @@ impl Teller {
                 self.keep(&message);
                 let policy = message.release.as_ref().map(|release| self.resolver.of(release));
                 let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
-                self.notifiers.send(names, message);
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.notifiers.send_in_turn(names, message) => {}
+                }
             }
         }
     }

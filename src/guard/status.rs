@@ -114,6 +114,9 @@ impl Statuses {
                     // The loop drops its orders whenever the lead ends, and the end may be told together with the next
                     // beginning. An order that the loop still has is the same order.
                     known.reconciled.clear();
+                    // Nor does it count what this replica wrote, or failed to write, when it led before.
+                    known.written.clear();
+                    known.due.forget_failures();
                     if leads {
                         self.remember(&known).await;
                     }

@@ -40,11 +40,12 @@ pub(super) fn tell(guard: &Guard, told: Occurrence) {
         Occurrence::Oldest(since) => guard.metrics.oldest(since),
         Occurrence::Eased { reach, release } => {
             tracing::info!(release.id = %release, "repairs go on");
-            let namespace = (reach == Reach::Namespace).then(|| release.namespace.clone());
+            let namespace = (reach == Reach::Namespace).then(|| release.namespace.to_string());
             let detail = format!("by an order to repair Helm release {release}");
             keep_brake(guard, Act::ReleaseBrake, namespace.as_deref(), detail);
             guard.state.tell(Happening::Eased { namespace });
         }
+        Occurrence::Unbraked { namespace } => guard.state.tell(Happening::Eased { namespace }),
         Occurrence::Braked { reach, namespace, drifting } => of_brake(guard, reach, namespace, &drifting),
         Occurrence::Held { release, until } => of_hold(guard, &release, until),
     }
@@ -76,10 +77,10 @@ fn of_brake(guard: &Guard, reach: Reach, namespace: String, drifting: &Drifting)
 /// Keeps that repairs stop, or go on: of one namespace or everywhere.
 fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) {
     let object = ObjectId {
-        group: String::new(),
-        kind: "Brake".to_owned(),
-        namespace: namespace.map(str::to_owned),
-        name: namespace.unwrap_or("cluster").to_owned(),
+        group: "".into(),
+        kind: "Brake".into(),
+        namespace: namespace.map(Into::into),
+        name: namespace.unwrap_or("cluster").into(),
     };
     let row = Row::act(Timestamp::now(), ReviewedEdit::watched(object, None), None, act);
     guard.ledger.record(Row { detail, ..row });
@@ -89,10 +90,10 @@ fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) 
 fn of_hold(guard: &Guard, release: &Release, until: Timestamp) {
     let ReleaseId { namespace, name } = release.id.clone();
     let object = ObjectId {
-        group: String::new(),
-        kind: "Record".to_owned(),
-        namespace: Some(release.storage.clone()),
-        name: release.latest.secret.clone(),
+        group: "".into(),
+        kind: "Record".into(),
+        namespace: Some(release.storage.clone().into()),
+        name: release.latest.secret.clone().into(),
     };
     tracing::info!(release.id = %release.id, "repairs of Helm release {name} in namespace {namespace} are on hold until {until}");
     let detail = format!("until {until}: the release's records may come from a backup");

@@ -99,7 +99,7 @@ async fn definition(guard: &Guard, object: &ObjectId) -> Result<Outcome, Failure
 }
 
 async fn is_being_deleted(guard: &Guard, group: &str, kind: &str, name: String) -> Result<bool, Failure> {
-    let object = ObjectId { group: group.to_owned(), kind: kind.to_owned(), namespace: None, name };
+    let object = ObjectId { group: group.into(), kind: kind.into(), namespace: None, name: name.into() };
     let sighting = guard.objects.sight(&target(guard, &object, "v1")?).await.map_err(of_call)?;
     Ok(sighting.is_some_and(|sighting| sighting.deleting))
 }

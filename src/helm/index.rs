@@ -183,13 +183,13 @@ impl Index {
     }
 
     fn learn(&mut self, object: &ObjectId, declared: &Declared) {
-        if let Some(plural) = &declared.plural {
-            let key = (object.group.clone(), plural.to_string());
-            let known = self.resources.entry(key).or_insert_with(|| (object.kind.clone(), None));
+        if let Some(plural) = declared.plural() {
+            let key = (object.group.to_string(), plural.to_string());
+            let known = self.resources.entry(key).or_insert_with(|| (object.kind.to_string(), None));
             // A release that was assembled before the kind was known well must
             // not hide its scale.
-            if declared.scale.is_some() {
-                *known = (object.kind.clone(), declared.scale.clone());
+            if declared.scale().is_some() {
+                *known = (object.kind.to_string(), declared.scale().cloned());
             }
         }
     }

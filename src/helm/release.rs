@@ -115,7 +115,7 @@ pub fn digest(manifest: &str) -> [u8; 32] {
 impl Release {
     /// The place of its records: their namespace, and its name.
     pub fn stored(&self) -> ReleaseId {
-        ReleaseId { namespace: self.storage.clone(), name: self.id.name.clone() }
+        ReleaseId { namespace: self.storage.clone().into(), name: self.id.name.clone() }
     }
 
     /// Leaves out what it declares, for this reason.

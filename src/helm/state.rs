@@ -49,7 +49,7 @@ impl Standing<'_> {
     /// The part that applies to a review in `version`. `None` where the current manifest uses another
     /// version: the object is judged in that one.
     pub fn in_version(mut self, version: &str) -> Option<Self> {
-        let is_meant = |declared: &Declared| *declared.served == *version;
+        let is_meant = |declared: &Declared| declared.served() == version;
         if !self.alternatives.first().is_some_and(|first| is_meant(first)) {
             return None;
         }

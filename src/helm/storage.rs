@@ -25,8 +25,7 @@ impl Storage {
 
     /// The places where records of `release` may be, its own namespace first, each with its name.
     pub fn places(&self, release: &ReleaseId) -> Vec<ReleaseId> {
-        let place =
-            |namespace: &str| ReleaseId { namespace: namespace.to_owned(), name: release.name.clone() };
+        let place = |namespace: &str| ReleaseId { namespace: namespace.into(), name: release.name.clone() };
         let others = self.namespaces_for(&release.namespace);
         std::iter::once(release.namespace.as_str()).chain(others).map(place).collect()
     }

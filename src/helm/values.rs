@@ -230,7 +230,7 @@ impl<'m> Field<'m> {
         let written = manifest::written(source.manifest(), object)?;
         let mut steps = Vec::new();
         let mut value = &written.object;
-        for segment in &path.0 {
+        for segment in path.0.iter() {
             let step = step(segment, value)?;
             value = step.of(value)?;
             steps.push(step);

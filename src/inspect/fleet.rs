@@ -323,7 +323,10 @@ impl ReleaseRow {
 
     /// The same with what the records say.
     async fn with_record(self, reader: &Reader, key: &SealingKey) -> Self {
-        let id = crate::model::ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() };
+        let id = crate::model::ReleaseId {
+            namespace: self.namespace.clone().into(),
+            name: self.name.clone().into(),
+        };
         // The row's message reports a record that cannot be read.
         let Ok(release) = reader.release(&id).await else { return self };
         let state = &release.state;
@@ -341,8 +344,8 @@ impl From<ReleaseView> for ReleaseRow {
     fn from(view: ReleaseView) -> Self {
         Self {
             cluster: view.cluster,
-            namespace: view.release.namespace,
-            name: view.release.name,
+            namespace: view.release.namespace.to_string(),
+            name: view.release.name.to_string(),
             ready: Some(view.ready),
             reason: view.reason,
             revision: Some(view.revision),

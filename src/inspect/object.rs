@@ -87,10 +87,10 @@ impl NamedObject {
     /// The object of this kind; `namespace` counts where the kind has any.
     fn of(&self, kind: &KindFacts, namespace: &str) -> ObjectId {
         ObjectId {
-            group: kind.group.clone(),
-            kind: kind.kind.clone(),
-            namespace: kind.namespaced.then(|| namespace.to_owned()),
-            name: self.name.clone(),
+            group: kind.group.clone().into(),
+            kind: kind.kind.clone().into(),
+            namespace: kind.namespaced.then(|| namespace.into()),
+            name: self.name.clone().into(),
         }
     }
 }

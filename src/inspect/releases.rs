@@ -163,7 +163,7 @@ impl Suspended {
 impl Row {
     /// The release.
     pub(crate) fn id(&self) -> ReleaseId {
-        ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() }
+        ReleaseId { namespace: self.namespace.clone().into(), name: self.name.clone().into() }
     }
 
     /// The state in one word.
@@ -207,8 +207,8 @@ impl Row {
 
     pub(crate) fn unguarded(release: ReleaseId, why: String) -> Self {
         Self {
-            namespace: release.namespace,
-            name: release.name,
+            namespace: release.namespace.to_string(),
+            name: release.name.to_string(),
             guarded: false,
             ready: None,
             reason: None,
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn releases_are_drifted_however_their_drift_is_dealt_with() {
         let row = |reason: &str, drifted: u64| {
-            let id = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+            let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
             let row = Row::unguarded(id, String::new());
             Row { guarded: true, reason: Some(reason.to_owned()), drifted: Some(drifted), ..row }
         };

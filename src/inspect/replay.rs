@@ -258,7 +258,12 @@ impl Tally {
         let Judged { is_refused, is_record, operation, under_way, changed } = judged;
         let was_refused = REFUSED.contains(&entry.verdict.as_str());
         if let Some((ReleaseId { namespace, name: release }, revision)) = under_way {
-            let under_way = HelmOperation { cluster: entry.cluster.clone(), namespace, release, revision };
+            let under_way = HelmOperation {
+                cluster: entry.cluster.clone(),
+                namespace: namespace.to_string(),
+                release: release.to_string(),
+                revision,
+            };
             let by_user = || (under_way.clone(), entry.user.clone());
             if is_record {
                 self.writers.insert(by_user());

@@ -188,11 +188,11 @@ impl Row {
             (false, None) => release.latest.status.as_str(),
         };
         let object = ObjectId {
-            group: String::new(),
+            group: "".into(),
             // The record of Helm's is the object, whatever driver keeps it.
-            kind: "Record".to_owned(),
-            namespace: Some(release.storage.clone()),
-            name: release.latest.secret.clone(),
+            kind: "Record".into(),
+            namespace: Some(release.storage.clone().into()),
+            name: release.latest.secret.clone().into(),
         };
         Self {
             time: if gone { now } else { release.latest.touched },

@@ -129,10 +129,15 @@ impl Autoscalers {
     /// Notes that a workload had an autoscaler before this process started. If it still has one, nothing was
     /// left behind.
     pub fn inherit_departed(&self, workload: &ObjectId) {
-        let mut known = self.known.write();
-        if !known.targets.contains_key(workload) && known.departed.of(workload).is_none() {
-            known.departed.note(workload, Vec::new(), Timestamp::now());
-        }
+        let forgotten = {
+            let mut known = self.known.write();
+            let is_known = known.targets.contains_key(workload) || known.departed.of(workload).is_some();
+            match is_known {
+                true => None,
+                false => known.departed.note(workload, Vec::new(), Timestamp::now()),
+            }
+        };
+        forgotten.iter().for_each(|workload| self.changed.announce(workload));
     }
 
     /// Forgets that a workload had an autoscaler: its replicas are no longer left as they are.
@@ -219,13 +224,11 @@ impl Autoscalers {
     }
 
     fn remove(&self, id: &ObjectId, index: &RwLock<Index>) {
-        let target = {
+        let touched = {
             let index = index.read();
             self.known.write().take(id, &index)
         };
-        if let Some(target) = target {
-            self.changed.announce(&target);
-        }
+        touched.iter().for_each(|workload| self.changed.announce(workload));
     }
 }
 
@@ -288,9 +291,9 @@ impl Known {
         self.targets.keys().chain(self.departed.workloads())
     }
 
-    /// Puts an autoscaler in, in place of its earlier self; the workload that
-    /// that one scaled.
-    fn put(&mut self, id: &ObjectId, (scales, life): (Scales, Life), index: &Index) -> Option<ObjectId> {
+    /// Puts an autoscaler in, in place of its earlier self; the workloads of which something changes by the end of that
+    /// one.
+    fn put(&mut self, id: &ObjectId, (scales, life): (Scales, Life), index: &Index) -> Vec<ObjectId> {
         let before = self.take(id, index);
         let mut taken = Taken { scales, life, declared_by: Vec::new() };
         taken.claim(id, index);
@@ -303,9 +306,9 @@ impl Known {
         before
     }
 
-    /// Takes an autoscaler out; the workload that it scaled.
-    fn take(&mut self, id: &ObjectId, index: &Index) -> Option<ObjectId> {
-        let mut taken = self.autoscalers.remove(id)?;
+    /// Takes an autoscaler out; the workload that it scaled, and one that is forgotten for it.
+    fn take(&mut self, id: &ObjectId, index: &Index) -> Vec<ObjectId> {
+        let Some(mut taken) = self.autoscalers.remove(id) else { return Vec::new() };
         // The declaring release may be removed first, or appear later.
         taken.claim(id, index);
         let Taken { scales, declared_by, life: _ } = taken;
@@ -315,8 +318,8 @@ impl Known {
                 self.targets.remove(&scales.target);
             }
         }
-        self.departed.note(&scales.target, declared_by, Timestamp::now());
-        Some(scales.target)
+        let forgotten = self.departed.note(&scales.target, declared_by, Timestamp::now());
+        [Some(scales.target), forgotten].into_iter().flatten().collect()
     }
 }
 

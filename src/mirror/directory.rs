@@ -135,7 +135,7 @@ pub fn read(path: &Path) -> Result<Content, ReadError> {
 
 /// The release that a single record represents.
 pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
-    let id = ReleaseId { namespace: record.namespace.clone(), name: record.name.clone() };
+    let id = ReleaseId { namespace: record.namespace.clone().into(), name: record.name.clone().into() };
     // Without the Secret's metadata the record's own times are the best there is.
     let created = record.last_deployed.unwrap_or(Timestamp::UNIX_EPOCH);
     let head = Head {
@@ -165,8 +165,8 @@ impl Content {
         match self {
             Self::Record(record) => *record,
             Self::Manifest(manifest) => Record {
-                name: id.name.clone(),
-                namespace: id.namespace.clone(),
+                name: id.name.to_string(),
+                namespace: id.namespace.to_string(),
                 revision: 1,
                 status: Status::Deployed,
                 digest: release::digest(&manifest),
@@ -197,13 +197,13 @@ impl Directory {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             return self.refuse(file, ReadError::Place);
         };
-        let id = ReleaseId { namespace: namespace.to_owned(), name };
+        let id = ReleaseId { namespace: namespace.into(), name: name.into() };
         match read(&file).map(|content| content.into_record(&id)) {
             Ok(record) if record.name == id.name && record.namespace == id.namespace => {
                 self.releases.push(assemble(record, catalog));
             }
             Ok(Record { namespace, name, .. }) => {
-                let found = ReleaseId { namespace, name };
+                let found = ReleaseId { namespace: namespace.into(), name: name.into() };
                 self.refuse(file, ReadError::OtherRelease { expected: id, found });
             }
             Err(error) => self.refuse(file, error),

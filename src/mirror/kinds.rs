@@ -8,6 +8,7 @@
 mod attempts;
 mod doubts;
 mod follow;
+mod owed;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use self::attempts::Discovery;
 use self::doubts::Doubts;
 pub use self::doubts::{Doubt, WatchDoubt};
+use self::owed::Owed;
 use super::queue::{Announcer, Changes};
 use crate::client::call::CallError;
 use crate::client::discovery::discover;
@@ -39,7 +41,7 @@ pub struct Kinds {
     /// Held while something is read, so that nothing is read twice.
     reading: Mutex<Reading>,
     /// Kinds that releases declare and that are not completely known yet.
-    owed: parking_lot::Mutex<HashSet<Gvk>>,
+    owed: parking_lot::Mutex<Owed>,
     learned: Announcer<Gvk>,
     /// The names of CustomResourceDefinitions that came or changed.
     defined: Announcer<String>,
@@ -135,9 +137,13 @@ impl Kinds {
 
     /// The place of the object `id`, in `version` when that is served.
     pub fn target(&self, id: &ObjectId, version: &str) -> Option<Target> {
-        let gvk = Gvk { group: id.group.clone(), version: version.to_owned(), kind: id.kind.clone() };
+        let gvk = Gvk { group: id.group.to_string(), version: version.to_owned(), kind: id.kind.to_string() };
         let resource = self.resource(&gvk)?;
-        Some(Target { resource, namespace: id.namespace.clone(), name: id.name.clone() })
+        Some(Target {
+            resource,
+            namespace: id.namespace.as_deref().map(str::to_owned),
+            name: id.name.to_string(),
+        })
     }
 
     /// A kind was not found at its [`Kinds::resource`]. Until it is found there, or the doubt is dropped, all
@@ -184,12 +190,19 @@ impl Kinds {
     /// Has `kinds` learned soon.
     pub(super) fn owe(&self, kinds: impl IntoIterator<Item = Gvk>) {
         let snapshot = self.snapshot();
-        let mut owed = self.owed.lock();
-        let before = owed.len();
-        owed.extend(kinds.into_iter().filter(|gvk| !snapshot.is_settled(gvk)));
-        if owed.len() > before {
+        if self.owed.lock().add(kinds.into_iter().filter(|gvk| !snapshot.is_settled(gvk))) {
             self.owing.notify_one();
         }
+    }
+
+    /// Whether so many kinds are owed that it is time to drop those that no release declares any more.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.owed.lock().is_crowded()
+    }
+
+    /// Has no kinds learned any more that are not `declared`.
+    pub(super) fn drop_undeclared(&self, declared: &HashSet<Gvk>) {
+        self.owed.lock().drop_undeclared(|gvk| declared.contains(gvk));
     }
 
     /// Reads the API server's unknown facts about `kinds`. A read that fails is retried in the background.
@@ -268,13 +281,13 @@ impl Kinds {
         let mut settled = before.settled.clone();
         settled.extend(learned.iter().map(|gvk| (gvk.clone(), generation)));
         let mut owed = self.owed.lock();
-        owed.retain(|gvk| !learned.contains(gvk));
+        owed.drop_learned(&learned);
         // Their objects can be looked at there, though their types cannot be read yet.
         let place = |catalog: &Catalog, gvk: &Gvk| {
             let facts = catalog.facts(&gvk.group, &gvk.kind)?;
             Some((facts.served(&gvk.version)?.to_owned(), facts.plural.clone()))
         };
-        let found: Vec<Gvk> = (owed.iter().chain(before.settled.keys()))
+        let found: Vec<Gvk> = (owed.kinds().iter().chain(before.settled.keys()))
             .filter(|gvk| !learned.contains(*gvk) && place(&catalog, gvk) != place(&before.catalog, gvk))
             .cloned()
             .collect();

@@ -10,6 +10,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+/// Room for as many items as usually wait.
+const USUAL: usize = 64;
+
 /// The receiving end: what has changed since it was last asked for.
 #[derive(Debug)]
 pub struct Changes<T>(Arc<Waiting<T>>);
@@ -99,6 +102,11 @@ impl<T: Clone + Eq + Hash> Waiting<T> {
         let (order, known) = &mut *items;
         let item = order.pop_front()?;
         known.remove(&item);
+        if order.is_empty() {
+            // At the start everything waits at once.
+            order.shrink_to(USUAL);
+            known.shrink_to(USUAL);
+        }
         Some(item)
     }
 }

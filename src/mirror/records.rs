@@ -118,7 +118,10 @@ pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
         appearance: Appearance::Seen(status),
         writer: writer(&touches),
     };
-    Ok((ReleaseId { namespace, name }, Known { head, flaw: flaw.map(Arc::from) }))
+    Ok((
+        ReleaseId { namespace: namespace.into(), name: name.into() },
+        Known { head, flaw: flaw.map(Arc::from) },
+    ))
 }
 
 /// The program that wrote the record's content, by its newest field manager.
@@ -155,7 +158,7 @@ impl Records {
             heads.filter_map(|(id, head)| Some((parse_version(&head.resource_version)?, id, head)));
         let (version, id, head) = versions.max_by_key(|(version, ..)| *version)?;
         Some(Newest {
-            namespace: id.namespace.clone(),
+            namespace: id.namespace.to_string(),
             record: head.secret.clone(),
             uid: head.uid.clone(),
             version,

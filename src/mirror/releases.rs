@@ -10,6 +10,7 @@
 mod document;
 mod feed;
 mod once;
+mod outdated;
 mod recheck;
 mod settle;
 mod source;
@@ -60,7 +61,7 @@ pub struct Releases {
     standings: Mutex<HashMap<ReleaseId, Standing>>,
     /// Releases that some new knowledge of kinds concerns.
     outdated: Mutex<HashSet<ReleaseId>>,
-    gates: Mutex<HashMap<ReleaseId, Arc<Gate>>>,
+    gates: Mutex<HashMap<ReleaseId, Waited>>,
     /// By where their records lie: releases for which there was no room.
     left_out: Mutex<HashSet<ReleaseId>>,
     /// Which records are trusted for releases in other namespaces.
@@ -146,6 +147,13 @@ struct Gate {
 struct LastLook {
     began: Instant,
     outcome: Result<bool, LookError>,
+}
+
+/// A release's gate, and how many passes to it there are.
+#[derive(Default)]
+struct Waited {
+    gate: Arc<Gate>,
+    passes: usize,
 }
 
 /// The right to wait at a release's gate, which is taken down with the last of them.
@@ -301,12 +309,14 @@ impl Releases {
         };
         is_label(&release.name)
             && is_label(&release.namespace)
-            && (self.namespaces.is_empty() || self.namespaces.contains(&release.namespace))
+            && (self.namespaces.is_empty() || self.namespaces.iter().any(|it| *it == release.namespace))
     }
 
     fn pass<'r>(&'r self, release: &'r ReleaseId) -> Pass<'r> {
-        let gate = self.gates.lock().entry(release.clone()).or_default().clone();
-        Pass { releases: self, release, gate }
+        let mut gates = self.gates.lock();
+        let waited = gates.entry(release.clone()).or_default();
+        waited.passes += 1;
+        Pass { releases: self, release, gate: Arc::clone(&waited.gate) }
     }
 }
 
@@ -322,8 +332,9 @@ impl LookError {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         let mut gates = self.releases.gates.lock();
-        // The map's own and this one.
-        if Arc::strong_count(&self.gate) <= 2 {
+        let Some(waited) = gates.get_mut(self.release) else { return };
+        waited.passes -= 1;
+        if waited.passes == 0 {
             gates.remove(self.release);
         }
     }

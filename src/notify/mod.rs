@@ -1,10 +1,10 @@
 //! Sends notifications to receivers over HTTP, each in its own format.
 //!
 //! Entry points: [`file::read`] for the receivers, [`Notifiers::new`] for the sender's handle and for the
-//! [`Worker`] that delivers messages, [`Notifiers::send`], [`Notifiers::deny`]. Invariant: a sender never
-//! waits. There is one bounded queue before the desk, which decides, and one before each receiver; messages
-//! beyond that are dropped and counted. No value of a Secret and no credential of a notifier reaches a log.
-//! Must not know a cluster.
+//! [`Worker`] that delivers messages, [`Notifiers::send`], [`Notifiers::send_in_turn`], [`Notifiers::deny`].
+//! Invariant: no sender waits for a receiver. There is one bounded queue before the desk, which decides, and one
+//! before each receiver; messages beyond that are dropped and counted, except that senders in turn wait for room
+//! before the desk. No value of a Secret and no credential of a notifier reaches a log. Must not know a cluster.
 
 mod delivery;
 mod desk;
@@ -53,6 +53,15 @@ impl Notifiers {
     /// Never waits.
     pub fn send(&self, names: &[String], message: Message) {
         self.hand_in(|| Event::Told(Box::new(message), names.to_vec()));
+    }
+
+    /// Like [`Self::send`], and waits for room before the desk, which waits for no receiver: if the end of something
+    /// were dropped, its beginning would be repeated for good.
+    pub async fn send_in_turn(&self, names: &[String], message: Message) {
+        let Some(queue) = &self.queue else { return };
+        if queue.send(Event::Told(Box::new(message), names.to_vec())).await.is_err() {
+            self.metrics.notification(NotificationFate::Dropped);
+        }
     }
 
     /// Like [`Self::send`], for a change that this replica denied; many denials share one message.

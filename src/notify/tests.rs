@@ -83,7 +83,7 @@ fn notifier(name: &str, url: &str) -> Notifier {
 
 fn message(name: &str, subject: Subject) -> Message {
     Message {
-        release: Some(ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }),
+        release: Some(ReleaseId { namespace: "shop".into(), name: "web".into() }),
         revision: Some(3),
         object: Some(ObjectId::namespaced("apps", "Deployment", "shop", name)),
         drift: Some("changed"),
@@ -245,6 +245,24 @@ async fn denial_notices_never_block_and_excess_is_counted_as_dropped() {
     // Without receivers nothing is even put together.
     let (nobody, _worker) = Notifiers::new(Settings::default(), &metrics);
     nobody.deny(|| panic!("there is nobody to tell"));
+}
+
+#[tokio::test]
+async fn messages_in_turn_wait_for_room_and_none_is_dropped() {
+    let mut registry = crate::metrics::registry();
+    let metrics = NoticeMetrics::register(&mut registry);
+    let settings =
+        Settings { notifiers: vec![notifier("log", "http://127.0.0.1:9/")], ..Settings::default() };
+    let (notifiers, mut worker) = Notifiers::new(settings, &metrics);
+    let sending = tokio::spawn(async move {
+        for _ in 0..3 * EVENTS {
+            notifiers.send_in_turn(&[], Message::new(Subject::DriftEnded, Timestamp::now())).await;
+        }
+    });
+    for _ in 0..3 * EVENTS {
+        assert!(matches!(worker.events.recv().await, Some(Event::Told(..))));
+    }
+    sending.await.unwrap();
 }
 
 #[tokio::test]

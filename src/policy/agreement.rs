@@ -8,7 +8,7 @@
 //! Must not hold a value.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -24,12 +24,15 @@ use crate::model::ObjectId;
 const OPEN: usize = 20;
 const OPEN_CHARS: usize = 200;
 
+/// No open paths, which all agreements without any share: there is one for each object.
+static NONE: LazyLock<Arc<Vec<String>>> = LazyLock::new(Arc::default);
+
 /// The last seen agreement of a live object with its declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     seal: Seal,
-    /// The paths at which the object has not been seen to agree; almost always `None`.
-    open: Option<Arc<[String]>>,
+    /// The paths at which the object has not been seen to agree; almost always [`NONE`].
+    open: Arc<Vec<String>>,
 }
 
 /// An agreement under the guard's key: it reveals nothing about the values, and cannot be made
@@ -52,13 +55,13 @@ impl Agreement {
     /// An agreement with a declaration, except at the `open` paths.
     pub fn with(key: &SigningKey, declaration: &Declaration<'_>, open: Vec<String>) -> Self {
         let open = few(open);
-        Self { seal: Seal::of(key, declaration, &open), open: (!open.is_empty()).then(|| open.into()) }
+        Self { seal: Seal::of(key, declaration, &open), open: shared(open) }
     }
 
     /// Reads an agreement from its texts; `None` if they are invalid.
     pub fn read(seal: &str, open: &[String]) -> Option<Self> {
         let seal = Seal(URL_SAFE_NO_PAD.decode(seal).ok()?.try_into().ok()?);
-        Some(Self { seal, open: (!open.is_empty()).then(|| open.into()) })
+        Some(Self { seal, open: shared(open.to_vec()) })
     }
 
     /// The agreement of an object that was seen as declared except at the `spared` paths, after an
@@ -103,7 +106,7 @@ impl Agreement {
 
     /// The paths at which the object has not been seen to agree.
     pub fn open(&self) -> &[String] {
-        self.open.as_deref().unwrap_or_default()
+        &self.open
     }
 
     /// Whether something at, above or below a path is open.
@@ -120,6 +123,10 @@ impl Seal {
         let open: Vec<&[u8]> = open.iter().map(|path| path.as_bytes()).collect();
         Self(declaration.mark(key, "agreement", &open))
     }
+}
+
+fn shared(open: Vec<String>) -> Arc<Vec<String>> {
+    if open.is_empty() { Arc::clone(&NONE) } else { Arc::new(open) }
 }
 
 /// These paths, or their parents if they are many or long.

@@ -75,10 +75,10 @@ impl Allowance {
         Ok(Self {
             name: resource.metadata.name.clone().unwrap_or_default(),
             object: ObjectId {
-                group: object.group.clone(),
-                kind: object.kind.clone(),
-                namespace: object.namespace.clone(),
-                name: object.name.clone(),
+                group: object.group.clone().into(),
+                kind: object.kind.clone().into(),
+                namespace: object.namespace.as_deref().map(Into::into),
+                name: object.name.clone().into(),
             },
             namespace,
             grant,
@@ -121,7 +121,7 @@ impl Allowance {
 
     /// The objects that the allowance may apply to; it is indexed by these.
     pub fn objects(&self) -> Vec<ObjectId> {
-        let inside = ObjectId { namespace: Some(self.namespace.clone()), ..self.object.clone() };
+        let inside = ObjectId { namespace: Some(self.namespace.clone().into()), ..self.object.clone() };
         match self.object.namespace {
             Some(_) => vec![inside],
             None => vec![inside, self.object.clone()],

@@ -164,6 +164,11 @@ impl Compiled {
             && self.namespace_selector.matches(|key| labels.get(key).map(|value| value.as_str().into()))
     }
 
+    /// Whether it has rules for single objects.
+    pub(super) fn has_object_rules(&self) -> bool {
+        !(self.ignore.is_empty() && self.allow.is_empty() && self.seal.is_empty())
+    }
+
     /// The targets of its rules.
     pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
         let masked = self.ignore.iter().chain(&self.seal).map(|(target, _)| target);

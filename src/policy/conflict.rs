@@ -133,7 +133,7 @@ mod tests {
     #[track_caller]
     fn check(specs: &[(&str, &str)], expected: &[&str]) {
         let policies = policies(specs.iter().map(|(name, spec)| policy(name, spec)));
-        let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+        let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
         let found = policies.of(&release, &Labels::new()).conflicts();
         let line = |it: &Conflict| {
             let Conflict { field, policy, says, over, otherwise, why } = it;

@@ -300,7 +300,10 @@ pub struct ObjectReference {
 impl GuardedRelease {
     /// The release that this is about.
     pub fn release(&self) -> Option<ReleaseId> {
-        Some(ReleaseId { namespace: self.metadata.namespace.clone()?, name: self.metadata.name.clone()? })
+        Some(ReleaseId {
+            namespace: self.metadata.namespace.clone()?.into(),
+            name: self.metadata.name.clone()?.into(),
+        })
     }
 }
 
@@ -322,11 +325,11 @@ impl ObjectReference {
     /// `object` as a release of the namespace `home` names it.
     pub fn of(object: &ObjectId, home: &str) -> Self {
         Self {
-            group: object.group.clone(),
-            kind: object.kind.clone(),
-            namespace: object.namespace.clone().filter(|namespace| namespace != home),
+            group: object.group.to_string(),
+            kind: object.kind.to_string(),
+            namespace: object.namespace.as_deref().filter(|namespace| *namespace != home).map(str::to_owned),
             cluster_scoped: object.namespace.is_none(),
-            name: object.name.clone(),
+            name: object.name.to_string(),
         }
     }
 
@@ -334,10 +337,10 @@ impl ObjectReference {
     pub fn id(&self, home: &str) -> ObjectId {
         let namespace = self.namespace.clone().unwrap_or_else(|| home.to_owned());
         ObjectId {
-            group: self.group.clone(),
-            kind: self.kind.clone(),
-            namespace: (!self.cluster_scoped).then_some(namespace),
-            name: self.name.clone(),
+            group: self.group.clone().into(),
+            kind: self.kind.clone().into(),
+            namespace: (!self.cluster_scoped).then_some(namespace.into()),
+            name: self.name.clone().into(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The rules of a policy for objects, computed once for each.
 //!
-//! Entry point: [`Kept::of`]. Invariant: an answer belongs to one declaration, by its identity, and
+//! Entry points: [`Kept::of`], [`Kept::empty`]. Invariant: an answer belongs to one declaration, by its identity, and
 //! is dropped with it. Must not compute rules itself.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ const MANY: usize = 64;
 pub(super) struct Kept {
     answers: RwLock<HashMap<usize, Answer>>,
     /// The empty rules, which most objects have.
-    nothing: Arc<ObjectRules>,
+    empty: Arc<ObjectRules>,
 }
 
 #[derive(Debug)]
@@ -29,6 +29,11 @@ struct Answer {
 }
 
 impl Kept {
+    /// The empty rules, of an object for which nothing has to be kept.
+    pub(super) fn empty(&self) -> Arc<ObjectRules> {
+        Arc::clone(&self.empty)
+    }
+
     /// The answer for a declaration, made by `make` if there is none.
     pub(super) fn of(
         &self,
@@ -41,7 +46,7 @@ impl Kept {
             return Arc::clone(&answer.rules);
         }
         let made = make();
-        let rules = if made.is_empty() { Arc::clone(&self.nothing) } else { Arc::new(made) };
+        let rules = if made.is_empty() { Arc::clone(&self.empty) } else { Arc::new(made) };
         let mut kept = self.answers.write();
         if kept.len() >= MANY && kept.len() == kept.capacity() {
             kept.retain(|_, answer| answer.declared.strong_count() > 0);

@@ -171,7 +171,12 @@ impl Policy {
     /// The rules for one object of the release, by its declaration. Computed once for each
     /// declaration.
     pub fn rules(&self, object: &ObjectId, declared: &Arc<Declared>) -> Arc<ObjectRules> {
-        self.kept.of(declared, || self.resolve(object, declared))
+        let may_have_rules =
+            declared.allow.is_some() || self.matched.iter().any(|policy| policy.has_object_rules());
+        match may_have_rules {
+            true => self.kept.of(declared, || self.resolve(object, declared)),
+            false => self.kept.empty(),
+        }
     }
 
     /// The names of the matching policies, in order of precedence.

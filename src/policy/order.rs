@@ -136,7 +136,7 @@ impl Grant {
     /// For an object of `release`.
     pub fn new(verb: Verb, object: &ObjectId, release: &ReleaseId) -> Self {
         let home = release.namespace.clone();
-        Self { verb, object: ObjectReference::of(object, &home), home }
+        Self { verb, object: ObjectReference::of(object, &home), home: home.to_string() }
     }
 }
 

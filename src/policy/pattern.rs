@@ -100,7 +100,7 @@ impl Pattern {
     /// the path's elements.
     pub fn meets_by_place(&self, path: &Path) -> bool {
         let mut by_place = false;
-        for (step, segment) in self.0.iter().zip(&path.0) {
+        for (step, segment) in self.0.iter().zip(path.0.iter()) {
             match (step.matches(segment), segment) {
                 (true, _) => {}
                 (false, Segment::Key(_) | Segment::Element(_)) if step.index().is_some() => by_place = true,
@@ -129,7 +129,7 @@ impl Pattern {
     /// The steps that remain at `path`; empty if it is covered.
     pub(super) fn below(&self, path: &Path) -> Option<&[Step]> {
         let mut steps = &*self.0;
-        for segment in &path.0 {
+        for segment in path.0.iter() {
             let Some((step, rest)) = steps.split_first() else { return Some(&[]) };
             if !step.matches(segment) {
                 return None;

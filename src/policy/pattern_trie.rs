@@ -64,7 +64,7 @@ impl PatternTrie {
     pub fn at(&self, path: &Path) -> Vec<usize> {
         let mut found = Vec::new();
         let mut places: Vec<&Place> = self.places.first().into_iter().collect();
-        for segment in &path.0 {
+        for segment in path.0.iter() {
             if places.is_empty() {
                 break;
             }

@@ -18,8 +18,8 @@ use crate::model::{DriftMode, EditsMode, ReleaseId};
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;
 
-/// How many releases a resolver remembers; a cluster with more asks again.
-const REMEMBERED: usize = 20_000;
+/// The number of remembered answers above which those that nobody holds any more are dropped: their releases are gone.
+const MANY: usize = 1000;
 
 /// All accepted policies that are in force in this cluster, in order of precedence, and the
 /// defaults.
@@ -46,6 +46,8 @@ struct Current {
     policies: Arc<Policies>,
     namespaces: HashMap<String, Labels>,
     resolved: HashMap<ReleaseId, Arc<Policy>>,
+    /// The number of answers at which the next look for dropped ones is due.
+    room: usize,
     /// The emergency switch is off.
     is_open: bool,
 }
@@ -144,7 +146,8 @@ impl PolicyResolver {
     pub fn of_policies(policies: Policies) -> Self {
         let defaults = Arc::new(policies.defaults.clone());
         let (namespaces, resolved) = (HashMap::new(), HashMap::new());
-        let current = Current { policies: Arc::new(policies), namespaces, resolved, is_open: false };
+        let current =
+            Current { policies: Arc::new(policies), namespaces, resolved, room: MANY, is_open: false };
         let open = Policy::new(EditsMode::Allow, DriftMode::Report, defaults.operation_timeout);
         Self { defaults, open: Arc::new(open), current: RwLock::new(current) }
     }
@@ -172,11 +175,13 @@ impl PolicyResolver {
         // came from.
         let mut current = self.current.write();
         let none = Labels::new();
-        let labels = current.namespaces.get(&release.namespace).unwrap_or(&none);
+        let labels = current.namespaces.get(&*release.namespace).unwrap_or(&none);
         let policy = Arc::new(current.policies.of(release, labels));
-        if current.resolved.len() < REMEMBERED {
-            current.resolved.insert(release.clone(), Arc::clone(&policy));
+        if current.resolved.len() >= current.room {
+            current.resolved.retain(|_, policy| Arc::strong_count(policy) > 1);
+            current.room = MANY.max(current.resolved.len().saturating_mul(2));
         }
+        current.resolved.insert(release.clone(), Arc::clone(&policy));
         policy
     }
 
@@ -216,10 +221,13 @@ impl PolicyResolver {
             },
         };
         drop(before);
-        let many = current.resolved.len();
-        current.resolved.retain(|release, _| release.namespace != name);
-        // With more releases than are remembered, any of them may have had an answer.
-        many >= REMEMBERED || current.resolved.len() < many
+        let mut is_news = false;
+        current.resolved.retain(|release, policy| {
+            let stays = release.namespace != name;
+            is_news |= !stays && Arc::strong_count(policy) > 1;
+            stays
+        });
+        is_news
     }
 
     /// The labels of a namespace; none where they are not known.

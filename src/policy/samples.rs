@@ -41,18 +41,16 @@ pub(crate) fn declared(yaml: &str) -> (ObjectId, Declared) {
     let gvk = gvk(&document);
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let object = ObjectId {
-        group: gvk.group.clone(),
-        kind: gvk.kind.clone(),
-        namespace: text("/metadata/namespace"),
-        name: text("/metadata/name").unwrap(),
+        group: gvk.group.clone().into(),
+        kind: gvk.kind.clone().into(),
+        namespace: text("/metadata/namespace").map(Into::into),
+        name: text("/metadata/name").unwrap().into(),
     };
     let declared = Declared {
         packed: declare(&document, None).into(),
         allow: AllowAnnotations::of(&document).map(Box::new),
         version: gvk.version.as_str().into(),
-        served: gvk.version.as_str().into(),
-        plural: None,
-        scale: None,
+        facts: None,
         keep: false,
         opted_out: false,
         weight: 0,

@@ -77,6 +77,11 @@ impl Settled {
         Some(Self { key: key.clone(), release: release.clone(), declaration: mark(declaration)?, values })
     }
 
+    /// The release that declares the object.
+    pub fn release(&self) -> &ReleaseId {
+        &self.release
+    }
+
     /// Whether a dry run has settled that this value is the declared one.
     pub fn holds(&self, declaration: &Declaration<'_>, path: &Path, value: Option<&Value>) -> bool {
         if self.release != *declaration.release || self.values.is_empty() {

@@ -65,10 +65,10 @@ mod tests {
     #[test]
     fn answer_says_what_was_done_and_what_was_not() {
         let object = |name: &str| ObjectId {
-            group: String::new(),
-            kind: "ConfigMap".to_owned(),
+            group: "".into(),
+            kind: "ConfigMap".into(),
             namespace: None,
-            name: name.to_owned(),
+            name: name.into(),
         };
         let some = |name: &str| vec![(object(name), "because".to_owned())];
         for (repaired, waiting, left, result, message) in [

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn order_from_before_another_replica_led_is_not_carried_out() {
-        let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
+        let release = ReleaseId { namespace: "n".into(), name: "shop".into() };
         let mut asked = Asked::default();
         asked.all_of(release.clone(), "1".to_owned(), None);
         asked.end_term();
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn answer_from_before_another_replica_led_counts_once_its_order_is_given_again() {
-        let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
+        let release = ReleaseId { namespace: "n".into(), name: "shop".into() };
         let answer = |result| OrderAnswer { at: "1".to_owned(), result, message: String::new() };
         // Never, after the answer, and while it is carried out.
         for given_again in [None, Some(false), Some(true)] {
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn reconcile_request_stays_for_waiting_objects_until_a_new_request() {
         let object = |name: &str| ObjectId::namespaced("", "ConfigMap", "n", name);
-        let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
+        let release = ReleaseId { namespace: "n".into(), name: "shop".into() };
         let mut asked = Asked::default();
         assert!(asked.take(&release).is_none());
         asked.all_of(release.clone(), "1".to_owned(), None);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_order_that_is_told_again_is_the_same_order() {
-        let release = ReleaseId { namespace: "n".to_owned(), name: "shop".to_owned() };
+        let release = ReleaseId { namespace: "n".into(), name: "shop".into() };
         let answer = |result| OrderAnswer { at: "1".to_owned(), result, message: String::new() };
         let tell = |asked: &mut Asked, at: &str| asked.all_of(release.clone(), at.to_owned(), None);
         let mut asked = Asked::default();

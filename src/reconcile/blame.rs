@@ -57,7 +57,7 @@ pub(crate) fn is_autoscaled(live: &Live, declared: &Declared) -> bool {
     if !live.sighting.updaters.iter().any(|name| name == AUTOSCALERS) {
         return false;
     }
-    let (Some(replicas), Some(whole)) = (&declared.scale, live.whole()) else { return false };
+    let (Some(replicas), Some(whole)) = (declared.scale(), live.whole()) else { return false };
     let owners = Owners::of(&whole);
     let by = owners.of_path(replicas);
     !by.is_empty()

@@ -3,8 +3,8 @@
 //! releases stop, otherwise all.
 //!
 //! Entry point: [`Brake`]. Invariant: once on, it stays on until a person orders a repair while
-//! fewer objects drift. A short peak, such as before the news of an uninstallation arrives, does
-//! not turn it on. Pure state.
+//! fewer objects drift, as long as this replica leads and the namespace has releases. A short peak,
+//! such as before the news of an uninstallation arrives, does not turn it on. Pure state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -117,6 +117,23 @@ impl Brake {
         }
         let eased = [off.then_some(Reach::Namespace), all_off.then_some(Reach::Cluster)];
         eased.into_iter().flatten().collect()
+    }
+
+    /// This replica leads no more: another one stops its own repairs, and this one stops them anew if there is still
+    /// reason to when it leads again. Returns the namespaces where they were stopped; `None` for everywhere.
+    pub(crate) fn release_all(&mut self) -> Vec<Option<String>> {
+        let Self { everywhere, namespaces, slipping: _ } = std::mem::take(self);
+        everywhere.then_some(None).into_iter().chain(namespaces.into_iter().map(Some)).collect()
+    }
+
+    /// The last release of a namespace is gone.
+    pub(crate) fn forget(&mut self, namespace: &str) {
+        self.namespaces.remove(namespace);
+    }
+
+    /// Whether repairs in this namespace alone are stopped.
+    pub(crate) fn is_on_in(&self, namespace: &str) -> bool {
+        self.namespaces.contains(namespace)
     }
 
     /// Whether repairs of a namespace's releases are stopped.

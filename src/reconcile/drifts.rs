@@ -8,6 +8,7 @@
 
 mod agreed;
 mod counted;
+mod forget;
 mod suspect;
 
 use std::collections::{HashMap, HashSet};
@@ -19,10 +20,11 @@ pub(crate) use super::drift::Drift;
 use super::effort::note;
 pub(crate) use super::first::First;
 use super::first::FirstSeen;
-pub(crate) use super::life::{Life, Version};
+pub(crate) use super::life::{Life, ManifestMark, Version};
 use super::live::Manager;
 use super::report::DriftKind;
 use crate::declaration::names::Pool;
+use crate::helm::record::Status;
 use crate::helm::release::{Declared, Release};
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::signing::SigningKey;
@@ -77,6 +79,12 @@ impl Drifts {
         self.lives.get(object)
     }
 
+    /// All objects that were seen alive and are not forgotten.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> impl Iterator<Item = &ObjectId> {
+        self.lives.keys().map(|object| &**object)
+    }
+
     /// Records the last known state of an object.
     pub(crate) fn record_life(&mut self, object: ObjectId, mut life: Life) {
         life.managers = self.managers.share(&life.managers);
@@ -88,13 +96,6 @@ impl Drifts {
         self.touch_counted(&life.release);
         let object = self.name(&life.release, &object);
         self.lives.insert(object, life);
-    }
-
-    /// Forgets an object that no release declares, or that was never seen.
-    pub(crate) fn forget(&mut self, object: &ObjectId) {
-        if let Some(life) = self.lives.remove(object) {
-            self.clear(&life.release, object);
-        }
     }
 
     /// Records the news of a watch that an object was deleted or lost Helm's label; the object has
@@ -143,7 +144,7 @@ impl Drifts {
     /// Records that an object matches its release. Returns whether it drifted before.
     pub(crate) fn record_in_sync(&mut self, release: &Release, object: &ObjectId) -> bool {
         if let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == release.id) {
-            life.judged = Some(release.state.digest);
+            life.judged = Some(ManifestMark::of(release));
         }
         self.clear_suspicion(&release.id, object);
         self.clear_drift(&release.id, object)
@@ -156,8 +157,8 @@ impl Drifts {
         self.clear_drift(release, object)
     }
 
-    /// Records that an object differs while an operation is running: it is judged after the
-    /// operation.
+    /// Records that the result for an object is not final: it is judged again in the next state of its release in which no
+    /// operation is running.
     pub(crate) fn mark_unsettled(&mut self, object: &ObjectId) {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
@@ -202,28 +203,25 @@ impl Drifts {
         }
     }
 
-    /// Records the state of a release. Objects whose declaration changed since they last matched
-    /// become suspects, unless `is_watched` says that a listing to come will show them.
+    /// Records the state of a release, and the one `before`. Objects that it no longer declares are forgotten.
+    /// Objects whose declaration changed since they last matched become suspects, unless `is_watched` says that a
+    /// listing to come will show them.
     pub(crate) fn notice(
         &mut self,
         id: &ReleaseId,
-        release: Option<&Arc<Release>>,
+        (before, release): (Option<&Release>, Option<&Arc<Release>>),
         is_watched: impl Fn(&ObjectId) -> bool,
         now: Timestamp,
     ) {
         self.touch(id);
-        let Some(release) = release else {
-            self.first.forget(id);
-            self.held.remove(id);
-            self.operated.remove(id);
-            self.drop_all_but(id, |_| false);
-            return;
-        };
+        // The record of an uninstalled release may be kept, and declares nothing.
+        let standing = release.filter(|release| release.state.status != Status::Uninstalled);
+        let Some(release) = standing else { return self.forget_release(id, before) };
         // An invalid record has no manifest.
         if release.invalid.is_none() {
             self.first.note(release);
         }
-        self.drop_all_but(id, |object| release.objects.contains_key(object));
+        self.drop_all_but(id, before, |object| release.objects.contains_key(object));
         match release.state.status.is_pending() {
             true => drop(self.operated.insert(id.clone())),
             false => self.hold_to(release, is_watched, now),
@@ -303,7 +301,7 @@ impl Drifts {
 
     fn hold_to(&mut self, release: &Arc<Release>, is_watched: impl Fn(&ObjectId) -> bool, now: Timestamp) {
         let before = self.held.insert(release.id.clone(), Arc::clone(release));
-        let digest = release.state.digest;
+        let mark = ManifestMark::of(release);
         let mut suspects = Vec::new();
         note(release.objects.len());
         for object in release.objects.keys() {
@@ -316,11 +314,11 @@ impl Drifts {
             };
             // By the manifest, not by the revision: a record may be rewritten.
             let stands = match &before {
-                Some(before) if life.judged == Some(before.state.digest) => is_same,
-                _ => life.judged == Some(digest),
+                Some(before) if life.judged == Some(ManifestMark::of(before)) => is_same,
+                _ => life.judged == Some(mark),
             };
             if stands {
-                life.judged = Some(digest);
+                life.judged = Some(mark);
             } else {
                 suspects.push((Arc::clone(object), is_same));
             }
@@ -343,20 +341,6 @@ impl Drifts {
     fn clear(&mut self, release: &ReleaseId, object: &ObjectId) {
         self.clear_suspicion(release, object);
         self.clear_drift(release, object);
-    }
-
-    /// Forgets all objects of a release except those that `stays` selects.
-    fn drop_all_but(&mut self, id: &ReleaseId, stays: impl Fn(&ObjectId) -> bool) {
-        let suspects = self.suspects.get(id).into_iter().flatten().map(|(object, _)| object);
-        let drifting = self.drifting.get(id).into_iter().flatten().map(|(object, _)| object);
-        note(suspects.clone().count() + drifting.clone().count());
-        let dropped: Vec<Arc<ObjectId>> = suspects.chain(drifting).filter(|it| !stays(it)).cloned().collect();
-        for object in dropped {
-            self.clear(id, &object);
-            if self.lives.get(&object).is_some_and(|life| !life.alive) {
-                self.lives.remove(&object);
-            }
-        }
     }
 }
 

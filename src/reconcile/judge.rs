@@ -36,6 +36,8 @@ pub(crate) enum Standing {
     Drifts(DriftKind, Vec<FieldChange>),
     /// It matches, and Helm's next upgrade would fail because of its field managers.
     Taken(Taken, Option<Agreed>),
+    /// It matches, and other managers have taken fields from Helm. They are judged once its release is deployed.
+    TakenBeforeDeployed(Option<Agreed>),
 }
 
 /// The news about an object.
@@ -99,12 +101,14 @@ impl Weighing<'_> {
             drift::Live::Awaited | drift::Live::Dropped | drift::Live::Allowed | drift::Live::Missing => None,
         };
         let agreed = agreed.map(Agreed::of);
-        if policy.drift != DriftMode::Repair || release.state.status != Status::Deployed {
+        if policy.drift != DriftMode::Repair {
             return Standing::AsDeclared(agreed);
         }
         let Some(declared) = release.declared(object) else { return Standing::AsDeclared(agreed) };
         let spared = subject.exceptions(declared).mask(value);
         match taken(live, declared, release.state.apply_method, &spared) {
+            // An operation under way may take the fields back, and a failed one is followed by another.
+            Some(_) if release.state.status != Status::Deployed => Standing::TakenBeforeDeployed(agreed),
             Some(taken) => Standing::Taken(taken, agreed),
             None => Standing::AsDeclared(agreed),
         }
@@ -120,16 +124,14 @@ pub(crate) fn record(
     now: Timestamp,
 ) -> News {
     let (id, object) = (&release.id, &live.sighting.id);
-    let agrees = match &standing {
-        Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => {
-            drifts.record_agreement(release, object, agreed)
+    let agreed = match &standing {
+        Standing::AsDeclared(agreed) | Standing::TakenBeforeDeployed(agreed) | Standing::Taken(_, agreed) => {
+            agreed.as_ref()
         }
-        _ => false,
+        _ => None,
     };
-    let allowed = match &standing {
-        Standing::AsDeclared(Some(agreed)) | Standing::Taken(_, Some(agreed)) => agreed.allowed,
-        _ => false,
-    };
+    let agrees = agreed.is_some_and(|agreed| drifts.record_agreement(release, object, agreed));
+    let allowed = agreed.is_some_and(|agreed| agreed.allowed);
     // This is published too.
     let agrees = drifts.allow(object, allowed) || agrees;
     let stands = match standing {
@@ -140,6 +142,11 @@ pub(crate) fn record(
             if !is_settled(release, object, by) {
                 drifts.mark_unsettled(object);
             }
+            is_news
+        }
+        Standing::TakenBeforeDeployed(_) => {
+            let is_news = drifts.record_in_sync(release, object);
+            drifts.mark_unsettled(object);
             is_news
         }
         Standing::Underway => {

@@ -61,7 +61,6 @@ impl Known {
             Some(ruled) => drop(self.releases.insert(id.clone(), ruled)),
             None => {
                 self.releases.remove(id);
-                self.settled.forget(id);
                 if let Some(number) = self.numbered.remove(id) {
                     self.numbers.remove(&number);
                 }
@@ -129,15 +128,23 @@ impl Known {
         self.settled.of(object)
     }
 
-    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether that
+    /// Records values of a declared object that a dry run has settled, here or in an earlier guard. Returns whether that
     /// is new.
     pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) -> bool {
-        self.settled.learn(object, settled)
+        !self.claims(object).is_empty() && self.settled.learn(object, settled)
+    }
+
+    /// Forgets the values of an object that dry runs have settled for a release.
+    pub(crate) fn forget_settled(&mut self, release: &ReleaseId, object: &ObjectId) {
+        self.settled.forget(release, object);
     }
 
     /// Forgets the replicas that an autoscaler left behind. Returns whether there were any.
     pub(crate) fn forget_departed(&mut self, object: &ObjectId) -> bool {
-        self.surroundings.get_mut(object).is_some_and(|it| it.departed.take().is_some())
+        let Some(mut known) = self.surroundings.remove(object) else { return false };
+        let had = known.departed.take().is_some();
+        self.surround(object.clone(), known);
+        had
     }
 
     /// Whether an autoscaler scales the object, or is known to have scaled it before.

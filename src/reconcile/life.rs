@@ -3,9 +3,11 @@
 //! Entry point: [`Life`]. Invariant: pure state. Must not be overwritten by an answer that is older
 //! than the known version: [`Life::is_after`].
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::live::Manager;
+use crate::helm::release::Release;
 use crate::model::ReleaseId;
 use crate::policy::agreement::Agreement;
 use crate::policy::declaration::Declaration;
@@ -22,8 +24,8 @@ pub(crate) struct Life {
     /// The last `metadata.resourceVersion` of a watch, or of an answer after it.
     pub(crate) version: Version,
     pub(crate) managers: Arc<[Manager]>,
-    /// The digest of the manifest that it last matched.
-    pub(crate) judged: Option<[u8; 32]>,
+    /// The manifest that it last matched.
+    pub(crate) judged: Option<ManifestMark>,
     /// Whether it differs as an exception allows.
     pub(crate) allowed: bool,
     /// Its last agreement. Only such values are ever written to it.
@@ -32,10 +34,24 @@ pub(crate) struct Life {
     pub(crate) seal: Option<Arc<str>>,
 }
 
+/// The first half of a manifest's digest (SHA-256), which tells manifests apart as surely. Every object has one, so the
+/// other half would take memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ManifestMark([u8; 16]);
+
 /// A `metadata.resourceVersion`. For one object, a higher one is later; a value that is not a
 /// number cannot be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Version(Option<u64>);
+pub(crate) struct Version(Option<NonZeroU64>);
+
+impl ManifestMark {
+    /// The mark of a release's manifest.
+    pub(crate) fn of(release: &Release) -> Self {
+        let mut mark = [0; 16];
+        mark.iter_mut().zip(release.state.digest).for_each(|(to, from)| *to = from);
+        Self(mark)
+    }
+}
 
 impl Version {
     /// Parses a version.

@@ -5,6 +5,7 @@
 //! tracked until its outcome arrives or is no longer needed. Must not read a clock or wait.
 
 mod agenda;
+mod ending;
 mod inform;
 mod look;
 pub(super) mod observe;
@@ -141,6 +142,7 @@ impl Reconciler {
                     unwanted.iter().for_each(|release| self.attend(release));
                 } else {
                     self.asked.end_term();
+                    self.release_brake();
                 }
             }
             Event::Due => self.timer = None,

@@ -31,6 +31,9 @@ pub(crate) enum Occurrence {
     Braked { reach: Reach, namespace: String, drifting: Drifting },
     /// Repairs in this extent continue, after an order for this release.
     Eased { reach: Reach, release: ReleaseId },
+    /// Repairs in a namespace (`None`: all) are not stopped any more, because this replica leads no more, or because the
+    /// namespace has no release any more.
+    Unbraked { namespace: Option<String> },
     /// Repairs of this release are on hold.
     Held { release: Arc<Release>, until: Timestamp },
     /// The beginning of the oldest drift.

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn release(name: &str) -> ReleaseId {
-        ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() }
+        ReleaseId { namespace: "shop".into(), name: name.into() }
     }
 
     fn object(name: &str) -> ObjectId {

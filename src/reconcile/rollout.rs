@@ -92,6 +92,13 @@ impl Rollouts {
         false
     }
 
+    /// Forgets an object that the release has ceased to declare.
+    pub(crate) fn forget(&mut self, release: &ReleaseId, object: &ObjectId) {
+        if self.0.get(release).is_some_and(|rollout| rollout.object == *object) {
+            self.end(release);
+        }
+    }
+
     /// Repairs of the release continue.
     pub(crate) fn end(&mut self, release: &ReleaseId) {
         self.0.remove(release);

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use smol_str::SmolStr;
+
 use crate::helm::release::Release;
 use crate::model::ObjectId;
 use crate::verdict::health::Unwatched;
@@ -19,10 +21,10 @@ pub(crate) struct Scope {
 }
 
 /// The namespace of a watch of all namespaces.
-static EVERYWHERE: Option<String> = None;
+static EVERYWHERE: Option<SmolStr> = None;
 
 /// Scopes by group, kind and namespace: several where a kind is watched in several versions.
-type Kinds = HashMap<String, HashMap<String, HashMap<Option<String>, Vec<Scope>>>>;
+type Kinds = HashMap<String, HashMap<String, HashMap<Option<SmolStr>, Vec<Scope>>>>;
 
 /// The watches that are open.
 #[derive(Debug, Default)]
@@ -50,7 +52,7 @@ impl Scope {
     pub(crate) fn holds(&self, object: &ObjectId) -> bool {
         object.group == self.group
             && object.kind == self.kind
-            && (self.namespace.is_none() || self.namespace == object.namespace)
+            && (self.namespace.is_none() || self.namespace.as_deref() == object.namespace.as_deref())
     }
 }
 
@@ -82,6 +84,11 @@ impl Scopes {
     /// Whether a watch shows all changes of an object: its listing is complete.
     pub(crate) fn shows(&self, object: &ObjectId) -> bool {
         self.holding(object).any(|(_, watched)| watched.whole)
+    }
+
+    /// Whether a watch is open that may show an object.
+    pub(crate) fn is_watched(&self, object: &ObjectId) -> bool {
+        self.holding(object).next().is_some()
     }
 
     /// A full listing begins.
@@ -153,7 +160,7 @@ impl Scopes {
 
     /// The watches that show an object.
     fn holding(&self, object: &ObjectId) -> impl Iterator<Item = (&Scope, &Watched)> {
-        let places = self.kinds.get(&object.group).and_then(|kinds| kinds.get(&object.kind));
+        let places = self.kinds.get(&*object.group).and_then(|kinds| kinds.get(&*object.kind));
         let own = object.namespace.is_some().then_some(&object.namespace);
         let scopes =
             [Some(&EVERYWHERE), own].into_iter().flatten().filter_map(move |place| places?.get(place));
@@ -166,7 +173,7 @@ fn by_kind<'s>(scopes: impl Iterator<Item = &'s Scope>) -> Kinds {
     let mut kinds = Kinds::new();
     for scope in scopes {
         let places = kinds.entry(scope.group.clone()).or_default().entry(scope.kind.clone()).or_default();
-        places.entry(scope.namespace.clone()).or_default().push(scope.clone());
+        places.entry(scope.namespace.as_deref().map(Into::into)).or_default().push(scope.clone());
     }
     kinds
 }

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn suspension_that_was_prolonged_or_ended_early_has_one_end() {
-        let release = |name: &str| ReleaseId { namespace: "n".to_owned(), name: name.to_owned() };
+        let release = |name: &str| ReleaseId { namespace: "n".into(), name: name.into() };
         let at = |second| Timestamp::from_second(second).unwrap();
         let until = |end: Option<i64>| Suspension { until: end.map(at), ..Suspension::default() };
         let mut suspensions = Suspensions::new(Suspended::from([(release("a"), until(Some(5)))]));

@@ -72,10 +72,8 @@ mod tests {
 
     #[test]
     fn tally_counts_by_namespace_and_knows_the_oldest() {
-        let release = |namespace: &str, name: &str| ReleaseId {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
+        let release =
+            |namespace: &str, name: &str| ReleaseId { namespace: namespace.into(), name: name.into() };
         let at = |second| Some(Timestamp::from_second(second).unwrap());
         let mut tally = Tally::default();
         for (namespace, name, drifting, oldest) in

@@ -39,5 +39,5 @@ pub fn is_local(release: &Release, object: &ObjectId) -> bool {
 /// another, so each claim is heard once, in its own.
 pub fn has_say(release: &Release, object: &ObjectId, version: Option<&str>) -> bool {
     let Some(version) = version else { return true };
-    release.declared(object).is_some_and(|declared| *declared.served == *version)
+    release.declared(object).is_some_and(|declared| declared.served() == version)
 }

@@ -44,7 +44,7 @@ pub struct Dependant {
 /// The objects that are deleted with `object`; `None` for other kinds.
 pub fn taken(object: &ObjectId) -> Option<Taken> {
     match (object.group.as_str(), object.kind.as_str()) {
-        ("", "Namespace") => Some(Taken::Namespace(object.name.clone())),
+        ("", "Namespace") => Some(Taken::Namespace(object.name.to_string())),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             let (plural, group) = object.name.split_once('.')?;
             Some(Taken::Kind { group: group.to_owned(), plural: plural.to_owned() })
@@ -58,7 +58,7 @@ pub fn taken(object: &ObjectId) -> Option<Taken> {
 /// name the release, which this function cannot know.
 pub fn of(taken: &Taken, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
     let along = |object: &ObjectId| match taken {
-        Taken::Namespace(namespace) => object.namespace.as_ref() == Some(namespace),
+        Taken::Namespace(namespace) => object.namespace.as_deref() == Some(namespace),
         Taken::Kind { group, plural } => {
             object.group == *group
                 && index.kind_of_resource(group, plural).is_some_and(|(kind, _)| kind == object.kind)

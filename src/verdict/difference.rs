@@ -107,12 +107,12 @@ impl Difference {
             old.and_then(|old| step_down(old, &steps)),
             step_down(new, &steps),
         );
-        let (mut plain, mut pointer) = (String::new(), path.to_string());
+        let (mut plain, mut pointer) = (String::new(), path.pointer().to_owned());
         for step in &steps {
             // Writing to a String cannot fail.
             let _ = match step {
                 Step::Field(name) => {
-                    let below = Path(vec![Segment::Field((*name).to_owned())]);
+                    let below = Path([Segment::Field((*name).to_owned())].into());
                     let dot = if below.plain().to_string().starts_with('[') { "" } else { "." };
                     write!(plain, "{dot}{}", below.plain()).and_then(|()| write!(pointer, "{below}"))
                 }
@@ -227,12 +227,11 @@ impl Place {
     fn excerpt(&self, text: &str) -> Option<String> {
         let line = text.split('\n').nth(self.line)?;
         let skipped = if self.column + BEFORE <= LINE { 0 } else { self.column - BEFORE };
-        let mut kept = String::from(if skipped > 0 { "…" } else { "" });
-        kept.extend(line.chars().skip(skipped).take(LINE));
-        if line.chars().nth(skipped + LINE).is_some() {
-            kept.push('…');
-        }
-        Some(kept)
+        let rest = shown::place_of(skipped, line).and_then(|begin| line.get(begin..)).unwrap_or_default();
+        let end = shown::place_of(LINE, rest);
+        let kept = end.and_then(|end| rest.get(..end)).unwrap_or(rest);
+        let mark = |is_cut| if is_cut { "…" } else { "" };
+        Some([mark(skipped > 0), kept, mark(end.is_some())].concat())
     }
 }
 

@@ -92,7 +92,7 @@ impl<'a> Exceptions<'a> {
             grants,
             departed: autoscalers.is_empty() && circumstances.departed.as_deref().is_some_and(scales),
             autoscalers,
-            replicas: declared.scale.as_ref(),
+            replicas: declared.scale(),
             actor,
             now,
         }

@@ -199,8 +199,11 @@ pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Optio
             owners.give(helm.as_ref(), path);
         }
         // Parents that the edit created only for it are removed too.
-        let mut above = path.clone();
-        while above.0.pop().is_some() && above.0.len() > 1 && lookup.get(&above).is_empty() {
+        for length in (2..path.0.len()).rev() {
+            let above = Path(path.0.iter().take(length).cloned().collect());
+            if !lookup.get(&above).is_empty() {
+                break;
+            }
             owners.read_mut().for_each(|entry| entry.owned.remove(&above));
         }
     }
@@ -238,7 +241,7 @@ fn is_applied_anew(declared: &Value, live: &Value) -> bool {
 /// Whether a path is one of the keys that identify a list element: with another value it would
 /// identify another element.
 fn is_key(path: &Path) -> bool {
-    match path.0.as_slice() {
+    match &*path.0 {
         [.., Segment::Key(keys), Segment::Field(name)] => keys.iter().any(|(key, _)| key == name),
         _ => false,
     }

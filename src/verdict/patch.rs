@@ -16,7 +16,7 @@ pub fn patch(findings: &[Finding], limit: usize) -> String {
         if text.len() > 1 {
             text.push(',');
         }
-        let path = serde_json::Value::String(finding.path.to_string());
+        let path = serde_json::Value::from(finding.path.pointer());
         // Writing to a String cannot fail.
         let _ = match (&finding.declared, &finding.new) {
             (None, _) => write!(text, r#"{{"op":"remove","path":{path}}}"#),

@@ -81,7 +81,7 @@ pub struct RecordFacts {
 /// The release and revision in a record's name.
 pub fn names(object: &ObjectId) -> Option<(ReleaseId, u64)> {
     let (name, revision) = parse_record_name(&object.name)?;
-    Some((ReleaseId { namespace: object.namespace.clone()?, name }, revision))
+    Some((ReleaseId { namespace: object.namespace.clone()?, name: name.into() }, revision))
 }
 
 /// Judges one edit of a record; `release` is the release that these records describe now. The
@@ -180,7 +180,8 @@ fn spoken_for(
     let policies = rules.resolver.policies();
     let records = [edit.old, edit.new].into_iter().flatten().filter_map(|it| it.payload.as_ref().ok());
     let trusted = records.filter(|it| policies.storage().holds(&stored.namespace, &it.namespace));
-    let told = trusted.map(|it| ReleaseId { namespace: it.namespace.clone(), name: stored.name.clone() });
+    let told =
+        trusted.map(|it| ReleaseId { namespace: it.namespace.clone().into(), name: stored.name.clone() });
     let mut releases: Vec<_> = release.map(|release| release.id.clone()).into_iter().chain(told).collect();
     if releases.is_empty() {
         releases.push(stored.clone());

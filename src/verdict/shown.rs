@@ -18,8 +18,8 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-pub(super) use self::excerpt::is_within;
 use self::excerpt::{LIMIT, brief, cut, front, full, is_deep};
+pub(super) use self::excerpt::{is_within, place_of};
 pub use self::sealing::SealingKey;
 use self::secrets::{holds_token, is_secret};
 use crate::declaration::path::Path;
@@ -153,7 +153,7 @@ fn digest(object: &ObjectId, path: &Path, value: &Value) -> [u8; 32] {
         object.kind.as_str(),
         object.namespace.as_deref().unwrap_or_default(),
         object.name.as_str(),
-        path.to_string().as_str(),
+        path.pointer(),
         value.to_string().as_str(),
     ] {
         hash.update(part.len().to_be_bytes());

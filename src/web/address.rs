@@ -65,7 +65,7 @@ impl Asked {
 
     /// The release that is named.
     pub(super) fn release(&self) -> Option<ReleaseId> {
-        Some(ReleaseId { namespace: self.get("namespace")?.to_owned(), name: self.get("name")?.to_owned() })
+        Some(ReleaseId { namespace: self.get("namespace")?.into(), name: self.get("name")?.into() })
     }
 
     /// The address of `page` that asks for the same.

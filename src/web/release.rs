@@ -165,8 +165,8 @@ async fn row(
 /// The namespaces in which exceptions count for objects of a release.
 fn namespaces(release: &ReleaseId, declared: Option<&Release>) -> BTreeSet<String> {
     let objects = declared.into_iter().flat_map(|declared| declared.objects.keys());
-    let named = objects.filter_map(|object| object.namespace.clone());
-    std::iter::once(release.namespace.clone()).chain(named).collect()
+    let named = objects.filter_map(|object| object.namespace.as_deref().map(str::to_owned));
+    std::iter::once(release.namespace.to_string()).chain(named).collect()
 }
 
 /// Whether an exception is for this object of a release.
@@ -177,7 +177,7 @@ fn is_for(exception: &allowances::Row, object: &ObjectId, release: &ReleaseId) -
         // Of objects of the whole cluster it lies in the release's namespace.
         None => named.namespace.is_none() && exception.namespace == release.namespace,
     };
-    is_here && (&object.group, &object.kind, &object.name) == (&named.group, &named.kind, &named.name)
+    is_here && object.group == named.group && object.kind == named.kind && object.name == named.name
 }
 
 impl Exceptions {

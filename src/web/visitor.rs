@@ -70,7 +70,7 @@ impl Visitor {
     /// The end of the session, and the changes of what is followed: of the release that is asked for, else of all.
     pub(super) async fn changes(&self, asked: &Asked) -> Vec<Changes> {
         let release = asked.release().map(|release| Followed {
-            namespaces: std::iter::once(release.namespace.clone())
+            namespaces: std::iter::once(release.namespace.to_string())
                 .chain(asked.all(ALSO).take(FOLLOWED).map(str::to_owned))
                 .collect(),
             release,

@@ -124,10 +124,10 @@ impl Subject {
     pub fn of(head: &Head<'_>, index: &Index, driver: RecordDriver) -> Option<Self> {
         let operation = head.operation?;
         let object = |group: &str, kind: &str| ObjectId {
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-            namespace: head.namespace.as_deref().map(str::to_owned),
-            name: head.name.as_deref().unwrap_or_default().to_owned(),
+            group: group.into(),
+            kind: kind.into(),
+            namespace: head.namespace.as_deref().map(Into::into),
+            name: head.name.as_deref().unwrap_or_default().into(),
         };
         match head.subresource.as_deref() {
             None => {}
@@ -212,7 +212,7 @@ impl<'a> Case<'a> {
         if case.subject.object.name.is_empty()
             && let Some(name) = [&case.old, &case.new].into_iter().flatten().find_map(name)
         {
-            case.subject.object.name = name;
+            case.subject.object.name = name.into();
             if is_record(&case.subject.object, driver) {
                 case.subject.aspect = Aspect::Record;
             }

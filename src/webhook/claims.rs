@@ -47,7 +47,7 @@ pub(super) fn governing(
         Some(release) => resolver.of(&release.id),
         None => {
             let namespace = object.namespace.clone().unwrap_or_default();
-            resolver.of(&ReleaseId { namespace, name: String::new() })
+            resolver.of(&ReleaseId { namespace, name: "".into() })
         }
     }
 }

@@ -7,6 +7,7 @@
 //! replica, can check. A dry run makes no ticket. Must not repair anything.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -19,9 +20,11 @@ use super::look::Live;
 use super::review::{self, Answer, Head, Request};
 use crate::callers::Callers;
 use crate::client::access::{self, Right};
+use crate::client::call::CallError;
 use crate::client::objects::Target;
 use crate::declaration::outline::Excerpt;
 use crate::helm::release::Release;
+use crate::mirror::kinds::Kinds;
 use crate::model::{Actor, ObjectId, Operation, ReleaseId};
 use crate::policy::order::{CONFIRMED_BY, Grant, Order, Ticket, Verb, hex};
 use crate::verdict::message::{Unwritten, of_order};
@@ -52,6 +55,9 @@ pub struct Orders {
     pub callers: Callers,
 }
 
+/// Objects of one kind in one namespace, and what is done to them.
+type OfKind = (Verb, Target, Vec<ObjectId>);
+
 /// The API server's answers about one order.
 struct Asked {
     objects: Vec<Grant>,
@@ -64,6 +70,8 @@ struct Orderer<'a> {
     live: &'a Live,
     user: &'a Actor,
     deadline: Instant,
+    /// The time from the first question to the deadline.
+    within: Duration,
 }
 
 /// Whether a review may be an order.
@@ -104,7 +112,7 @@ pub(super) async fn answer(
     let (Some(namespace), Some(name)) = (&request.head.namespace, &request.head.name) else {
         return Answer::allow();
     };
-    let release = ReleaseId { namespace: namespace.to_string(), name: name.to_string() };
+    let release = ReleaseId { namespace: (&**namespace).into(), name: (&**name).into() };
     let known = live.releases.index().read().release(&release).cloned();
     let Some(known) = known else { return Answer::allow() };
     let asking = asked(&known, &request.actor, orders, live, deadline);
@@ -142,23 +150,17 @@ async fn asked(
 ) -> Asked {
     let mut open = (orders.unconfirmed)(&release.id);
     let beyond = open.split_off(open.len().min(OBJECTS));
-    let (mut granted, mut refused, mut single) = (Vec::new(), Vec::new(), Vec::new());
-    let mut kinds: Vec<(Verb, Target, Vec<ObjectId>)> = Vec::new();
-    for (verb, object) in open {
-        let target = release.declared(&object).and_then(|it| live.kinds.target(&object, &it.version));
-        let Some(target) = target.filter(|_| object.group != ESCALATING) else {
-            refused.push(of_order(&object, &release.id, Unwritten::OnlyHelm));
-            continue;
-        };
-        let is_alike = |(known, other, _): &&mut (Verb, Target, Vec<ObjectId>)| {
-            *known == verb && other.resource == target.resource && other.namespace == target.namespace
-        };
-        match kinds.iter_mut().find(is_alike) {
-            Some((_, _, objects)) => objects.push(object),
-            None => kinds.push((verb, target, vec![object])),
-        }
-    }
-    let orderer = &Orderer { live, user, deadline };
+    let (kinds, only_helm) = by_kind(release, open, &live.kinds);
+    let (mut granted, mut single) = (Vec::new(), Vec::new());
+    let mut refused: Vec<_> =
+        only_helm.iter().map(|object| of_order(object, &release.id, Unwritten::OnlyHelm)).collect();
+    let within = deadline.saturating_duration_since(Instant::now());
+    let orderer = &Orderer { live, user, deadline, within };
+    let unchecked = |object: &ObjectId, verb, error: &CallError| {
+        let (user, verb, reason) = (&*user.user, word(verb), error.to_string());
+        let why = Unwritten::Unchecked { user, verb, error: &reason, is_outage: error.is_outage() };
+        of_order(object, &release.id, why)
+    };
     let whole = kinds.into_iter().map(|(verb, target, objects)| async move {
         let may = orderer.may(verb, &target, None).await;
         (verb, target, objects, may)
@@ -166,8 +168,9 @@ async fn asked(
     let answers: Vec<_> = futures::stream::iter(whole).buffered(AT_ONCE).collect().await;
     for (verb, target, objects, may) in answers {
         match may {
-            true => granted.extend(objects.iter().map(|object| Grant::new(verb, object, &release.id))),
-            false => single.extend(objects.into_iter().map(|object| (verb, target.clone(), object))),
+            Ok(true) => granted.extend(objects.iter().map(|object| Grant::new(verb, object, &release.id))),
+            Ok(false) => single.extend(objects.into_iter().map(|object| (verb, target.clone(), object))),
+            Err(error) => refused.extend(objects.iter().map(|object| unchecked(object, verb, &error))),
         }
     }
     let unasked = single.split_off(single.len().min(QUESTIONS));
@@ -177,11 +180,13 @@ async fn asked(
     });
     let answers: Vec<_> = futures::stream::iter(single).buffered(AT_ONCE).collect().await;
     for (verb, object, may) in answers {
-        if may {
-            granted.push(Grant::new(verb, &object, &release.id));
-        } else {
-            let verb = if verb == Verb::Create { "create" } else { "update" };
-            refused.push(of_order(&object, &release.id, Unwritten::NoRight { user: &user.user, verb }));
+        match may {
+            Ok(true) => granted.push(Grant::new(verb, &object, &release.id)),
+            Ok(false) => {
+                let why = Unwritten::NoRight { user: &user.user, verb: word(verb) };
+                refused.push(of_order(&object, &release.id, why));
+            }
+            Err(error) => refused.push(unchecked(&object, verb, &error)),
         }
     }
     let unasked = unasked.into_iter().map(|(_, _, object)| object);
@@ -190,18 +195,47 @@ async fn asked(
     Asked { objects: granted, refused }
 }
 
+/// The objects of each kind in each namespace, by what is done to them, and those that only Helm may confirm.
+fn by_kind(release: &Release, open: Vec<(Verb, ObjectId)>, served: &Kinds) -> (Vec<OfKind>, Vec<ObjectId>) {
+    let mut kinds: Vec<OfKind> = Vec::new();
+    let mut only_helm = Vec::new();
+    for (verb, object) in open {
+        let target = release.declared(&object).and_then(|it| served.target(&object, &it.version));
+        let Some(target) = target.filter(|_| object.group != ESCALATING) else {
+            only_helm.push(object);
+            continue;
+        };
+        let is_alike = |(known, other, _): &&mut OfKind| {
+            *known == verb && other.resource == target.resource && other.namespace == target.namespace
+        };
+        match kinds.iter_mut().find(is_alike) {
+            Some((_, _, objects)) => objects.push(object),
+            None => kinds.push((verb, target, vec![object])),
+        }
+    }
+    (kinds, only_helm)
+}
+
 impl Orderer<'_> {
-    /// Whether the user may do that; false if the API server does not confirm it in time.
-    async fn may(&self, verb: Verb, target: &Target, name: Option<&str>) -> bool {
+    /// Whether the user may do that, if the API server says so in time.
+    async fn may(&self, verb: Verb, target: &Target, name: Option<&str>) -> Result<bool, CallError> {
         let right = Right {
-            verb: if verb == Verb::Create { "create" } else { "update" },
+            verb: word(verb),
             group: &target.resource.group,
             resource: &target.resource.plural,
             namespace: target.namespace.as_deref(),
             name,
         };
         let asking = access::may(&self.live.client, self.user, &right);
-        matches!(timeout_at(self.deadline, asking).await, Ok(Ok(true)))
+        timeout_at(self.deadline, asking).await.unwrap_or(Err(CallError::Late { within: self.within }))
+    }
+}
+
+/// The API server's word for an action.
+fn word(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create => "create",
+        Verb::Update => "update",
     }
 }
 

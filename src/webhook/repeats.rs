@@ -10,7 +10,6 @@ mod denied;
 mod version;
 
 use std::collections::VecDeque;
-use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::time::Duration;
 
@@ -56,9 +55,6 @@ struct Seen {
     /// The number of requests that they belong to.
     requests: usize,
 }
-
-/// A hasher that text is written to.
-struct Written<'h, H>(&'h mut H);
 
 impl Repeats {
     /// Records a verdict on a user's edit of an object, which changes `version`. Returns whether the API server has
@@ -112,13 +108,6 @@ impl Repeats {
     }
 }
 
-impl<H: Hasher> fmt::Write for Written<'_, H> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.write(text.as_bytes());
-        Ok(())
-    }
-}
-
 /// Forgets the updates that are too old, and the oldest one of too many.
 fn make_room(last: &mut VecDeque<Seen>, now: Instant) {
     while last.front().is_some_and(|seen| now.duration_since(seen.at) > PASSING) || last.len() >= MOST {
@@ -133,9 +122,7 @@ fn changes(verdict: &Verdict) -> bool {
 
 /// Hashes a field with its old and new value; for a Secret, their digests.
 fn hash(finding: &Finding, hasher: &mut impl Hasher) {
-    // Hashing cannot fail.
-    let _ = write!(Written(hasher), "{}", finding.path);
-    hasher.write_u8(0xff);
+    finding.path.pointer().hash(hasher);
     for value in [&finding.old, &finding.new] {
         match value {
             Some(value) if value.is_masked() => value.sealed(&SealingKey::new([0; 32])).hash(hasher),
@@ -162,7 +149,7 @@ mod tests {
         let path: Path = "/data/key".parse().unwrap();
         let values = Values::of(object, &path, [None, Some(&json!("YQ==")), Some(&new)]);
         let grounds = Grounds {
-            release: ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() },
+            release: ReleaseId { namespace: "shop".into(), name: "shop".into() },
             revision: 1,
             fields: vec![Finding::of(path, values)],
             exceptions: Vec::new(),

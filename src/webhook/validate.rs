@@ -270,7 +270,7 @@ impl Validator {
             return self.judged_now(whole).await;
         }
         let Whole { bytes, head, subject, stage, deadline } = &whole;
-        let namespace = subject.object.namespace.clone().unwrap_or_default();
+        let namespace = subject.object.namespace.as_deref().unwrap_or_default().to_owned();
         // The remaining time is for its judgement.
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
         let Some(_turn) = self.judging.take(namespace.clone(), until).await else {
@@ -370,8 +370,8 @@ impl Validator {
     /// Decodes records apart from the threads that answer, a few at a time; `None` if that takes
     /// longer than until `deadline`.
     async fn held(&self, case: &Case<'_>, body: Bytes, deadline: Instant) -> Option<Held> {
-        let turn =
-            self.decoding.take(case.subject.object.namespace.clone().unwrap_or_default(), deadline).await?;
+        let namespace = case.subject.object.namespace.as_deref().unwrap_or_default();
+        let turn = self.decoding.take(namespace.to_owned(), deadline).await?;
         let decoding = tokio::task::spawn_blocking(move || {
             // Held until decoding ends, even if its result is no longer needed.
             let _turn = turn;

@@ -210,6 +210,28 @@ async fn order_writes_forged_values_only_for_who_may_update() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn order_says_that_the_guard_may_not_ask_about_its_user() {
+    let scene = limited("unasked").await;
+    let _guard = scene.start_guard(&REGISTERED).await;
+    scene.wait_for_confirmed(2).await;
+    scene.forge_quota().await;
+    scene.wait_until_unconfirmed().await;
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kubemoor-cluster";
+    let mut role = scene.admin.get(path).await.done().unwrap();
+    let is_needed = |rule: &Value| rule["resources"] != json!(["subjectaccessreviews"]);
+    role["rules"].as_array_mut().unwrap().retain(is_needed);
+    scene.admin.put(path, &role).await.done().unwrap();
+    let mallory = member(&scene, &["get,patch guardedreleases.kubemoor.dev"]).await;
+    eventually("the answer names the reason", SOON, || async {
+        let ordered = mallory.moor(&["reconcile", RELEASE, "-n", &scene.namespace], "");
+        let is_named = ordered.error.contains("the guard may not check if");
+        if ordered.code == 1 && is_named { Ok(()) } else { Err(format!("{ordered:?}")) }
+    })
+    .await;
+    scene.assert_untouched().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn forged_or_replayed_ticket_confirms_nothing() {
     let scene = limited("ticket").await;
     let bank = Chart::new("bank").template("all.yaml", BANK);

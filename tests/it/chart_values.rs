@@ -228,10 +228,10 @@ fn ask(
     let parts: Vec<&str> = object.split(' ').collect();
     let gvk = Gvk::from_api_version(parts[0], parts[1]);
     let object = ObjectId {
-        group: gvk.group,
-        kind: gvk.kind,
-        namespace: Some(namespace.to_owned()),
-        name: parts[2].to_owned(),
+        group: gvk.group.into(),
+        kind: gvk.kind.into(),
+        namespace: Some(namespace.into()),
+        name: parts[2].into(),
     };
     let path = Path(steps.iter().cloned().map(Segment::Field).collect());
     candidates(std::slice::from_ref(source), Question { object: &object, path: &path, place: None, new })

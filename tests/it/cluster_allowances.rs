@@ -82,7 +82,7 @@ impl Followed {
 
     /// How many exceptions count for the Deployment as an object of a release in this namespace.
     fn count(&self, namespace: &str) -> usize {
-        let release = ReleaseId { namespace: namespace.to_owned(), name: "shop".to_owned() };
+        let release = ReleaseId { namespace: namespace.into(), name: "shop".into() };
         self.allowances.of(&deployment(&self.namespace), &release).len()
     }
 

@@ -36,10 +36,10 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
     let rate = NonZeroU32::new(2).unwrap();
     let arbiter = Arbiter::new(objects.clone(), watched.kinds.clone(), watched.releases.clone(), rate);
     let deployment = ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some(namespace.clone()),
-        name: "web".to_owned(),
+        group: "apps".into(),
+        kind: "Deployment".into(),
+        namespace: Some(namespace.clone().into()),
+        name: "web".into(),
     };
     let target = watched.kinds.target(&deployment, "v1").unwrap();
     let before = objects.sight(&target).await.unwrap().unwrap();
@@ -92,10 +92,10 @@ async fn refused_dry_run_and_timeout_are_distinct_errors() {
     let rate = NonZeroU32::new(1).unwrap();
     let arbiter = Arbiter::new(objects, watched.kinds.clone(), watched.releases.clone(), rate);
     let object = ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: Some(namespace.clone()),
-        name: "web".to_owned(),
+        group: "apps".into(),
+        kind: "Deployment".into(),
+        namespace: Some(namespace.clone().into()),
+        name: "web".into(),
     };
     let release = release_id(&namespace, "web");
     let digest = digest(&watched, &object, &namespace);

@@ -83,7 +83,7 @@ async fn autoscalers_are_known_from_when_they_come_until_they_go() {
     let mut told: HashMap<String, usize> = HashMap::new();
     while let Ok(workload) = tokio::time::timeout(std::time::Duration::from_millis(10), changes.next()).await
     {
-        *told.entry(workload.name).or_default() += 1;
+        *told.entry(workload.name.to_string()).or_default() += 1;
     }
     assert!(told.contains_key("web") && told.contains_key("db"), "{told:?}");
     stop.cancel();

@@ -105,12 +105,8 @@ async fn custom_kinds_are_learned_when_definitions_appear_or_change() {
     })
     .await;
     let fleet = release_id(&namespace, "fleet");
-    let ship = ObjectId {
-        group: "kinds.test".to_owned(),
-        kind: "Ship".to_owned(),
-        namespace: None,
-        name: "kontiki".to_owned(),
-    };
+    let ship =
+        ObjectId { group: "kinds.test".into(), kind: "Ship".into(), namespace: None, name: "kontiki".into() };
     eventually("the release declares a cluster-scoped object with an atomic list", SOON, || async {
         is_keyed(&watched, &fleet, &ship).ok_or("it is not declared").map(|keyed| assert!(!keyed))
     })
@@ -120,7 +116,7 @@ async fn custom_kinds_are_learned_when_definitions_appear_or_change() {
         Some(Resource::new("kinds.test", "v1", "Ship", "ships"))
     );
     let release = watched.release(&fleet).unwrap();
-    let scale = release.declared(&ship).unwrap().scale.clone();
+    let scale = release.declared(&ship).unwrap().scale().cloned();
     assert_eq!(scale.unwrap().to_string(), "/spec/crew");
 
     let change = json!({"spec": definition("ships", "Ship", "Cluster", sails("map")).spec});
@@ -155,10 +151,10 @@ async fn a_kind_that_comes_after_its_release_is_learned_then() {
     let watched = Watched::of(&control_plane, &namespace).await;
     let fleet = release_id(&namespace, "fleet");
     let place = |namespace: Option<&str>| ObjectId {
-        group: "kinds.test".to_owned(),
-        kind: "Ship".to_owned(),
-        namespace: namespace.map(str::to_owned),
-        name: "kontiki".to_owned(),
+        group: "kinds.test".into(),
+        kind: "Ship".into(),
+        namespace: namespace.map(Into::into),
+        name: "kontiki".into(),
     };
     let declares = |object: &ObjectId| watched.release(&fleet).unwrap().declared(object).is_some();
     assert!(declares(&place(Some(&namespace))), "an unknown kind counts as namespaced");

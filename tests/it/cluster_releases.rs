@@ -120,7 +120,7 @@ impl Drop for Watched {
 }
 
 pub(crate) fn release_id(namespace: &str, name: &str) -> ReleaseId {
-    ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() }
+    ReleaseId { namespace: namespace.into(), name: name.into() }
 }
 
 pub(crate) fn config_map(namespace: &str, name: &str) -> ObjectId {

@@ -319,7 +319,7 @@ async fn attempt(shop: &Scene, object: &Guarded, leaf: &Path, declared: &Value, 
 /// What the release declares, as the program itself reads it out of Helm's record.
 async fn declared(shop: &Scene, catalog: &Catalog) -> Vec<Guarded> {
     let manifest = shop.helm.manifest(&shop.namespace, RELEASE).await.unwrap();
-    let release = ReleaseId { namespace: shop.namespace.clone(), name: RELEASE.to_owned() };
+    let release = ReleaseId { namespace: shop.namespace.clone().into(), name: RELEASE.into() };
     let (objects, skipped) = documents(&release, &manifest, catalog);
     assert!(skipped.is_empty() && !objects.is_empty());
     let guarded = objects.into_iter().map(|(id, document)| {
@@ -344,7 +344,7 @@ fn locate<'v>(object: &'v Value, path: &Path) -> Option<(String, &'v Value)> {
         let token = match segment {
             Segment::Field(name) => name.replace('~', "~0").replace('/', "~1"),
             Segment::Key(_) | Segment::Element(_) => {
-                let element = Path(vec![segment.clone()]);
+                let element = Path([segment.clone()].into());
                 let is_it = |item: &Value| !element.get(&json!([item])).is_empty();
                 value.as_array()?.iter().position(is_it)?.to_string()
             }

@@ -133,7 +133,7 @@ fn scrape() -> String {
     serving::register(&mut registry, move || Serving { is_ready: true, validity });
     let guard = GuardMetrics::register(&mut registry);
     let notices = NoticeMetrics::register(&mut registry);
-    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
     releases::register(&mut registry, true, move || {
         [Standing { release: release.clone(), reason: "Drifted", drifted: 1 }]
     });

@@ -30,7 +30,7 @@ fn the_table_of_precedence_is_what_policies_come_to() {
         assert_eq!(flaws, [], "{row:?}");
         let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
         let policies = Policies::new(defaults, &Labels::new(), accepted);
-        let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+        let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
         let policy = policies.of(&release, &Labels::new());
         let told = [
             format!("`{:?}` by {}", policy.edits, policy.sources.edits),

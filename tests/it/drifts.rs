@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{Cluster, RELEASE, SOON, Scene, eventually};
+use crate::support::{Chart, Cluster, RELEASE, SOON, Scene, eventually};
 
 const CONFIG_MAP: &str = "
 apiVersion: v1
@@ -54,6 +54,20 @@ async fn scene(prefix: &str, templates: &str, server_side: bool) -> Scene {
     let scene = Scene::on_cluster(&UNREGISTERED).options(options).install(prefix, templates).await;
     scene.wait_until_seen(1).await;
     scene
+}
+
+/// Somebody takes the ownership of a field from Helm, and leaves its value.
+async fn take_ownership(scene: &Scene, settings: &str) {
+    let object = scene.get(settings).await;
+    let taken = json!({
+        "manager": "kubectl-set", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:level": {}}},
+    });
+    let mut entries = object["metadata"]["managedFields"].as_array().unwrap().clone();
+    let helms = entries.iter_mut().find(|entry| entry["operation"] == "Apply").unwrap();
+    helms["fieldsV1"]["f:data"].as_object_mut().unwrap().remove("f:level").unwrap();
+    entries.push(taken);
+    scene.edit(settings, json!({"metadata": {"managedFields": entries}})).await;
 }
 
 /// Every sort of change, then every operation of Helm's.
@@ -130,20 +144,47 @@ async fn client_side_release_is_repaired_and_next_upgrade_passes() {
 async fn field_ownership_returns_to_helm_before_the_next_upgrade() {
     let scene = scene("owned", CONFIG_MAP, true).await;
     let settings = scene.config_map("settings");
-    let object = scene.get(&settings).await;
-    let taken = json!([
-        {"manager": "kubectl-set", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
-         "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:level": {}}}},
-    ]);
-    let mut entries = object["metadata"]["managedFields"].as_array().unwrap().clone();
-    let helms = entries.iter_mut().find(|entry| entry["operation"] == "Apply").unwrap();
-    helms["fieldsV1"]["f:data"].as_object_mut().unwrap().remove("f:level").unwrap();
-    entries.extend(taken.as_array().unwrap().clone());
-    scene.edit(&settings, json!({"metadata": {"managedFields": entries}})).await;
+    take_ownership(&scene, &settings).await;
     scene.wait_for_log("belonged to another field manager and belongs to Helm again").await;
     scene.upgrade(json!({"values": {"level": "debug"}})).await.unwrap();
     scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
     assert_eq!(revisions(&scene).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn field_ownership_taken_during_an_upgrade_returns_to_helm_after_it() {
+    let claim = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+    let beside = scene("beside", CONFIG_MAP, true).await;
+    let scene = scene("midway", CONFIG_MAP, true).await;
+    let settings = scene.config_map("settings");
+    // Helm waits until a volume is bound.
+    let chart = Chart::from(&format!("{CONFIG_MAP}---{claim}"));
+    let options = json!({"wait": "legacy", "timeout_seconds": 600});
+    let upgrading = scene.helm.upgrade(&scene.namespace, RELEASE, &chart, options);
+    let changing = async {
+        scene.status("the upgrade is under way", |status| status["revision"] == 2).await;
+        take_ownership(&scene, &settings).await;
+        // Both objects come through one watch: once this one is repaired, the change before has been judged.
+        let other = beside.config_map("settings");
+        beside.edit(&other, json!({"data": {"level": "mine"}})).await;
+        beside.wait_for_value(&other, "/data/level", json!("info")).await;
+        let path = format!("/api/v1/namespaces/{}/persistentvolumeclaims/data", scene.namespace);
+        scene.wait_for_value(&path, "/metadata/name", json!("data")).await;
+        scene
+            .alice
+            .merge(&format!("{path}/status"), &json!({"status": {"phase": "Bound"}}))
+            .await
+            .done()
+            .unwrap();
+    };
+    let (upgraded, ()) = tokio::join!(upgrading, changing);
+    upgraded.unwrap();
+    scene.wait_for_log("belonged to another field manager and belongs to Helm again").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

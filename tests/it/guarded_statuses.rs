@@ -114,7 +114,7 @@ impl Told {
             metrics,
         };
         tokio::spawn(announcer.run(stop.clone()));
-        let release = ReleaseId { namespace: scene.namespace.clone(), name: RELEASE.to_owned() };
+        let release = ReleaseId { namespace: scene.namespace.clone().into(), name: RELEASE.into() };
         wait_until_present(&scene, true).await;
         let guarded = GuardedReleases::new(client, leadership, writes);
         Self { scene, release, state, commands, guarded, stop }
@@ -123,10 +123,10 @@ impl Told {
     fn drifted(&self) -> Drifted {
         Drifted {
             object: ObjectId {
-                group: String::new(),
-                kind: "ConfigMap".to_owned(),
+                group: String::new().into(),
+                kind: "ConfigMap".into(),
                 namespace: Some(self.release.namespace.clone()),
-                name: "settings".to_owned(),
+                name: "settings".into(),
             }
             .into(),
             kind: DriftKind::Changed,

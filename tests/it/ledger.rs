@@ -64,7 +64,7 @@ fn object(kind: &str, namespace: &str, name: &str) -> ObjectId {
 }
 
 fn release(namespace: &str, name: &str) -> ReleaseId {
-    ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() }
+    ReleaseId { namespace: namespace.into(), name: name.into() }
 }
 
 /// A row of `user`, this many seconds after some time in the past.

@@ -17,7 +17,7 @@ pub(crate) fn guard() -> GuardState {
 
 pub(crate) fn state(namespace: &str, name: &str) -> ReleaseState {
     ReleaseState {
-        release: ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() },
+        release: ReleaseId { namespace: namespace.into(), name: name.into() },
         revision: 3,
         declared: 5,
         drifted: 0,

@@ -215,7 +215,8 @@ async fn repair_rejected_by_api_server_is_reported_with_its_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repairs_wait_for_reconcile_order_after_record_restore() {
     let scene = Scene::own().install("restored", charts::TWO).await;
-    let _guard = scene.start_guard(&["--drift", "Repair"]).await;
+    let _guard = scene.start_guard(&["--register", "--drift", "Repair"]).await;
+    Guard::extend_webhook_timeouts(&scene.control_plane, "Ignore").await;
     scene.wait_for_confirmed(2).await;
     let record = format!("/api/v1/namespaces/{}/secrets/{}", scene.namespace, record_name(RELEASE, 1));
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
@@ -234,7 +235,8 @@ async fn repairs_wait_for_reconcile_order_after_record_restore() {
         let collection = path.rsplit_once('/').unwrap().0;
         scene.alice.post(collection, object).await.done().unwrap();
     }
-    // An order says nothing of an object that the guard has not seen yet.
+    // The guard has forgotten with the release that it saw the object as it is declared. An order says nothing of an
+    // object that the guard has not seen yet.
     scene
         .status("the hold", |status| {
             let drifts = status["drifts"].to_string();

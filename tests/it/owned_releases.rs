@@ -4,13 +4,15 @@ use serde_json::{Value, json};
 
 use crate::support::{SOON, Scene, charts, eventually};
 
-/// Waits until a denied change is answered with these words. `touch` is done before each try, with its number.
+/// Waits until a denied change is answered with these words. `touch` is done before each try, with its number. Each try
+/// is another change: the first may pass before the API server sends the kind.
 async fn wait_for_answer(scene: &Scene, says: &str, touch: impl AsyncFn(usize)) {
     let web = scene.deployment("web");
     let tries = std::sync::atomic::AtomicUsize::new(0);
     eventually(says, SOON, || async {
-        touch(tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed)).await;
-        let denied = scene.alice.merge(&web, &json!({"spec": {"replicas": 7}})).await.refusal()?;
+        let number = tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        touch(number).await;
+        let denied = scene.alice.merge(&web, &json!({"spec": {"replicas": 7 + number}})).await.refusal()?;
         if denied.contains(says) && !denied.contains("helm upgrade") { Ok(()) } else { Err(denied) }
     })
     .await;

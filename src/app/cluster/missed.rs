@@ -162,8 +162,9 @@ fn subject(entry: &Entry) -> Option<Subject> {
         true => String::new(),
         false => named(detail)?.to_owned(),
     };
-    let (group, kind, namespace, name) = (group.clone(), kind.clone(), namespace.clone(), name.clone());
-    Some(Subject { object: ObjectId { group, kind, namespace, name }, autoscaler })
+    let namespace = namespace.as_deref().map(Into::into);
+    let object = ObjectId { group: group.into(), kind: kind.into(), namespace, name: name.into() };
+    Some(Subject { object, autoscaler })
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ pub(super) fn named(detail: &str) -> Option<&str> {
 /// The place of the replicas of a workload, where the release declares them.
 fn replicas<'r>(release: &'r Release, workload: &ObjectId) -> Option<&'r Path> {
     let declared = release.declared(workload)?;
-    let path = declared.scale.as_ref()?;
+    let path = declared.scale()?;
     declared.fields().leaves().iter().any(|(leaf, _)| leaf == path).then_some(path)
 }
 

@@ -70,10 +70,10 @@ mod tests {
 
     fn subject(number: usize) -> Subject {
         let object = ObjectId {
-            group: "kubemoor.dev".to_owned(),
-            kind: "DriftPolicy".to_owned(),
+            group: "kubemoor.dev".into(),
+            kind: "DriftPolicy".into(),
             namespace: None,
-            name: format!("p{number}"),
+            name: format!("p{number}").into(),
         };
         Subject { object, autoscaler: String::new() }
     }

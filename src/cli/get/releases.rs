@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn unguarded_releases_are_listed_beside_guarded_releases() {
-        let id = |name: &str| ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() };
+        let id = |name: &str| ReleaseId { namespace: "shop".into(), name: name.into() };
         let rows = [
             Row::guarded(
                 id("new"),

@@ -1,4 +1,4 @@
-use http::Response;
+use http::{HeaderValue, Response};
 
 use super::*;
 
@@ -23,9 +23,15 @@ fn warning_is_read_as_it_was_meant() {
         (r#"299 - "a b""#, Some("a b")),
         (r#"299 - "say \"a\" and \\""#, Some(r#"say "a" and \"#)),
         (r#"299 kubemoor "a""#, Some("a")),
+        // One that was too long.
+        ("299 - \"a …\"", Some("a …")),
         ("299 - a", None),
     ] {
-        assert_eq!(warning(&header.parse().unwrap()).as_deref(), text, "{header}");
+        assert_eq!(
+            warning(&HeaderValue::from_bytes(header.as_bytes()).unwrap()).as_deref(),
+            text,
+            "{header}"
+        );
     }
 }
 

@@ -7,7 +7,7 @@ fn key() -> SigningKey {
 
 /// The digest of sevens of revision 3, whose record has this uid, as a status holds it.
 fn hidden(record: Option<&str>) -> String {
-    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
     hidden_digest(&key(), &release, (3, record), [7; 32]).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -4,8 +4,7 @@ use super::*;
 
 fn check(metadata: Value, expected: Option<(&str, &str, Origin)>) {
     let meta: Meta = serde_json::from_value(metadata.clone()).unwrap();
-    let id =
-        |namespace: &str, name: &str| ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() };
+    let id = |namespace: &str, name: &str| ReleaseId { namespace: namespace.into(), name: name.into() };
     let expected = expected.map(|(namespace, name, origin)| (id(namespace, name), origin));
     assert_eq!(release(&meta), expected, "{metadata}");
 }

@@ -1,16 +1,15 @@
 //! What a real API server cannot be brought to do on demand: its answers, made up.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use http::Response;
+use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use super::pace::{ASKED, AWAY, BUSY, RETURNING};
 use super::*;
+use crate::client::call::PATIENCE;
 
 /// One request that the server expects, and what it answers.
 struct Exchange {
@@ -268,7 +267,7 @@ async fn watch_relists_when_server_version_is_older_after_its_lifetime() {
     let client = kube::Client::new(service, "default");
     let mut watch = MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None);
     let (version, since) = ("90".to_owned(), Instant::now());
-    watch.state = State::Open { version, since, changes: futures::stream::empty().boxed() };
+    watch.state = State::Open { version, since, heard: since, changes: futures::stream::empty().boxed() };
     tokio::time::advance(LIFE).await;
     assert!(matches!(watch.next().await, Event::Relisting));
     assert!(matches!(watch.next().await, Event::Listed(meta) if meta.name == "b"));
@@ -288,10 +287,43 @@ async fn silent_watch_reopens_from_its_last_resource_version() {
     let client = kube::Client::new(service, "default");
     let mut watch = MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None);
     let (version, since) = ("80".to_owned(), Instant::now());
-    watch.state = State::Open { version, since, changes: futures::stream::pending().boxed() };
-    assert!(matches!(watch.next().await, Event::Watching));
+    watch.state = State::Open { version, since, heard: since, changes: futures::stream::pending().boxed() };
+    assert!(matches!(hasty_next(&mut watch).await, Event::Watching));
     assert_eq!(since.elapsed(), QUIET);
     assert!(matches!(watch.next().await, Event::Deleted(meta) if meta.name == "a"));
+}
+
+/// The next event for a caller that has something else to do every few milliseconds.
+async fn hasty_next(watch: &mut MetadataWatch) -> Event<Meta> {
+    loop {
+        if let Ok(event) = timeout(Duration::from_millis(10), watch.next()).await {
+            return event;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_is_made_once_for_caller_that_is_called_away_meanwhile() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let uri = request.uri().to_string();
+        let answer = match uri.contains("watch=true") {
+            true => watch("", &[change("ADDED", "b", "11")]),
+            false => list("", &["a"], "10", None),
+        };
+        noted.lock().push(uri);
+        async move {
+            sleep(Duration::from_millis(100)).await;
+            Ok::<_, std::io::Error>(Response::new(Body::from(answer.body.into_bytes())))
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    let mut watch = MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None);
+    let begin = Instant::now();
+    while !matches!(hasty_next(&mut watch).await, Event::Applied(meta) if meta.name == "b") {}
+    assert_eq!(asked.lock().len(), 2, "{:?}", asked.lock());
+    assert!(begin.elapsed() < Duration::from_millis(250), "{:?}", begin.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,10 +3,13 @@
 //! Entry points: [`Typed`], [`Watch::of_one`]. Invariant: a watch of one object asks for its name alone, so that a right for
 //! this name is enough.
 
+use std::sync::Arc;
+
 use kube::Resource as Kind;
 use serde::de::DeserializeOwned;
 
 use super::super::resource::Resource;
+use super::source::Source;
 use super::{Form, Watch};
 
 /// A whole object.
@@ -37,7 +40,8 @@ where
     pub(crate) fn of_one(client: kube::Client, namespace: Option<&str>, name: &str) -> Self {
         let resource = Resource::new(&K::group(&()), &K::version(&()), &K::kind(&()), &K::plural(&()));
         let mut watch = Self::new(client, &resource, namespace, None);
-        watch.source.fields = Some(format!("metadata.name={name}"));
+        let fields = Some(format!("metadata.name={name}"));
+        watch.source = Arc::new(Source { fields, ..Source::clone(&watch.source) });
         watch
     }
 }

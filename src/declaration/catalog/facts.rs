@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::path::{Path, Segment};
 
 /// The facts about one kind, without its types.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct KindFacts {
     /// The API group; empty for the core group.
     pub group: String,

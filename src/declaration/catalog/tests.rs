@@ -34,10 +34,12 @@ fn versions_are_ordered_as_kubernetes_orders_them() {
 #[test]
 fn later_facts_replace_earlier_ones() {
     let mut catalog = Catalog::with_core();
-    let facts =
-        KindFacts { versions: vec!["v9".to_owned()], ..catalog.facts("apps", "Deployment").unwrap().clone() };
+    let facts = KindFacts {
+        versions: vec!["v9".to_owned()],
+        ..KindFacts::clone(catalog.facts("apps", "Deployment").unwrap())
+    };
     catalog.insert(facts.clone());
-    assert_eq!(catalog.facts("apps", "Deployment"), Some(&facts));
+    assert_eq!(catalog.facts("apps", "Deployment").map(|it| &**it), Some(&facts));
 }
 
 #[test]

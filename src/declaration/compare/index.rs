@@ -35,8 +35,15 @@ pub(in crate::declaration) enum Found<'v> {
 pub(in crate::declaration) struct Index<'v, 't> {
     pub(super) keys: &'t [ListKey],
     items: &'v [Value],
-    /// Only for long lists.
-    places: Option<HashMap<Vec<String>, Vec<usize>>>,
+    lookup: Lookup<'v>,
+}
+
+/// The keys of a list's elements.
+enum Lookup<'v> {
+    /// Those of each element in turn, for short lists.
+    Values(Vec<Option<&'v Value>>),
+    /// The places of the elements, for long lists.
+    Places(HashMap<Vec<String>, Vec<usize>>),
 }
 
 impl<'v> Found<'v> {
@@ -51,7 +58,7 @@ impl<'v> Found<'v> {
     }
 }
 
-impl<'v, 't> Index<'v, 't> {
+impl<'v, 't: 'v> Index<'v, 't> {
     pub(in crate::declaration) fn new(
         elements: &Elements,
         types: &'t Types,
@@ -62,16 +69,15 @@ impl<'v, 't> Index<'v, 't> {
 
     pub(in crate::declaration) fn of(elements: &Elements, types: &'t Types, items: &'v [Value]) -> Self {
         let keys = elements.keys(types);
-        let places = (elements.items.len().saturating_mul(items.len()) > MAX_PAIRS).then(|| {
-            let mut places: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
-            for (index, item) in items.iter().enumerate() {
-                if let Some(spelled) = spelled_keys(item, keys) {
-                    places.entry(spelled).or_default().push(index);
-                }
+        let is_long = elements.items.len().saturating_mul(items.len()) > MAX_PAIRS;
+        let lookup = match is_long {
+            true => Lookup::Places(places(items, keys)),
+            false => {
+                let of = |item: &'v Value| keys.iter().map(|key| equality::key_value(item, key));
+                Lookup::Values(items.iter().flat_map(of).collect())
             }
-            places
-        });
-        Self { keys, items, places }
+        };
+        Self { keys, items, lookup }
     }
 
     pub(in crate::declaration) fn find(&self, element: &Element) -> Found<'v> {
@@ -113,21 +119,35 @@ impl<'v, 't> Index<'v, 't> {
     }
 
     fn each(&self, element: &Element, mut visit: impl FnMut(usize, &'v Value)) {
-        let Some(places) = &self.places else {
-            for (index, item) in self.items.iter().enumerate() {
-                if equality::has_keys(item, self.keys, &element.keys) {
-                    visit(index, item);
+        match &self.lookup {
+            Lookup::Values(values) => {
+                for (index, item) in self.items.iter().enumerate() {
+                    let own = values.iter().skip(index * self.keys.len()).take(self.keys.len());
+                    if equality::are_keys(own.copied(), &element.keys) {
+                        visit(index, item);
+                    }
                 }
             }
-            return;
-        };
-        let spelled: Option<Vec<String>> = element.keys.iter().map(spelled).collect();
-        for index in spelled.and_then(|key| places.get(&key)).into_iter().flatten() {
-            if let Some(item) = self.items.get(*index) {
-                visit(*index, item);
+            Lookup::Places(places) => {
+                let spelled: Option<Vec<String>> = element.keys.iter().map(spelled).collect();
+                for index in spelled.and_then(|key| places.get(&key)).into_iter().flatten() {
+                    if let Some(item) = self.items.get(*index) {
+                        visit(*index, item);
+                    }
+                }
             }
         }
     }
+}
+
+fn places(items: &[Value], keys: &[ListKey]) -> HashMap<Vec<String>, Vec<usize>> {
+    let mut places: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
+    for (index, item) in items.iter().enumerate() {
+        if let Some(spelled) = spelled_keys(item, keys) {
+            places.entry(spelled).or_default().push(index);
+        }
+    }
+    places
 }
 
 fn spelled_keys(item: &Value, keys: &[ListKey]) -> Option<Vec<String>> {

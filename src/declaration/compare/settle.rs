@@ -13,16 +13,16 @@ use crate::declaration::fields::{Elements, FieldChange, Fields, Node};
 use crate::declaration::path::Segment;
 
 /// Settles doubts about one object.
-pub struct Settler<'f, 'v> {
-    fields: &'f Fields,
-    canonical: &'v Value,
+pub struct Settler<'s> {
+    fields: &'s Fields,
+    canonical: &'s Value,
     /// By where the declared list is in memory, which tells it from all others.
-    lists: HashMap<*const Elements, (Known<'f>, Index<'v, 'f>)>,
+    lists: HashMap<*const Elements, (Known<'s>, Index<'s, 's>)>,
 }
 
-impl<'f, 'v> Settler<'f, 'v> {
+impl<'s> Settler<'s> {
     /// For an object that `canonical` is, as the API server would hold the declared manifest.
-    pub(in crate::declaration) fn new(fields: &'f Fields, canonical: &'v Value) -> Self {
+    pub(in crate::declaration) fn new(fields: &'s Fields, canonical: &'s Value) -> Self {
         Self { fields, canonical, lists: HashMap::new() }
     }
 
@@ -30,7 +30,7 @@ impl<'f, 'v> Settler<'f, 'v> {
     pub fn settle(&mut self, change: &FieldChange) -> Agreement {
         let types = &*self.fields.types;
         let (mut node, mut value) = (&self.fields.root, Some(self.canonical));
-        for segment in &change.path.0 {
+        for segment in change.path.0.iter() {
             let step = match (segment, node) {
                 (Segment::Field(name), node) => {
                     node.entry(name).map(|node| (node, value.and_then(|value| value.get(name))))

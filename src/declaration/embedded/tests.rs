@@ -49,7 +49,10 @@ fn the_data_file_is_whole() {
 fn kinds_have_their_scope_plural_and_scale() {
     let facts = |group: &str, kind: &str| core().facts(group, kind).cloned().unwrap();
     assert!(facts("apps", "Deployment").namespaced);
-    assert_eq!(facts("apps", "Deployment").scale_replicas_path.unwrap().to_string(), "/spec/replicas");
+    assert_eq!(
+        facts("apps", "Deployment").scale_replicas_path.as_ref().unwrap().to_string(),
+        "/spec/replicas"
+    );
     assert!(facts("apps", "DaemonSet").scale_replicas_path.is_none());
     assert!(!facts("rbac.authorization.k8s.io", "ClusterRole").namespaced);
     assert!(!facts("", "Namespace").namespaced);

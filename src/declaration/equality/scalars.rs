@@ -14,6 +14,8 @@ pub fn is_same_scalar(kind: Scalar, a: &Value, b: &Value) -> bool {
         return true;
     }
     match kind {
+        // Most keys are texts, and most are compared with another element's.
+        Scalar::Plain | Scalar::Text | Scalar::IntOrString if a.is_string() && b.is_string() => false,
         Scalar::Plain => same_number(a, b),
         Scalar::Text => same_text(a, b),
         Scalar::IntOrString => same_number(a, b) || same_text(a, b),

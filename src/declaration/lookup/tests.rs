@@ -26,9 +26,8 @@ fn lookup_finds_same_values_as_path_and_indexes_lists_once() {
     let mut paths: Vec<Path> =
         numbered.chain(others.map(str::to_owned)).map(|path| path.parse().unwrap()).collect();
     for element in [json!("a"), json!(1), json!("1"), json!(true), json!(null), json!({"a": 1}), json!(2)] {
-        let mut path: Path = "/spec/set".parse().unwrap();
-        path.0.push(Segment::Element(element));
-        paths.push(path);
+        let set: Path = "/spec/set".parse().unwrap();
+        paths.push(Path(set.0.iter().cloned().chain([Segment::Element(element)]).collect()));
     }
     for path in &paths {
         let found: Vec<*const Value> = lookup.get(path).into_iter().map(std::ptr::from_ref).collect();

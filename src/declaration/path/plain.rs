@@ -3,7 +3,7 @@
 //! Entry points: [`Path::plain`], [`Path::from_plain`]. Invariant: `from_plain` reads what `plain` writes.
 //! JSON Pointers remain the form for machines: policies, resources, the ledger.
 
-use std::fmt::{self, Write as _};
+use std::fmt::{self, Write};
 
 use serde_json::Value;
 
@@ -17,9 +17,6 @@ const NAME: &str = "name";
 /// A [`Path`] as people write it.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain<'p>(&'p Path);
-
-/// A key's value, in quotes where it would read as something else.
-struct Spelled<'v>(&'v Value);
 
 impl Path {
     /// The path in the notation for people. A field whose name holds dots or other marks is written in
@@ -49,50 +46,63 @@ impl Path {
             };
             segments.push(segment);
         }
-        (!segments.is_empty()).then_some(Self(segments))
+        (!segments.is_empty()).then(|| Self(segments.into()))
     }
 }
 
-impl fmt::Display for Plain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Plain<'_> {
+    /// Writes the path.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn spell(self, to: &mut impl Write) -> fmt::Result {
         for (index, segment) in self.0.0.iter().enumerate() {
             match segment {
                 Segment::Field(name) if is_name(name) => {
-                    f.write_str(if index == 0 { "" } else { "." })?;
-                    f.write_str(name)?;
+                    to.write_str(if index == 0 { "" } else { "." })?;
+                    to.write_str(name)?;
                 }
-                Segment::Field(name) => write!(f, "[{}]", Value::from(name.as_str()))?,
-                Segment::Key(keys) => write_keys(keys, f)?,
-                Segment::Element(value) => write!(f, "[={}]", Spelled(value))?,
+                Segment::Field(name) => write!(to, "[{}]", Value::from(name.as_str()))?,
+                Segment::Key(keys) => spell_keys(keys, to)?,
+                Segment::Element(value) => {
+                    to.write_str("[=")?;
+                    spell(value, to)?;
+                    to.write_char(']')?;
+                }
             }
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Spelled<'_> {
+impl fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Value::String(text) if is_word(text) => f.write_str(text),
-            other => write!(f, "{other}"),
-        }
+        self.spell(f)
     }
 }
 
-fn write_keys(keys: &[(String, Value)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if let [(key, Value::String(name))] = keys
-        && key == NAME
-        && is_word(name)
-    {
-        return write!(f, "[{name}]");
+/// Writes a key's value, in quotes where it would read as something else.
+fn spell(value: &Value, to: &mut impl Write) -> fmt::Result {
+    match value {
+        Value::String(text) if is_word(text) => to.write_str(text),
+        other => write!(to, "{other}"),
     }
-    f.write_char('[')?;
-    for (index, (key, value)) in keys.iter().enumerate() {
-        f.write_str(if index == 0 { "" } else { "," })?;
-        let key = Value::from(key.as_str());
-        write!(f, "{}={}", Spelled(&key), Spelled(value))?;
+}
+
+fn spell_keys(keys: &[(String, Value)], to: &mut impl Write) -> fmt::Result {
+    to.write_char('[')?;
+    match keys {
+        [(key, Value::String(name))] if key == NAME && is_word(name) => to.write_str(name)?,
+        keys => {
+            for (index, (key, value)) in keys.iter().enumerate() {
+                to.write_str(if index == 0 { "" } else { "," })?;
+                spell(&Value::from(key.as_str()), to)?;
+                to.write_char('=')?;
+                spell(value, to)?;
+            }
+        }
     }
-    f.write_char(']')
+    to.write_char(']')
 }
 
 /// Whether a field's name needs no quotes.

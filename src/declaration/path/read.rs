@@ -17,7 +17,7 @@ impl FromStr for Path {
             return Ok(Self::default());
         }
         let Some(body) = text.strip_prefix('/') else { return Err(PathError::NoSlash(text.to_owned())) };
-        body.split('/').map(Segment::from_str).collect::<Result<Vec<_>, _>>().map(Self)
+        body.split('/').map(Segment::from_str).collect::<Result<_, _>>().map(Self)
     }
 }
 

@@ -13,7 +13,7 @@ fn key(pairs: &[(&str, Value)]) -> Segment {
 
 #[track_caller]
 fn check(text: &str, segments: Vec<Segment>) {
-    let path = Path(segments);
+    let path = Path(segments.into());
     assert_eq!(path.to_string(), text);
     assert_eq!(text.parse(), Ok(path));
 }
@@ -93,7 +93,7 @@ fn segment() -> impl Strategy<Value = Segment> {
 proptest! {
     #[test]
     fn path_round_trips_through_its_text(segments in proptest::collection::vec(segment(), 0..4)) {
-        let path = Path(segments);
+        let path = Path(segments.into());
         prop_assert_eq!(path.to_string().parse::<Path>(), Ok(path));
     }
 

@@ -4,6 +4,7 @@
 //! found.
 
 use serde_json::Value;
+use smallvec::SmallVec;
 
 use super::{Path, Segment};
 
@@ -15,51 +16,49 @@ const USUAL: usize = 12;
 #[derive(Clone, Copy)]
 pub(in crate::declaration) struct Trail<'a> {
     above: Option<&'a Trail<'a>>,
-    step: Step<'a>,
+    /// `None` at the root.
+    step: Option<Step<'a>>,
 }
 
 /// One step of a [`Trail`].
 #[derive(Clone, Copy)]
 pub(in crate::declaration) enum Step<'a> {
-    Root,
     Field(&'a str),
     Key(&'a [crate::declaration::schema::ListKey], &'a [Value]),
     Element(&'a Value),
 }
 
 impl<'a> Trail<'a> {
-    pub(in crate::declaration) const ROOT: Trail<'static> = Trail { above: None, step: Step::Root };
+    pub(in crate::declaration) const ROOT: Trail<'static> = Trail { above: None, step: None };
 
     pub(in crate::declaration) fn then(&'a self, step: Step<'a>) -> Trail<'a> {
-        Trail { above: Some(self), step }
+        Trail { above: Some(self), step: Some(step) }
     }
 
     /// The name of the field that holds this one; empty within a list element or at the root.
     pub(in crate::declaration) fn holder(&self) -> &'a str {
-        match self.above.map(|above| above.step) {
+        match self.above.and_then(|above| above.step) {
             Some(Step::Field(name)) => name,
             _ => "",
         }
     }
 
     pub(in crate::declaration) fn path(&self) -> Path {
-        let mut segments = Vec::with_capacity(USUAL);
-        let mut at = Some(self);
-        while let Some(trail) = at {
-            match trail.step {
-                Step::Root => {}
-                Step::Field(name) => segments.push(Segment::Field(name.to_owned())),
-                Step::Key(keys, values) => segments.push(Segment::Key(
-                    keys.iter()
-                        .zip(values)
-                        .map(|(key, value)| (key.name.to_string(), value.clone()))
-                        .collect(),
-                )),
-                Step::Element(value) => segments.push(Segment::Element(value.clone())),
+        let above = std::iter::successors(Some(self), |trail| trail.above);
+        let steps: SmallVec<[Step<'_>; USUAL]> = above.filter_map(|trail| trail.step).collect();
+        Path(steps.iter().rev().map(Step::segment).collect())
+    }
+}
+
+impl Step<'_> {
+    fn segment(&self) -> Segment {
+        match *self {
+            Self::Field(name) => Segment::Field(name.to_owned()),
+            Self::Key(keys, values) => {
+                let keys = keys.iter().zip(values);
+                Segment::Key(keys.map(|(key, value)| (key.name.to_string(), value.clone())).collect())
             }
-            at = trail.above;
+            Self::Element(value) => Segment::Element(value.clone()),
         }
-        segments.reverse();
-        Path(segments)
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 fn incident(kind: DriftKind, repaired: Option<Result<(), String>>, kept: Option<&str>) -> Incident {
     let object = ObjectId::namespaced("", "ConfigMap", "shop", "settings");
     Incident {
-        release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
+        release: ReleaseId { namespace: "shop".into(), name: "web".into() },
         revision: 3,
         drifted: Drifted {
             object: object.into(),

@@ -4,7 +4,7 @@ use crate::verdict::health::{Control, RecordFacts, RecordState};
 
 fn report(braked: bool) -> ReleaseReport {
     ReleaseReport {
-        release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
+        release: ReleaseId { namespace: "shop".into(), name: "web".into() },
         record: None,
         digest: [0; 32],
         declared: 1,

@@ -28,6 +28,11 @@ pub(super) struct Due {
 }
 
 impl Due {
+    /// Forgets how often writes have failed.
+    pub(super) fn forget_failures(&mut self) {
+        self.failures.clear();
+    }
+
     /// When the next one is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.soonest.first().map(|(at, _)| *at)
@@ -42,6 +47,10 @@ impl Due {
     pub(super) fn pop(&mut self) -> Option<ReleaseId> {
         let (_, release) = self.soonest.pop_first()?;
         self.times.remove(&release);
+        if self.times.is_empty() {
+            // At the start all releases are due at once.
+            self.times.shrink_to_fit();
+        }
         Some(release)
     }
 
@@ -78,7 +87,7 @@ mod tests {
     use super::*;
 
     fn release(name: &str) -> ReleaseId {
-        ReleaseId { namespace: "n".to_owned(), name: name.to_owned() }
+        ReleaseId { namespace: "n".into(), name: name.into() }
     }
 
     #[tokio::test(start_paused = true)]

@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_guarded_release_comes_out_as_it_went_in() {
-        let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+        let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
         let drift = |number| {
             json!({
                 "object": {"kind": "ConfigMap", "name": format!("config-{number}")}, "type": "Missing",

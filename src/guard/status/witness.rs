@@ -161,11 +161,11 @@ impl Witness {
         let store = self.ledger.store()?;
         let verdicts = [Act::Suspend, Act::Resume].map(|act| act.as_str().to_owned());
         let cluster = self.ledger.cluster().map(str::to_owned);
-        let namespace = release.map(|release| release.namespace.clone());
+        let namespace = release.map(|release| release.namespace.to_string());
         let object = release.map(|release| NamedObject {
             kind: KIND.to_lowercase(),
             group: Some(GROUP.to_owned()),
-            name: release.name.clone(),
+            name: release.name.to_string(),
         });
         let filter = Filter { cluster, verdicts: verdicts.into(), namespace, object, ..Filter::default() };
         match store.page(&filter).await {
@@ -196,7 +196,7 @@ impl Witness {
         let detail = words.iter().map(String::as_str).chain([how]).collect::<Vec<_>>().join("; ");
         let ReleaseId { namespace, name } = release.clone();
         let (group, kind) = (GROUP.to_owned(), KIND.to_owned());
-        let object = ObjectId { group, kind, namespace: Some(namespace), name };
+        let object = ObjectId { group: group.into(), kind: kind.into(), namespace: Some(namespace), name };
         let revision = self.releases.index().read().release(&release).map(|it| it.state.revision);
         let of = revision.map(|revision| (release, revision));
         let same = Some(format!("{uid} {generation} {act:?} seen"));
@@ -206,7 +206,7 @@ impl Witness {
 
 fn is_about(row: &Entry, release: &ReleaseId) -> bool {
     row.object.kind == KIND
-        && row.object.namespace.as_ref() == Some(&release.namespace)
+        && row.object.namespace.as_deref() == Some(&*release.namespace)
         && row.object.name == release.name
 }
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn seen(words: Option<&str>, is_change: bool) -> Seen {
-        let release = Some(ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() });
+        let release = Some(ReleaseId { namespace: "shop".into(), name: "web".into() });
         let (uid, words, at) = ("u".to_owned(), words.map(str::to_owned), Timestamp::UNIX_EPOCH);
         Seen { release, uid, generation: 2, words, is_change, at }
     }
@@ -240,7 +240,7 @@ mod tests {
         let kept: Vec<_> = waiting.last.values().cloned().collect();
         assert_eq!(kept, [seen(Some("INC-8"), true)]);
         let of = |number: usize| {
-            let release = ReleaseId { namespace: "shop".to_owned(), name: format!("web-{number}") };
+            let release = ReleaseId { namespace: "shop".into(), name: format!("web-{number}").into() };
             Seen { release: Some(release), ..seen(Some(""), false) }
         };
         waiting.add((0..2 * MOST).map(of).collect());

@@ -23,10 +23,10 @@ pub struct DeclaredResource {
 
 pub(super) fn resource(object: &ObjectId, declared: &Declared) -> Option<DeclaredResource> {
     Some(DeclaredResource {
-        group: object.group.clone(),
-        version: declared.served.to_string(),
-        kind: object.kind.clone(),
-        plural: declared.plural.as_ref()?.to_string(),
-        scale: declared.scale.is_some(),
+        group: object.group.to_string(),
+        version: declared.served().to_owned(),
+        kind: object.kind.to_string(),
+        plural: declared.plural()?.to_owned(),
+        scale: declared.scale().is_some(),
     })
 }

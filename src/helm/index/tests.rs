@@ -18,7 +18,7 @@ fn release(name: &str, revision: u64, manifest: &str) -> Release {
 }
 
 fn id(name: &str) -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() }
+    ReleaseId { namespace: "shop".into(), name: name.into() }
 }
 
 fn config(name: &str) -> ObjectId {
@@ -68,7 +68,7 @@ fn check_kind(index: &Index, (group, plural): (&str, &str), wanted: Option<(&str
 }
 
 fn path(names: [&str; 2]) -> Path {
-    Path(names.map(|name| Segment::Field(name.to_owned())).to_vec())
+    Path(names.map(|name| Segment::Field(name.to_owned())).into())
 }
 
 /// A release that was assembled when `widgets` were known to have this scale.
@@ -253,7 +253,7 @@ fn scale_path_is_kept_when_another_release_lacks_it() {
 /// The release `shop/web` as records in the namespace `storage` have it.
 fn stored_in(storage: &str, status: Status, manifest: &str) -> Release {
     let given = Given { status, manifest, ..Given::default() };
-    let stored = ReleaseId { namespace: storage.to_owned(), name: "web".to_owned() };
+    let stored = ReleaseId { namespace: storage.into(), name: "web".into() };
     let trusted: Storage = [("flux-system", "shop"), ("ci", "shop")].into_iter().collect();
     let latest = (&given.head(), &given.payload());
     assemble(
@@ -278,7 +278,7 @@ fn check_speaker(index: &Index, wanted: Option<(&str, bool)>) {
 fn release_is_found_by_its_id_and_by_record_location() {
     let index = index([stored_in("flux-system", Status::Deployed, CONFIG)]);
     check_speaker(&index, Some(("flux-system", true)));
-    let stored = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
+    let stored = ReleaseId { namespace: "flux-system".into(), name: "web".into() };
     assert!(Arc::ptr_eq(index.release(&id("web")).unwrap(), index.stored(&stored).unwrap()));
     assert!(index.release(&stored).is_none() && index.stored(&id("web")).is_none());
 }
@@ -299,14 +299,11 @@ fn two_histories_of_one_release_both_claim_but_none_repairs() {
     check_claims(&index, "other", &[]);
     index.set(stored_in("ci", Uninstalled, CONFIG));
     check_speaker(&index, Some(("flux-system", true)));
-    let flux = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
+    let flux = ReleaseId { namespace: "flux-system".into(), name: "web".into() };
     index.remove(&flux);
     check_speaker(&index, Some(("ci", true)));
-    assert_eq!(
-        index.uncontested(&ReleaseId { namespace: "ci".to_owned(), ..id("web") }).unwrap().storage,
-        "ci"
-    );
-    index.remove(&ReleaseId { namespace: "ci".to_owned(), ..flux });
+    assert_eq!(index.uncontested(&ReleaseId { namespace: "ci".into(), ..id("web") }).unwrap().storage, "ci");
+    index.remove(&ReleaseId { namespace: "ci".into(), ..flux });
     check_speaker(&index, None);
 }
 
@@ -323,7 +320,7 @@ fn old_release_is_dropped_when_its_records_name_another_release() {
 
 #[track_caller]
 fn check_speaker_of(index: &Index, namespace: &str, wanted: Option<&str>) {
-    let id = ReleaseId { namespace: namespace.to_owned(), name: "web".to_owned() };
+    let id = ReleaseId { namespace: namespace.into(), name: "web".into() };
     assert_eq!(index.release(&id).map(|it| it.storage.as_str()), wanted, "web in {namespace}");
 }
 
@@ -355,6 +352,6 @@ fn index_capacity_is_limited_per_namespace_and_freed_on_removal() {
         assert_eq!(index.room_for(&long("c", namespace, half)), Ok(()), "{namespace}");
     }
     index.remove(&id("b"));
-    index.remove(&ReleaseId { namespace: "bank".to_owned(), name: "a".to_owned() });
+    index.remove(&ReleaseId { namespace: "bank".into(), name: "a".into() });
     assert_eq!((index.taken.all, index.taken.by_namespace.len()), (0, 0));
 }

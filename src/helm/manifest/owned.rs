@@ -18,9 +18,14 @@ pub fn identify(object: &Value, release: &ReleaseId, namespaced: Option<bool>) -
     let namespace = match (namespaced, text("/metadata/namespace")) {
         (Some(false), _) => None,
         (_, "") => Some(release.namespace.clone()),
-        (_, explicit) => Some(explicit.to_owned()),
+        (_, explicit) => Some(explicit.into()),
     };
-    ObjectId { group: gvk.group, kind: gvk.kind, namespace, name: text("/metadata/name").to_owned() }
+    ObjectId {
+        group: gvk.group.into(),
+        kind: gvk.kind.into(),
+        namespace,
+        name: text("/metadata/name").into(),
+    }
 }
 
 /// Sets `metadata.namespace` to where `id` says the object is, as Helm does
@@ -28,7 +33,7 @@ pub fn identify(object: &Value, release: &ReleaseId, namespaced: Option<bool>) -
 pub fn place(object: &mut Value, id: &ObjectId) {
     let Some(metadata) = child(object, "metadata") else { return };
     match &id.namespace {
-        Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace.clone())),
+        Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace.to_string())),
         None => metadata.remove("namespace"),
     };
 }

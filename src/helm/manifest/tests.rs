@@ -24,7 +24,7 @@ fn json_map(name: &str) -> String {
 }
 
 fn release() -> ReleaseId {
-    ReleaseId { namespace: "golden".to_owned(), name: "corner".to_owned() }
+    ReleaseId { namespace: "golden".into(), name: "corner".into() }
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn reasons_hold_nothing_of_the_document() {
 #[track_caller]
 fn check_golden(payload: &[u8], live: &str) {
     let record = record::decode(payload, record::DEFAULT_CAP).unwrap();
-    let release = ReleaseId { namespace: record.namespace.clone(), name: record.name.clone() };
+    let release = ReleaseId { namespace: record.namespace.clone().into(), name: record.name.clone().into() };
     let live: Vec<Value> = serde_json::from_str(live).unwrap();
     let parsed = parse(&record.manifest);
     assert_eq!(parsed.skipped, []);

@@ -24,7 +24,7 @@ pub fn written<'m>(manifest: &'m str, object: &ObjectId) -> Option<Written<'m>> 
     let mut found = None;
     for document in Documents::of(manifest).take(MAX_DOCUMENTS) {
         let Document::Yaml(text) = document else { continue };
-        let may_be = text.len() <= LONGEST && text.contains(&object.kind) && text.contains(&object.name);
+        let may_be = text.len() <= LONGEST && text.contains(&*object.kind) && text.contains(&*object.name);
         if !may_be {
             continue;
         }

@@ -109,7 +109,8 @@ pub fn assemble(
         storage.holds(&stored.namespace, &previous.id.namespace)
             && (previous.state.is_known() || believed.is_none())
     });
-    let home = |record: &Record| ReleaseId { namespace: record.namespace.clone(), name: stored.name.clone() };
+    let home =
+        |record: &Record| ReleaseId { namespace: record.namespace.clone().into(), name: stored.name.clone() };
     let id = match (&told, previous, &believed) {
         (Ok(record), _, _) => home(record),
         (Err(_), Some(previous), _) => previous.id.clone(),
@@ -209,7 +210,7 @@ impl Assembly<'_> {
         let StoredRecords { stored, latest: (latest, _), baseline } = self.records;
         Release {
             id: self.id.clone(),
-            storage: stored.namespace.clone(),
+            storage: stored.namespace.to_string(),
             latest: latest.clone(),
             baseline: baseline.map(|(head, _)| head.clone()),
             invalid: invalid.map(|reason| Invalid { secret: latest.secret.clone(), reason }),

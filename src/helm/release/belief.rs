@@ -41,12 +41,12 @@ pub fn believe<'p>(
     let record = payload.record.as_ref().map_err(|error| Disbelief::Decode(error.to_string()))?;
     // A namespace that is trusted counts as the record's own.
     let namespace = match storage.holds(&stored.namespace, &record.namespace) {
-        true => &record.namespace,
-        false => &stored.namespace,
+        true => record.namespace.as_str(),
+        false => stored.namespace.as_str(),
     };
     let told = [
-        ("release", stored.name.clone(), record.name.clone()),
-        ("namespace", namespace.clone(), record.namespace.clone()),
+        ("release", stored.name.to_string(), record.name.clone()),
+        ("namespace", namespace.to_owned(), record.namespace.clone()),
         ("revision", head.revision.to_string(), record.revision.to_string()),
         ("status", head.status.to_string(), record.status.to_string()),
     ];

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Declarations;
 use super::documents::gvk;
-use crate::declaration::catalog::Catalog;
+use crate::declaration::catalog::{Catalog, KindFacts};
 use crate::declaration::declare::declare;
 use crate::declaration::digest::Digest;
 use crate::declaration::fields::Fields;
@@ -33,13 +33,8 @@ pub struct Declared {
     pub allow: Option<Box<AllowAnnotations>>,
     /// The version in which the manifest spells the object.
     pub version: Arc<str>,
-    /// The version in which the API server reports the object: the manifest's, or the preferred one where
-    /// that is not served any more.
-    pub served: Arc<str>,
-    /// The resource's plural; none while the kind is unknown.
-    pub plural: Option<Arc<str>>,
-    /// Where its `scale` subresource keeps the replicas.
-    pub scale: Option<Path>,
+    /// The facts about its kind; `None` while the kind is unknown.
+    pub facts: Option<Arc<KindFacts>>,
     /// The manifest says `helm.sh/resource-policy: keep`.
     pub keep: bool,
     /// The manifest opts the object out.
@@ -54,6 +49,22 @@ impl Declared {
     /// The declared fields, read unless they are cached.
     pub fn fields(&self) -> Arc<Fields> {
         self.packed.fields()
+    }
+
+    /// The version in which the API server reports the object: the manifest's, or the preferred one where
+    /// that is not served any more.
+    pub fn served(&self) -> &str {
+        self.facts.as_ref().and_then(|facts| facts.served(&self.version)).unwrap_or(&self.version)
+    }
+
+    /// The resource's plural; `None` while the kind is unknown.
+    pub fn plural(&self) -> Option<&str> {
+        self.facts.as_ref().map(|facts| facts.plural.as_str())
+    }
+
+    /// Where its `scale` subresource keeps the replicas.
+    pub fn scale(&self) -> Option<&Path> {
+        self.facts.as_ref().and_then(|facts| facts.scale_replicas_path.as_ref())
     }
 
     /// Whether another declaration of the object demands the same, and the same agreement confirms both.
@@ -72,11 +83,8 @@ impl Declared {
 
     pub(super) fn of(document: &Value, schema: Option<&KindSchema>, catalog: &Catalog) -> Self {
         let gvk = gvk(document);
-        let facts = catalog.facts(&gvk.group, &gvk.kind);
         let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
         let fields = declare(document, schema);
-        let version = shared(&gvk.version);
-        let served = facts.and_then(|facts| facts.served(&version)).filter(|served| **served != *version);
         Self {
             weight: size_of::<(Arc<ObjectId>, Declarations, ObjectId)>()
                 + size_of::<Self>()
@@ -86,10 +94,8 @@ impl Declared {
                 .is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")),
             opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
             packed: fields.into(),
-            served: served.map_or_else(|| Arc::clone(&version), shared),
-            version,
-            plural: facts.map(|facts| shared(&facts.plural)),
-            scale: facts.and_then(|facts| facts.scale_replicas_path.clone()),
+            version: shared(&gvk.version),
+            facts: catalog.facts(&gvk.group, &gvk.kind).cloned(),
             digest: Digest::of(document),
         }
     }

@@ -35,7 +35,7 @@ impl Default for Given<'_> {
 
 impl Given<'_> {
     pub(crate) fn id(&self) -> ReleaseId {
-        ReleaseId { namespace: self.namespace.to_owned(), name: self.name.to_owned() }
+        ReleaseId { namespace: self.namespace.into(), name: self.name.into() }
     }
 
     pub(crate) fn head(&self) -> Head {

@@ -27,7 +27,7 @@ fn records_are_trusted_in_own_namespace_and_for_configured_pairs() {
 
 #[test]
 fn release_records_are_searched_in_every_possible_namespace() {
-    let id = |namespace: &str| ReleaseId { namespace: namespace.to_owned(), name: "web".to_owned() };
+    let id = |namespace: &str| ReleaseId { namespace: namespace.into(), name: "web".into() };
     let storage = storage(&[("flux-system", "shop"), ("ci", "shop"), ("shop", "shop")]);
     assert_eq!(storage.places(&id("shop")), [id("shop"), id("ci"), id("flux-system")]);
     assert_eq!(storage.places(&id("flux-system")), [id("flux-system")]);

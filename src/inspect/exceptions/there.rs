@@ -41,7 +41,7 @@ pub(super) async fn check(
         }
         Live::Unread(why) => Some(format!("nobody can tell whether there is a {object}: {why}")),
     };
-    let gvk = Gvk { group: object.group.clone(), version: String::new(), kind: object.kind.clone() };
+    let gvk = Gvk { group: object.group.to_string(), version: String::new(), kind: object.kind.to_string() };
     if let Some(schema) = kinds.schema(&gvk).await {
         let unknown: Vec<_> = grant.mask.0.iter().filter_map(|path| path.unknown_field(&schema)).collect();
         if !unknown.is_empty() {

@@ -142,7 +142,7 @@ impl Denial {
             let (name, rest) = named.strip_prefix('"')?.split_once('"')?;
             let storage = rest.strip_prefix(" in namespace \"").and_then(|it| it.split_once('"'));
             let storage = storage.map(|(storage, _)| storage.to_owned()).or_else(|| namespace.clone())?;
-            Some(ReleaseId { namespace: storage, name: name.to_owned() })
+            Some(ReleaseId { namespace: storage.into(), name: name.into() })
         });
         is_object(&object).then(|| Self { object, namespace, release, paths: paths(after) })
     }
@@ -169,7 +169,7 @@ pub(crate) fn advice(text: &str) -> Option<String> {
         let namespace = words.iter().skip_while(|word| **word != "-n").nth(1)?;
         let is_name = |name: &str| !name.is_empty() && !name.starts_with(char::is_uppercase);
         let name = words.first().filter(|name| is_name(name))?;
-        Some(ReleaseId { namespace: (*namespace).to_owned(), name: (*name).to_owned() })
+        Some(ReleaseId { namespace: (*namespace).into(), name: (*name).into() })
     };
     if let Some(ReleaseId { namespace, name }) = of_command().or_else(|| release(&text)) {
         return Some(format!(
@@ -187,7 +187,7 @@ fn release(text: &str) -> Option<ReleaseId> {
     text.match_indices(RELEASE).find_map(|(at, _)| {
         let word = text.get(at + RELEASE.len()..)?.split(' ').next()?;
         let (namespace, name) = bare(word).split_once('/')?;
-        Some(ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() })
+        Some(ReleaseId { namespace: namespace.into(), name: name.into() })
     })
 }
 

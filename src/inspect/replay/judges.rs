@@ -84,7 +84,12 @@ fn judged(replay: &mut Replay, entry: &Entry) -> Result<Judged, &'static str> {
     let facts: RecordedFacts = serde_json::from_str(facts).map_err(|_| "unknown")?;
     let operation = entry.operation.as_deref().and_then(|it| parse_operation(it).ok()).ok_or("unknown")?;
     let Object { group, kind, namespace, name } = entry.object.clone();
-    let object = ObjectId { group, kind, namespace, name };
+    let object = ObjectId {
+        group: group.into(),
+        kind: kind.into(),
+        namespace: namespace.map(Into::into),
+        name: name.into(),
+    };
     let actor = Actor { user: entry.user.clone(), groups: entry.groups.clone(), ..Actor::default() };
     let past = PastEdit {
         time: entry.time,

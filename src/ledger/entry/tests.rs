@@ -15,7 +15,7 @@ fn of<'a>(release: &'a ReleaseId, object: &'a ObjectId) -> GuardedObject<'a> {
 }
 
 fn entry(object: &ObjectId, fields: Vec<Change>, actor: Actor) -> Entry {
-    let release = ReleaseId { namespace: "apps".to_owned(), name: "web".to_owned() };
+    let release = ReleaseId { namespace: "apps".into(), name: "web".into() };
     let row = Row::repair(Timestamp::now(), of(&release, object), Repaired::Restored, fields, "");
     Entry::seal(Row { actor, ..row }, 1 << 40, "east", Some(&SealingKey::new([3; 32])))
 }
@@ -52,7 +52,7 @@ fn row_namespace_comes_from_release_or_else_from_object() {
         (of_release.namespace.as_str(), of_release.object.namespace.as_deref()),
         ("apps", Some("shop"))
     );
-    let release = ReleaseId { namespace: String::new(), name: String::new() };
+    let release = ReleaseId { namespace: "".into(), name: "".into() };
     let row = Row::repair(Timestamp::now(), of(&release, &config), Repaired::Restored, Vec::new(), "");
     let alone = Entry::seal(Row { release: None, ..row }, 1, "east", None);
     assert_eq!((alone.namespace.as_str(), alone.release), ("shop", None));
@@ -61,7 +61,7 @@ fn row_namespace_comes_from_release_or_else_from_object() {
 #[test]
 fn without_a_key_a_secret_shows_nothing() {
     let secret = object("Secret");
-    let release = ReleaseId { namespace: "apps".to_owned(), name: "web".to_owned() };
+    let release = ReleaseId { namespace: "apps".into(), name: "web".into() };
     let fields = vec![change(&secret, "/data/password", &json!("aHVudGVyMg=="))];
     let row = Row::repair(Timestamp::now(), of(&release, &secret), Repaired::Restored, fields, "");
     let entry = Entry::seal(row, 1, "east", None);

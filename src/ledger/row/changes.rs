@@ -76,6 +76,6 @@ impl Change {
     pub fn of(finding: &Finding) -> Self {
         let Finding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
         let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
-        Self { path: path.to_string(), declared, old, new, difference: difference.clone() }
+        Self { path: path.pointer().to_owned(), declared, old, new, difference: difference.clone() }
     }
 }

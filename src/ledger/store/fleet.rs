@@ -99,7 +99,10 @@ impl ClusterFleet {
         let select = sqlx::query_as("SELECT namespace, name FROM releases WHERE cluster = $1");
         let rows: Result<Vec<(String, String)>, _> = select.bind(self.cluster.0).fetch_all(pool).await;
         let rows = rows.map_err(self.store.failed("read"))?;
-        Ok(rows.into_iter().map(|(namespace, name)| ReleaseId { namespace, name }).collect())
+        Ok(rows
+            .into_iter()
+            .map(|(namespace, name)| ReleaseId { namespace: namespace.into(), name: name.into() })
+            .collect())
     }
 
     /// Writes how some releases stand, and that others are gone: all or nothing.
@@ -349,7 +352,10 @@ fn cluster(row: &PgRow) -> Result<ClusterView, sqlx::Error> {
 fn view(row: &PgRow) -> Result<ReleaseView, sqlx::Error> {
     Ok(ReleaseView {
         cluster: row.try_get("cluster")?,
-        release: ReleaseId { namespace: row.try_get("namespace")?, name: row.try_get("name")? },
+        release: ReleaseId {
+            namespace: row.try_get::<String, _>("namespace")?.into(),
+            name: row.try_get::<String, _>("name")?.into(),
+        },
         revision: number(row, "revision")?,
         declared: number(row, "declared")?,
         drifted: number(row, "drifted")?,

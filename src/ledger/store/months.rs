@@ -96,11 +96,17 @@ impl Store {
 /// Makes the partition of the first month without one, if it is time for it.
 async fn make_month(pool: &PgPool) -> Result<bool, sqlx::Error> {
     let mut transaction = pool.begin().await?;
-    if !is_alone(&mut transaction).await? {
+    let is_made = make_month_within(&mut transaction).await?;
+    end(transaction, is_made).await?;
+    Ok(is_made)
+}
+
+async fn make_month_within(transaction: &mut Transaction<'_, Postgres>) -> Result<bool, sqlx::Error> {
+    if !is_alone(transaction).await? {
         return Ok(false);
     }
-    let (now, owner) = now(&mut transaction).await?;
-    let parts = parts(&mut transaction).await?;
+    let (now, owner) = now(transaction).await?;
+    let parts = parts(transaction).await?;
     let Some(Part { name: ahead, first: Some(first), beyond: None }) = parts.last() else { return Ok(false) };
     if *first > id::month(now, AHEAD) {
         return Ok(false);
@@ -115,20 +121,27 @@ async fn make_month(pool: &PgPool) -> Result<bool, sqlx::Error> {
          WITH moved AS (DELETE FROM {ahead} WHERE id < {next} RETURNING *) INSERT INTO {month} SELECT * FROM moved; \
          ALTER TABLE entries ATTACH PARTITION {ahead} FOR VALUES FROM ({next}) TO (MAXVALUE)"
     );
-    raw_sql(AssertSqlSafe(statements)).execute(&mut *transaction).await?;
-    transaction.commit().await?;
+    raw_sql(AssertSqlSafe(statements)).execute(&mut **transaction).await?;
     Ok(true)
 }
 
 async fn drop_months(pool: &PgPool) -> Result<Option<DroppedMonths>, sqlx::Error> {
     let mut transaction = pool.begin().await?;
-    if !is_alone(&mut transaction).await? {
+    let dropped = drop_months_within(&mut transaction).await?;
+    end(transaction, dropped.is_some()).await?;
+    Ok(dropped)
+}
+
+async fn drop_months_within(
+    transaction: &mut Transaction<'_, Postgres>,
+) -> Result<Option<DroppedMonths>, sqlx::Error> {
+    if !is_alone(transaction).await? {
         return Ok(None);
     }
-    let (now, _) = now(&mut transaction).await?;
-    let kept: Vec<(Option<i64>, Option<i64>)> = sqlx::query_as(KEPT).fetch_all(&mut *transaction).await?;
+    let (now, _) = now(transaction).await?;
+    let kept: Vec<(Option<i64>, Option<i64>)> = sqlx::query_as(KEPT).fetch_all(&mut **transaction).await?;
     let Some(kept) = kept.into_iter().map(|cluster| lowest(now, cluster)).min() else { return Ok(None) };
-    let parts = parts(&mut transaction).await?;
+    let parts = parts(transaction).await?;
     let Some((Part { name: before, first: None, beyond: Some(beyond) }, months)) = parts.split_first() else {
         return Ok(None);
     };
@@ -141,9 +154,9 @@ async fn drop_months(pool: &PgPool) -> Result<Option<DroppedMonths>, sqlx::Error
     let names: Vec<_> = old.iter().map(|part| part.name.clone()).collect();
     if names.is_empty() {
         let any = AssertSqlSafe(format!("SELECT EXISTS (SELECT FROM {before})"));
-        if sqlx::query_scalar(any).fetch_one(&mut *transaction).await? {
+        if sqlx::query_scalar(any).fetch_one(&mut **transaction).await? {
             let empty = AssertSqlSafe(format!("{BRIEFLY}; TRUNCATE {before}"));
-            raw_sql(empty).execute(&mut *transaction).await?;
+            raw_sql(empty).execute(&mut **transaction).await?;
         }
     } else {
         // What comes late and is older than that has its place in the partition of everything before.
@@ -153,10 +166,18 @@ async fn drop_months(pool: &PgPool) -> Result<Option<DroppedMonths>, sqlx::Error
              ALTER TABLE entries ATTACH PARTITION {before} FOR VALUES FROM (MINVALUE) TO ({until})",
             names.join(", ")
         );
-        raw_sql(AssertSqlSafe(statements)).execute(&mut *transaction).await?;
+        raw_sql(AssertSqlSafe(statements)).execute(&mut **transaction).await?;
     }
-    transaction.commit().await?;
     Ok(Some(DroppedMonths { until, names }))
+}
+
+/// Ends a transaction before the next one begins. One that is only dropped ends at some time later, and keeps its
+/// advisory lock until then.
+async fn end(transaction: Transaction<'_, Postgres>, is_to_stay: bool) -> Result<(), sqlx::Error> {
+    match is_to_stay {
+        true => transaction.commit().await,
+        false => transaction.rollback().await,
+    }
 }
 
 /// The lowest id that a cluster keeps, by what its guard said last. A guard that is silent since then would keep

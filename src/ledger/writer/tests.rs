@@ -40,7 +40,7 @@ impl Out {
 }
 
 fn row(number: usize) -> Row {
-    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
     let object = ObjectId::namespaced("", "ConfigMap", "shop", &format!("c{number}"));
     let of = GuardedObject { release: &release, revision: 1, object: &object };
     Row::repair(jiff::Timestamp::now(), of, Repaired::Recreated, Vec::new(), "")

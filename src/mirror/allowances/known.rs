@@ -71,8 +71,12 @@ impl Known {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// An allowance is to be cleared away then.
+    /// An allowance that is still known is to be cleared away then, and not before.
     pub(super) fn clear_at(&mut self, time: Timestamp, key: Key) {
+        let Some(life) = self.versions.get_mut(&key) else { return };
+        if let Some(before) = life.clearing.replace(time) {
+            self.due.remove(&(before, key.clone()));
+        }
         self.due.insert((time, key));
     }
 

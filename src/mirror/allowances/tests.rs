@@ -86,6 +86,24 @@ fn ended_allowance_is_cleared_away_later() {
 }
 
 #[test]
+fn exception_that_is_extended_after_a_failed_deletion_stays_open() {
+    let mut known = Known::default();
+    let put = |known: &mut Known, until: &str, clearing: &str, now: &str| {
+        known.put(&key("a"), life(Some(clearing)), Some(allowance("a", "web", until)), at(now));
+    };
+    put(&mut known, "10:00:00", "11:00:00", "10:30:00");
+    assert_eq!(known.end(at("11:00:00")).1.len(), 1);
+    known.clear_at(at("12:00:00"), key("a"));
+    put(&mut known, "14:00:00", "15:00:00", "11:30:00");
+    assert!(known.end(at("12:00:00")).1.is_empty() && known.open.contains_key(&key("a")));
+    assert_eq!(known.due.first().unwrap().0, at("14:00:00"));
+    // Of one that is gone, nothing is due.
+    known.take(&key("a"));
+    known.clear_at(at("13:00:00"), key("a"));
+    assert!(known.due.is_empty());
+}
+
+#[test]
 fn timer_waits_for_next_exception_end_and_follows_clock_changes() {
     let left = |due: Option<&str>, now: &str| {
         let slept = wake(due.map(at), at(now)).saturating_duration_since(Instant::now());

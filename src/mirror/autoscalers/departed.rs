@@ -25,20 +25,25 @@ impl Departed {
         self.0.get(workload)
     }
 
-    /// An autoscaler of a workload went that these releases declared.
-    pub(super) fn note(&mut self, workload: &ObjectId, declared_by: Vec<ReleaseId>, now: Timestamp) {
+    /// An autoscaler of a workload went that these releases declared. Returns the workload that is forgotten for it.
+    pub(super) fn note(
+        &mut self,
+        workload: &ObjectId,
+        declared_by: Vec<ReleaseId>,
+        now: Timestamp,
+    ) -> Option<ObjectId> {
         let declared = (!declared_by.is_empty()).then_some((now, declared_by));
         if let Some(known) = self.0.get_mut(workload) {
             known.last = now;
             known.declared = declared.or_else(|| known.declared.take());
-            return;
+            return None;
         }
-        if self.0.len() >= REMEMBERED
-            && let Some(oldest) = self.0.iter().min_by_key(|(_, it)| it.last).map(|(id, _)| id.clone())
-        {
-            self.0.remove(&oldest);
-        }
+        let is_full = self.0.len() >= REMEMBERED;
+        let oldest = self.0.iter().filter(|_| is_full).min_by_key(|(_, it)| it.last);
+        let oldest = oldest.map(|(id, _)| id.clone());
+        oldest.iter().for_each(|oldest| self.forget(oldest));
         self.0.insert(workload.clone(), Departure { last: now, declared });
+        oldest
     }
 
     /// Notes that a workload is scaled again. An undeclared autoscaler is not a successor of a declared one.

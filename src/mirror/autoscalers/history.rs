@@ -44,6 +44,6 @@ impl Scaling {
     pub(super) fn of(id: &ObjectId, taken: &Taken, now: Autoscaler) -> Self {
         let Life { uid, written } = taken.life.clone();
         let Autoscaler { minimum, maximum, declared_by, .. } = now;
-        Self { name: id.name.clone(), uid, range: (minimum, maximum), declared_by, written }
+        Self { name: id.name.to_string(), uid, range: (minimum, maximum), declared_by, written }
     }
 }

@@ -85,10 +85,10 @@ impl Scales {
 pub(in crate::mirror) fn read(object: &Value) -> Option<(ObjectId, Scales)> {
     let Object { metadata, spec } = Object::deserialize(object).ok()?;
     let place = |reference: Reference| ObjectId {
-        group: Gvk::from_api_version(&reference.api_version, &reference.kind).group,
-        kind: reference.kind,
-        namespace: Some(metadata.namespace.clone()),
-        name: reference.name,
+        group: Gvk::from_api_version(&reference.api_version, &reference.kind).group.into(),
+        kind: reference.kind.into(),
+        namespace: Some(metadata.namespace.clone().into()),
+        name: reference.name.into(),
     };
     let maker = metadata.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(place);
     let scales = Scales {
@@ -98,10 +98,10 @@ pub(in crate::mirror) fn read(object: &Value) -> Option<(ObjectId, Scales)> {
         maker,
     };
     let id = ObjectId {
-        group: GROUP.to_owned(),
-        kind: KIND.to_owned(),
-        namespace: Some(metadata.namespace.clone()),
-        name: metadata.name,
+        group: GROUP.into(),
+        kind: KIND.into(),
+        namespace: Some(metadata.namespace.clone().into()),
+        name: metadata.name.into(),
     };
     Some((id, scales))
 }

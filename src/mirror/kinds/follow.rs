@@ -57,7 +57,7 @@ impl Kinds {
         let mut unread = (HashSet::new(), None);
         let mut reading = self.reading.lock().await;
         let snapshot = self.snapshot();
-        let owed = self.owed.lock().clone();
+        let owed = self.owed.lock().kinds().clone();
         let mut draft = Draft::of(&snapshot);
         for name in names {
             let Some((plural, group)) = name.split_once('.') else { continue };
@@ -100,11 +100,11 @@ impl Kinds {
         if is_doubted {
             self.find_again().await;
         }
-        let owed = self.owed.lock().clone();
+        let owed = self.owed.lock().kinds().clone();
         if !owed.is_empty() {
             self.learn(owed).await;
         }
-        match self.owed.lock().is_empty() {
+        match self.owed.lock().kinds().is_empty() {
             _ if is_doubted => Left::Doubts,
             false => Left::Owed,
             true => Left::Nothing,

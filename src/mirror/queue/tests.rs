@@ -19,6 +19,16 @@ async fn item_can_be_queued_again_after_it_was_taken() {
 }
 
 #[tokio::test]
+async fn drained_queue_gives_back_its_memory() {
+    let changes = Changes::of(0..10_000);
+    for number in 0..10_000 {
+        assert_eq!(changes.next().await, number);
+    }
+    let items = changes.0.items.lock();
+    assert!(items.0.capacity() <= 2 * USUAL && items.1.capacity() <= 2 * USUAL);
+}
+
+#[tokio::test]
 async fn a_receiver_that_is_gone_is_forgotten() {
     let announcer = Announcer::default();
     drop(announcer.subscribe(["web"]));

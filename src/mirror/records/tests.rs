@@ -21,7 +21,7 @@ fn record(revision: u64, status: &str, version: u64) -> Known {
 }
 
 fn web() -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
+    ReleaseId { namespace: "shop".into(), name: "web".into() }
 }
 
 fn revisions(records: &Records) -> Vec<(u64, Status)> {
@@ -125,11 +125,11 @@ fn a_look_may_go_back_to_a_restored_state() {
 #[test]
 fn a_listing_replaces_its_scope_alone() {
     let mut records = Records::default();
-    let other = ReleaseId { namespace: "prod".to_owned(), name: "db".to_owned() };
+    let other = ReleaseId { namespace: "prod".into(), name: "db".into() };
     records.apply(web(), record(1, "deployed", 10));
     records.apply(other.clone(), record(1, "deployed", 11));
     let mut listing = Listing::new(Instant::now());
-    let cart = ReleaseId { namespace: "shop".to_owned(), name: "cart".to_owned() };
+    let cart = ReleaseId { namespace: "shop".into(), name: "cart".into() };
     listing.add(cart.clone(), record(1, "deployed", 12));
     let mut changed = records.replace(Some("shop"), listing);
     changed.sort();

@@ -42,18 +42,18 @@ struct Turns {
 impl Turns {
     /// The release, if it may be read now.
     fn begin(&mut self, release: ReleaseId) -> Option<ReleaseId> {
-        let running = self.running.entry(release.namespace.clone()).or_default();
+        let running = self.running.entry(release.namespace.to_string()).or_default();
         if *running < OF_ONE {
             *running += 1;
             return Some(release);
         }
-        self.waiting.entry(release.namespace.clone()).or_default().push_back(release);
+        self.waiting.entry(release.namespace.to_string()).or_default().push_back(release);
         None
     }
 
     /// The release was read: the next of its namespace, whose turn it is.
     fn end(&mut self, release: &ReleaseId) -> Option<ReleaseId> {
-        let namespace = &release.namespace;
+        let namespace = release.namespace.as_str();
         if let Some(waiting) = self.waiting.get_mut(namespace) {
             if let Some(next) = waiting.pop_front() {
                 return Some(next);

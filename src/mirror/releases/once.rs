@@ -127,7 +127,7 @@ impl Releases {
         for stored in self.storage().places(release) {
             match self.read_stored(&stored).await {
                 Err(LookError::Call { reason, .. }) if reason.is_forbidden() && stored != *release => {
-                    closed.push(Closed { records: stored.namespace, reason: *reason });
+                    closed.push(Closed { records: stored.namespace.to_string(), reason: *reason });
                 }
                 read => read?,
             }

@@ -4,7 +4,7 @@
 //! Entry point: `Releases::settle`. Invariant: the caller holds the gate of the release's records. Must not
 //! follow a watch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::super::payloads::{Fetched, Payloads};
 use super::super::records::{self, Known};
+use super::outdated::Outdated;
 use super::{LookError, Releases, Standing};
 use crate::client::call::{CallError, PATIENCE};
 use crate::declaration::catalog::Catalog;
@@ -65,10 +66,10 @@ impl Releases {
     /// Updates the index from the known records at `id`. Returns whether the index changed. The caller holds
     /// their gate.
     pub(super) async fn settle(&self, id: &ReleaseId, care: Care) -> Result<bool, LookError> {
-        let is_outdated = self.outdated.lock().remove(id);
-        let outcome = self.settle_anew(id, care, is_outdated).await;
-        if is_outdated && outcome.is_err() {
-            self.outdated.lock().insert(id.clone());
+        let outdated = Outdated::take(&self.outdated, id);
+        let outcome = self.settle_anew(id, care, outdated.is_some()).await;
+        if outcome.is_ok() {
+            outdated.into_iter().for_each(Outdated::end);
         }
         outcome
     }
@@ -95,6 +96,15 @@ impl Releases {
     pub(super) fn outdate(&self, id: &ReleaseId) {
         self.outdated.lock().insert(id.clone());
         self.dirty.add(id.clone());
+    }
+
+    /// Records that come and go may declare ever other kinds that nobody serves.
+    fn drop_undeclared_kinds(&self) {
+        if self.kinds.is_crowded() {
+            let index = self.index.read();
+            let declared: HashSet<Gvk> = index.histories().flat_map(|release| kinds(release)).collect();
+            self.kinds.drop_undeclared(&declared);
+        }
     }
 
     async fn settle_anew(&self, id: &ReleaseId, care: Care, is_outdated: bool) -> Result<bool, LookError> {
@@ -165,6 +175,7 @@ impl Releases {
         let release = assembled.release.id.clone();
         self.standings.lock().insert(stored.clone(), standing);
         let is_trusted = self.put(assembled.release, &material.storage);
+        self.drop_undeclared_kinds();
         self.announcer.announce(&release);
         // These records belonged to another release until now.
         if let Some(before) = material.previous.as_ref().filter(|before| before.id != release) {
@@ -312,9 +323,9 @@ impl Material {
 fn kinds(release: &Release) -> BTreeSet<Gvk> {
     let declared = release.objects.iter().flat_map(|(object, declarations)| {
         declarations.latest.iter().chain(&declarations.baseline).map(|declared| Gvk {
-            group: object.group.clone(),
+            group: object.group.to_string(),
             version: declared.version.to_string(),
-            kind: object.kind.clone(),
+            kind: object.kind.to_string(),
         })
     });
     declared.collect()

@@ -100,7 +100,7 @@ fn told((release, user): Key, window: Window) -> (Message, Vec<String>) {
     let mut listed: Vec<_> = objects.iter().map(ToString::to_string).collect();
     listed.extend(others.then(|| "others".to_owned()));
     let namespace = match (&release, objects.first()) {
-        (None, Some(object)) if objects.len() == 1 => object.namespace.clone(),
+        (None, Some(object)) if objects.len() == 1 => object.namespace.as_deref().map(str::to_owned),
         _ => None,
     };
     let object = objects.into_iter().next().filter(|_| listed.len() == 1);

@@ -12,12 +12,12 @@ fn at(minutes: i64) -> Timestamp {
 }
 
 fn release(name: &str) -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() }
+    ReleaseId { namespace: "shop".into(), name: name.into() }
 }
 
 fn object(name: &str) -> ObjectId {
-    let namespace = Some("shop".to_owned());
-    ObjectId { group: String::new(), kind: "ConfigMap".to_owned(), namespace, name: name.to_owned() }
+    let namespace = Some("shop".into());
+    ObjectId { group: "".into(), kind: "ConfigMap".into(), namespace, name: name.into() }
 }
 
 fn about(subject: Subject, name: &str, now: Timestamp) -> Message {
@@ -82,7 +82,7 @@ fn repeated_denials_yield_one_message_per_release_and_user() {
         for output in desk.tick(false, at(minute)) {
             let Output::Send(0, messages) = output else { panic!("{output:?}") };
             told.extend(messages.iter().map(|it| {
-                let name = it.release.as_ref().unwrap().name.clone();
+                let name = it.release.as_ref().unwrap().name.to_string();
                 (name, it.by.clone().unwrap(), it.count, it.object.is_some(), it.detail.clone().unwrap())
             }));
         }
@@ -369,7 +369,7 @@ fn hours_that_cannot_be_meant_are_refused() {
 
 #[test]
 fn routes_that_cannot_be_meant_are_refused() {
-    let pagerduty = Format::PagerDuty(String::new().into());
+    let pagerduty = Format::PagerDuty("".into());
     for (routes, format, said) in [
         ("[{events: [denial]}]", &pagerduty, "cannot tell of the event denial"),
         ("[{namespaces: [\"NO\"]}]", &Format::Slack, "matches no name"),

@@ -157,7 +157,7 @@ fn samples() -> impl Iterator<Item = Message> {
     };
     let bare = |subject| Message::new(subject, jiff::Timestamp::UNIX_EPOCH);
     let full = move |subject| Message {
-        release: Some(ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }),
+        release: Some(ReleaseId { namespace: "shop".into(), name: "web".into() }),
         revision: Some(3),
         object: Some(ObjectId::namespaced("apps", "Deployment", "shop", "\"web\"\n")),
         fields: vec![field("/spec/replicas"), field("/metadata/labels/a\"b")],

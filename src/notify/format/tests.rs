@@ -33,7 +33,7 @@ fn now() -> Timestamp {
 fn message(subject: Subject, name: &str) -> Message {
     Message {
         since: "2026-11-23T09:00:00Z".parse().unwrap(),
-        release: Some(ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }),
+        release: Some(ReleaseId { namespace: "shop".into(), name: "web".into() }),
         revision: Some(3),
         object: Some(ObjectId::namespaced("apps", "Deployment", "shop", name)),
         by: Some(name.to_owned()),
@@ -43,7 +43,7 @@ fn message(subject: Subject, name: &str) -> Message {
 }
 
 fn key() -> SecretString {
-    "0123456789abcdef0123456789abcdef".to_owned().into()
+    "0123456789abcdef0123456789abcdef".into()
 }
 
 fn body(format: &Format, messages: &[Message]) -> Option<Value> {

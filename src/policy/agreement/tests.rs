@@ -10,7 +10,7 @@ fn key() -> SigningKey {
 
 /// Asks something about a declaration of an object of a release.
 fn declaring<T>(release: &str, name: &str, value: &str, ask: impl Fn(&Declaration<'_>) -> T) -> T {
-    let release = ReleaseId { namespace: "shop".to_owned(), name: release.to_owned() };
+    let release = ReleaseId { namespace: "shop".into(), name: release.into() };
     let object = ObjectId::namespaced("", "ConfigMap", "shop", name);
     let digest = Digest::of(&json!({"data": {"k": value}})).unwrap();
     ask(&Declaration { release: &release, object: &object, digest: &digest, seal: None })

@@ -16,16 +16,11 @@ fn compile(spec: Value) -> Result<Allowance, Vec<Flaw>> {
 }
 
 fn object(kind: &str, namespace: Option<&str>) -> ObjectId {
-    ObjectId {
-        group: String::new(),
-        kind: kind.to_owned(),
-        namespace: namespace.map(str::to_owned),
-        name: "web".to_owned(),
-    }
+    ObjectId { group: "".into(), kind: kind.into(), namespace: namespace.map(Into::into), name: "web".into() }
 }
 
 fn release(namespace: &str) -> ReleaseId {
-    ReleaseId { namespace: namespace.to_owned(), name: "web".to_owned() }
+    ReleaseId { namespace: namespace.into(), name: "web".into() }
 }
 
 #[test]

@@ -113,8 +113,7 @@ storage: [{records: flux-system, releases: [shop]}]
 
 #[test]
 fn a_policy_is_for_releases_by_name_and_namespace() {
-    let release =
-        |namespace: &str, name: &str| ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() };
+    let release = |namespace: &str, name: &str| ReleaseId { namespace: namespace.into(), name: name.into() };
     let prod = BTreeMap::from([("tier".to_owned(), "prod".to_owned())]);
     let check = |spec: &str, namespace: &str, name: &str, expected: bool| {
         let policy = try_policy("p", spec).unwrap();

@@ -3,10 +3,10 @@ use super::*;
 #[test]
 fn a_reference_names_its_object_again() {
     let object = |namespace: Option<&str>| ObjectId {
-        group: "apps".to_owned(),
-        kind: "Deployment".to_owned(),
-        namespace: namespace.map(str::to_owned),
-        name: "web".to_owned(),
+        group: "apps".into(),
+        kind: "Deployment".into(),
+        namespace: namespace.map(Into::into),
+        name: "web".into(),
     };
     for namespace in [Some("shop"), Some("other"), None] {
         let object = object(namespace);

@@ -135,7 +135,7 @@ fn paths_that_a_built_in_kind_does_not_have_are_found() {
 fn globs_that_match_no_release_are_found_each() {
     let policies =
         [policy("a", json!({"releases": {"names": ["shop-*", "web"], "namespaces": ["prod", "s?op"]}}))];
-    let releases = [ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }];
+    let releases = [ReleaseId { namespace: "shop".into(), name: "web".into() }];
     let found: Vec<_> = unmatched(&policies, &releases).into_iter().map(|it| it.field).collect();
     assert_eq!(found, ["spec.releases.names[0]", "spec.releases.namespaces[0]"]);
     assert_eq!(unmatched(&[policy("all", json!({}))], &[]), []);
@@ -153,7 +153,7 @@ fn targets_that_select_no_declared_object_are_found() {
         let other = json!({"releases": {"names": ["none-*"]}, "ignore": [{"target": {"name": "x"}, "paths": ["/a"]}]});
         let policies = [policy("a", json!({"ignore": [rule]})), policy("b", other)];
         assert_eq!(targeted(&policies, all), all);
-        let unread = (ReleaseId { name: "b".to_owned(), ..release.id.clone() }, None);
+        let unread = (ReleaseId { name: "b".into(), ..release.id.clone() }, None);
         let read = (release.id.clone(), Some(release.clone().into()));
         assert_eq!(aimless(&policies, &[read.clone(), unread]), []);
         let found = aimless(&policies, &[read]);

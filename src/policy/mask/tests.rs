@@ -245,7 +245,7 @@ proptest! {
         let holds = |paths: &[Path], path: &Path| {
             path.0.iter().enumerate().filter(|(_, segment)| matches!(segment, Segment::Key(_))).all(|(end, _)| {
                 let element = &path.0[..=end];
-                mask.covers(&Path(element.to_vec())) || paths.iter().any(|other| other.0.starts_with(element))
+                mask.covers(&Path(element.into())) || paths.iter().any(|other| other.0.starts_with(element))
             })
         };
         let (now, had) = (elements(&carried), elements(&from));

@@ -5,12 +5,12 @@ fn key() -> SigningKey {
 }
 
 fn release(name: &str) -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() }
+    ReleaseId { namespace: "shop".into(), name: name.into() }
 }
 
 fn object(name: &str, namespace: Option<&str>) -> ObjectId {
-    let namespace = namespace.map(str::to_owned);
-    ObjectId { group: String::new(), kind: "ResourceQuota".to_owned(), namespace, name: name.to_owned() }
+    let namespace = namespace.map(Into::into);
+    ObjectId { group: "".into(), kind: "ResourceQuota".into(), namespace, name: name.into() }
 }
 
 fn now() -> Timestamp {

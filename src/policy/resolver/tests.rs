@@ -5,7 +5,7 @@ use super::*;
 use crate::model::DriftMode;
 
 fn release(name: &str) -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() }
+    ReleaseId { namespace: "shop".into(), name: name.into() }
 }
 
 fn of(specs: &[(&str, &str)]) -> Policy {
@@ -127,29 +127,48 @@ fn a_book_knows_the_labels_of_namespaces_and_remembers() {
     let labels = Labels::from([("tier".to_owned(), "prod".to_owned())]);
     let resolver = PolicyResolver::of_policies(policies([compiled]));
     assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
+    let held = resolver.of(&release("web"));
     assert!(resolver.set_namespace("shop", Some(labels.clone())));
+    drop(held);
     assert!(!resolver.set_namespace("shop", Some(labels)));
-    let other = ReleaseId { namespace: "dev".to_owned(), name: "web".to_owned() };
+    let other = ReleaseId { namespace: "dev".into(), name: "web".into() };
     assert_eq!(resolver.of(&release("web")).edits, EditsMode::Deny);
     assert_eq!(resolver.of(&other).edits, EditsMode::Warn);
     assert!(Arc::ptr_eq(&resolver.of(&release("web")), &resolver.of(&release("web"))));
     assert_eq!(resolver.defaults().edits, EditsMode::Warn);
+    let held = resolver.of(&release("web"));
     assert!(resolver.set_namespace("shop", None) && !resolver.set_namespace("shop", None));
+    drop(held);
     assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
 }
 
 #[test]
-fn a_namespace_of_which_nobody_has_asked_changes_no_answer() {
+fn a_namespace_of_which_nobody_holds_an_answer_changes_none() {
     let labels = |tier: &str| Some(Labels::from([("tier".to_owned(), tier.to_owned())]));
     let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
     resolver.of(&release("web"));
     assert!(!resolver.set_namespace("ci-1", labels("dev")));
     assert!(!resolver.set_namespace("ci-1", labels("prod")));
     assert!(!resolver.set_namespace("ci-1", None));
-    assert!(resolver.set_namespace("shop", labels("dev")));
+    assert!(!resolver.set_namespace("shop", labels("dev")), "the release is gone");
+    let held = resolver.of(&release("web"));
+    assert!(resolver.set_namespace("shop", labels("prod")));
+    drop(held);
     let without = PolicyResolver::of_policies(policies([]));
     without.of(&release("web"));
     assert!(!without.set_namespace("shop", labels("dev")));
+}
+
+#[test]
+fn answers_that_nobody_holds_any_more_are_dropped() {
+    let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
+    let held: Vec<_> = (0..MANY).map(|number| resolver.of(&release(&format!("held-{number}")))).collect();
+    for number in 0..10 * MANY {
+        resolver.of(&release(&format!("gone-{number}")));
+    }
+    let remembered = resolver.current.read().resolved.len();
+    assert!(remembered <= 2 * MANY, "{remembered}");
+    assert!(Arc::ptr_eq(&held[0], &resolver.of(&release("held-0"))));
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn check(specs: &[&str], wanted: &[&str]) {
     let (object, declared): (ObjectId, _) = declared(CONFIG);
     let declared = Arc::new(declared);
     let compiled = specs.iter().enumerate().map(|(index, spec)| policy(&format!("p{index}"), spec));
-    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
     let resolver = crate::policy::resolver::PolicyResolver::of_policies(policies(compiled));
     let rules = resolver.of(&release).rules(&object, &declared);
     let paths =

@@ -39,9 +39,11 @@ impl Settlements {
         before.is_none_or(|before| *before != settled)
     }
 
-    /// Forgets the values of a release that is gone.
-    pub fn forget(&mut self, release: &ReleaseId) {
-        self.0.retain(|_, settled| settled.release != *release);
+    /// Forgets the values of an object that a release has ceased to declare.
+    pub fn forget(&mut self, release: &ReleaseId, object: &ObjectId) {
+        if self.0.get(object).is_some_and(|settled| settled.release == *release) {
+            self.0.remove(object);
+        }
     }
 }
 
@@ -57,8 +59,9 @@ impl SettledValues {
         self.0.write().learn(object, settled)
     }
 
-    /// Forgets the values of a release that is gone.
-    pub fn forget(&self, release: &ReleaseId) {
-        self.0.write().forget(release);
+    /// Forgets the values of objects that a release has ceased to declare.
+    pub fn forget<'o>(&self, release: &ReleaseId, objects: impl IntoIterator<Item = &'o ObjectId>) {
+        let mut settled = self.0.write();
+        objects.into_iter().for_each(|object| settled.forget(release, object));
     }
 }

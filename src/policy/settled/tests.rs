@@ -6,12 +6,12 @@ fn key() -> SigningKey {
 }
 
 fn object(name: &str) -> ObjectId {
-    let namespace = Some("shop".to_owned());
-    ObjectId { group: "apps".to_owned(), kind: "Deployment".to_owned(), namespace, name: name.to_owned() }
+    let namespace = Some("shop".into());
+    ObjectId { group: "apps".into(), kind: "Deployment".into(), namespace, name: name.into() }
 }
 
 fn release() -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
+    ReleaseId { namespace: "shop".into(), name: "web".into() }
 }
 
 fn path(text: &str) -> Path {
@@ -34,7 +34,7 @@ fn value_counts_for_its_path_object_and_declaration_alone() {
         assert!(!settled.holds(&declaration, &path("/spec"), Some(&rewritten)));
         let elsewhere = Declaration { object: &api, ..declaration };
         let later = Declaration { digest: &two, ..declaration };
-        let other = ReleaseId { name: "api".to_owned(), ..release.clone() };
+        let other = ReleaseId { name: "api".into(), ..release.clone() };
         let others = Declaration { release: &other, ..declaration };
         for declaration in [elsewhere, later, others] {
             assert!(!settled.holds(&declaration, &image, Some(&rewritten)), "{declaration:?}");
@@ -63,6 +63,9 @@ fn settled_values_accumulate_until_the_declaration_changes() {
     assert_eq!(learn(&one, "/a"), r#"["/a"]"#);
     assert_eq!(learn(&one, "/b"), r#"["/a", "/b"]"#);
     assert_eq!(learn(&two, "/c"), r#"["/c"]"#);
-    known.forget(&release);
+    let other = ReleaseId { name: "other".into(), ..release.clone() };
+    known.forget(&other, [&web]);
+    assert!(known.of(&web).is_some(), "they are not the other release's");
+    known.forget(&release, [&web]);
     assert_eq!(known.of(&web), None);
 }

@@ -44,7 +44,7 @@ fn a_broken_annotation_allows_nothing_and_is_named() {
         let flaws = of_manifest(&chart(annotations)).unwrap_err();
         assert_eq!(flaws[0].field, field, "{annotations}: {flaws:?}");
         let declared = chart(annotations);
-        let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+        let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
         let object = declared_id();
         let rules = policies([]).of(&release, &BTreeMap::new()).rules(&object, &Arc::new(declared));
         assert!(rules.standing.is_empty() && rules.flaws == flaws);

@@ -68,7 +68,7 @@ fn a_target_that_cannot_be_read_is_named() {
 #[test]
 fn a_regular_expression_that_backtracks_elsewhere_takes_linear_time() {
     let (mut object, declared) = declared(JENKINS);
-    object.name = "a".repeat(100_000);
+    object.name = "a".repeat(100_000).into();
     // By backtracking this would not end.
     assert!(!compile("{name: '(a+)+b'}").unwrap().selects(&object, &declared));
 }

@@ -53,6 +53,8 @@ impl Drifts {
         };
         let mut seen: Vec<SeenAlive> = release.objects.keys().filter_map(vouched).collect();
         seen.sort_by(|a, b| a.object.cmp(&b.object));
+        // Reports are kept.
+        seen.shrink_to_fit();
         seen
     }
 
@@ -160,20 +162,18 @@ impl Drifts {
         is_new
     }
 
-    /// Takes over the knowledge of an earlier process about a release, whose present state is
-    /// given: the first seen manifest of a revision, and the objects that were seen alive. An
-    /// agreement with the declaration in force is still valid.
-    pub(crate) fn remember(
-        &mut self,
-        id: &ReleaseId,
-        first: First,
-        seen: Vec<SeenAlive>,
-        release: Option<&Release>,
-    ) {
+    /// Takes over the knowledge of an earlier process about a release: the first seen manifest of a revision, and the
+    /// objects that were seen alive, of those that it declares now, as far as its record can be read. An agreement with
+    /// the declaration in force is still valid.
+    pub(crate) fn remember(&mut self, release: &Release, first: First, seen: Vec<SeenAlive>) {
+        let id = &release.id;
         self.first.remember(id, first);
         self.touch_counted(id);
+        let counts =
+            |seen: &SeenAlive| release.invalid.is_some() || release.objects.contains_key(&seen.object);
+        let seen = seen.into_iter().filter(counts);
         for SeenAlive { object, agreement, settled: _ } in seen {
-            let declared = release.and_then(|release| release.declared(&object));
+            let declared = release.declared(&object);
             let wants = |it: &Option<Agreement>| {
                 let with = |it: &&Agreement| declared.is_some_and(|now| self.is_with(it, id, &object, now));
                 it.as_ref().filter(with).map(|it| it.open().is_empty())

@@ -10,7 +10,7 @@ fn id(name: &str) -> ObjectId {
 }
 
 fn web() -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
+    ReleaseId { namespace: "shop".into(), name: "web".into() }
 }
 
 fn now() -> Timestamp {
@@ -23,7 +23,7 @@ fn key() -> SigningKey {
 
 fn life(release: &str) -> Life {
     Life {
-        release: ReleaseId { name: release.to_owned(), ..web() }.into(),
+        release: ReleaseId { name: release.into(), ..web() }.into(),
         vouched: true,
         alive: true,
         version: Version::of("7"),
@@ -58,7 +58,7 @@ fn deployed(revision: u64, objects: &[(&str, &str)]) -> Arc<Release> {
 fn in_sync() -> Drifts {
     let mut drifts = Drifts::new(key());
     let release = deployed(1, &[("a", "1"), ("b", "1")]);
-    drifts.notice(&web(), Some(&release), |_| false, now());
+    drifts.notice(&web(), (None, Some(&release)), |_| false, now());
     for name in ["a", "b"] {
         drifts.record_life(id(name), life("web"));
         drifts.record_in_sync(&release, &id(name));
@@ -81,14 +81,15 @@ fn first_digest(drifts: &Drifts, revision: u64) -> Option<[u8; 32]> {
 }
 
 fn suspects(drifts: &Drifts) -> Vec<String> {
-    let mut names: Vec<_> = drifts.suspects(&web()).into_iter().map(|(object, _)| object.name).collect();
+    let mut names: Vec<_> =
+        drifts.suspects(&web()).into_iter().map(|(object, _)| object.name.to_string()).collect();
     names.sort();
     names
 }
 
 fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
     let mut all: Vec<_> =
-        drifts.of(&web()).into_iter().map(|(object, drift)| (object.name.clone(), drift.kind)).collect();
+        drifts.of(&web()).into_iter().map(|(object, drift)| (object.name.to_string(), drift.kind)).collect();
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
     all
 }
@@ -135,22 +136,22 @@ fn the_same_drift_is_news_once_and_keeps_its_age() {
 fn new_revision_rechecks_only_the_objects_it_changes() {
     let mut drifts = in_sync();
     let release = deployed(2, &[("a", "1"), ("b", "2"), ("c", "1")]);
-    drifts.notice(&web(), Some(&release), |_| true, now());
+    drifts.notice(&web(), (None, Some(&release)), |_| true, now());
     assert_eq!(suspects(&drifts), ["b", "c"]);
-    assert_eq!(drifts.life(&id("a")).unwrap().judged, Some(release.state.digest));
+    assert_eq!(drifts.life(&id("a")).unwrap().judged, Some(ManifestMark::of(&release)));
 }
 
 #[test]
 fn object_in_sync_during_operation_is_not_rechecked_after_it() {
     let mut drifts = in_sync();
     let pending = declaring(2, "u2", Status::PendingUpgrade, &[("a", "1"), ("b", "2")]);
-    drifts.notice(&web(), Some(&pending), |_| true, now());
+    drifts.notice(&web(), (None, Some(&pending)), |_| true, now());
     assert!(suspects(&drifts).is_empty(), "its end is awaited");
     drifts.record_in_sync(&pending, &id("b"));
-    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "2")])), |_| true, now());
+    drifts.notice(&web(), (None, Some(&deployed(2, &[("a", "1"), ("b", "2")]))), |_| true, now());
     assert!(suspects(&drifts).is_empty(), "{:?}", suspects(&drifts));
     // Types may become known later, and with them other fields.
-    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "3")])), |_| true, now());
+    drifts.notice(&web(), (None, Some(&deployed(2, &[("a", "1"), ("b", "3")]))), |_| true, now());
     assert_eq!(suspects(&drifts), ["b"]);
 }
 
@@ -162,10 +163,10 @@ fn object_is_rechecked_when_manifest_changes_as_the_operation_ends() {
             let mut drifts = if revision == 1 { Drifts::new(key()) } else { in_sync() };
             let by = |status, value| declaring(revision, "u", status, &[("b", value)]);
             let operation = by(Status::PendingUpgrade, pending);
-            drifts.notice(&web(), Some(&operation), |_| true, now());
+            drifts.notice(&web(), (None, Some(&operation)), |_| true, now());
             drifts.record_life(id("b"), life("web"));
             drifts.record_in_sync(&operation, &id("b"));
-            drifts.notice(&web(), Some(&by(Status::Deployed, deployed)), |_| true, now());
+            drifts.notice(&web(), (None, Some(&by(Status::Deployed, deployed))), |_| true, now());
             assert_eq!(suspects(&drifts), Vec::from_iter(expected), "{revision}: {pending} {deployed}");
         }
     }
@@ -177,7 +178,7 @@ fn drift_is_outdated_until_object_is_rechecked_against_new_revision() {
         let mut drifts = in_sync();
         drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
         assert!(!drifts.has_outdated(&web()));
-        drifts.notice(&web(), Some(&deployed(2, &[("a", value), ("b", "2")])), |_| true, now());
+        drifts.notice(&web(), (None, Some(&deployed(2, &[("a", value), ("b", "2")]))), |_| true, now());
         assert_eq!(suspects(&drifts), ["a", "b"]);
         assert_eq!(drifts.has_outdated(&web()), is_outdated, "{value}");
         drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
@@ -190,12 +191,12 @@ fn drift_from_an_operation_is_outdated_once_that_has_ended_as_the_one_before() {
     for operation in [None, Some(Status::PendingInstall)] {
         let by = |revision: u64, status| declaring(revision, &format!("u{revision}"), status, &[("a", "1")]);
         let mut drifts = Drifts::new(key());
-        drifts.notice(&web(), Some(&by(1, Status::Failed)), |_| true, now());
+        drifts.notice(&web(), (None, Some(&by(1, Status::Failed))), |_| true, now());
         if let Some(status) = operation {
-            drifts.notice(&web(), Some(&by(2, status)), |_| true, now());
+            drifts.notice(&web(), (None, Some(&by(2, status))), |_| true, now());
         }
         drifts.record_missing(&web(), &id("a"), now());
-        drifts.notice(&web(), Some(&by(2, Status::Failed)), |_| true, now());
+        drifts.notice(&web(), (None, Some(&by(2, Status::Failed))), |_| true, now());
         assert_eq!(drifts.has_outdated(&web()), operation.is_some(), "{operation:?}");
     }
 }
@@ -204,30 +205,55 @@ fn drift_from_an_operation_is_outdated_once_that_has_ended_as_the_one_before() {
 fn unsettled_object_is_rechecked_after_the_operation() {
     let mut drifts = in_sync();
     drifts.mark_unsettled(&id("a"));
-    drifts.notice(&web(), Some(&deployed(2, &[("a", "1"), ("b", "1")])), |_| true, now());
+    drifts.notice(&web(), (None, Some(&deployed(2, &[("a", "1"), ("b", "1")]))), |_| true, now());
     assert_eq!(suspects(&drifts), ["a"]);
 }
 
 #[test]
 fn nothing_is_suspected_of_which_a_listing_is_to_come() {
     let mut drifts = Drifts::new(key());
-    drifts.notice(&web(), Some(&deployed(1, &[("a", "1")])), |_| false, now());
+    drifts.notice(&web(), (None, Some(&deployed(1, &[("a", "1")]))), |_| false, now());
     assert!(suspects(&drifts).is_empty());
 }
 
+/// Whether the object was read after it went, before or after Helm's record changed, decides nothing.
 #[test]
-fn drift_of_objects_removed_from_the_release_is_forgotten() {
-    let mut drifts = in_sync();
-    for name in ["a", "b"] {
-        drifts.mark_gone(&id(name), Version::default(), now());
-        drifts.record_missing(&web(), &id(name), now());
+fn objects_that_a_release_no_longer_declares_are_forgotten() {
+    type Going = fn(&mut Drifts, &ObjectId);
+    let ways: [(&str, Going); 5] = [
+        ("alive", |_, _| ()),
+        ("not read", |drifts, object| {
+            drifts.mark_gone(object, Version::default(), now());
+        }),
+        ("missing", |drifts, object| {
+            drifts.record_missing(&web(), object, now());
+        }),
+        ("absent during an operation", |drifts, object| {
+            drifts.record_missing(&web(), object, now());
+            drifts.clear_drift(&web(), object);
+        }),
+        ("undeclared", |drifts, object| {
+            drifts.record_missing(&web(), object, now());
+            drifts.record_undeclared(&web(), object);
+        }),
+    ];
+    let (both, one) = (deployed(1, &[("a", "1"), ("b", "1")]), deployed(2, &[("b", "1")]));
+    for (what, go) in ways {
+        let mut drifts = in_sync();
+        for name in ["a", "b"] {
+            go(&mut drifts, &id(name));
+        }
+        let before = drifting(&drifts);
+        drifts.notice(&web(), (Some(&both), Some(&one)), |_| false, now());
+        assert_eq!(drifts.remembered().collect::<Vec<_>>(), [&id("b")], "{what}");
+        let stays: Vec<_> = before.into_iter().filter(|(name, _)| name == "b").collect();
+        assert_eq!(drifting(&drifts), stays, "{what}");
+        let is_missing = stays == [("b".to_owned(), DriftKind::Missing)];
+        assert_eq!(is_missing, what == "missing", "{what}");
+        drifts.notice(&web(), (Some(&one), None), |_| true, now());
+        assert_eq!(drifts.remembered().count(), 0, "{what}");
+        assert!(drifting(&drifts).is_empty() && drifts.concerned().is_empty(), "{what}");
     }
-    drifts.notice(&web(), Some(&deployed(2, &[("b", "1")])), |_| false, now());
-    assert_eq!(drifting(&drifts), [("b".to_owned(), DriftKind::Missing)]);
-    assert!(drifts.life(&id("a")).is_none());
-    drifts.notice(&web(), None, |_| false, now());
-    assert!(drifting(&drifts).is_empty() && drifts.concerned().is_empty());
-    assert!(drifts.life(&id("b")).is_none());
 }
 
 #[test]
@@ -258,12 +284,14 @@ fn only_certain_drift_and_deletions_count_for_the_brake() {
 
 #[test]
 fn objects_seen_by_an_earlier_process_count_as_seen() {
-    let mut drifts = Drifts::new(key());
-    drifts.remember(&web(), earlier(1, [7; 32]), vec![seen("a")], None);
+    let (mut drifts, current) = (Drifts::new(key()), deployed(1, &[("a", "1")]));
+    drifts.notice(&web(), (None, Some(&current)), |_| false, now());
+    drifts.remember(&current, earlier(1, [7; 32]), vec![seen("a"), seen("dropped")]);
     assert!(drifts.life(&id("a")).is_some_and(|life| life.vouched && !life.alive));
-    drifts.notice(&web(), Some(&deployed(1, &[("a", "1")])), |_| false, now());
+    assert_eq!(drifts.remembered().collect::<Vec<_>>(), [&id("a")]);
+    drifts.notice(&web(), (Some(&current), Some(&current)), |_| false, now());
     assert_eq!(first_digest(&drifts, 1), Some([7; 32]), "what was seen first stays first");
-    drifts.remember(&web(), earlier(2, [8; 32]), Vec::new(), None);
+    drifts.remember(&current, earlier(2, [8; 32]), Vec::new());
     assert_eq!(first_digest(&drifts, 1), Some([7; 32]));
 }
 
@@ -274,10 +302,10 @@ fn missing_object_stays_in_the_list_of_objects_seen_alive() {
     drifts.record_missing(&web(), &id("a"), now());
     assert_eq!(drifts.seen_alive(&release), [seen("a"), seen("b")]);
     let mut next = Drifts::new(key());
-    next.remember(&web(), earlier(1, release.state.digest), drifts.seen_alive(&release), None);
+    next.remember(&release, earlier(1, release.state.digest), drifts.seen_alive(&release));
     assert_eq!(next.seen_alive(&release), [seen("a"), seen("b")]);
     let dropping = deployed(2, &[("b", "1"), ("c", "1")]);
-    drifts.notice(&web(), Some(&dropping), |_| false, now());
+    drifts.notice(&web(), (Some(&release), Some(&dropping)), |_| false, now());
     assert_eq!(drifts.seen_alive(&dropping), [seen("b")]);
     drifts.record_life(id("b"), Life { vouched: false, ..life("web") });
     assert_eq!(drifts.seen_alive(&dropping), []);
@@ -287,7 +315,7 @@ fn missing_object_stays_in_the_list_of_objects_seen_alive() {
 fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
     let mut drifts = Drifts::new(key());
     let notice = |drifts: &mut Drifts, release: &Arc<Release>| {
-        drifts.notice(&web(), Some(release), |_| false, now());
+        drifts.notice(&web(), (None, Some(release)), |_| false, now());
     };
     let first = deployed(1, &[("a", "1")]);
     notice(&mut drifts, &first);
@@ -330,10 +358,9 @@ fn remembered_release_is_outlived_only_by_a_fresh_install() {
 
 #[test]
 fn recreated_record_does_not_inherit_from_an_earlier_process() {
-    let mut drifts = Drifts::new(key());
-    drifts.remember(&web(), First { uid: Some("u0".to_owned()), ..earlier(1, [7; 32]) }, Vec::new(), None);
-    let current = deployed(1, &[("a", "1")]);
-    drifts.notice(&web(), Some(&current), |_| false, now());
+    let (mut drifts, current) = (Drifts::new(key()), deployed(1, &[("a", "1")]));
+    drifts.remember(&current, First { uid: Some("u0".to_owned()), ..earlier(1, [7; 32]) }, Vec::new());
+    drifts.notice(&web(), (None, Some(&current)), |_| false, now());
     let first = First { uid: Some("u1".to_owned()), ..earlier(1, current.state.digest) };
     assert_eq!(drifts.first(&web(), 1), Some(&first));
 }

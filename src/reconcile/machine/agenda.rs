@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn release(name: &str) -> ReleaseId {
-        ReleaseId { namespace: "n".to_owned(), name: name.to_owned() }
+        ReleaseId { namespace: "n".into(), name: name.into() }
     }
 
     fn at(second: i64) -> Timestamp {

@@ -20,14 +20,20 @@ use crate::verdict::edit::Evidence;
 impl Reconciler {
     /// A release has changed, came or went.
     pub(super) fn take_in_release(&mut self, id: &ReleaseId, ruled: Option<GovernedRelease>) {
+        let before = self.known.release(id).cloned();
         self.known.set(id, ruled);
         self.changed.insert(id.clone());
         let release = self.known.release(id).cloned();
         let scopes = &self.scopes;
-        self.drifts.notice(id, release.as_ref(), |object| scopes.shows(object), self.now);
-        match &release {
-            Some(release) => self.recall(release),
-            None => self.asked.forget(id),
+        let is_same = |a: &Release, b: &Release| {
+            Arc::ptr_eq(&a.objects, &b.objects) && a.state.status == b.state.status
+        };
+        let before = before.filter(|before| release.as_ref().is_none_or(|release| !is_same(before, release)));
+        let states = (before.as_deref(), release.as_ref());
+        self.drifts.notice(id, states, |object| scopes.shows(object), self.now);
+        self.forget_dropped(id, before.as_deref(), release.as_deref());
+        if let Some(release) = &release {
+            self.recall(release);
         }
     }
 
@@ -89,15 +95,16 @@ impl Reconciler {
                 }
             }
             Order::Remember { release, first, seen, contested } => {
+                // Of one that is gone, nothing is remembered here either.
+                let Some(current) = self.known.release(&release).cloned() else { return };
                 for seen in &seen {
                     if let Some(settled) = &seen.settled {
                         self.settle(&seen.object, Settled::clone(settled));
                     }
                 }
-                let current = self.known.release(&release).cloned();
-                if current.as_ref().is_none_or(|current| !first.is_outlived_by(current)) {
+                if !first.is_outlived_by(&current) {
                     contested.iter().for_each(|object| self.repairs.backoff.contest(object, self.now));
-                    self.drifts.remember(&release, first, seen, current.as_deref());
+                    self.drifts.remember(&current, first, seen);
                 }
                 self.attend(&release);
             }
@@ -106,8 +113,9 @@ impl Reconciler {
 
     /// Takes in values that a dry run has settled, here or in an earlier guard.
     pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) {
-        self.known.settle(object, settled.clone());
-        self.act(Action::Settle(object.clone(), settled));
+        if self.known.settle(object, settled.clone()) {
+            self.act(Action::Settle(object.clone(), settled));
+        }
     }
 
     /// Whether an object was judged with a result that other circumstances could change.

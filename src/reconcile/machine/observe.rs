@@ -46,6 +46,10 @@ impl Reconciler {
         if told_by == Source::Answer && self.drifts.is_overtaken(object, version_of(live)) {
             return None;
         }
+        // Perhaps no watch tells when an object ends that nobody declares any more.
+        if told_by == Source::Answer && self.known.claims(object).is_empty() {
+            return Some(Vec::new());
+        }
         let before = self.drifts.life(object).cloned();
         let Some(life) = life(&self.known, &live.sighting, before.as_ref()) else {
             self.drifts.forget(object);
@@ -98,12 +102,9 @@ impl Reconciler {
             drifts.seal(object, policy.rules(object, declared).seal());
         }
         match stands {
-            None | Some(drift::Live::OptedOut) => {
-                drifts.record_undeclared(&release.id, object);
-            }
             // An object that only the failed operation declares was never created; one that an operation under way may
             // still create is judged after it.
-            Some(drift::Live::Dropped | drift::Live::Awaited) => {
+            None | Some(drift::Live::OptedOut | drift::Live::Dropped | drift::Live::Awaited) => {
                 record_absent(drifts, &release.id, object, since);
             }
             Some(stands) => {
@@ -132,7 +133,7 @@ impl Reconciler {
         };
         // Among watches of two versions of a kind, the manifest's version counts. An answer is
         // taken in any version.
-        if told_by == Source::Watch && *declared.served != *version {
+        if told_by == Source::Watch && declared.served() != version {
             return is_new.then(|| release.id.clone());
         }
         let now = self.now;

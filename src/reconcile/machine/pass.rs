@@ -14,6 +14,7 @@ use std::time::Duration;
 
 pub(super) use self::state::Job;
 use self::state::{Pass, Phase, in_order};
+use super::super::asked::RepairOrder;
 use super::super::event::{Failure, Fault, Outcome, Work, WorkId};
 use super::Reconciler;
 use super::agenda::Agenda;
@@ -84,7 +85,10 @@ impl Reconciler {
             }
             match self.begin(&release) {
                 Some(pass) => self.advance(&release, pass, None),
-                None => self.publish(&release),
+                None => {
+                    self.publish(&release);
+                    self.forget_gone(&release);
+                }
             }
         }
     }
@@ -259,7 +263,7 @@ impl Reconciler {
 
     /// There is no revision to repair towards.
     fn go_astray(&mut self, pass: &mut Pass, astray: Astray) -> Step {
-        let Some(order) = pass.order.take() else { return Step::Finish };
+        let Some(order) = self.order_of(pass) else { return Step::Finish };
         match astray {
             Astray::Nowhere(why) => self.refuse(&pass.release, &order, &why),
             Astray::Unread(why) => {
@@ -291,11 +295,17 @@ impl Reconciler {
         if matches!(pass.phase, Phase::TakingBack | Phase::Repairing) {
             pass.note(&done);
         }
+        self.forget_undeclared(id, object);
+    }
+
+    /// Takes the order of a pass, unless its release is gone: the next one of this name is another one.
+    fn order_of(&self, pass: &mut Pass) -> Option<RepairOrder> {
+        pass.order.take().filter(|_| self.known.release(&pass.release.id).is_some())
     }
 
     /// Answers the order of a pass.
     fn carry_out(&mut self, pass: &mut Pass) {
-        if let Some(order) = pass.order.take() {
+        if let Some(order) = self.order_of(pass) {
             let unfinished = std::mem::take(&mut pass.unfinished);
             let release = Arc::clone(&pass.release);
             self.answer(&release, order, unfinished, pass.towards.as_deref());
@@ -304,6 +314,7 @@ impl Reconciler {
 
     fn end(&mut self, id: &ReleaseId, pass: &Pass, again: Option<Duration>) {
         self.publish(id);
+        self.forget_gone(id);
         if let Some(again) = again {
             self.put_off(id, again);
         }

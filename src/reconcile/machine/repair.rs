@@ -8,6 +8,7 @@
 
 mod braking;
 mod doubt;
+mod notes;
 mod outcome;
 mod recreate;
 mod restore;
@@ -16,13 +17,14 @@ mod situation;
 mod takeback;
 mod towards;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use self::doubt::Doubt;
+use self::notes::RecordNotes;
 pub(crate) use self::recreate::Recreate;
 pub(crate) use self::restore::Restore;
 pub(crate) use self::send::Sending;
@@ -67,10 +69,10 @@ pub(crate) struct Repairs {
     pub(crate) brake: Brake,
     pub(crate) backoff: Backoff,
     pub(crate) rollouts: Rollouts,
-    /// The fields of an object that cannot be changed in place, for a revision.
-    fixed: BTreeMap<ObjectId, (u64, BTreeSet<String>)>,
-    /// The fields that were returned to Helm once: the object, the other manager, the revision.
-    returned: BTreeSet<(ObjectId, String, u64)>,
+    /// The fields of objects that cannot be changed in place.
+    fixed: RecordNotes,
+    /// The field managers whose fields were returned to Helm once.
+    returned: RecordNotes,
     /// Releases that are on hold, of which that was told, and until when.
     held: BTreeMap<ReleaseId, Timestamp>,
     /// The objects that the guard created, and would have taken back if it had not lost the lead.
@@ -118,7 +120,7 @@ pub(crate) enum Repair {
     Send(Box<Sending>),
     Doubt(Doubt),
     /// Fields are being returned from this manager to Helm.
-    GiveBack(Box<Situation>, (ObjectId, String, u64)),
+    GiveBack(Box<Situation>, String),
     /// The object is read, and then the records, to see whether fields are to be given back.
     Return(Box<Situation>, Option<Box<Seen>>),
 }
@@ -232,7 +234,7 @@ impl Reconciler {
             Repair::Restore(restore) => self.restore(task, restore, outcome),
             Repair::Send(sending) => self.sent(task, *sending, outcome),
             Repair::Doubt(doubt) => self.settle_doubt(task, doubt, outcome),
-            Repair::GiveBack(situation, key) => self.given_back(task, &situation, key, outcome),
+            Repair::GiveBack(situation, from) => self.given_back(task, &situation, from, outcome),
             Repair::Return(situation, seen) => self.returning(task, situation, seen, outcome),
         }
     }
@@ -272,6 +274,16 @@ impl Reconciler {
             self.contest(task);
         }
         Some(Done::Later(wait))
+    }
+}
+
+impl Repairs {
+    /// Forgets an object that a release has ceased to declare.
+    pub(super) fn forget(&mut self, release: &ReleaseId, object: &ObjectId) {
+        self.fixed.forget(object);
+        self.returned.forget(object);
+        self.backoff.forget(object);
+        self.rollouts.forget(release, object);
     }
 }
 

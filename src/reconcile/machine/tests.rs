@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::super::event::{
@@ -24,6 +25,7 @@ use crate::policy::Policy;
 use crate::policy::suspension::Suspension;
 use crate::verdict::health::Reason;
 
+mod endings;
 mod leads;
 mod orders;
 mod reports;
@@ -46,6 +48,8 @@ struct Scene {
     uid: &'static str,
     /// The release that the live object names as its own.
     owner: &'static str,
+    /// Its `managedFields`.
+    managed: Option<Value>,
     /// The value and the version in which the object is read, where those are old.
     outdated: Option<(&'static str, u64)>,
     /// What the next writes come to; they succeed where nothing is said.
@@ -86,6 +90,7 @@ impl Scene {
             version: 1,
             uid: "1",
             owner: "web",
+            managed: None,
             outdated: None,
             writes: VecDeque::new(),
             later: None,
@@ -135,12 +140,13 @@ impl Scene {
             uid: self.uid.to_owned(),
             resource_version: self.version.to_string(),
             deleting: false,
-            release: Some(ReleaseId { name: self.owner.to_owned(), ..self.release.id.clone() }),
+            release: Some(ReleaseId { name: self.owner.into(), ..self.release.id.clone() }),
             managers,
             updaters: vec!["kubectl-edit".to_owned()],
             touched: None,
         };
-        Some(Live { sighting, object: Some(object), managed: None })
+        let managed = self.managed.as_ref().and_then(|managed| to_raw_value(managed).ok());
+        Some(Live { sighting, object: Some(object), managed })
     }
 
     fn tell(&mut self, event: Event) {
@@ -154,6 +160,13 @@ impl Scene {
                 _ => {}
             }
         }
+    }
+
+    /// Helm's records now hold this release.
+    fn record(&mut self, release: Arc<Release>) {
+        self.release = release;
+        let (id, ruled) = (self.release.id.clone(), self.ruled());
+        self.tell(Event::Release(id, ruled));
     }
 
     /// Somebody sets `k`, or deletes the object, and the watch tells.
@@ -287,9 +300,7 @@ fn nothing_is_written_that_may_not_be() {
     };
     check(suspended, "object", "");
     let underway = |scene: &mut Scene| {
-        scene.release = release(Status::PendingUpgrade, MANIFEST);
-        let (id, ruled) = (scene.release.id.clone(), scene.ruled());
-        scene.tell(Event::Release(id, ruled));
+        scene.record(release(Status::PendingUpgrade, MANIFEST));
     };
     check(underway, "", "");
     for (drift, read_only) in [(DriftMode::Report, false), (DriftMode::Repair, true)] {

@@ -21,6 +21,7 @@ impl Reconciler {
     /// Takes in the scopes to watch, and the kinds that the cluster does not serve.
     pub(super) fn follow(&mut self, wanted: &BTreeSet<Scope>, unserved: &BTreeSet<(String, String)>) {
         let (opened, closed) = self.scopes.want(wanted);
+        self.forget_unwatched(&closed);
         closed.into_iter().for_each(|scope| self.act(Action::Unwatch(scope)));
         opened.into_iter().for_each(|scope| self.act(Action::Watch(scope)));
         self.suspect_unserved(unserved);
@@ -79,6 +80,20 @@ impl Reconciler {
         self.scopes.unwatched(release, known)
     }
 
+    /// Forgets what only these watches showed and no release declares: nothing tells of its end any more.
+    fn forget_unwatched(&mut self, closed: &[Scope]) {
+        if closed.is_empty() {
+            return;
+        }
+        let (scopes, known) = (&self.scopes, &self.known);
+        let unwatched = self.drifts.living(|object| {
+            closed.iter().any(|scope| scope.holds(object))
+                && !scopes.is_watched(object)
+                && known.claims(object).is_empty()
+        });
+        unwatched.iter().for_each(|object| self.drifts.forget(object));
+    }
+
     /// Records that a watch no longer shows an object, which had this version last.
     fn note_went(&mut self, object: &ObjectId, version: Version) {
         let Some(release) = self.drifts.life(object).map(|life| life.release.clone()) else { return };
@@ -127,8 +142,9 @@ impl Reconciler {
             false => self.known.releases().cloned().collect(),
         };
         let is_unknown = |object: &ObjectId, declared: &Declared| {
-            declared.plural.is_none()
-                || (!unserved.is_empty() && unserved.contains(&(object.group.clone(), object.kind.clone())))
+            declared.plural().is_none()
+                || (!unserved.is_empty()
+                    && unserved.contains(&(object.group.to_string(), object.kind.to_string())))
         };
         let mut unknown: Vec<(ReleaseId, Arc<ObjectId>)> = Vec::new();
         for release in releases.iter().filter(|release| release.state.status == Status::Deployed) {

@@ -115,14 +115,14 @@ fn check(case: Question, wanted: Plan) {
 fn an_object_comes_back_only_if_every_rule_agrees() {
     let unbelieved = || Some(Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
     let seen_with = |namespace: &str, name: &str| {
-        let release = ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() };
+        let release = ReleaseId { namespace: namespace.into(), name: name.into() };
         Some(life(release))
     };
     let never_seen = Plan::Report("the guard never saw it alive with its release's annotations");
     let changed = Plan::Report("the manifest of its release's revision has changed");
 
     check(deployment(|_| {}), Plan::Repair);
-    check(deployment(|case| case.object.name = "other".to_owned()), Plan::Wait);
+    check(deployment(|case| case.object.name = "other".into()), Plan::Wait);
     check(
         deployment(|case| case.release.invalid = unbelieved()),
         Plan::Report("its release's latest record cannot be believed"),
@@ -231,7 +231,7 @@ fn hold_after_possible_restore_does_not_hide_other_reasons() {
     check(unseen(599), hold(1));
     check(unseen(600), never_seen());
     check(Question { asked: true, ..unseen(0) }, never_seen());
-    let elsewhere = ReleaseId { namespace: "shop".to_owned(), name: "api".to_owned() };
+    let elsewhere = ReleaseId { namespace: "shop".into(), name: "api".into() };
     check(Question { seen: Some(life(elsewhere)), ..appeared(Status::Deployed, 0) }, hold(600));
     let claim = Question { seen: None, ..declaring("v1", "PersistentVolumeClaim", "") };
     let mut held = claim;
@@ -263,7 +263,7 @@ fn never_repaired_objects_are_known_from_release_and_object_alone() {
     );
     // Neither its record's state nor its being declared is asked.
     check_never(deployment(|case| case.release.state.status = Status::Failed), None);
-    check_never(deployment(|case| case.object.name = "other".to_owned()), None);
+    check_never(deployment(|case| case.object.name = "other".into()), None);
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn rollout_that_exceeded_its_progress_deadline_blocks_nothing() {
 
 #[test]
 fn other_objects_of_release_wait_until_rollout_is_done() {
-    let release = |name: &str| ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() };
+    let release = |name: &str| ReleaseId { namespace: "shop".into(), name: name.into() };
     let (shop, object, other) = (release("shop"), web("Deployment"), web("StatefulSet"));
     let now = at();
     let mut rollouts = Rollouts::default();
@@ -104,7 +104,7 @@ fn other_objects_of_release_wait_until_rollout_is_done() {
 
 #[test]
 fn a_roll_out_keeps_others_waiting_only_while_it_moves() {
-    let shop = ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() };
+    let shop = ReleaseId { namespace: "shop".into(), name: "shop".into() };
     let (object, other) = (web("Deployment"), web("StatefulSet"));
     let start = at();
     let mut rollouts = Rollouts::default();
@@ -130,5 +130,5 @@ fn only_the_templates_of_workloads_make_new_pods() {
     assert!(touches(&deployment, "/spec/template/spec/containers/[name=app]/image"));
     assert!(touches(&deployment, "/spec/template"));
     assert!(!touches(&deployment, "/spec/replicas") && !touches(&deployment, "/spec"));
-    assert!(!touches(&ObjectId { group: "batch".to_owned(), ..web("CronJob") }, "/spec/template/spec"));
+    assert!(!touches(&ObjectId { group: "batch".into(), ..web("CronJob") }, "/spec/template/spec"));
 }

@@ -53,8 +53,8 @@ impl World {
         let payload = |head: &Head| {
             let record = records.iter().find(|record| record.revision == head.revision).unwrap();
             Payload::whole(Ok(Record {
-                name: id.name.clone(),
-                namespace: id.namespace.clone(),
+                name: id.name.to_string(),
+                namespace: id.namespace.to_string(),
                 revision: record.revision,
                 status: record.status,
                 manifest: record.manifest.to_string(),

@@ -3,6 +3,7 @@
 use super::Run;
 use super::stored::Stored;
 use crate::helm::record::Status;
+use crate::model::ObjectId;
 use crate::verdict::health::Reason;
 
 impl Run {
@@ -42,6 +43,7 @@ impl Run {
             self.world.break_down(format!("{when}: orders are not answered: {orders:?}"));
         }
         self.check_nothing_dropped_is_back(when);
+        self.check_nothing_gone_is_remembered(when);
     }
 
     /// Checks that the report names each object that drifts after the trouble, with a repair that was tried or the
@@ -87,6 +89,25 @@ impl Run {
             });
             if !is_declared {
                 self.world.break_down(format!("{when}: {} is back", stored.id.name));
+            }
+        }
+    }
+
+    /// A guard remembers objects that are there or that a release declares, and no others: their number has no bound.
+    fn check_nothing_gone_is_remembered(&mut self, when: &str) {
+        for guard in &self.guards {
+            let is_needed = |object: &ObjectId| {
+                self.world.objects.contains_key(object) || !guard.machine.known.claims(object).is_empty()
+            };
+            let machine = &guard.machine;
+            if let Some(object) = machine.drifts.remembered().find(|object| !is_needed(object)) {
+                let message = format!("{when}: guard {} remembers {}", guard.number, object.name);
+                return self.world.break_down(message);
+            }
+            let concerned = machine.drifts.concerned();
+            if let Some(release) = concerned.iter().find(|id| machine.known.release(id).is_none()) {
+                let message = format!("{when}: guard {} has something to do for {release}", guard.number);
+                return self.world.break_down(message);
             }
         }
     }

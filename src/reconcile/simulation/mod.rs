@@ -249,7 +249,7 @@ impl Run {
 }
 
 fn release(name: &str) -> ReleaseId {
-    ReleaseId { namespace: NAMESPACE.to_owned(), name: name.to_owned() }
+    ReleaseId { namespace: NAMESPACE.into(), name: name.into() }
 }
 
 /// What goes wrong in a run, and its history.

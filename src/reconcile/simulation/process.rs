@@ -41,10 +41,10 @@ const LONGEST_SLEEP: SignedDuration = SignedDuration::from_secs(60);
 const MOST_ACTIONS: usize = 64;
 
 pub(super) struct Guard {
-    number: usize,
+    pub(super) number: usize,
     /// Which process of all guards this is.
     pub(super) process: usize,
-    machine: Reconciler,
+    pub(super) machine: Reconciler,
     skew: SignedDuration,
     /// How much of that came by jumps.
     pub(super) jumped: SignedDuration,

@@ -69,7 +69,7 @@ impl World {
             for (object, declared) in self.documents(id, &latest.manifest).iter() {
                 let faults = self.faults(declared, self.objects.get(object));
                 if !faults.is_empty() {
-                    found.push((id, object.name.clone(), faults));
+                    found.push((id, object.name.to_string(), faults));
                 }
             }
         }

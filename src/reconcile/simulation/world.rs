@@ -366,6 +366,6 @@ fn ruling(sealed: bool, is_lenient: bool) -> Arc<Policy> {
     let seal = if sealed { "[{paths: [/data]}]" } else { "[]" };
     let ignore = if is_lenient { "[{paths: [/data/b]}]" } else { "[]" };
     let spec = format!("{{edits: Warn, drift: Repair, seal: {seal}, ignore: {ignore}}}");
-    let release = ReleaseId { namespace: NAMESPACE.to_owned(), name: "web".to_owned() };
+    let release = ReleaseId { namespace: NAMESPACE.into(), name: "web".into() };
     Arc::new(policies([policy("all", &spec)]).of(&release, &Labels::new()))
 }

@@ -114,8 +114,8 @@ impl Repair<'_> {
 
 pub(super) fn named(release: &ReleaseId, revision: u64) -> [KeyValue; 3] {
     [
-        KeyValue::new("kubemoor.release.name", release.name.clone()),
-        KeyValue::new("kubemoor.release.namespace", release.namespace.clone()),
+        KeyValue::new("kubemoor.release.name", release.name.to_string()),
+        KeyValue::new("kubemoor.release.namespace", release.namespace.to_string()),
         KeyValue::new("kubemoor.release.revision", i64::try_from(revision).unwrap_or(i64::MAX)),
     ]
 }
@@ -124,12 +124,13 @@ pub(super) fn named(release: &ReleaseId, revision: u64) -> [KeyValue; 3] {
 fn names(object: &ObjectId) -> Vec<KeyValue> {
     let ObjectId { group, kind, namespace, name } = object;
     let mut names = vec![
-        KeyValue::new("kubemoor.object.group", group.clone()),
-        KeyValue::new("kubemoor.object.kind", kind.clone()),
-        KeyValue::new("kubemoor.object.name", name.clone()),
+        KeyValue::new("kubemoor.object.group", group.to_string()),
+        KeyValue::new("kubemoor.object.kind", kind.to_string()),
+        KeyValue::new("kubemoor.object.name", name.to_string()),
     ];
-    names.extend(namespace.iter().map(|namespace| KeyValue::new("k8s.namespace.name", namespace.clone())));
+    names
+        .extend(namespace.iter().map(|namespace| KeyValue::new("k8s.namespace.name", namespace.to_string())));
     let conventional = WORKLOADS.iter().find(|(workload, _)| workload == kind);
-    names.extend(conventional.map(|(_, key)| KeyValue::new(*key, name.clone())));
+    names.extend(conventional.map(|(_, key)| KeyValue::new(*key, name.to_string())));
     names
 }

@@ -19,7 +19,12 @@ fn deployment(containers: Value) -> Value {
 
 fn id(object: &Value) -> ObjectId {
     let gvk = gvk(object);
-    ObjectId { group: gvk.group, kind: gvk.kind, namespace: Some("shop".to_owned()), name: "web".to_owned() }
+    ObjectId {
+        group: gvk.group.into(),
+        kind: gvk.kind.into(),
+        namespace: Some("shop".into()),
+        name: "web".into(),
+    }
 }
 
 fn declared() -> (Value, Fields) {

@@ -12,7 +12,7 @@ const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings
 const NOW: &str = "2026-05-01T12:05:00Z";
 
 fn object(group: &str, kind: &str, name: &str) -> ObjectId {
-    ObjectId { group: group.to_owned(), kind: kind.to_owned(), namespace: None, name: name.to_owned() }
+    ObjectId { group: group.into(), kind: kind.into(), namespace: None, name: name.into() }
 }
 
 fn shop() -> Taken {

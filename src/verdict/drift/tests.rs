@@ -73,7 +73,7 @@ fn scaled(replicas: i64) -> Option<Value> {
 fn stands(case: &Case<'_>) -> String {
     let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
-    let id = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
     let policy = policies([policy("p", case.policy)]).of(&id, &Labels::new());
     let hour = Duration::from_secs(3600);
     let Some(standing) = state::standing(&case.release, &object, hour, now) else {
@@ -173,7 +173,7 @@ fn ignored_part_of_an_atomic_value_is_not_drift() {
 
 #[test]
 fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
-    let local = ReleaseId { namespace: "shop".to_owned(), name: "any".to_owned() };
+    let local = ReleaseId { namespace: "shop".into(), name: "any".into() };
     let scaler = |minimum, maximum, by_keda, declared: bool| Circumstances {
         autoscalers: vec![Autoscaler {
             minimum,

@@ -123,10 +123,8 @@ fn scaler(minimum: i32, maximum: i32, declared_by: &[(&str, &str)]) -> Autoscale
 }
 
 fn named(releases: &[(&str, &str)]) -> Vec<ReleaseId> {
-    let id = |(namespace, name): &(&str, &str)| ReleaseId {
-        namespace: (*namespace).to_owned(),
-        name: (*name).to_owned(),
-    };
+    let id =
+        |(namespace, name): &(&str, &str)| ReleaseId { namespace: (*namespace).into(), name: (*name).into() };
     releases.iter().map(id).collect()
 }
 

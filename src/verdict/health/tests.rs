@@ -34,10 +34,10 @@ const RECORDS: [RecordState; 6] = [
 
 fn object(index: usize, state: ObjectState) -> ObjectFacts {
     let object = ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: format!("c{index}"),
+        group: "".into(),
+        kind: "ConfigMap".into(),
+        namespace: Some("shop".into()),
+        name: format!("c{index}").into(),
     };
     ObjectFacts::new(object, state)
 }
@@ -45,7 +45,7 @@ fn object(index: usize, state: ObjectState) -> ObjectFacts {
 /// A release of ten objects, of which these stand like this.
 fn facts(record: RecordState, states: &[ObjectState]) -> Facts {
     Facts {
-        release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
+        release: ReleaseId { namespace: "shop".into(), name: "web".into() },
         record: RecordFacts { revision: 3, deployed: Some(2), state: record },
         control: Control::of(DriftMode::Repair),
         declared: 10,

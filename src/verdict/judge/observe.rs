@@ -112,7 +112,7 @@ impl Observation<'_> {
         }
     }
 
-    fn settler<'f>(&self, fields: &'f Fields) -> Option<Settler<'f, '_>> {
+    fn settler<'s>(&'s self, fields: &'s Fields) -> Option<Settler<'s>> {
         match self.evidence {
             Evidence::Canonical(canonical) => Some(fields.settler(canonical)),
             Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
@@ -124,11 +124,7 @@ impl Observation<'_> {
 ///
 /// During a Helm operation the arbiter overrides even a plain difference: a mutating webhook may
 /// rewrite Helm's request, and the dry run passes through the same webhooks.
-fn settled(
-    change: &FieldChange,
-    standing: &Standing<'_>,
-    settler: Option<&mut Settler<'_, '_>>,
-) -> Agreement {
+fn settled(change: &FieldChange, standing: &Standing<'_>, settler: Option<&mut Settler<'_>>) -> Agreement {
     match (change.agreement, settler) {
         (Agreement::Doubt | Agreement::Missing, Some(settler)) => settler.settle(change),
         (Agreement::Altered | Agreement::Differs, Some(settler)) if standing.pending => {

@@ -115,7 +115,7 @@ fn book_of(edits: EditsMode, accepted: Option<Arc<Compiled>>) -> PolicyResolver 
 }
 
 fn release(namespace: &str, name: &str) -> ReleaseId {
-    ReleaseId { namespace: namespace.to_owned(), name: name.to_owned() }
+    ReleaseId { namespace: namespace.into(), name: name.into() }
 }
 
 fn web() -> ObjectId {

@@ -118,7 +118,7 @@ fn first(finding: &Finding) -> (Cow<'_, str>, [Cow<'_, str>; 3]) {
     let Finding { path, declared, old, new, difference, .. } = finding;
     let mut place = String::with_capacity(ROOM);
     // Writing to a String cannot fail.
-    let _ = write!(place, "{}", path.plain());
+    let _ = path.plain().spell(&mut place);
     let values = match difference.as_deref() {
         None => [declared, old, new],
         Some(Difference { plain: below, line, declared, old, new, .. }) => {

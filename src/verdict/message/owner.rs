@@ -40,11 +40,10 @@ pub enum Owner {
 
 /// Who wrote a live object, as far as its metadata tell.
 #[derive(Clone, Debug, Default)]
-pub struct LiveWriters {
+pub struct LiveWriters<'a> {
     /// `None` where the object tells none.
     managers: Option<Vec<Manager>>,
-    /// What may name the Application that the object belongs to, the surest first.
-    marks: Vec<String>,
+    metadata: Option<Excerpt<'a>>,
 }
 
 /// A program that wrote the object itself.
@@ -56,14 +55,14 @@ struct Manager {
 
 impl Owner {
     /// The owner of the release of an object with these declared fields, where `record` is the latest record.
-    pub fn of(fields: &Fields, record: Option<&Head>, live: impl FnOnce() -> LiveWriters) -> Self {
+    pub fn of<'l>(fields: &Fields, record: Option<&Head>, live: impl FnOnce() -> LiveWriters<'l>) -> Self {
         let text = |map: &str, name: &str| match fields.get(&["metadata", map, name]) {
             Some(Value::String(text)) if !text.is_empty() => Some(text),
             _ => None,
         };
         let flux = |map| Some((text(map, FLUX[0])?, text(map, FLUX[1])?));
         if let Some((name, namespace)) = flux("labels").or_else(|| flux("annotations")) {
-            return Self::Flux(Some(ReleaseId { namespace, name }));
+            return Self::Flux(Some(ReleaseId { namespace: namespace.into(), name: name.into() }));
         }
         let tracked = text("annotations", ARGO[0]);
         let tracked = tracked.and_then(|id| Some(id.split_once(':')?.0.to_owned()));
@@ -102,27 +101,22 @@ impl Owner {
     }
 }
 
-impl LiveWriters {
+impl<'a> LiveWriters<'a> {
     /// Those of a live object.
-    pub fn of(object: &Excerpt<'_>) -> Self {
+    pub fn of(object: &Excerpt<'a>) -> Self {
         let Some(metadata) = object.at(&["metadata"]) else { return Self::default() };
         let manager = |entry: &Excerpt<'_>| {
             let [name, time, subresource] = entry.texts(&[], ["manager", "time", "subresource"]);
             Some(Manager { name: name?, time: time? }).filter(|_| subresource.is_none_or(|it| it.is_empty()))
         };
         let managers = metadata.at(&["managedFields"]).and_then(|list| list.items());
-        let [tracked] = metadata.texts(&["annotations"], [ARGO[0]]);
-        let tracked = tracked.and_then(|id| Some(id.split_once(':')?.0.to_owned()));
-        let labels = metadata.texts(&["labels"], [ARGO[1], COMMON]);
-        Self {
-            managers: managers.map(|entries| entries.iter().filter_map(manager).collect()),
-            marks: tracked.into_iter().chain(labels.into_iter().flatten()).collect(),
-        }
+        let managers = managers.map(|entries| entries.iter().filter_map(manager).collect());
+        Self { managers, metadata: Some(metadata) }
     }
 
     /// Those of an object in a review, before the edit or else after it: some API servers send no managers of the object
     /// before.
-    pub(super) fn of_review(objects: [Option<&Excerpt<'_>>; 2]) -> Self {
+    pub(super) fn of_review(objects: [Option<&Excerpt<'a>>; 2]) -> Self {
         let found = objects.into_iter().flatten().map(Self::of).find(|writers| writers.managers.is_some());
         found.unwrap_or_default()
     }
@@ -136,13 +130,17 @@ impl LiveWriters {
         known.max_by_key(|(time, _)| *time)
     }
 
-    /// The Application of Argo CD that the object belongs to.
+    /// The Application of Argo CD that the object belongs to, by the surest of its marks.
     fn application(&self) -> Option<String> {
-        let is_name = |name: &&String| {
+        let metadata = self.metadata.as_ref()?;
+        let [tracked] = metadata.texts(&["annotations"], [ARGO[0]]);
+        let tracked = tracked.and_then(|id| Some(id.split_once(':')?.0.to_owned()));
+        let labels = metadata.texts(&["labels"], [ARGO[1], COMMON]);
+        let is_name = |name: &String| {
             let is_letter = |c: u8| c.is_ascii_alphanumeric() || b"-._/".contains(&c);
             !name.is_empty() && name.len() <= NAME && name.bytes().all(is_letter)
         };
-        self.marks.iter().find(is_name).cloned()
+        tracked.into_iter().chain(labels.into_iter().flatten()).find(is_name)
     }
 }
 

@@ -5,7 +5,7 @@
 //! Must not judge.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 
 use super::owner::{self, Owner};
@@ -242,7 +242,8 @@ pub(super) fn quoted(text: &str) -> Cow<'_, str> {
     // Some shells read a word that begins with `=` as a command.
     match text.bytes().all(is_safe) && !text.is_empty() && !text.starts_with('=') {
         true => Cow::Borrowed(text),
-        false => format!("'{}'", text.replace('\'', r"'\''")).into(),
+        false if text.contains('\'') => format!("'{}'", text.replace('\'', r"'\''")).into(),
+        false => ["'", text, "'"].concat().into(),
     }
 }
 
@@ -298,17 +299,15 @@ fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<Arc<st
     if paths.len() > PATHS {
         return None;
     }
-    let (mut flags, mut text, mut length) = (String::with_capacity(LENGTH), String::new(), 0);
+    let (mut flags, mut length) = (String::with_capacity(LENGTH), 0);
     for path in paths {
-        text.clear();
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{path}");
+        let text = path.pointer();
         length += text.len();
         if length > LENGTH {
             return None;
         }
         flags.push_str(" --path ");
-        flags.push_str(&quoted(&text));
+        flags.push_str(&quoted(text));
     }
     Some(flags.into())
 }

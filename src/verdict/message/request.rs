@@ -21,6 +21,17 @@ pub enum Unwritten<'a> {
         /// `create` or `update`.
         verb: &'a str,
     },
+    /// The API server could not be asked whether the user may do this to the object.
+    Unchecked {
+        /// The user.
+        user: &'a str,
+        /// `create` or `update`.
+        verb: &'a str,
+        /// Why it could not be asked.
+        error: &'a str,
+        /// Whether it did not answer, so that it may another time.
+        is_outage: bool,
+    },
     /// One order is asked about so many objects only.
     OrderAgain,
 }
@@ -33,6 +44,12 @@ pub fn of_order(object: &ObjectId, release: &ReleaseId, why: Unwritten<'_>) -> S
         Unwritten::NoRight { user, verb } => format!(
             "{named} stays as it is: the guard has never seen its declared values, and {user} may not {verb} it"
         ),
+        Unwritten::Unchecked { user, verb, error, is_outage: true } => format!(
+            "{named} stays as it is: order the repair once more, because the guard could not check if {user} may {verb} it: {error}"
+        ),
+        Unwritten::Unchecked { user, verb, error, is_outage: false } => {
+            format!("{named} stays as it is: the guard may not check if {user} may {verb} it: {error}")
+        }
         Unwritten::OrderAgain => format!("{named} stays as it is: order the repair once more for it"),
     }))
 }

@@ -16,7 +16,7 @@ pub(crate) fn finding(object: &ObjectId, path: &str, values: [Value; 3]) -> Find
 }
 
 pub(crate) fn refused(reason: Reason, fields: Vec<Finding>) -> Verdict {
-    let release = ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() };
+    let release = ReleaseId { namespace: "shop".into(), name: "shop".into() };
     Verdict::by_mode(
         resolver(EditsMode::Deny).defaults(),
         reason,
@@ -160,7 +160,7 @@ fn deletion_tells_how_to_remove_the_object() {
 #[test]
 fn object_without_namespace_has_its_exception_in_the_release_namespace() {
     let role = ObjectId { namespace: None, ..object("rbac.authorization.k8s.io", "ClusterRole") };
-    let widget = ObjectId { namespace: Some("other".to_owned()), ..object("example.org", "Widget") };
+    let widget = ObjectId { namespace: Some("other".into()), ..object("example.org", "Widget") };
     let fields = || vec![("/rules", [json!(1), json!(1), json!(2)])];
     check(
         &drift(&role, fields()).denial(),
@@ -187,7 +187,7 @@ fn object_without_namespace_has_its_exception_in_the_release_namespace() {
 #[test]
 fn falsified_record_tells_what_would_be_false() {
     let mut record = object("", "Secret");
-    record.name = "sh.helm.release.v1.web.v7".to_owned();
+    record.name = "sh.helm.release.v1.web.v7".into();
     let claim = r#"Secret "sh.helm.release.v1.web.v7" is the record of revision 7 of Helm release "web""#;
     let details = "Details: kubectl moor explain secret/sh.helm.release.v1.web.v7 -n shop";
     check(
@@ -228,7 +228,7 @@ fn dependants_are_told_and_counted() {
             object: object("apps", "Deployment"),
         })
         .collect();
-    let shop = ObjectId { namespace: None, name: "shop".to_owned(), ..object("", "Namespace") };
+    let shop = ObjectId { namespace: None, name: "shop".into(), ..object("", "Namespace") };
     check(
         &of_dependants(&shop, &dependants[..1]).denial(),
         &[
@@ -257,7 +257,7 @@ fn warnings_fit_and_keep_words_and_the_ends_of_paths() {
         ("web", format!("/data/{}/image", "deep/".repeat(60))),
         (&*"w".repeat(250), "/spec/template/spec/containers/[name=app]/image".to_owned()),
     ] {
-        let web = ObjectId { name: name.to_owned(), ..object("apps", "Deployment") };
+        let web = ObjectId { name: name.into(), ..object("apps", "Deployment") };
         let values = [Some(long("a")), None, Some(long("b"))];
         let parsed: crate::declaration::path::Path = path.parse().unwrap();
         let values = values.each_ref().map(Option::as_ref);
@@ -290,7 +290,7 @@ fn added_element_is_not_taken_for_a_moved_one() {
 
 #[test]
 fn command_too_long_for_a_warning_is_left_out() {
-    let web = ObjectId { name: "w".repeat(200), ..object("apps", "Deployment") };
+    let web = ObjectId { name: "w".repeat(200).into(), ..object("apps", "Deployment") };
     let message = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]);
     let warnings = message.warnings();
     assert!(warnings.iter().all(|it| it.chars().count() <= WARNING), "{warnings:?}");
@@ -299,7 +299,7 @@ fn command_too_long_for_a_warning_is_left_out() {
     let details = format!("Details: kubectl moor explain deployment/{} -n shop", web.name);
     assert!(commands[0].ends_with(&details), "{warnings:?}");
     // Where even that is too long the message itself is pasted.
-    let web = ObjectId { name: "w".repeat(253), ..web };
+    let web = ObjectId { name: "w".repeat(253).into(), ..web };
     let warnings = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]).warnings();
     assert!(warnings.last().unwrap().ends_with("kubectl moor explain -"), "{warnings:?}");
 }

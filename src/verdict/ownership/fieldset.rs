@@ -78,7 +78,7 @@ impl FieldSet {
     /// as one value.
     pub(super) fn owns(&self, path: &Path) -> bool {
         let mut tree = &self.0;
-        for segment in &path.0 {
+        for segment in path.0.iter() {
             let Some((_, Value::Object(below))) = entry(tree, segment) else { return false };
             if below.is_empty() {
                 return true;
@@ -92,7 +92,7 @@ impl FieldSet {
     pub(super) fn below(&self, path: &Path) -> Vec<Path> {
         let mut found = Vec::new();
         if let Some(Value::Object(tree)) = self.at(path) {
-            highest(tree, &mut path.0.clone(), &mut found);
+            highest(tree, &mut path.0.to_vec(), &mut found);
         }
         found
     }
@@ -178,7 +178,7 @@ fn highest(tree: &Tree, above: &mut Vec<Segment>, found: &mut Vec<Path>) {
         let (Some(segment), Value::Object(below)) = (read(name), below) else { continue };
         above.push(segment);
         match Held::of(below) {
-            Held::Whole | Held::Itself => found.push(Path(above.clone())),
+            Held::Whole | Held::Itself => found.push(Path(above.as_slice().into())),
             Held::Parts => highest(below, above, found),
         }
         above.pop();

@@ -45,7 +45,7 @@ impl<'o> Holdings<'o> {
             });
         }
         let marks = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
-        let marks = marks.map(|names| Path(names.map(|name| Segment::Field(name.to_owned())).to_vec()));
+        let marks = marks.map(|names| Path(names.map(|name| Segment::Field(name.to_owned())).into()));
         let marked = marks.iter().filter_map(|mark| by_path.get(&prefixes(mark).last()?));
         let helms = marked.flatten().map(|(entry, _)| entry.manager.name.as_str()).collect();
         let is_complete = !owners.is_empty() && owners.skipped().is_empty();

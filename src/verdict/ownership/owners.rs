@@ -223,9 +223,9 @@ impl Entry {
 
 /// For a key of a Secret's `data`: the path of the key if the manifest spells the value as text.
 pub(super) fn stands_for_text(path: &Path) -> Option<Path> {
-    match path.0.as_slice() {
+    match &*path.0 {
         [Segment::Field(data), key] if data == "data" => {
-            Some(Path(vec![Segment::Field("stringData".to_owned()), key.clone()]))
+            Some(Path([Segment::Field("stringData".to_owned()), key.clone()].into()))
         }
         _ => None,
     }

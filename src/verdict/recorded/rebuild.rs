@@ -14,6 +14,7 @@ use super::{
     RecordedAllowance, RecordedAlternative, RecordedChange, RecordedDeclaration, RecordedEdit,
     RecordedRecordEdit, RecordedRelease,
 };
+use crate::declaration::catalog::KindFacts;
 use crate::declaration::declare::declare;
 use crate::declaration::fields::FieldChange;
 use crate::declaration::path::Path;
@@ -33,8 +34,8 @@ impl RecordedEdit {
         let allowances = self.allowances.iter().map(|it| it.allowance(object));
         let autoscalers = self.autoscalers.iter().map(|it| {
             let by = |(namespace, name): &(String, String)| ReleaseId {
-                namespace: namespace.clone(),
-                name: name.clone(),
+                namespace: namespace.clone().into(),
+                name: name.clone().into(),
             };
             Autoscaler {
                 minimum: it.minimum,
@@ -65,7 +66,7 @@ impl RecordedRecordEdit {
 
 impl RecordedRelease {
     pub(in crate::verdict) fn id(&self) -> ReleaseId {
-        ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() }
+        ReleaseId { namespace: self.namespace.clone().into(), name: self.name.clone().into() }
     }
 
     /// The labels of its namespace.
@@ -117,13 +118,14 @@ impl RecordedDeclaration {
         let fields = declare(&json!({"metadata": {"labels": labels, "annotations": annotations}}), None);
         let allow = AllowAnnotations { allow: self.allow.clone(), until: self.until.clone(), reason: None };
         let scale = self.scale.as_deref().map(str::parse).transpose().ok()?;
+        // Nothing else about the kind is recorded, and no verdict reads it.
+        let facts =
+            scale.map(|path| Arc::new(KindFacts { scale_replicas_path: Some(path), ..KindFacts::default() }));
         Some(Declared {
             packed: fields.into(),
             allow: allow.allow.is_some().then(|| Box::new(allow)),
             version: self.version.as_str().into(),
-            served: self.version.as_str().into(),
-            plural: None,
-            scale,
+            facts,
             keep: false,
             opted_out: false,
             weight: 0,

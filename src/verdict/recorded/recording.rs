@@ -96,7 +96,11 @@ impl Recording<'_> {
             minimum: it.minimum,
             maximum: it.maximum,
             keda: it.by_keda,
-            declared: it.declared_by.iter().map(|by| (by.namespace.clone(), by.name.clone())).collect(),
+            declared: it
+                .declared_by
+                .iter()
+                .map(|by| (by.namespace.to_string(), by.name.to_string()))
+                .collect(),
         });
         Some(RecordedEdit {
             claims: claims.iter().map(|claim| self.claim(claim, is_scaled)).collect(),
@@ -134,7 +138,7 @@ impl Recording<'_> {
     }
 
     fn release(&self, release: &ReleaseId) -> RecordedRelease {
-        let ReleaseId { namespace, name } = release.clone();
+        let [namespace, name] = [&release.namespace, &release.name].map(ToString::to_string);
         let mut labels = self.resolver.labels_of(&namespace);
         let unnamed = !labels.contains_key(NAMESPACE_NAME);
         if labels.get(NAMESPACE_NAME) == Some(&namespace) {
@@ -154,7 +158,7 @@ impl Recording<'_> {
             version: declared.version.to_string(),
             allow: declared.allow.as_ref().and_then(|it| it.allow.clone()),
             until: declared.allow.as_ref().and_then(|it| it.until.clone()),
-            scale: declared.scale.as_ref().filter(|_| is_scaled).map(ToString::to_string),
+            scale: declared.scale().filter(|_| is_scaled).map(ToString::to_string),
             ..RecordedDeclaration::default()
         };
         recorded.cut |= !self.add_texts(fields, "labels", release, &mut recorded.labels);
@@ -178,7 +182,7 @@ impl Recording<'_> {
             if helms.iter().any(|(of, key, text)| *of == map && *key == name && value == *text) {
                 continue;
             }
-            let path = Path(["metadata", map, name].map(|it| Segment::Field(it.to_owned())).to_vec());
+            let path = Path(["metadata", map, name].map(|it| Segment::Field(it.to_owned())).into());
             match shown::whole(self.object, &path, &value, TEXT).filter(|_| texts.len() < TEXTS) {
                 Some(value) => drop(texts.insert(name.to_owned(), value)),
                 None => is_whole = false,
@@ -197,7 +201,15 @@ impl Recording<'_> {
             Some(kept.unwrap_or(Value::Null))
         };
         let [declared, old, new] = [keep(declared), keep(old), keep(new)];
-        RecordedChange { path: path.to_string(), is: *agreement, kind: *kind, declared, old, new, cut }
+        RecordedChange {
+            path: path.pointer().to_owned(),
+            is: *agreement,
+            kind: *kind,
+            declared,
+            old,
+            new,
+            cut,
+        }
     }
 }
 

@@ -216,8 +216,7 @@ fn paired(
     ];
     let defaults = Policy::new(EditsMode::Warn, crate::model::DriftMode::Report, Duration::from_secs(60));
     let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), policies));
-    let object =
-        ObjectId { namespace: Some("flux-system".to_owned()), ..secret("sh.helm.release.v1.web.v1") };
+    let object = ObjectId { namespace: Some("flux-system".into()), ..secret("sh.helm.release.v1.web.v1") };
     let actor = Actor { user: actor.to_owned(), ..Actor::default() };
     let edit = RecordEdit {
         operation,

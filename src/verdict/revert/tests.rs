@@ -25,8 +25,8 @@ stringData: {password: planted}
 ";
 
 fn id(group: &str, kind: &str) -> ObjectId {
-    let namespace = Some("shop".to_owned());
-    ObjectId { group: group.to_owned(), kind: kind.to_owned(), namespace, name: "web".to_owned() }
+    let namespace = Some("shop".into());
+    ObjectId { group: group.into(), kind: kind.into(), namespace, name: "web".into() }
 }
 
 fn deployment_id() -> ObjectId {
@@ -292,7 +292,7 @@ fn ignoring(spec: &str) -> Policy {
     let compiled = crate::policy::compile::compile(&resource).unwrap();
     let labels = std::collections::BTreeMap::new();
     let policies = crate::policy::resolver::Policies::new(policy(), &labels, [Arc::new(compiled)]);
-    let release = crate::model::ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let release = crate::model::ReleaseId { namespace: "shop".into(), name: "web".into() };
     policies.of(&release, &labels)
 }
 

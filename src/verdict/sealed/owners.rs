@@ -15,7 +15,7 @@ pub(super) fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item 
     let declared: HashSet<String> = fields
         .leaves()
         .into_iter()
-        .filter_map(|(path, value)| match path.0.as_slice() {
+        .filter_map(|(path, value)| match &*path.0 {
             [Segment::Field(metadata), Segment::Field(owners), below @ ..]
                 if metadata == "metadata" && owners == "ownerReferences" =>
             {

@@ -7,7 +7,12 @@ use crate::helm::release::gvk;
 
 fn id(object: &Value) -> ObjectId {
     let gvk = gvk(object);
-    ObjectId { group: gvk.group, kind: gvk.kind, namespace: Some("shop".to_owned()), name: "web".to_owned() }
+    ObjectId {
+        group: gvk.group.into(),
+        kind: gvk.kind.into(),
+        namespace: Some("shop".into()),
+        name: "web".into(),
+    }
 }
 
 /// The paths that are reported, `!` before those that end in a deletion.

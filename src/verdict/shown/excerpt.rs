@@ -55,6 +55,10 @@ pub(super) fn is_deep(value: &Value, depth: usize) -> bool {
 
 /// The value's JSON, cut where machines read it.
 pub(super) fn full(value: &Value) -> String {
+    if value.as_str().is_some_and(|text| text.len() <= FULL) {
+        // Text is always written.
+        return cut(serde_json::to_string(value).unwrap_or_default(), FULL).0;
+    }
     let (text, is_whole) = json(value, 4 * FULL);
     match cut(text, FULL) {
         (text, false) if !is_whole => text + "…",
@@ -74,7 +78,9 @@ pub(in crate::verdict) fn is_within(value: &Value, bytes: usize) -> bool {
             Ok(())
         }
     }
-    serde_json::to_writer(Room(bytes), value).is_ok()
+    // JSON puts a text in quotes.
+    let is_longer = value.as_str().is_some_and(|text| text.len() + 2 > bytes);
+    !is_longer && serde_json::to_writer(Room(bytes), value).is_ok()
 }
 
 /// At most `limit` characters of `text`, and whether there were more.
@@ -132,7 +138,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Where the character of this number begins, if there is one.
-fn place_of(number: usize, text: &str) -> Option<usize> {
+pub(in crate::verdict) fn place_of(number: usize, text: &str) -> Option<usize> {
     // Of fewer bytes there are no more characters.
     let front = text.as_bytes().get(..number)?;
     if front.is_ascii() {

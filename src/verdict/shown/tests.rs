@@ -84,7 +84,7 @@ fn short_values_are_shown_as_json() {
 #[test]
 fn sealed_secret_values_differ_by_value_key_path_and_object() {
     let sealed = |name: &str, path: &str, value: &str, key: u8| {
-        let object = ObjectId { name: name.to_owned(), ..object("", "Secret") };
+        let object = ObjectId { name: name.into(), ..object("", "Secret") };
         let shown = Shown::of(&object, &path.parse().unwrap(), &json!(value));
         shown.sealed(&SealingKey::new([key; 32]))
     };

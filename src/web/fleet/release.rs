@@ -34,7 +34,7 @@ async fn read(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Result<Markup
     let release = asked.release().ok_or_else(unnamed)?;
     let shared = shared(visitor)?;
     // All clusters are compared, whichever is looked at.
-    let wish = Wanted { clusters: Vec::new(), release: Some(release.name.clone()), ..wanted(asked) };
+    let wish = Wanted { clusters: Vec::new(), release: Some(release.name.to_string()), ..wanted(asked) };
     let rows = fleet::kept(&shared.store, &wish).await?;
     let cluster = asked.get("cluster");
     let is_meant = |row: &&ReleaseRow| cluster.is_none_or(|cluster| cluster == row.cluster);

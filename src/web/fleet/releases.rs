@@ -111,7 +111,7 @@ fn table(asked: &Asked, rows: &[ReleaseRow], now: Timestamp) -> Markup {
 }
 
 fn line(row: &ReleaseRow, now: Timestamp) -> Markup {
-    let release = ReleaseId { namespace: row.namespace.clone(), name: row.name.clone() };
+    let release = ReleaseId { namespace: row.namespace.clone().into(), name: row.name.clone().into() };
     let link = Link::to_release(&row.cluster, &release).text();
     let message: String = row.message.chars().take(MESSAGE).collect();
     html! {

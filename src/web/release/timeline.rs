@@ -103,8 +103,8 @@ pub(in crate::web) async fn of_ledger(ledger: &LedgerReader, release: &ReleaseId
 /// The newest rows of the ledger.
 async fn rows(ledger: &LedgerReader, release: &ReleaseId) -> Result<Page, Failure> {
     let filter = Filter {
-        namespace: Some(release.namespace.clone()),
-        release: Some(release.name.clone()),
+        namespace: Some(release.namespace.to_string()),
+        release: Some(release.name.to_string()),
         ..Filter::default()
     };
     ledger.newest(&filter, MOST).await

@@ -158,7 +158,10 @@ impl Found {
     fn operations(&self) -> Markup {
         let Report { touched_operations: touched, helm_operations_touched: count, .. } = &self.report;
         let link = |TouchedOperation { operation, .. }: &TouchedOperation| {
-            let id = ReleaseId { namespace: operation.namespace.clone(), name: operation.release.clone() };
+            let id = ReleaseId {
+                namespace: operation.namespace.clone().into(),
+                name: operation.release.clone().into(),
+            };
             let cluster =
                 if self.scope.is_shared { Some(&operation.cluster) } else { self.scope.cluster.as_ref() };
             Link::to("release").set("cluster", cluster.map(String::as_str)).of_release(&id).text()

@@ -71,7 +71,7 @@ impl Case<'_> {
 
 fn named_by(object: &Excerpt<'_>) -> Option<ReleaseId> {
     let [namespace, name] = object.texts(&["metadata", "annotations"], [RELEASE_NAMESPACE, RELEASE_NAME]);
-    Some(ReleaseId { namespace: namespace?, name: name? })
+    Some(ReleaseId { namespace: namespace?.into(), name: name?.into() })
 }
 
 #[cfg(test)]

@@ -151,10 +151,10 @@ impl Validator {
         let namespace = namespace.to_string();
         for (act, detail) in acts(old, new) {
             let object = ObjectId {
-                group: GROUP.to_owned(),
-                kind: KIND.to_owned(),
-                namespace: Some(namespace.clone()),
-                name: name.clone(),
+                group: GROUP.into(),
+                kind: KIND.into(),
+                namespace: Some(namespace.clone().into()),
+                name: name.clone().into(),
             };
             let edit = ReviewedEdit {
                 object,
@@ -162,7 +162,7 @@ impl Validator {
                 actor: request.actor.clone(),
                 uid: request.head.uid.clone().into_owned(),
             };
-            let id = ReleaseId { namespace: namespace.clone(), name: name.clone() };
+            let id = ReleaseId { namespace: namespace.clone().into(), name: name.clone().into() };
             let known = self.setup.source.index().read().release(&id).map(|release| release.state.revision);
             let release = known.map(|revision| (id, revision));
             let row = Row::act(Timestamp::now(), edit, release, act);

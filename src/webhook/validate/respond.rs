@@ -3,8 +3,6 @@
 //! Entry points: [`put`], or [`says`] and [`annotated`] separately. Invariant: every verdict other
 //! than a plain allow is also written to the API server's audit log. Must not judge.
 
-use std::fmt::Write as _;
-
 use crate::metrics::Decision;
 use crate::verdict::edit::{Outcome, Verdict};
 use crate::verdict::message::Message;
@@ -37,8 +35,8 @@ pub(super) fn annotated(answer: Answer, verdict: &Verdict) -> Answer {
     let Some(grounds) = &verdict.grounds else { return answer };
     let mut fields = String::with_capacity(grounds.fields.len() * ROOM);
     for (index, field) in grounds.fields.iter().enumerate() {
-        // Writing to a String cannot fail.
-        let _ = write!(fields, "{}{}", if index == 0 { "" } else { "," }, field.path);
+        fields.push_str(if index == 0 { "" } else { "," });
+        fields.push_str(field.path.pointer());
     }
     answer
         .annotate(AuditKey::Release, grounds.release.to_string())

@@ -24,10 +24,10 @@ impl Span {
         let Some(arrival) = &mut self.0 else { return };
         arrival.note("kubemoor.review.uid", head.uid.to_string());
         arrival.note_object(&ObjectId {
-            group: head.kind.group.to_string(),
-            kind: head.kind.kind.to_string(),
-            namespace: head.namespace.as_deref().map(str::to_owned),
-            name: head.name.as_deref().unwrap_or_default().to_owned(),
+            group: (&*head.kind.group).into(),
+            kind: (&*head.kind.kind).into(),
+            namespace: head.namespace.as_deref().map(Into::into),
+            name: head.name.as_deref().unwrap_or_default().into(),
         });
         if let Some(subresource) = &head.subresource {
             arrival.note("kubemoor.object.subresource", subresource.to_string());

@@ -49,7 +49,7 @@ impl SparedEdits {
         let mut hasher = DefaultHasher::new();
         (&case.subject.object, case.operation, &case.actor.user, &spared.claim.release).hash(&mut hasher);
         for change in spared.changes {
-            change.change.path.to_string().hash(&mut hasher);
+            change.change.path.pointer().hash(&mut hasher);
         }
         let entry = self.0.entry(hasher.finish()).or_insert(());
         entry.is_fresh()

@@ -167,8 +167,12 @@ pub(super) fn compare(recorded: &[Recorded], rows: &[Entry]) -> Replays {
 /// The verdict of a replay on a row, or the reason why the row cannot be replayed.
 pub(super) fn replayed(replay: &mut Replay, row: &Entry) -> Result<Replayed, String> {
     let object = row.object.clone();
-    let object =
-        ObjectId { group: object.group, kind: object.kind, namespace: object.namespace, name: object.name };
+    let object = ObjectId {
+        group: object.group.into(),
+        kind: object.kind.into(),
+        namespace: object.namespace.map(Into::into),
+        name: object.name.into(),
+    };
     let actor = Actor { user: row.user.clone(), groups: row.groups.clone(), ..Actor::default() };
     let facts = row.facts.as_deref().ok_or("nothing is kept")?;
     let facts = serde_json::from_str(facts).map_err(|error| format!("{error}: {facts}"))?;

@@ -78,7 +78,7 @@ impl Process {
                 command
             }
         };
-        // As deploy/ runs the guard: what a thread has freed is not kept for it alone.
+        // As deploy/ runs the guard.
         command.env("MALLOC_ARENA_MAX", "2").envs(self.environment.iter().cloned());
         command.args(&self.arguments).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = command

@@ -89,7 +89,7 @@ impl Suite {
 
 impl ReleaseSpec {
     fn record(&self, folder: &Path) -> anyhow::Result<Record> {
-        let id = ReleaseId { namespace: self.namespace.clone(), name: self.name.clone() };
+        let id = ReleaseId { namespace: self.namespace.clone().into(), name: self.name.clone().into() };
         let content = match (&self.manifest, &self.file) {
             (Some(manifest), None) => Content::Manifest(manifest.clone()),
             (None, Some(file)) => directory::read(&folder.join(file))

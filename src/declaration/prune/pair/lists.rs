@@ -5,7 +5,10 @@
 //! and the number of elements with any keys compare like those of the whole lists. Where the text does not
 //! show that, there is no answer.
 
+use memchr::memchr;
+use memchr::memmem::Finder;
 use serde_json::Value;
+use smallvec::SmallVec;
 
 use super::{Keep, whole};
 use crate::declaration::fields::{Element, Elements};
@@ -17,6 +20,9 @@ const MAX_PAIRS: usize = 1 << 12;
 
 /// The maximum number of an element's keys that are compared by their text.
 const MAX_KEYS: usize = 4;
+
+/// The changed elements that most updates have at most.
+const FEW: usize = 2;
 
 /// The digits of a number that is the same only if its text is.
 const MAX_DIGITS: usize = 15;
@@ -46,8 +52,10 @@ impl<'f> Keep<'f> {
             let own = spelled(*old, keys).filter(|own| spelled(*new, keys) == Some(*own))?;
             changed.push((own, *old, *new));
         }
+        let literals: SmallVec<[Option<Finder<'_>>; FEW]> =
+            changed.iter().map(|(own, ..)| literal(keys, own)).collect();
         for (same, ..) in pairs.iter().filter(|(.., same)| *same) {
-            if changed.iter().all(|(own, ..)| lacks(same.text(), keys, own)) {
+            if literals.iter().all(|literal| lacks(same.text(), literal.as_ref())) {
                 continue;
             }
             let own = spelled(*same, keys)?;
@@ -102,12 +110,19 @@ fn has_spelled(element: &Element, keys: &[ListKey], own: &Spelled<'_>) -> Option
     Some(true)
 }
 
-/// Whether the text alone shows that an element cannot have these keys. A key without a default occurs there
-/// literally, unless it could be a number, which has several spellings.
-fn lacks(element: &str, keys: &[ListKey], own: &Spelled<'_>) -> bool {
+/// The text that every element with these keys holds: a key without a default occurs there literally, unless it could be
+/// a number, which has several spellings.
+fn literal<'t>(keys: &[ListKey], own: &Spelled<'t>) -> Option<Finder<'t>> {
     let is_name = |own: &str| own.bytes().any(|it| it.is_ascii_alphabetic() && !matches!(it, b'e' | b'E'));
     let mut names = keys.iter().zip(own).filter(|(key, own)| key.default.is_none() && is_name(own));
-    names.next().is_some_and(|(_, own)| !element.contains('\\') && !element.contains(own))
+    names.next().map(|(_, own)| Finder::new(*own))
+}
+
+/// Whether the text alone shows that an element does not hold this; with an escape in it, it does not.
+fn lacks(element: &str, literal: Option<&Finder<'_>>) -> bool {
+    let element = element.as_bytes();
+    let holds = |literal: &Finder<'_>| memchr(b'\\', element).is_some() || literal.find(element).is_some();
+    !literal.is_none_or(holds)
 }
 
 /// The keys of a live element. `None` if one of them is absent, or could equal a key with another text.

@@ -21,7 +21,7 @@ type Expected = (bool, bool, &'static [&'static str]);
 use Step::{Fails, Follow, Lead as Leads, Note, Rests, Takes};
 
 fn release(name: &str) -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: name.to_owned() }
+    ReleaseId { namespace: "shop".into(), name: name.into() }
 }
 
 fn state(name: &str, drifted: u64) -> ReleaseState {

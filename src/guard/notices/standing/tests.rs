@@ -10,7 +10,7 @@ fn now() -> Timestamp {
 }
 
 fn web() -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
+    ReleaseId { namespace: "shop".into(), name: "web".into() }
 }
 
 fn drifted(name: &str, repaired: Option<Result<(), String>>) -> Drifted {

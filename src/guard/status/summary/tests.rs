@@ -10,17 +10,17 @@ use crate::verdict::health::{RecordFacts, RecordState, Unwatched};
 
 fn object(index: usize) -> ObjectId {
     ObjectId {
-        group: String::new(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("shop".to_owned()),
-        name: format!("c{index}"),
+        group: "".into(),
+        kind: "ConfigMap".into(),
+        namespace: Some("shop".into()),
+        name: format!("c{index}").into(),
     }
 }
 
 /// A release of twenty objects, of which so many are missing.
 fn report(drifted: usize) -> ReleaseReport {
     ReleaseReport {
-        release: ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
+        release: ReleaseId { namespace: "shop".into(), name: "web".into() },
         record: Some("u3".to_owned()),
         digest: [7; 32],
         declared: 20.max(drifted),
@@ -142,7 +142,7 @@ fn invalid_chart_annotations_and_foreign_objects_appear_as_conditions() {
         message: "it is no pointer".repeat(100),
     };
     report.flaws = (0..7).map(|index| (object(index), flaw.clone())).collect();
-    let other = ReleaseId { namespace: "bank".to_owned(), name: "pay".to_owned() };
+    let other = ReleaseId { namespace: "bank".into(), name: "pay".into() };
     report.foreign = vec![(object(0), other)];
     let status = summary(&report, None, context(&spec, 10));
     let [ready, _, flawed, foreign] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };

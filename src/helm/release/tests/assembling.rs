@@ -252,7 +252,7 @@ fn check_stored(
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
     let given =
         |namespace, revision, status| Given { namespace, revision, status, manifest, ..Given::default() };
-    let stored = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
+    let stored = ReleaseId { namespace: "flux-system".into(), name: "web".into() };
     let storage = [("flux-system", "shop")].into_iter().collect();
     let base = baseline.map(|namespace| given(namespace, 1, Status::Superseded));
     let base = base.map(|given| (given.head(), given.payload()));
@@ -291,7 +291,7 @@ fn records_in_other_namespace_count_only_for_trusted_releases() {
 fn previous_release_namespace_is_kept_only_while_trusted() {
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
     let before = |namespace| {
-        let stored = ReleaseId { namespace: "flux-system".to_owned(), name: "web".to_owned() };
+        let stored = ReleaseId { namespace: "flux-system".into(), name: "web".into() };
         let given = Given { namespace, manifest, ..Given::default() };
         let storage = [("flux-system", namespace)].into_iter().collect();
         let latest = (&given.head(), &given.payload());
@@ -313,7 +313,7 @@ fn previous_release_namespace_is_kept_only_while_trusted() {
 #[test]
 fn objects_default_to_release_namespace_when_records_are_stored_elsewhere() {
     let (objects, _) = documents(
-        &ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() },
+        &ReleaseId { namespace: "shop".into(), name: "web".into() },
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n",
         &Catalog::with_core(),
     );

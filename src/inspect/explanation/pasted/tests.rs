@@ -41,7 +41,7 @@ fn cluster_role() -> ObjectId {
 }
 
 fn widget() -> ObjectId {
-    ObjectId { namespace: Some("other".to_owned()), ..object("example.org", "Widget") }
+    ObjectId { namespace: Some("other".into()), ..object("example.org", "Widget") }
 }
 
 #[test]
@@ -77,17 +77,17 @@ fn messages_on_deletions_and_records_are_understood() {
         check_message(&of_deletion(&web, operation), "deployment/web", Some("shop"), &[]);
         check_message(&of_deletion(&cluster_role(), operation), "clusterrole/web", Some("shop"), &[]);
     }
-    let record = ObjectId { name: "sh.helm.release.v1.shop.v7".to_owned(), ..object("", "Secret") };
+    let record = ObjectId { name: "sh.helm.release.v1.shop.v7".into(), ..object("", "Secret") };
     for falsified in
         [Falsified::Manifest, Falsified::LastDeployed, Falsified::Disagreement, Falsified::Stranger]
     {
         let (message, name) = (message::of_record(&record, falsified), "secret/sh.helm.release.v1.shop.v7");
         check_message(&message, name, Some("shop"), &[]);
     }
-    let place = ObjectId { namespace: None, name: "shop".to_owned(), ..object("", "Namespace") };
+    let place = ObjectId { namespace: None, name: "shop".into(), ..object("", "Namespace") };
     let crd = ObjectId {
         namespace: None,
-        name: "widgets.example.org".to_owned(),
+        name: "widgets.example.org".into(),
         ..object("apiextensions.k8s.io", "CustomResourceDefinition")
     };
     let dependants = [Dependant { release: Arc::new(assembled(Given::default(), None)), object: web }];
@@ -107,9 +107,15 @@ fn messages_on_exceptions_and_orders_are_understood() {
     let granted = message::granted(&web, ("shop", "web-1"), (&["/spec/replicas".to_owned()], until), false);
     check_message(&granted, "deployment/web", Some("shop"), &[]);
     check_message(&message::withdrawn(&web, &release.id), "deployment/web", Some("shop"), &[]);
-    for why in
-        [Unwritten::OnlyHelm, Unwritten::NoRight { user: "bob", verb: "update" }, Unwritten::OrderAgain]
-    {
+    let (user, verb) = ("bob", "update");
+    let reasons = [
+        Unwritten::OnlyHelm,
+        Unwritten::NoRight { user, verb },
+        Unwritten::Unchecked { user, verb, error: "no answer within 2s", is_outage: true },
+        Unwritten::Unchecked { user, verb, error: "it is forbidden", is_outage: false },
+        Unwritten::OrderAgain,
+    ];
+    for why in reasons {
         check(&message::of_order(&web, &release.id, why), Some(("deployment/web", None, &[])));
         check(&message::of_order(&widget(), &release.id, why), Some(("widget/web", Some("other"), &[])));
     }
@@ -123,7 +129,7 @@ fn messages_on_unjudged_edits_are_understood_or_get_advice() {
             check_message(&message, "deployment/web", Some("shop"), &[]);
         }
     }
-    let nameless = ObjectId { name: String::new(), ..web };
+    let nameless = ObjectId { name: "".into(), ..web };
     for message in [message::of_no_room(&nameless, false), message::of_beyond_judgement(&nameless, false)] {
         let advice = advice(&message.denial()).unwrap();
         assert!(
@@ -199,7 +205,7 @@ fn message_without_an_object_gets_advice() {
 fn first_sentence_alone_is_understood() {
     let web = object("apps", "Deployment");
     let message = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]);
-    let release = Some(ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() });
+    let release = Some(ReleaseId { namespace: "shop".into(), name: "shop".into() });
     let warning = message.warnings().remove(0);
     for text in [warning, message.line()] {
         check(&text, Some(("deployment/web", None, &["/spec/replicas"])));

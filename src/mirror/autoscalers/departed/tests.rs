@@ -9,14 +9,17 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn shop() -> Vec<ReleaseId> {
-    vec![ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() }]
+    vec![ReleaseId { namespace: "shop".into(), name: "shop".into() }]
 }
 
 #[test]
 fn number_of_remembered_departed_autoscalers_is_bounded() {
     let mut departed = Departed::default();
-    for number in 0..i64::try_from(REMEMBERED).unwrap() + 3 {
-        departed.note(&workload(&number.to_string()), Vec::new(), at(number));
+    let room = i64::try_from(REMEMBERED).unwrap();
+    for number in 0..room + 3 {
+        let forgotten = departed.note(&workload(&number.to_string()), Vec::new(), at(number));
+        let oldest = number.checked_sub(room).filter(|oldest| *oldest >= 0);
+        assert_eq!(forgotten, oldest.map(|oldest| workload(&oldest.to_string())), "{number}");
     }
     assert_eq!(departed.0.len(), REMEMBERED);
     assert!(departed.of(&workload("2")).is_none() && departed.of(&workload("3")).is_some());

@@ -48,7 +48,7 @@ impl Scene {
     }
 
     fn edits(&self) -> EditsMode {
-        let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+        let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
         self.in_force.resolver().of(&release).edits
     }
 }
@@ -137,7 +137,7 @@ fn a_volume_that_swaps_its_link_is_read_again() {
     let stamps = folder.look().unwrap();
     assert_ne!(stamps, folder.stamps);
     folder.read(stamps, &in_force);
-    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
     assert_eq!(in_force.resolver().of(&release).edits, EditsMode::Record);
 }
 

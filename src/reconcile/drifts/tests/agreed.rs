@@ -59,7 +59,7 @@ fn spared_field_stays_confirmed_when_previous_revision_declared_the_same() {
     };
     let (first, second) = (declaring(1, "1"), declaring(2, "2"));
     let mut drifts = Drifts::new(key());
-    drifts.notice(&web(), Some(&first), |_| false, now());
+    drifts.notice(&web(), (None, Some(&first)), |_| false, now());
     drifts.record_life(id("a"), life("web"));
     agrees(&mut drifts, &first, "a", &[]);
     agrees(&mut drifts, &second, "a", &["/data/same"]);
@@ -70,26 +70,53 @@ fn spared_field_stays_confirmed_when_previous_revision_declared_the_same() {
 }
 
 #[test]
+fn release_that_comes_back_has_to_be_seen_anew() {
+    let release = deployed(1, &[("a", "1"), ("b", "1")]);
+    let uninstalled = declaring(1, "", Status::Uninstalled, &[("a", "1"), ("b", "1")]);
+    for gone in [None, Some(&uninstalled)] {
+        let mut drifts = in_sync();
+        agrees(&mut drifts, &release, "a", &[]);
+        drifts.notice(&web(), (Some(&release), gone), |_| true, now());
+        assert_eq!(drifts.remembered().count(), 0, "{gone:?}");
+        drifts.notice(&web(), (gone.map(|gone| &**gone), Some(&release)), |_| true, now());
+        assert_eq!(suspects(&drifts), ["a", "b"], "{gone:?}");
+    }
+}
+
+#[test]
+fn objects_seen_by_an_earlier_process_wait_for_an_unreadable_record() {
+    let (mut drifts, current) = (Drifts::new(key()), deployed(1, &[("a", "1")]));
+    let mut invalid = Release::clone(&declaring(1, "forged", Status::Deployed, &[]));
+    invalid.invalid = Some(crate::helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
+    let invalid = Arc::new(invalid);
+    drifts.notice(&web(), (None, Some(&invalid)), |_| false, now());
+    drifts.remember(&invalid, earlier(1, current.state.digest), vec![seen("a"), seen("dropped")]);
+    assert_eq!(drifts.remembered().count(), 2);
+    drifts.notice(&web(), (Some(&invalid), Some(&current)), |_| false, now());
+    assert_eq!(drifts.remembered().collect::<Vec<_>>(), [&id("a")]);
+}
+
+#[test]
 fn agreement_is_told_on_and_remembered() {
     let (release, mut drifts) = (deployed(1, &[("a", "1"), ("b", "1")]), in_sync());
     agrees(&mut drifts, &release, "a", &[]);
     agrees(&mut drifts, &release, "b", &["/data/k"]);
     let told = drifts.seen_alive(&release);
     let mut next = Drifts::new(key());
-    next.remember(&web(), earlier(1, release.state.digest), told.clone(), Some(&release));
+    next.remember(&release, earlier(1, release.state.digest), told.clone());
     assert_eq!((is_seen(&next, &release, "a"), is_seen(&next, &release, "b")), (Some(true), Some(false)));
     // What was seen meanwhile counts, unless the earlier guard knew more of what is declared now.
     let second = deployed(2, &[("a", "2"), ("b", "1")]);
     agrees(&mut next, &release, "b", &[]);
     next.record_life(id("a"), Life { agreed: next.life(&id("a")).unwrap().agreed.clone(), ..life("web") });
     agrees(&mut next, &second, "a", &[]);
-    next.remember(&web(), earlier(2, second.state.digest), told.clone(), Some(&second));
+    next.remember(&second, earlier(2, second.state.digest), told.clone());
     assert_eq!((is_seen(&next, &second, "a"), is_seen(&next, &second, "b")), (Some(true), Some(true)));
-    next.remember(&web(), earlier(1, release.state.digest), told, Some(&release));
+    next.remember(&release, earlier(1, release.state.digest), told);
     assert_eq!(is_seen(&next, &release, "a"), Some(true));
     // Another guard's marks are none.
     let mut stranger = Drifts::new(SigningKey::new([8; 32]));
-    stranger.remember(&web(), earlier(1, release.state.digest), drifts.seen_alive(&release), Some(&release));
+    stranger.remember(&release, earlier(1, release.state.digest), drifts.seen_alive(&release));
     assert_eq!(is_seen(&stranger, &release, "a"), None);
 }
 

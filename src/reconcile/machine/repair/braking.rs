@@ -1,11 +1,15 @@
 //! Counts drifting objects, for the brake that stops repairs.
 //!
-//! Entry points: `Reconciler::pull_brake` before a repair, `ease` when a person orders one.
+//! Entry points: `Reconciler::pull_brake` before a repair, `ease` when a person orders one, `release_brake` when the
+//! lead ends, `forget_brake` when a release is gone.
 //! Invariant: objects that a Helm operation removes, or that are never re-created, do not count; a
 //! record alone cannot stop repairs. Must not repair anything.
 
+use std::sync::Arc;
+
 use super::super::Reconciler;
 use crate::helm::record::Status;
+use crate::helm::release::Release;
 use crate::model::{DriftMode, ObjectId, ReleaseId};
 use crate::policy::declaration::Declaration;
 use crate::reconcile::brake::Pull;
@@ -26,7 +30,7 @@ impl Reconciler {
         let pull = self.repairs.brake.pull(&release.namespace, drifting, self.now);
         if let Pull::Sets(reach) = pull {
             let drifting = drifting.clone();
-            self.tell(Occurrence::Braked { reach, namespace: release.namespace.clone(), drifting });
+            self.tell(Occurrence::Braked { reach, namespace: release.namespace.to_string(), drifting });
         }
         pull
     }
@@ -41,6 +45,24 @@ impl Reconciler {
             self.tell(Occurrence::Eased { reach: *reach, release: release.clone() });
         }
         !eased.is_empty()
+    }
+
+    /// Only who leads repairs, and so has a brake.
+    pub(in crate::reconcile) fn release_brake(&mut self) {
+        let released = self.repairs.brake.release_all();
+        if !released.is_empty() {
+            released.into_iter().for_each(|namespace| self.tell(Occurrence::Unbraked { namespace }));
+            self.attend_all();
+        }
+    }
+
+    /// A namespace without releases has no brake: one of the same name is another one.
+    pub(in crate::reconcile) fn forget_brake(&mut self, namespace: &str) {
+        let is_left = |release: &Arc<Release>| release.id.namespace == namespace;
+        if self.repairs.brake.is_on_in(namespace) && !self.known.releases().any(is_left) {
+            self.repairs.brake.forget(namespace);
+            self.tell(Occurrence::Unbraked { namespace: Some(namespace.to_owned()) });
+        }
     }
 
     /// Counts the drifts of changed releases again.
@@ -67,7 +89,7 @@ impl Reconciler {
         };
         self.drifts.count(id, |object, life| {
             let kind = if life.alive { DriftKind::Changed } else { DriftKind::Missing };
-            release.declared(object).is_some_and(|it| !it.opted_out && it.plural.is_some())
+            release.declared(object).is_some_and(|it| !it.opted_out && it.plural().is_some())
                 && never(release, object, kind, policy.repair).is_none()
                 && is_confirmed(object, life)
         })

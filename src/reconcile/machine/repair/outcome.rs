@@ -176,20 +176,15 @@ impl Reconciler {
         };
     }
 
-    /// Remembers fields of the object that cannot be changed in place in this revision.
-    pub(super) fn learn_fixed(&mut self, task: &Task, revision: u64, paths: &[Path]) {
-        let entry = self.repairs.fixed.entry(task.object.clone()).or_default();
-        if entry.0 != revision {
-            *entry = (revision, std::collections::BTreeSet::new());
-        }
-        entry.1.extend(paths.iter().map(ToString::to_string));
+    /// Remembers fields of the object that cannot be changed in place by this record.
+    pub(super) fn learn_fixed(&mut self, task: &Task, record: &str, paths: &[Path]) {
+        self.repairs.fixed.note(&task.object, record, paths.iter().map(ToString::to_string));
     }
 
     /// Whether all these changes are known to be of such fields.
-    pub(super) fn are_known_fixed(&self, task: &Task, revision: u64, changes: &[FieldChange]) -> bool {
-        self.repairs.fixed.get(&task.object).is_some_and(|(of, paths)| {
-            *of == revision && changes.iter().all(|change| paths.contains(&change.path.to_string()))
-        })
+    pub(super) fn are_known_fixed(&self, task: &Task, record: &str, changes: &[FieldChange]) -> bool {
+        let fixed = &self.repairs.fixed;
+        changes.iter().all(|change| fixed.has(&task.object, record, &change.path.to_string()))
     }
 
     /// Reports what happened to the object of a task.

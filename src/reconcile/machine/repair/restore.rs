@@ -197,9 +197,10 @@ impl Reconciler {
         }
         let judged = Box::new(Judged { situation, seen, changes, answer, start });
         match task.object.namespace.clone() {
-            Some(name) => {
-                Next::work(Work::ReadNamespace { name }, Repair::Restore(Restore::Namespace(judged)))
-            }
+            Some(name) => Next::work(
+                Work::ReadNamespace { name: name.to_string() },
+                Repair::Restore(Restore::Namespace(judged)),
+            ),
             None => self.restore_unless_held(task, judged),
         }
     }
@@ -226,7 +227,7 @@ impl Reconciler {
     /// Restores the object unless an earlier attempt has shown that its fields cannot be changed.
     fn restore_unless_held(&mut self, task: &Task, mut judged: Box<Judged>) -> Next {
         let Judged { situation, changes, .. } = &mut *judged;
-        if self.are_known_fixed(task, situation.release.state.revision, changes) {
+        if self.are_known_fixed(task, &situation.release.latest.uid, changes) {
             self.say(task, &situation.release, FIXED);
             return Next::settled();
         }

@@ -321,7 +321,7 @@ impl Reconciler {
             Fault::Conflict => self.start_over(task, &sending.judged.start.clone()),
             Fault::Invalid { .. } if let Some(reason) = outdated => self.fail(task, &reason),
             Fault::Invalid { said, .. } if !sending.fixed.is_empty() => {
-                self.learn_fixed(task, release.state.revision, &sending.fixed);
+                self.learn_fixed(task, &release.latest.uid, &sending.fixed);
                 self.say(task, &release, &format!("{FIXED}: {said}"));
                 self.tell(Occurrence::Untaken(DriftKind::Changed));
                 Next::settled()
@@ -371,7 +371,7 @@ impl Reconciler {
         if let Some(reason) = &outdated {
             return self.fail(task, reason);
         }
-        self.learn_fixed(task, situation.release.state.revision, &sending.fixed);
+        self.learn_fixed(task, &situation.release.latest.uid, &sending.fixed);
         self.say(task, &Arc::clone(&situation.release), FIXED);
         Next::settled()
     }

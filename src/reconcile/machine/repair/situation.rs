@@ -76,7 +76,7 @@ impl Situation {
     /// has never seen them as declared.
     pub(crate) fn left_out(&self) -> Option<&Path> {
         let is_open = self.agreement.as_ref().is_some_and(|agreement| !agreement.confirms_all(None));
-        self.declared.scale.as_ref().filter(|_| is_open && self.ordered_by.is_none())
+        self.declared.scale().filter(|_| is_open && self.ordered_by.is_none())
     }
 }
 
@@ -104,7 +104,7 @@ impl Reconciler {
         let of = DeclaredObject { object, release: &release.id, declared: &declared };
         let exceptions = Exceptions::new(of, &policy, &circumstances, None, self.now);
         let may_be_gone = exceptions.of_deletion().is_some();
-        let scaled = exceptions.is_autoscaled().then_some(declared.scale.as_ref()).flatten();
+        let scaled = exceptions.is_autoscaled().then_some(declared.scale()).flatten();
         let agreement = self.drifts.agreement(id, object, &declared).cloned();
         let was_without_additions = self.drifts.is_seen_without_additions(id, object, &declared);
         let life = self.drifts.life(object).cloned();

@@ -153,10 +153,9 @@ impl Reconciler {
         seen: &Seen,
         taken: &Taken,
     ) -> Next {
-        let revision = situation.release.state.revision;
-        let key = (task.object.clone(), taken.by.clone(), revision);
+        let record = &situation.release.latest.uid;
         // The guard may finish its own incomplete return.
-        if taken.by != taken.helm.name && self.repairs.returned.contains(&key) {
+        if taken.by != taken.helm.name && self.repairs.returned.has(&task.object, record, &taken.by) {
             self.say(task, &situation.release, "it was given back once, and was taken again");
             return Next::settled();
         }
@@ -165,21 +164,19 @@ impl Reconciler {
         let version = Arc::clone(&situation.declared.version);
         let write = Write::Merge { patch: Secret(patch), manager: taken.helm.name.clone() };
         let work = Work::Write { object: task.object.clone(), version, write };
-        Next::work(work, Repair::GiveBack(Box::new(situation), key))
+        Next::work(work, Repair::GiveBack(Box::new(situation), taken.by.clone()))
     }
 
     pub(super) fn given_back(
         &mut self,
         task: &Task,
         situation: &Situation,
-        key: (ObjectId, String, u64),
+        from: String,
         outcome: Outcome,
     ) -> Next {
         match outcome.written() {
             Ok(now) => {
-                let returned = &mut self.repairs.returned;
-                returned.retain(|(other, _, at)| *other != task.object || *at == key.2);
-                returned.insert(key);
+                self.repairs.returned.note(&task.object, &situation.release.latest.uid, [from]);
                 let drift = situation.drift.clone();
                 self.note_repaired(task, situation, drift, Fate::Repaired { attempts: 1 });
                 self.note_restored(task, situation, version_written(&now));

@@ -1,6 +1,7 @@
 //! Changes of leaders in the middle of a repair, by tables of events.
 
 use super::*;
+use crate::reconcile::brake::Drifting;
 
 /// The lead is lost during a re-creation, and the release is gone after it.
 fn scene_without_lead() -> Scene {
@@ -18,6 +19,32 @@ fn scene_without_lead() -> Scene {
     assert_eq!(scene.value, Some("v"), "a replica that does not lead deletes nothing");
     scene.later = Some((0, None));
     scene
+}
+
+/// Repairs of the namespace stop.
+fn brake(scene: &mut Scene) {
+    let by_namespace = [("shop".to_owned(), 20)].into();
+    let drifting = Drifting { by_namespace, declared: 30 };
+    for seconds in 0..4 {
+        scene.machine.repairs.brake.pull("shop", &drifting, scene.now + Duration::from_secs(seconds));
+    }
+    assert!(scene.machine.repairs.brake.is_on("shop"));
+}
+
+#[test]
+fn stopped_repairs_go_on_in_a_later_lead_and_in_a_later_namespace() {
+    let ends: [fn(&mut Scene); 2] = [
+        |scene| scene.tell(Event::Leads(false)),
+        |scene| scene.tell(Event::Release(scene.release.id.clone(), None)),
+    ];
+    for end in ends {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        brake(&mut scene);
+        end(&mut scene);
+        assert!(!scene.machine.repairs.brake.is_on("shop"));
+        let is_told = |told: &Occurrence| matches!(told, Occurrence::Unbraked { namespace } if namespace.as_deref() == Some("shop"));
+        assert!(scene.told.iter().any(is_told));
+    }
 }
 
 #[test]

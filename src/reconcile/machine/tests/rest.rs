@@ -150,7 +150,7 @@ impl Crowd {
             (_, Some(fault)) => failed(fault),
             (Work::ReadObject { object, .. }, _) => {
                 let of = object.name.split_once('-').unwrap().0;
-                let release = self.release(&ReleaseId { namespace: String::new(), name: of.to_owned() });
+                let release = self.release(&ReleaseId { namespace: "".into(), name: of.into() });
                 let value = match self.answers {
                     Answers::Declared => Some("v"),
                     Answers::Changed => Some("x"),
@@ -161,7 +161,7 @@ impl Crowd {
             }
             (Work::ReadDocument { object, .. }, _) => {
                 let of = object.name.split_once('-').unwrap().0;
-                let release = self.release(&ReleaseId { namespace: String::new(), name: of.to_owned() });
+                let release = self.release(&ReleaseId { namespace: "".into(), name: of.into() });
                 Outcome::Document(Document {
                     status: release.state.status,
                     apply_method: ApplyMethod::ServerSide,
@@ -214,7 +214,7 @@ fn many(number: usize) -> Arc<Release> {
 
 fn object(release: &Release, number: usize) -> ObjectId {
     let namespace = Some(release.id.namespace.clone());
-    ObjectId { namespace, name: format!("{}-{number}", release.id.name), ..web() }
+    ObjectId { namespace, name: format!("{}-{number}", release.id.name).into(), ..web() }
 }
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);

@@ -82,7 +82,7 @@ fn change_counts_only_in_the_api_version_of_latest_manifest() {
         let mut release = second(status, &declaring(3), &declaring(2));
         for declarations in Arc::make_mut(&mut release.objects).values_mut() {
             let latest = declarations.latest.as_mut().map(Arc::make_mut).unwrap();
-            (latest.version, latest.served) = ("v2".into(), "v2".into());
+            (latest.version, latest.facts) = ("v2".into(), None);
         }
         release
     };

@@ -35,7 +35,7 @@ fn allowance(namespace: &str, paths: &[&str]) -> Circumstances {
 
 /// A release of the object's namespace, if any declares it.
 fn declaring(declared: bool) -> Vec<ReleaseId> {
-    let local = ReleaseId { namespace: "shop".to_owned(), name: "any".to_owned() };
+    let local = ReleaseId { namespace: "shop".into(), name: "any".into() };
     declared.then_some(local).into_iter().collect()
 }
 

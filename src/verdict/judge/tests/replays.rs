@@ -256,7 +256,7 @@ fn replay_of(resolver: &PolicyResolver, policy_spec: &str, objects: &[&ObjectId]
 #[test]
 fn objects_with_equal_labels_keep_their_own_rules() {
     let ignoring = "ignore: [{target: {kind: StatefulSet}, paths: ['*']}]";
-    let (web, other) = (web(), ObjectId { kind: "StatefulSet".to_owned(), ..web() });
+    let (web, other) = (web(), ObjectId { kind: "StatefulSet".into(), ..web() });
     let told = replay_of(&resolver(EditsMode::Warn), ignoring, &[&other, &web, &other]);
     assert_eq!(told, ["Allow", "Deny drift /spec/replicas", "Allow"]);
 }
@@ -305,7 +305,7 @@ fn a_group_counts_only_where_all_groups_are_known() {
 fn recording_keeps_no_secret_values_and_no_long_values() {
     let manifest = "apiVersion: v1\nkind: Secret\nmetadata: {name: web, annotations: {note: hunter2}}\ndata: {a: aHVudGVyMg==}";
     let release = deployed(manifest);
-    let object = ObjectId { group: String::new(), kind: "Secret".to_owned(), ..web() };
+    let object = ObjectId { group: "".into(), kind: "Secret".into(), ..web() };
     let secret =
         |value: &str| json!({"metadata": {"name": "web", "namespace": "shop"}, "data": {"a": value}});
     let (old, new) = (secret("aHVudGVyMg=="), secret("aHVudGVyMw=="));

@@ -14,7 +14,7 @@ fn permanent(metadata: Value, writer: Writer, live: &Value) -> String {
     let live = live.to_string();
     let writers = || LiveWriters::of(&Excerpt::of(&live));
     let owner = Owner::of(&declare(&manifest, None), Some(&record), writers);
-    let release = ReleaseId { namespace: "shop".to_owned(), name: "shop".to_owned() };
+    let release = ReleaseId { namespace: "shop".into(), name: "shop".into() };
     Upgrade { release, owner, chart: None }.text(&[])
 }
 

@@ -4,7 +4,7 @@ use super::*;
 #[track_caller]
 fn check(group: &str, (live, method): (&Value, ApplyMethod), field: Inquiry<'_>, wanted: Effect) {
     let object =
-        ObjectId { group: group.to_owned(), kind: "Deployment".into(), namespace: None, name: "web".into() };
+        ObjectId { group: group.into(), kind: "Deployment".into(), namespace: None, name: "web".into() };
     let owners = Owners::of(live);
     let helm = helms([&owners], method);
     let next = NextUpgrade::of(&object, &fields(&super::live(&[])), live, (helm.as_ref(), method));

@@ -2,7 +2,7 @@ use super::*;
 
 /// What is known of one release that has a record, once all was looked at.
 fn known() -> Known {
-    let release = ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() };
+    let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
     Known { others: BTreeMap::from([(release, None)]), has_others: true, is_whole: true, ..Known::default() }
 }
 

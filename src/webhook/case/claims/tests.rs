@@ -122,10 +122,10 @@ fn without_a_claim_that_counts_the_namespace_decides() {
     use crate::model::EditsMode;
     let (resolver, index) = (resolver(EditsMode::Warn), index());
     let object = |namespace: Option<&str>, name: &str, kind: &str| ObjectId {
-        group: String::new(),
-        kind: kind.to_owned(),
-        namespace: namespace.map(str::to_owned),
-        name: name.to_owned(),
+        group: "".into(),
+        kind: kind.into(),
+        namespace: namespace.map(Into::into),
+        name: name.into(),
     };
     let settings = object(Some("shop"), "settings", "ConfigMap");
     let known = certain(&settings, Some("v1"), &index.read());

@@ -22,11 +22,11 @@ fn unreachable() -> CallError {
 }
 
 fn release() -> ReleaseId {
-    ReleaseId { namespace: "shop".to_owned(), name: "web".to_owned() }
+    ReleaseId { namespace: "shop".into(), name: "web".into() }
 }
 
 fn object() -> ObjectId {
-    ObjectId { group: String::new(), kind: "Secret".to_owned(), namespace: None, name: "web".to_owned() }
+    ObjectId { group: "".into(), kind: "Secret".into(), namespace: None, name: "web".into() }
 }
 
 fn check(error: Unreached, is_outage: bool) {
