@@ -59,7 +59,7 @@ fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemo
         declared(&name).iter().map(|object| format!("---\n{object}\n")).collect::<Vec<_>>().concat();
     let stored = ReleaseId { namespace: namespace.clone().into(), name: name.clone().into() };
     let created = "2026-05-01T12:00:00Z".parse().unwrap();
-    let head = Head {
+    let head = Arc::new(Head {
         secret: format!("sh.helm.release.v1.{name}.v1"),
         uid: format!("00000000-0000-0000-0000-{number:012}"),
         resource_version: number.to_string(),
@@ -69,7 +69,7 @@ fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemo
         touched: created,
         appearance: Appearance::Listed,
         writer: Writer::Other,
-    };
+    });
     let record = Record {
         name,
         namespace,

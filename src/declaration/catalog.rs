@@ -20,7 +20,7 @@ pub struct Catalog {
     /// Kinds by group and plural.
     plurals: HashMap<(String, String), String>,
     /// By group and kind, then by version.
-    schemas: HashMap<(String, String), Vec<(String, KindSchema)>>,
+    schemas: HashMap<(String, String), Vec<(String, Arc<KindSchema>)>>,
 }
 
 impl Catalog {
@@ -38,11 +38,11 @@ impl Catalog {
     /// The types of a kind: of exactly this version, else of the most stable
     /// other version of the same group and kind (versions go far more often
     /// than fields move).
-    pub fn schema(&self, gvk: &Gvk) -> Option<KindSchema> {
+    pub fn schema(&self, gvk: &Gvk) -> Option<Arc<KindSchema>> {
         let versions = self.schemas.get(&(gvk.group.clone(), gvk.kind.clone()))?;
         let exact = versions.iter().find(|(version, _)| *version == gvk.version);
         let stable = || versions.iter().max_by_key(|(version, _)| priority(version));
-        exact.or_else(stable).map(|(_, schema)| schema.clone())
+        exact.or_else(stable).map(|(_, schema)| Arc::clone(schema))
     }
 
     /// The kinds in no order.
@@ -61,7 +61,7 @@ impl Catalog {
     pub fn insert_schema(&mut self, gvk: Gvk, schema: KindSchema) {
         let versions = self.schemas.entry((gvk.group, gvk.kind)).or_default();
         versions.retain(|(version, _)| *version != gvk.version);
-        versions.push((gvk.version, schema));
+        versions.push((gvk.version, Arc::new(schema)));
     }
 }
 

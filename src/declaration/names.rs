@@ -39,14 +39,21 @@ impl<T: ?Sized + Eq + Hash> Pool<T> {
     where
         Arc<T>: From<&'v T>,
     {
-        if let Some(known) = self.known.get(value) {
+        match self.known.get(value) {
+            Some(known) => Arc::clone(known),
+            None => self.adopt(Arc::from(value)),
+        }
+    }
+
+    /// The value, in the memory of the first who had it.
+    pub(crate) fn adopt(&mut self, value: Arc<T>) -> Arc<T> {
+        if let Some(known) = self.known.get(&value) {
             return Arc::clone(known);
         }
         if self.known.len() >= self.room {
             self.known.retain(|known| Arc::strong_count(known) > 1);
             self.room = ROOM.max(self.known.len().saturating_mul(2));
         }
-        let value: Arc<T> = Arc::from(value);
         self.known.insert(Arc::clone(&value));
         value
     }

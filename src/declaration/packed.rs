@@ -11,6 +11,7 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use moka::sync::Cache;
 use serde_json::Value;
@@ -30,6 +31,9 @@ pub const BLOCK: usize = 16 << 10;
 /// The default memory of a cache for the fields of documents, in bytes.
 pub const CACHE: u64 = 8 << 20;
 
+/// How long a cache keeps fields that nobody asks for, until [`FieldsCache::drop_idle`] is called.
+pub const IDLE: Duration = Duration::from_secs(30);
+
 /// What an entry of the cache takes beside the fields, about, in bytes.
 const ENTRY: usize = 256;
 
@@ -48,7 +52,7 @@ pub enum Packed {
         /// Its number in the block.
         index: u32,
         /// The schema of its kind at the time of packing.
-        schema: Option<KindSchema>,
+        schema: Option<Arc<KindSchema>>,
     },
 }
 
@@ -83,7 +87,7 @@ impl Packed {
     pub fn fields(&self) -> Arc<Fields> {
         match self {
             Self::Whole(fields) => Arc::clone(fields),
-            Self::Document { block, index, schema } => block.fields(*index, schema.as_ref()),
+            Self::Document { block, index, schema } => block.fields(*index, schema.as_deref()),
         }
     }
 
@@ -109,7 +113,7 @@ impl Packed {
         match self {
             Self::Whole(fields) => (&fields.types, fields.ty),
             Self::Document { schema, .. } => {
-                let schema = schema.as_ref().unwrap_or_else(|| KindSchema::unknown());
+                let schema = schema.as_deref().unwrap_or_else(|| KindSchema::unknown());
                 (&schema.types, schema.root)
             }
         }
@@ -177,14 +181,13 @@ impl Block {
 impl FieldsCache {
     /// A cache that takes this much memory, in bytes.
     pub fn within(bytes: u64) -> Self {
-        let weigh =
-            |_: &u64, fields: &Arc<Fields>| u32::try_from(ENTRY + fields.weight()).unwrap_or(u32::MAX);
-        Self {
-            fields: Cache::builder().max_capacity(bytes).weigher(weigh).build(),
-            packed: AtomicU64::new(0),
-            asked: AtomicU64::new(0),
-            read: AtomicU64::new(0),
-        }
+        Self::new(bytes, IDLE)
+    }
+
+    /// Drops the fields that nobody has asked for in [`IDLE`]: at a start all objects are compared once, and most
+    /// are not edited for days.
+    pub fn drop_idle(&self) {
+        self.fields.run_pending_tasks();
     }
 
     /// The number of requests for fields.
@@ -195,6 +198,18 @@ impl FieldsCache {
     /// The number of documents that were read for them.
     pub fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
+    }
+
+    /// A cache that takes this much memory, in bytes, and keeps fields that nobody asks for so long.
+    fn new(bytes: u64, idle: Duration) -> Self {
+        let weigh =
+            |_: &u64, fields: &Arc<Fields>| u32::try_from(ENTRY + fields.weight()).unwrap_or(u32::MAX);
+        Self {
+            fields: Cache::builder().max_capacity(bytes).weigher(weigh).time_to_idle(idle).build(),
+            packed: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+        }
     }
 }
 

@@ -4,7 +4,6 @@
 //! first one seen remains first. If one release has several histories, changes are judged by all of them, and
 //! none is used for repairs. Holds no client and starts no task.
 
-mod claims;
 mod memory;
 mod named;
 mod resource;
@@ -12,13 +11,12 @@ mod resource;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use self::claims::ClaimTable;
-pub use self::claims::Claims;
 use self::memory::Taken;
 pub use self::memory::{Full, MAX_WEIGHT};
 use self::named::Named;
 pub use self::resource::DeclaredResource;
 use self::resource::resource;
+use super::claims::{ClaimTable, Claims};
 use super::release::{Declared, Release};
 use crate::declaration::packed::FieldsCache;
 use crate::declaration::path::Path;
@@ -84,7 +82,7 @@ impl Index {
             self.withdraw(&before.id, &stored);
         }
         self.enter(&release, &stored);
-        self.claims.set(&stored, before.as_deref(), &release);
+        self.claims.set(&stored, &release);
         for (object, declarations) in release.objects.iter() {
             for declared in declarations.latest.iter().chain(&declarations.baseline) {
                 self.learn(object, declared);
@@ -98,7 +96,7 @@ impl Index {
             self.weigh(&stored.namespace, release.weight, 0);
             self.withdraw(&release.id, stored);
             self.count(&release, false);
-            self.claims.remove(stored, &release);
+            self.claims.remove(stored);
         }
     }
 

@@ -6,6 +6,7 @@
 //! talk to a cluster.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod claims;
 pub mod index;
 pub mod manifest;
 pub mod record;

@@ -38,9 +38,9 @@ pub struct Release {
     /// The namespace that holds its records.
     pub storage: String,
     /// The latest record's metadata, for telling whether this is still true.
-    pub latest: Head,
+    pub latest: Arc<Head>,
     /// The baseline's metadata, where it is another record than the latest.
-    pub baseline: Option<Head>,
+    pub baseline: Option<Arc<Head>>,
     /// Set while the latest record cannot be believed; then everything below
     /// comes from the last good one.
     pub invalid: Option<Invalid>,
@@ -94,13 +94,13 @@ pub struct Declarations {
 }
 
 /// The latest record: Helm knows only the highest revision.
-pub fn latest(heads: &[Head]) -> Option<&Head> {
+pub fn latest(heads: &[Arc<Head>]) -> Option<&Arc<Head>> {
     heads.iter().max_by_key(|head| head.revision)
 }
 
 /// The record that Helm compares with in its next operation: the last
 /// `deployed`, else the highest `superseded`. None if that is the latest.
-pub fn baseline(heads: &[Head]) -> Option<&Head> {
+pub fn baseline(heads: &[Arc<Head>]) -> Option<&Arc<Head>> {
     let highest = |status| heads.iter().filter(|head| head.status == status).max_by_key(|head| head.revision);
     let chosen = highest(Status::Deployed).or_else(|| highest(Status::Superseded))?;
     (latest(heads)?.revision != chosen.revision).then_some(chosen)

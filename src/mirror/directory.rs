@@ -151,7 +151,7 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
     };
     let payload = Payload::whole(Ok(record));
     release::assemble(
-        release::StoredRecords { stored: &id, latest: (&head, &payload), baseline: None },
+        release::StoredRecords { stored: &id, latest: (&Arc::new(head), &payload), baseline: None },
         None,
         &Storage::default(),
         catalog,

@@ -155,7 +155,7 @@ impl Kinds {
     }
 
     /// The API server's types of a kind; `None` if it gives none.
-    pub async fn schema(&self, gvk: &Gvk) -> Option<KindSchema> {
+    pub async fn schema(&self, gvk: &Gvk) -> Option<Arc<KindSchema>> {
         self.learn([gvk.clone()]).await;
         let snapshot = self.snapshot();
         snapshot.is_settled(gvk).then(|| snapshot.catalog.schema(gvk)).flatten()

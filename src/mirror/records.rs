@@ -21,7 +21,7 @@ use crate::model::ReleaseId;
 /// One record as its metadata tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    pub(super) head: Head,
+    pub(super) head: Arc<Head>,
     /// The contradiction between its labels and its name. A flawed record has no status, so its payload does
     /// not match either.
     pub(super) flaw: Option<Arc<str>>,
@@ -120,7 +120,7 @@ pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
     };
     Ok((
         ReleaseId { namespace: namespace.into(), name: name.into() },
-        Known { head, flaw: flaw.map(Arc::from) },
+        Known { head: Arc::new(head), flaw: flaw.map(Arc::from) },
     ))
 }
 
@@ -128,6 +128,22 @@ pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
 fn writer(touches: &[Managed]) -> Writer {
     let newest = touches.iter().max_by_key(|entry| entry.time);
     newest.and_then(|entry| entry.manager.as_deref()).map(Writer::of).unwrap_or_default()
+}
+
+impl Known {
+    /// Sets how the guard first saw the record.
+    fn appear(&mut self, appearance: Appearance) {
+        if self.head.appearance != appearance {
+            Arc::make_mut(&mut self.head).appearance = appearance;
+        }
+    }
+
+    /// Keeps the memory of the same record `before`, which its release has as well.
+    fn share(&mut self, before: &Self) {
+        if self.head == before.head {
+            self.head = Arc::clone(&before.head);
+        }
+    }
 }
 
 impl Records {
@@ -294,8 +310,11 @@ impl Entry {
         for known in &mut records {
             let before = self.records.iter().find(|before| before.head.uid == known.head.uid);
             match before {
-                Some(before) => known.head.appearance = before.head.appearance,
-                None if is_first => known.head.appearance = Appearance::Listed,
+                Some(before) => {
+                    known.appear(before.head.appearance);
+                    known.share(before);
+                }
+                None if is_first => known.appear(Appearance::Listed),
                 None => {}
             }
         }
@@ -311,7 +330,7 @@ impl Entry {
         let Some(known) = known.filter(|_| older.head.status.is_pending()) else { return false };
         let appeared = matches!(known.head.appearance, Appearance::Seen(status) if !status.is_pending());
         if appeared {
-            known.head.appearance = older.head.appearance;
+            known.appear(older.head.appearance);
         }
         appeared
     }
@@ -330,10 +349,12 @@ impl Entry {
             if matches!(versions, (Some(present), Some(offered)) if offered < present) {
                 return self.look_back(&known);
             }
-            known.head.appearance = present.head.appearance;
+            known.appear(present.head.appearance);
         }
         let changed = *present != known;
-        *present = known;
+        if changed {
+            *present = known;
+        }
         changed
     }
 }

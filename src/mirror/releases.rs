@@ -131,9 +131,9 @@ pub enum LookError {
 
 /// The records from which the index was last updated for a release.
 struct Standing {
-    latest: Head,
+    latest: Arc<Head>,
     /// The baseline by Helm's order; another record may have been read instead.
-    baseline: Option<Head>,
+    baseline: Option<Arc<Head>>,
     /// Of the catalog.
     generation: u64,
 }

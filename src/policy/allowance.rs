@@ -99,7 +99,7 @@ impl Allowance {
         let of = |schema: &KindSchema| -> Vec<_> {
             self.grant.mask.0.iter().filter_map(|path| path.unknown_field(schema)).collect()
         };
-        schemas.first().map(of).unwrap_or_default()
+        schemas.first().map(|schema| of(schema)).unwrap_or_default()
     }
 
     /// Whether the allowance holds at `now`.

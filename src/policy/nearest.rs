@@ -3,7 +3,7 @@
 //! Entry points: [`nearest`] among names, [`kind`] among the kinds of Kubernetes. Invariant: a name
 //! that is not similar to any other has no nearest one. Must not decide whether a name is wrong.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use strsim::damerau_levenshtein;
 
@@ -14,7 +14,7 @@ use crate::model::Gvk;
 static CORE: LazyLock<Catalog> = LazyLock::new(Catalog::with_core);
 
 /// The kinds of Kubernetes with this name, of one group or of any.
-pub(super) fn schemas(group: Option<&str>, kind: &str) -> Vec<KindSchema> {
+pub(super) fn schemas(group: Option<&str>, kind: &str) -> Vec<Arc<KindSchema>> {
     let is_meant = |facts: &&KindFacts| facts.kind == kind && group.is_none_or(|group| facts.group == group);
     let gvk = |facts: &KindFacts| Gvk {
         group: facts.group.clone(),

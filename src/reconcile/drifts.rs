@@ -37,7 +37,7 @@ pub(crate) struct Drifts {
     key: SigningKey,
     lives: HashMap<Arc<ObjectId>, Life>,
     /// The field managers of lives, shared because most objects have the same ones.
-    managers: Pool<[Manager]>,
+    managers: Pool<Vec<Manager>>,
     /// The releases of lives, shared.
     releases: Pool<ReleaseId>,
     suspects: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Suspect>>,
@@ -87,8 +87,8 @@ impl Drifts {
 
     /// Records the last known state of an object.
     pub(crate) fn record_life(&mut self, object: ObjectId, mut life: Life) {
-        life.managers = self.managers.share(&life.managers);
-        life.release = self.releases.share(&life.release);
+        life.managers = self.managers.adopt(life.managers);
+        life.release = self.releases.adopt(life.release);
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
             let before = Arc::clone(&before.release);
             self.clear(&before, &object);

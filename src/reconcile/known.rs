@@ -3,17 +3,15 @@
 //! Entry point: [`Known`]. Invariant: the loop's last news, all of one moment; a claim costs a
 //! number, not a copy of a name. Must not judge.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use smallvec::SmallVec;
 
 use super::departure::Departure;
 use super::effort::note;
 use super::event::{GovernedRelease, Surroundings};
+use crate::helm::claims::{ClaimTable, Claims};
 use crate::helm::release::Release;
 use crate::model::{ObjectId, ReleaseId};
 use crate::policy::Policy;
@@ -24,51 +22,27 @@ use crate::verdict::circumstances::Circumstances;
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     releases: BTreeMap<ReleaseId, GovernedRelease>,
-    /// By an object's hash, the numbers of the releases that may declare it.
-    claims: HashMap<u64, SmallVec<[u32; 2]>>,
-    numbers: BTreeMap<u32, ReleaseId>,
-    numbered: HashMap<ReleaseId, u32>,
-    next: u32,
+    claims: ClaimTable,
     surroundings: HashMap<ObjectId, Surroundings>,
     settled: Settlements,
-    hasher: RandomState,
 }
 
 impl Known {
     /// Sets the present state of a release.
     pub(crate) fn set(&mut self, id: &ReleaseId, ruled: Option<GovernedRelease>) {
-        let before = self.releases.get(id).map(|ruled| Arc::clone(&ruled.release));
-        let after = ruled.as_ref().map(|ruled| Arc::clone(&ruled.release));
-        let is_same = |a: &Arc<Release>, b: &Arc<Release>| Arc::ptr_eq(&a.objects, &b.objects);
-        if !before.as_ref().zip(after.as_ref()).is_some_and(|(a, b)| is_same(a, b)) {
-            let number = self.number(id);
-            let has = |release: &Option<Arc<Release>>, object: &ObjectId| {
-                release.as_ref().is_some_and(|release| release.objects.contains_key(object))
-            };
-            // The first release to declare an object stays the first.
-            for object in
-                before.iter().flat_map(|release| release.objects.keys()).filter(|it| !has(&after, it))
-            {
-                self.unclaim(object, number);
-            }
-            for object in
-                after.iter().flat_map(|release| release.objects.keys()).filter(|it| !has(&before, it))
-            {
-                self.claims.entry(self.hasher.hash_one(object)).or_default().push(number);
-            }
-        }
         match ruled {
-            Some(ruled) => drop(self.releases.insert(id.clone(), ruled)),
+            Some(ruled) => {
+                self.claims.set(id, &ruled.release);
+                self.releases.insert(id.clone(), ruled);
+            }
             None => {
+                self.claims.remove(id);
                 self.releases.remove(id);
-                if let Some(number) = self.numbered.remove(id) {
-                    self.numbers.remove(&number);
-                }
             }
         }
     }
 
-    /// Sets the policy of a release. Returns whether it is new.
+    /// Sets the policy of a release.
     pub(crate) fn rule(&mut self, id: &ReleaseId, policy: Arc<Policy>) {
         if let Some(ruled) = self.releases.get_mut(id) {
             ruled.policy = policy;
@@ -93,14 +67,12 @@ impl Known {
 
     /// How many objects all releases declare.
     pub(crate) fn objects(&self) -> usize {
-        self.claims.len()
+        self.claims.objects()
     }
 
     /// The releases that declare an object, in the order in which they came to do so.
-    pub(crate) fn claims(&self, object: &ObjectId) -> Vec<&Arc<Release>> {
-        let numbers = self.claims.get(&self.hasher.hash_one(object)).into_iter().flatten();
-        let releases = numbers.filter_map(|number| self.release(self.numbers.get(number)?));
-        releases.filter(|it| it.objects.contains_key(object)).collect()
+    pub(crate) fn claims(&self, object: &ObjectId) -> Claims<'_> {
+        self.claims.of(object)
     }
 
     /// Whether a release declares an object, in any of its records that count.
@@ -157,31 +129,5 @@ impl Known {
     pub(crate) fn inherit_departed(&mut self, object: &ObjectId, now: Timestamp) {
         self.surroundings.entry(object.clone()).or_default().departed =
             Some(Departure { last: now, declared: None });
-    }
-
-    fn number(&mut self, id: &ReleaseId) -> u32 {
-        if let Some(number) = self.numbered.get(id) {
-            return *number;
-        }
-        while self.numbers.contains_key(&self.next) {
-            self.next = self.next.wrapping_add(1);
-        }
-        let number = self.next;
-        self.next = self.next.wrapping_add(1);
-        self.numbers.insert(number, id.clone());
-        self.numbered.insert(id.clone(), number);
-        number
-    }
-
-    fn unclaim(&mut self, object: &ObjectId, number: u32) {
-        if let Entry::Occupied(mut claims) = self.claims.entry(self.hasher.hash_one(object)) {
-            let place = claims.get().iter().position(|it| *it == number);
-            if let Some(place) = place {
-                claims.get_mut().remove(place);
-            }
-            if claims.get().is_empty() {
-                claims.remove();
-            }
-        }
     }
 }

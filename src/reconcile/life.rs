@@ -23,7 +23,8 @@ pub(crate) struct Life {
     pub(crate) alive: bool,
     /// The last `metadata.resourceVersion` of a watch, or of an answer after it.
     pub(crate) version: Version,
-    pub(crate) managers: Arc<[Manager]>,
+    /// Kept once for all objects, most of which have the same.
+    pub(crate) managers: Arc<Vec<Manager>>,
     /// The manifest that it last matched.
     pub(crate) judged: Option<ManifestMark>,
     /// Whether it differs as an exception allows.
@@ -31,7 +32,7 @@ pub(crate) struct Life {
     /// Its last agreement. Only such values are ever written to it.
     pub(crate) agreed: Option<Agreement>,
     /// The text of the seal that its policy puts on it; `None` for most objects.
-    pub(crate) seal: Option<Arc<str>>,
+    pub(crate) seal: Option<Arc<String>>,
 }
 
 /// The first half of a manifest's digest (SHA-256), which tells manifests apart as surely. Every object has one, so the
@@ -69,7 +70,7 @@ impl Life {
         declaration: &Declaration<'_>,
     ) -> bool {
         let is_with = |seal| agreement.is_with(key, &Declaration { seal, ..*declaration });
-        is_with(None) || self.seal.as_deref().is_some_and(|seal| is_with(Some(seal)))
+        is_with(None) || self.seal.as_ref().is_some_and(|seal| is_with(Some(seal)))
     }
 
     /// Whether a newer version of the object is known than that of an answer.

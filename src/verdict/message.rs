@@ -124,7 +124,7 @@ impl Context<'_> {
 
     /// The way to change the release permanently.
     fn upgrade(&self, release: &ReleaseId) -> Upgrade {
-        let record = self.release.map(|release| &release.latest);
+        let record = self.release.map(|release| &*release.latest);
         let live = || LiveWriters::of_review(self.live);
         let owner = self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), record, live));
         let chart = self.release.and_then(|release| release.state.chart.clone());

@@ -198,8 +198,8 @@ fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>
     if matches!(release.state.status, Status::Uninstalling | Status::Uninstalled) {
         return None;
     }
-    let deployed = |head: &&crate::helm::release::Head| head.status == Status::Deployed;
-    let last = Some(&release.latest).filter(deployed).or(release.baseline.as_ref().filter(deployed));
+    let mut heads = [&release.latest].into_iter().chain(&release.baseline);
+    let last = heads.find(|head| head.status == Status::Deployed);
     let says_deployed =
         matches!(edit.old.map(|old| &old.payload), Some(Ok(old)) if old.status == Status::Deployed);
     let is_last = match last {

@@ -297,7 +297,10 @@ impl Validator {
             let index = self.setup.source.index().read();
             let claims = index.claims(&subject.object).into_iter();
             let declared = claims.filter_map(|claim| claim.objects.get(&subject.object));
-            declared.flat_map(|it| it.latest.iter().chain(&it.baseline)).map(|declared| declared.weight).sum()
+            declared
+                .flat_map(|it| it.latest.iter().chain(&it.baseline))
+                .map(|declared| declared.weight())
+                .sum()
         };
         bytes.len() > LARGE || weight() > HEAVY
     }

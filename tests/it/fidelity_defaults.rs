@@ -1,6 +1,8 @@
 //! What a server makes of what is declared as a whole: every object that it has just made of a manifest agrees with it,
 //! whatever was filled in, and nothing is left in doubt.
 
+use std::sync::Arc;
+
 use kubemoor::declaration::declare::declare;
 use kubemoor::declaration::embedded;
 use kubemoor::declaration::openapi::Reduction;
@@ -49,7 +51,8 @@ async fn object_with_server_defaults_matches_its_manifest() {
             let document = admin.get("/openapi/v2").await.done().unwrap().to_string();
             let live = admin.get(&format!("{collection}/{name}")).await.done().unwrap();
             let wanted = gvk(&object);
-            let schemas = [embedded::core().schema(&wanted), published(document.as_bytes(), &wanted)];
+            let schemas =
+                [embedded::core().schema(&wanted), published(document.as_bytes(), &wanted).map(Arc::new)];
             for schema in schemas.iter().flatten() {
                 checked += 1;
                 let fields = declare(&object, Some(schema));

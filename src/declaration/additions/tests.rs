@@ -34,7 +34,7 @@ fn deployment(pod: &Value) -> Value {
 fn find(manifest: &Value, sealed: &[&str], old: Option<&Value>, new: &Value, wanted: &[&str]) {
     let text = |name: &str| manifest[name].as_str().unwrap();
     let gvk = Gvk::from_api_version(text("apiVersion"), text("kind"));
-    let fields = declare(manifest, Catalog::with_core().schema(&gvk).as_ref());
+    let fields = declare(manifest, Catalog::with_core().schema(&gvk).as_deref());
     let below = sealed.iter().map(|path| path.parse::<Path>().unwrap().0.to_vec()).collect();
     let found: Vec<String> =
         fields.additions(&Below(below), old, new).into_iter().map(|it| it.path.to_string()).collect();

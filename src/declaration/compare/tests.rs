@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -47,13 +49,13 @@ fn object(kind: &str, part: &Value) -> Value {
     object
 }
 
-fn schema(kind: &str) -> Option<KindSchema> {
+fn schema(kind: &str) -> Option<Arc<KindSchema>> {
     let (api_version, kind) = kind.split_once(' ').expect("a kind is written `apps/v1 Deployment`");
     embedded::core().schema(&Gvk::from_api_version(api_version, kind))
 }
 
 fn fields(kind: &str, part: &Value) -> Fields {
-    declare(&object(kind, part), schema(kind).as_ref())
+    declare(&object(kind, part), schema(kind).as_deref())
 }
 
 fn worst(changes: &[FieldChange]) -> Agreement {
@@ -161,7 +163,7 @@ fn long_lists_are_matched_as_short_ones_are() {
         let env: Vec<Value> = range.map(|n| json!({"name": format!("N{n}"), "value": value})).collect();
         object(kind, &json!({"spec": {"containers": [{"name": "app", "env": env}]}}))
     };
-    let fields = declare(&env(0..500, "x"), schema(kind).as_ref());
+    let fields = declare(&env(0..500, "x"), schema(kind).as_deref());
     assert!(fields.changed(&env(0..500, "x"), &env(0..900, "x")).is_empty());
     assert!(fields.drift(&env(0..900, "x")).is_empty());
     assert_eq!(fields.changed(&env(0..500, "x"), &env(0..500, "y")).len(), 500);

@@ -8,7 +8,7 @@ use crate::model::Gvk;
 fn check(document: &Value, expected: &[&str]) {
     let text = |name: &str| document[name].as_str().unwrap();
     let schema = embedded::core().schema(&Gvk::from_api_version(text("apiVersion"), text("kind")));
-    let fields = declare(document, schema.as_ref());
+    let fields = declare(document, schema.as_deref());
     let paths: Vec<String> = fields.leaves().iter().map(|(path, _)| path.to_string()).collect();
     assert_eq!(paths, expected);
 }

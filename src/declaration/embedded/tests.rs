@@ -132,7 +132,7 @@ fn a_catalog_reads_back_as_it_was_written() {
         for version in &facts.versions {
             let gvk = Gvk { group: facts.group.clone(), version: version.clone(), kind: facts.kind.clone() };
             let schema = catalog.schema(&gvk).unwrap();
-            schemas.push((gvk, schema));
+            schemas.push((gvk, crate::declaration::schema::KindSchema::clone(&schema)));
         }
     }
     assert!(encode(&facts, &schemas).unwrap() == DATA);

@@ -8,7 +8,7 @@ use crate::model::Gvk;
 fn fields(document: &Value) -> Fields {
     let text = |name: &str| document[name].as_str().unwrap();
     let schema = embedded::core().schema(&Gvk::from_api_version(text("apiVersion"), text("kind")));
-    declare(document, schema.as_ref())
+    declare(document, schema.as_deref())
 }
 
 fn paths(fields: &Fields) -> Vec<String> {

@@ -1,9 +1,10 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{BLOCK, BlockWriter, DEPTH, FieldsCache, HEAVY, Packed};
+use super::{BLOCK, BlockWriter, CACHE, DEPTH, FieldsCache, HEAVY, Packed};
 use crate::declaration::declare::declare;
 use crate::declaration::embedded;
 use crate::declaration::samples::{Deep, any_value};
@@ -14,14 +15,14 @@ use crate::model::Gvk;
 fn packed(documents: &[Value], cache: &Arc<FieldsCache>) -> Vec<Packed> {
     let mut writer = BlockWriter::default();
     for document in documents {
-        assert!(writer.take(document, declare(document, schema().as_ref()).weight()));
+        assert!(writer.take(document, declare(document, schema().as_deref()).weight()));
     }
     let block = Arc::new(writer.finish(cache).unwrap());
     let packed = |(index, _)| Packed::Document { block: Arc::clone(&block), index, schema: schema() };
     (0..).zip(documents).map(packed).collect()
 }
 
-fn schema() -> Option<KindSchema> {
+fn schema() -> Option<Arc<KindSchema>> {
     embedded::core().schema(&Gvk::from_api_version("apps/v1", "Deployment"))
 }
 
@@ -34,7 +35,7 @@ proptest! {
     fn packed_fields_equal_the_declared_fields(documents in proptest::collection::vec(any_value(), 1..6)) {
         let cache = Arc::default();
         for (document, packed) in documents.iter().zip(packed(&documents, &cache)) {
-            prop_assert!(*packed.fields() == declare(document, schema().as_ref()));
+            prop_assert!(*packed.fields() == declare(document, schema().as_deref()));
         }
     }
 }
@@ -68,10 +69,21 @@ fn a_full_cache_reads_again_and_gives_the_same() {
     let packed = packed(&documents, &cache);
     for _ in 0..2 {
         for (document, packed) in documents.iter().zip(&packed) {
-            assert!(*packed.fields() == declare(document, schema().as_ref()));
+            assert!(*packed.fields() == declare(document, schema().as_deref()));
         }
     }
     assert_eq!(cache.read(), 16);
+}
+
+#[test]
+fn fields_that_nobody_asks_for_are_dropped() {
+    for (idle, kept) in [(Duration::ZERO, 0), (Duration::from_secs(3600), 8)] {
+        let cache = Arc::new(FieldsCache::new(CACHE, idle));
+        let packed = packed(&(0..8).map(config_map).collect::<Vec<_>>(), &cache);
+        packed.iter().for_each(|packed| drop(packed.fields()));
+        cache.drop_idle();
+        assert_eq!(cache.fields.entry_count(), kept, "{idle:?}");
+    }
 }
 
 #[test]
@@ -97,7 +109,7 @@ fn documents_take_a_fraction_of_their_fields_at_rest() {
         })
     };
     let documents: Vec<_> = (0..20).map(document).collect();
-    let fields: usize = documents.iter().map(|it| declare(it, schema().as_ref()).weight()).sum();
+    let fields: usize = documents.iter().map(|it| declare(it, schema().as_deref()).weight()).sum();
     let packed: usize = packed(&documents, &Arc::default()).iter().map(Packed::weight).sum();
     assert!(packed * 8 < fields, "{packed} of {fields} bytes");
     assert!(documents.iter().map(|it| it.to_string().len()).sum::<usize>() < BLOCK);

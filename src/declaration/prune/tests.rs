@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
@@ -11,7 +13,7 @@ use crate::declaration::samples::{any_value, deployment, spelled, touched};
 use crate::declaration::schema::KindSchema;
 use crate::model::Gvk;
 
-fn deployments() -> Option<KindSchema> {
+fn deployments() -> Option<Arc<KindSchema>> {
     embedded::core().schema(&Gvk::from_api_version("apps/v1", "Deployment"))
 }
 
@@ -65,7 +67,7 @@ fn pair_of_texts(fields: &[&Fields], old: &str, new: &str) -> (Value, Value) {
 #[test]
 fn only_differing_declared_fields_of_an_update_are_read() {
     let declared = json!({"spec": {"replicas": 1, "template": {"spec": {"containers": [{"name": "app"}]}}}});
-    let fields = declare(&declared, deployments().as_ref());
+    let fields = declare(&declared, deployments().as_deref());
     let old = json!({
         "metadata": {"name": "a", "uid": "1", "managedFields": [{}]},
         "spec": {"replicas": 1, "paused": false, "template": {"spec": {"containers": [{"name": "app"}]}}},
@@ -83,7 +85,7 @@ fn only_differing_list_elements_are_read() {
         {"name": "E", "value": "1"}, {"name": "F", "value": "1"},
     ]}]);
     let old = json!({"spec": {"template": {"spec": {"containers": containers}}}});
-    let fields = declare(&old, deployments().as_ref());
+    let fields = declare(&old, deployments().as_deref());
     let mut new = old.clone();
     new["spec"]["template"]["spec"]["containers"][1]["env"][1]["value"] = json!("2");
     let kept = |value: &str| {
@@ -99,7 +101,7 @@ fn elements_that_share_their_keys_are_compared_together() {
         format!(r#"{{"spec":{{"template":{{"spec":{{"containers":[{{"name":"a","ports":{ports}}}]}}}}}}}}"#)
     };
     let declared = read(&list(r#"[{"containerPort":80,"name":"http"}]"#));
-    let fields = declare(&declared, deployments().as_ref());
+    let fields = declare(&declared, deployments().as_deref());
     let lists = [
         r#"[{"containerPort":80,"name":"x"},{"containerPort":80,"protocol":"TCP","name":"x"}]"#,
         r#"[{"containerPort":80,"name":"http"},{"containerPort":80,"protocol":"TCP","name":"x"}]"#,
@@ -125,7 +127,7 @@ fn elements_with_escaped_or_duplicate_names_are_compared_together() {
         format!(r#"{{"spec":{{"template":{{"spec":{{"containers":[{{"name":"a","env":{env}}}]}}}}}}}}"#)
     };
     let declared = read(&list(r#"[{"name":"KEY","value":"1"},{"name":"1e+30","value":"1"}]"#));
-    let fields = declare(&declared, deployments().as_ref());
+    let fields = declare(&declared, deployments().as_deref());
     let lists = [
         r#"[{"name":"KEY","value":"1"},{"name":"K\u0045Y","value":"1"}]"#,
         r#"[{"name":"KEY","value":"2"},{"name":"K\u0045Y","value":"1"}]"#,
@@ -149,7 +151,7 @@ fn elements_with_escaped_or_duplicate_names_are_compared_together() {
 #[test]
 fn last_duplicate_json_key_wins() {
     let declared = json!({"spec": {"replicas": 1, "paused": false}});
-    let fields = declare(&declared, deployments().as_ref());
+    let fields = declare(&declared, deployments().as_deref());
     let specs = [
         r#""replicas":1,"replicas":2"#,
         r#""replicas":1,"replicas":3"#,
@@ -170,7 +172,7 @@ fn last_duplicate_json_key_wins() {
 #[test]
 fn pruning_fails_when_either_object_has_malformed_json() {
     let declared = json!({"spec": {"replicas": 1}});
-    let fields = declare(&declared, deployments().as_ref());
+    let fields = declare(&declared, deployments().as_deref());
     let right = r#"{"spec":{"replicas":1}}"#;
     let deep = format!(r#"{{"spec":{{"replicas":{}1{}}}}}"#, "[".repeat(100_000), "]".repeat(100_000));
     for wrong in
@@ -201,7 +203,7 @@ fn only_declared_paths_and_what_verdicts_need_are_read() {
         },
         "status": {"replicas": 1},
     });
-    let fields = declare(&declared, deployments().as_ref());
+    let fields = declare(&declared, deployments().as_deref());
     let expected = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "a", "uid": "u", "labels": {"x": "y"}},
@@ -236,7 +238,7 @@ proptest! {
         declared in deployment(), other in deployment(), old in deployment(), new in deployment()
     ) {
         let (schema, others) = (deployments(), deployments());
-        let (fields, alternative) = (declare(&declared, schema.as_ref()), declare(&other, others.as_ref()));
+        let (fields, alternative) = (declare(&declared, schema.as_deref()), declare(&other, others.as_deref()));
         let both = [&fields, &alternative];
         let (old_pruned, new_pruned) = (prune(&both, &old), prune(&both, &new));
         for fields in both {
@@ -254,7 +256,7 @@ proptest! {
     #[test]
     fn any_pruned_json_compares_as_whole(declared in any_value(), old in any_value(), new in any_value()) {
         for schema in [deployments(), None] {
-            let fields = declare(&declared, schema.as_ref());
+            let fields = declare(&declared, schema.as_deref());
             let (old_pruned, new_pruned) = (prune(&[&fields], &old), prune(&[&fields], &new));
             prop_assert_eq!(fields.changed(&old, &new), fields.changed(&old_pruned, &new_pruned));
             prop_assert_eq!(fields.drift(&new), fields.drift(&new_pruned));
@@ -274,7 +276,7 @@ proptest! {
         // An edit of what is declared, or of something else.
         let old = if swap { declared.clone() } else { old };
         let new = edits.iter().fold(old.clone(), |new, (place, by)| touched(&new, &mut place.clone(), by));
-        let (fields, alternative) = (declare(&declared, schema.as_ref()), declare(&other, schema.as_ref()));
+        let (fields, alternative) = (declare(&declared, schema.as_deref()), declare(&other, schema.as_deref()));
         let both = [&fields, &alternative];
         let (before, after) = pair(&both, &old, &new);
         for fields in both {
@@ -287,7 +289,7 @@ proptest! {
         declared in deployment(), old in deployment(), other in any_value(), place in 0_usize..60,
         spellings in proptest::array::uniform2(proptest::collection::vec(any::<u8>(), 64)),
     ) {
-        let fields = declare(&declared, deployments().as_ref());
+        let fields = declare(&declared, deployments().as_deref());
         let new = touched(&old, &mut place.clone(), &other);
         let [choices, others] = &spellings;
         for (choices, others) in [(choices, choices), (choices, others)] {

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ struct Case {
     restored: Value,
 }
 
-fn schema(kind: &str) -> Option<KindSchema> {
+fn schema(kind: &str) -> Option<Arc<KindSchema>> {
     let (api_version, kind) = kind.split_once(' ').expect("a kind is written `apps/v1 Deployment`");
     embedded::core().schema(&Gvk::from_api_version(api_version, kind))
 }
@@ -42,7 +44,7 @@ fn is_settled(fields: &Fields, old: &Value, new: &Value) -> bool {
 }
 
 fn check(case: &Case) {
-    let fields = declare(&case.declared, schema(&case.kind).as_ref());
+    let fields = declare(&case.declared, schema(&case.kind).as_deref());
     let restored = all_back(&fields, &case.old, &case.new);
     let shown = format!("{} {}", case.kind, case.new);
     assert_eq!(restored, case.restored, "{shown}");
@@ -59,7 +61,7 @@ fn declared_fields_are_restored_and_other_edits_are_kept() {
 
 #[test]
 fn a_path_that_is_not_declared_changes_nothing() {
-    let fields = declare(&json!({"data": {"a": "b"}}), schema("v1 ConfigMap").as_ref());
+    let fields = declare(&json!({"data": {"a": "b"}}), schema("v1 ConfigMap").as_deref());
     let (old, new) = (json!({"data": {"a": "b", "c": "d"}}), json!({"data": {"a": "b"}}));
     for path in ["/data/c", "/data/a/x", "/data/[name=c]", "/data/[=c]", "/spec", "/data"] {
         let mut restored = new.clone();
@@ -77,7 +79,7 @@ proptest! {
     ) {
         // Of an element that is there twice no place is known: a revert looks for it once more (`verdict::revert`).
         prop_assume!(!has_doubled_keys(&old) && !has_doubled_keys(&new));
-        let fields = declare(&declared, schema("apps/v1 Deployment").as_ref());
+        let fields = declare(&declared, schema("apps/v1 Deployment").as_deref());
         let restored = all_back(&fields, &old, &new);
         let left: Vec<_> = fields
             .changed(&old, &restored)
@@ -90,7 +92,7 @@ proptest! {
 
     #[test]
     fn restore_changes_nothing_when_declared_fields_match(declared in deployment(), old in deployment(), new in deployment()) {
-        let fields = declare(&declared, schema("apps/v1 Deployment").as_ref());
+        let fields = declare(&declared, schema("apps/v1 Deployment").as_deref());
         if is_settled(&fields, &old, &new) {
             prop_assert_eq!(all_back(&fields, &old, &new), new);
         } else {
@@ -104,7 +106,7 @@ proptest! {
     #[test]
     fn any_json_gives_an_answer(declared in any_value(), old in any_value(), new in any_value()) {
         for kind in ["apps/v1 Deployment", "v1 Service", "v1 Secret"] {
-            let fields = declare(&declared, schema(kind).as_ref());
+            let fields = declare(&declared, schema(kind).as_deref());
             all_back(&fields, &old, &new);
         }
         all_back(&declare(&declared, None), &old, &new);

@@ -48,9 +48,9 @@ pub struct StoredRecords<'a> {
     /// Where they lie.
     pub stored: &'a ReleaseId,
     /// The latest.
-    pub latest: (&'a Head, &'a Payload),
+    pub latest: (&'a Arc<Head>, &'a Payload),
     /// The last deployed one before it.
-    pub baseline: Option<(&'a Head, &'a Payload)>,
+    pub baseline: Option<(&'a Arc<Head>, &'a Payload)>,
 }
 
 /// A record that is believed.
@@ -187,8 +187,8 @@ impl Assembly<'_> {
         let skipped = manifest::each(manifest, |object| {
             let (object, document) = placed(&self.id, object, self.catalog);
             let schema = self.catalog.schema(&gvk(&document));
-            let declared = Declared::of(&document, schema.as_ref(), self.catalog);
-            weight = weight.saturating_add(declared.weight);
+            let declared = Declared::of(&document, schema.as_deref(), self.catalog);
+            weight = weight.saturating_add(declared.weight());
             packing.add(object, declared, &document, schema);
             excess = match (packing.count() > MAX_OBJECTS, weight > MAX_WEIGHT) {
                 (true, _) => Some(Excess::Objects),
@@ -211,8 +211,8 @@ impl Assembly<'_> {
         Release {
             id: self.id.clone(),
             storage: stored.namespace.to_string(),
-            latest: latest.clone(),
-            baseline: baseline.map(|(head, _)| head.clone()),
+            latest: Arc::clone(latest),
+            baseline: baseline.map(|(head, _)| Arc::clone(head)),
             invalid: invalid.map(|reason| Invalid { secret: latest.secret.clone(), reason }),
             state,
             weight: weight(&objects),

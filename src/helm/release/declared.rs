@@ -40,7 +40,7 @@ pub struct Declared {
     /// The manifest opts the object out.
     pub opted_out: bool,
     /// The approximate memory of its fields in the cache, in bytes.
-    pub weight: usize,
+    pub(crate) weight: u32,
     /// The digest of this declaration; `None` where it nests too deep to be compared whole.
     pub digest: Option<Digest>,
 }
@@ -60,6 +60,11 @@ impl Declared {
     /// The resource's plural; `None` while the kind is unknown.
     pub fn plural(&self) -> Option<&str> {
         self.facts.as_ref().map(|facts| facts.plural.as_str())
+    }
+
+    /// The approximate memory of its fields in the cache, in bytes.
+    pub fn weight(&self) -> usize {
+        usize::try_from(self.weight).unwrap_or(usize::MAX)
     }
 
     /// Where its `scale` subresource keeps the replicas.
@@ -85,10 +90,10 @@ impl Declared {
         let gvk = gvk(document);
         let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
         let fields = declare(document, schema);
+        let weight =
+            size_of::<(Arc<ObjectId>, Declarations, ObjectId)>() + size_of::<Self>() + fields.weight();
         Self {
-            weight: size_of::<(Arc<ObjectId>, Declarations, ObjectId)>()
-                + size_of::<Self>()
-                + fields.weight(),
+            weight: u32::try_from(weight).unwrap_or(u32::MAX),
             allow: AllowAnnotations::of(document).map(Box::new),
             keep: annotation(RESOURCE_POLICY)
                 .is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")),

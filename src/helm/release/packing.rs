@@ -19,7 +19,7 @@ pub(super) struct Packing<'a> {
     writer: BlockWriter,
     objects: Vec<(Arc<ObjectId>, Arc<Declared>)>,
     /// Those whose documents the block takes in.
-    pending: Vec<(ObjectId, Declared, Option<KindSchema>)>,
+    pending: Vec<(ObjectId, Declared, Option<Arc<KindSchema>>)>,
 }
 
 impl<'a> Packing<'a> {
@@ -38,10 +38,10 @@ impl<'a> Packing<'a> {
         object: ObjectId,
         declared: Declared,
         document: &Value,
-        schema: Option<KindSchema>,
+        schema: Option<Arc<KindSchema>>,
     ) {
         // A block ends before an object that it does not take: the order stays.
-        if !self.writer.take(document, declared.weight) {
+        if !self.writer.take(document, declared.weight()) {
             self.end_block();
             self.objects.push((Arc::new(object), Arc::new(declared)));
             return;

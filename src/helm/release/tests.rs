@@ -38,8 +38,8 @@ impl Given<'_> {
         ReleaseId { namespace: self.namespace.into(), name: self.name.into() }
     }
 
-    pub(crate) fn head(&self) -> Head {
-        Head {
+    pub(crate) fn head(&self) -> Arc<Head> {
+        Arc::new(Head {
             secret: super::super::record::record_name(self.name, self.revision),
             uid: format!("uid-{}", self.revision),
             resource_version: "1".to_owned(),
@@ -49,7 +49,7 @@ impl Given<'_> {
             touched: self.touched.parse().unwrap(),
             appearance: self.appearance,
             writer: Writer::Other,
-        }
+        })
     }
 
     pub(crate) fn payload(&self) -> Payload {
@@ -100,7 +100,7 @@ pub(crate) fn second(status: Status, manifest: &str, baseline: &str) -> Release 
 /// `1 superseded, 2 deployed`.
 #[track_caller]
 fn check_choice(records: &str, wanted: (Option<u64>, Option<u64>)) {
-    let mut heads: Vec<Head> = records
+    let mut heads: Vec<Arc<Head>> = records
         .split(',')
         .filter_map(|record| record.trim().split_once(' '))
         .map(|(revision, status)| {

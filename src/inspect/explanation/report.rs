@@ -127,7 +127,7 @@ async fn of_declared(reader: &Reader, inquiry: Inquiry, release: &Release, now: 
     };
     let text = live.as_ref().map(Value::to_string);
     let writers = || text.as_deref().map(|text| LiveWriters::of(&Excerpt::of(text))).unwrap_or_default();
-    let record = Some(&release.latest);
+    let record = Some(&*release.latest);
     let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), record, writers));
     let upgrade = Upgrade { release: release.id.clone(), owner, chart: release.state.chart.clone() };
     let answered = Answered { object: &object, upgrade: &upgrade, patterns: &patterns };

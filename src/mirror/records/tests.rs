@@ -169,7 +169,7 @@ fn an_older_answer_about_the_same_record_is_no_news() {
     assert!(!records.refine(web(), record(1, "failed", 19)));
     assert_eq!(revisions(&records), [(1, Status::Deployed)]);
     let mut reborn = record(1, "pending-install", 19);
-    reborn.head.uid = "another".to_owned();
+    Arc::make_mut(&mut reborn.head).uid = "another".to_owned();
     assert!(records.refine(web(), reborn), "another object of that name");
 }
 
@@ -187,7 +187,7 @@ fn records_of_the_first_list_count_as_already_existing() {
     records.apply(web(), record(1, "superseded", 20));
     assert_eq!(appearances(&records), [Appearance::Listed], "a change is no appearance");
     let mut reborn = record(1, "deployed", 30);
-    reborn.head.uid = "another".to_owned();
+    Arc::make_mut(&mut reborn.head).uid = "another".to_owned();
     let mut listing = Listing::new(Instant::now());
     listing.add(web(), reborn);
     records.replace(None, listing);
@@ -232,4 +232,19 @@ fn look_that_shows_an_older_record_at_a_later_state_tells_of_a_restore() {
     ] {
         assert_eq!(records.is_rewound(&web(), &now, at), expected, "{now:?} {at}");
     }
+}
+
+#[test]
+fn record_that_is_listed_again_stays_in_the_same_memory() {
+    let mut records = Records::default();
+    let mut listed = |version| {
+        let mut listing = Listing::new(Instant::now());
+        listing.add(web(), record(1, "deployed", 10));
+        listing.add(web(), record(2, "failed", version));
+        records.replace(None, listing);
+        records.of(&web())
+    };
+    let (before, now) = (listed(10), listed(30));
+    let is_shared = |at: usize| Arc::ptr_eq(&before[at].head, &now[at].head);
+    assert_eq!((is_shared(0), is_shared(1)), (true, false), "the second one has changed");
 }

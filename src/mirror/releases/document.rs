@@ -3,6 +3,7 @@
 //! Entry point: [`Releases::document`]. Invariant: the object comes from a trusted record in its current
 //! version.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -95,7 +96,7 @@ impl Releases {
         timeout(within, reading).await.unwrap_or(Err(slow))
     }
 
-    pub(super) fn head(&self, release: &ReleaseId, revision: u64) -> Option<Head> {
+    pub(super) fn head(&self, release: &ReleaseId, revision: u64) -> Option<Arc<Head>> {
         let records = self.records.lock().of(release);
         records.into_iter().map(|known| known.head).find(|head| head.revision == revision)
     }

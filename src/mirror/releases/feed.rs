@@ -23,6 +23,7 @@ use super::{LookError, Outage, Releases};
 use crate::client::call::CallError;
 use crate::client::resource::Meta;
 use crate::client::watch::{Event, MetadataWatch};
+use crate::declaration::packed::IDLE;
 use crate::metrics::RecordFault;
 use crate::model::ReleaseId;
 
@@ -82,6 +83,16 @@ impl Releases {
             _ = join_all(feeds) => {}
             () = self.work(unlisted.subscribe()) => {}
             () = self.recheck() => {}
+            () = self.drop_idle() => {}
+        }
+    }
+
+    /// Gives back the memory of declared fields that nobody asks for. Never ends.
+    async fn drop_idle(&self) {
+        let cache = Arc::clone(self.index.read().cache());
+        loop {
+            sleep(IDLE).await;
+            cache.drop_idle();
         }
     }
 

@@ -105,9 +105,9 @@ impl Releases {
                 Err(error) => return Err(error),
             };
             for (stored, known) in metas.into_iter().filter_map(|meta| records::read(meta).ok()) {
-                let newest = self.records.lock().of(&stored).last().map(|newest| newest.head.uid.clone());
+                let records = self.records.lock().of(&stored);
                 // An older record may have other labels.
-                if newest == Some(known.head.uid) {
+                if records.last().is_some_and(|newest| newest.head.uid == known.head.uid) {
                     let index = self.index.read();
                     found.insert(index.stored(&stored).map_or(stored, |release| release.id.clone()));
                 }

@@ -47,8 +47,8 @@ struct Material {
     /// Where they lie.
     stored: ReleaseId,
     storage: Arc<Storage>,
-    latest: (Head, Payload),
-    baseline: Option<(Head, Payload)>,
+    latest: (Arc<Head>, Payload),
+    baseline: Option<(Arc<Head>, Payload)>,
     previous: Option<Arc<Release>>,
 }
 
@@ -112,7 +112,7 @@ impl Releases {
         let storage = self.storage();
         for _ in 0..ATTEMPTS {
             let known = self.records.lock().of(id);
-            let heads: Vec<Head> = known.iter().map(|known| known.head.clone()).collect();
+            let heads: Vec<Arc<Head>> = known.iter().map(|known| Arc::clone(&known.head)).collect();
             let Some(latest) = release::latest(&heads) else {
                 return Ok(self.remove(id));
             };
@@ -192,7 +192,7 @@ impl Releases {
 
     /// Whether the index is already up to date with these records. Also updates the facts that can change
     /// without a record's content.
-    fn stands(&self, id: &ReleaseId, latest: &Head, baseline: Option<&Head>) -> bool {
+    fn stands(&self, id: &ReleaseId, latest: &Arc<Head>, baseline: Option<&Arc<Head>>) -> bool {
         let mut standings = self.standings.lock();
         let Some(standing) = standings.get_mut(id) else { return false };
         let same = |a: &Head, b: &Head| a.uid == b.uid && a.resource_version == b.resource_version;
@@ -203,10 +203,10 @@ impl Releases {
                 _ => false,
             };
         if stands && standing.latest.appearance != latest.appearance {
-            standing.latest.appearance = latest.appearance;
+            standing.latest = Arc::clone(latest);
             let mut index = self.index.write();
             if let Some(mut release) = index.stored(id).map(|release| Release::clone(release)) {
-                release.latest.appearance = latest.appearance;
+                release.latest = Arc::clone(latest);
                 if release.state.revision == latest.revision {
                     release.state.appearance = latest.appearance;
                 }
@@ -258,7 +258,7 @@ impl Releases {
             let same =
                 |other: &Head| other.uid == head.uid && other.resource_version == head.resource_version;
             previous.as_ref().is_some_and(|previous| {
-                same(&previous.latest) || previous.baseline.as_ref().is_some_and(same)
+                same(&previous.latest) || previous.baseline.as_deref().is_some_and(same)
             })
         };
         for (head, payload) in std::iter::once(latest).chain(baseline).filter(|(head, _)| !told(head)) {
@@ -333,7 +333,7 @@ fn kinds(release: &Release) -> BTreeSet<Gvk> {
 
 /// The record to judge by when the latest cannot be believed and Helm would
 /// compare with it alone: the last one below it that once was in force.
-fn next_best(heads: &[Head], latest: &Head) -> Option<Head> {
+fn next_best(heads: &[Arc<Head>], latest: &Head) -> Option<Arc<Head>> {
     let below = heads.iter().filter(|head| head.revision < latest.revision);
     let in_force = below.filter(|head| matches!(head.status, Status::Deployed | Status::Superseded));
     in_force.max_by_key(|head| (head.status == Status::Deployed, head.revision)).cloned()

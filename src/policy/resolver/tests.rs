@@ -99,7 +99,7 @@ fn a_place_in_a_list_is_that_in_the_manifest() {
     let (object, mut declared) =
         declared("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}}");
     let schema = catalog.schema(&crate::helm::release::gvk(&document));
-    declared.packed = crate::declaration::declare::declare(&document, schema.as_ref()).into();
+    declared.packed = crate::declaration::declare::declare(&document, schema.as_deref()).into();
     let rules = policy.rules(&object, &Arc::new(declared));
     let shown = |mask: &crate::policy::mask::Mask| mask.0.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(shown(&rules.ignored), ["/spec/template/spec/containers/[name=side]/image", "/data/0"]);

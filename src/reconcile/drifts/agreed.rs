@@ -103,9 +103,8 @@ impl Drifts {
 
     /// Records the seal that the object's policy puts on it.
     pub(crate) fn seal(&mut self, object: &ObjectId, seal: Option<String>) {
-        if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_deref())
-        {
-            life.seal = seal.map(Arc::from);
+        if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_ref()) {
+            life.seal = seal.map(Arc::new);
             let of = Arc::clone(&life.release);
             self.touch_counted(&of);
         }
@@ -121,7 +120,8 @@ impl Drifts {
     ) -> bool {
         let life = self.life(object).filter(|life| *life.release == *release && life.seal.is_some());
         let Some((life, digest)) = life.zip(declared.digest.as_ref()) else { return false };
-        let declaration = Declaration { release, object, digest, seal: life.seal.as_deref() };
+        let declaration =
+            Declaration { release, object, digest, seal: life.seal.as_deref().map(String::as_str) };
         life.agreed.as_ref().is_some_and(|agreement| agreement.is_with(&self.key, &declaration))
     }
 
@@ -150,7 +150,7 @@ impl Drifts {
         let former = former.and_then(|before| self.former(release, object, before));
         let same = former.map(|former| same_leaves(former, &seen.declared)).unwrap_or_default();
         let is_same = |path: &Path| same.contains(&path.to_string());
-        let seal = seal.as_deref().filter(|_| !seen.has_additions);
+        let seal = seal.as_deref().filter(|_| !seen.has_additions).map(String::as_str);
         let declaration = Declaration { release: &release.id, object, digest, seal };
         let agreement =
             Some(Agreement::after(before.as_ref(), &self.key, &declaration, &seen.spared, is_same));

@@ -27,7 +27,7 @@ fn life(release: &str) -> Life {
         vouched: true,
         alive: true,
         version: Version::of("7"),
-        managers: [].into(),
+        managers: Arc::default(),
         judged: None,
         allowed: false,
         agreed: None,
@@ -46,7 +46,7 @@ fn declaring(revision: u64, uid: &str, status: Status, objects: &[(&str, &str)])
         })
         .collect();
     let mut release = assembled(Given { manifest: &manifest, revision, status, ..Given::default() }, None);
-    release.latest.uid = uid.to_owned();
+    Arc::make_mut(&mut release.latest).uid = uid.to_owned();
     Arc::new(release)
 }
 

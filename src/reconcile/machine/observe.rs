@@ -60,8 +60,8 @@ impl Reconciler {
         let is_known = stays && before.as_ref().is_some_and(|before| before.vouched);
         let is_new = life.vouched && !is_known && self.listed;
         // Other releases that declare it report that it is another's.
-        let claims = self.known.claims(object);
-        let others = claims.iter().filter(|claim| !stays && claim.id != *life.release);
+        let claims = self.known.claims(object).into_iter();
+        let others = claims.filter(|claim| !stays && claim.id != *life.release);
         let mut concerned: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
         let release = self.known.release(&life.release).cloned();
         let is_declared = release.as_ref().is_some_and(|release| release.declared(object).is_some());
@@ -213,10 +213,10 @@ fn life(known: &Known, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
     };
     let before = before.filter(|before| *before.release == release);
     let managers = match before {
-        Some(before) if before.managers[..] == sighting.managers[..] || sighting.managers.is_empty() => {
+        Some(before) if *before.managers == sighting.managers || sighting.managers.is_empty() => {
             Arc::clone(&before.managers)
         }
-        _ => sighting.managers.clone().into(),
+        _ => Arc::new(sighting.managers.clone()),
     };
     Some(Life {
         release: Arc::new(release),

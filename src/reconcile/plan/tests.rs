@@ -37,7 +37,7 @@ fn life(release: ReleaseId) -> Life {
         vouched: true,
         alive: false,
         version: Version::default(),
-        managers: [].into(),
+        managers: Vec::new().into(),
         judged: None,
         allowed: false,
         agreed: None,

@@ -49,7 +49,7 @@ impl World {
                 .unwrap_or(&Appearance::Seen(record.status)),
             writer: release::Writer::Other,
         };
-        let heads: Vec<Head> = records.iter().map(head).collect();
+        let heads: Vec<Arc<Head>> = records.iter().map(head).map(Arc::new).collect();
         let payload = |head: &Head| {
             let record = records.iter().find(|record| record.revision == head.revision).unwrap();
             Payload::whole(Ok(Record {

@@ -29,7 +29,7 @@ fn id(object: &Value) -> ObjectId {
 
 fn declared() -> (Value, Fields) {
     let manifest = deployment(json!([{"name": "app", "image": "a"}]));
-    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_deref());
     (manifest, fields)
 }
 
@@ -158,7 +158,7 @@ fn owner_of_an_empty_map_does_not_own_later_additions() {
     let manifest = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {},
     });
-    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_deref());
     let mut new = manifest.clone();
     new["data"]["k"] = json!("v");
     let entry = |manager: &str, operation: &str, fields: Value| json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields});
@@ -231,7 +231,7 @@ fn undone_addition_leaves_no_trace() {
 #[test]
 fn outputs_of_controllers_are_no_additions() {
     let check = |manifest: Value, at: &str, value: Value, wanted: usize| {
-        let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+        let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_deref());
         let mut new = manifest.clone();
         let (above, name) = at.rsplit_once('/').unwrap();
         new.pointer_mut(above).unwrap()[name] = value;

@@ -364,7 +364,7 @@ fn excused_addition_is_told_apart_from_none() {
 fn helm_owned_fields_may_be_rewritten_except_rbac_rules() {
     let agreement = |manifest: Value, owned: Value, edited: (&str, Value)| {
         let gvk = crate::helm::release::gvk(&manifest);
-        let fields = declare(&manifest, Catalog::with_core().schema(&gvk).as_ref());
+        let fields = declare(&manifest, Catalog::with_core().schema(&gvk).as_deref());
         let mut live = manifest;
         live[edited.0] = edited.1;
         let mut set = json!({"f:metadata": {"f:annotations": {"f:meta.helm.sh/release-name": {}}}});

@@ -235,7 +235,7 @@ fn conflicts_are_with_whoever_else_owns_a_declared_field() {
 
 fn fields(declared: &Value) -> Fields {
     let schema = Catalog::with_core().schema(&Gvk::from_api_version("apps/v1", "Deployment"));
-    declare(declared, schema.as_ref())
+    declare(declared, schema.as_deref())
 }
 
 /// Helm's entry, with these fields of the container.

@@ -18,7 +18,7 @@ fn id(object: &Value) -> ObjectId {
 /// The paths that are reported, `!` before those that end in a deletion.
 #[track_caller]
 fn check(manifest: Value, old: Value, new: Value, wanted: &[&str]) {
-    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_deref());
     let found: Vec<String> = changes(&id(&manifest), &fields, &old, &new)
         .into_iter()
         .map(|change| format!("{}{}", if change.deletion { "!" } else { "" }, change.path))
@@ -112,7 +112,7 @@ fn an_owner_that_the_manifest_declares_is_not_sealed() {
 /// Which sealed fields of a live object are drift.
 #[track_caller]
 fn drifts(manifest: Value, live: &Value, wanted: &[&str]) {
-    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_ref());
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_deref());
     let found: Vec<String> =
         drift(&id(&manifest), &fields, live).into_iter().map(|change| change.path.to_string()).collect();
     assert_eq!(found, wanted, "{live}");

@@ -53,7 +53,7 @@ fn check(held: &str, visit: impl Fn(&Value, &Fields, &Held)) {
         let text = |name: &str| document[name].as_str().unwrap();
         let schema = catalog.schema(&Gvk::from_api_version(text("apiVersion"), text("kind")));
         assert!(schema.is_some(), "{document}");
-        visit(&document, &declare(&document, schema.as_ref()), held);
+        visit(&document, &declare(&document, schema.as_deref()), held);
     }
 }
 

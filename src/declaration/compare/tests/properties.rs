@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::declaration::samples::{Deep, any_value, deployment, has_doubled_keys, reordered, texts};
 
-fn deployments() -> Option<KindSchema> {
+fn deployments() -> Option<Arc<KindSchema>> {
     schema("apps/v1 Deployment")
 }
 
@@ -20,7 +20,7 @@ proptest! {
 
     #[test]
     fn an_object_against_itself_changes_nothing(declared in deployment(), live in deployment()) {
-        let fields = declare(&declared, deployments().as_ref());
+        let fields = declare(&declared, deployments().as_deref());
         prop_assert!(fields.changed(&live, &live).is_empty());
         prop_assert_eq!(fields.drift(&declared), Vec::new());
     }
@@ -28,7 +28,7 @@ proptest! {
     #[test]
     fn any_json_gives_an_answer(declared in any_value(), old in any_value(), new in any_value()) {
         for schema in [deployments(), schema("v1 Service"), schema("v1 Secret"), None] {
-            let fields = declare(&declared, schema.as_ref());
+            let fields = declare(&declared, schema.as_deref());
             prop_assert!(fields.changed(&old, &old).is_empty());
             for change in fields.changed(&old, &new).into_iter().chain(fields.drift(&new)) {
                 fields.settler(&old).settle(&change);
@@ -41,7 +41,7 @@ proptest! {
     fn comparison_never_panics_when_a_field_holds_arbitrary_json(
         declared in deployment(), live in deployment(), other in any_value(), at in 0_usize..40
     ) {
-        let fields = declare(&declared, deployments().as_ref());
+        let fields = declare(&declared, deployments().as_deref());
         let mut broken = live.clone();
         let leaves = fields.leaves();
         if let Some((path, _)) = leaves.get(at % leaves.len().max(1)) {
@@ -60,16 +60,16 @@ proptest! {
             fields.settler(&live).settle(&change);
         }
         prop_assert!(fields.changed(&broken, &broken).is_empty());
-        declare(&broken, deployments().as_ref()).drift(&live);
+        declare(&broken, deployments().as_deref()).drift(&live);
     }
 
     #[test]
     fn the_order_of_maps_keyed_lists_and_sets_never_matters(declared in deployment(), live in deployment()) {
         prop_assume!(!has_doubled_keys(&declared) && !has_doubled_keys(&live));
-        let fields = declare(&declared, deployments().as_ref());
+        let fields = declare(&declared, deployments().as_deref());
         let turned = reordered(&live, "");
         prop_assert!(fields.changed(&live, &turned).is_empty());
-        let again = declare(&reordered(&declared, ""), deployments().as_ref());
+        let again = declare(&reordered(&declared, ""), deployments().as_deref());
         let sorted = |changes: Vec<FieldChange>| {
             let mut all: Vec<_> =
                 changes.into_iter().map(|c| (c.path.to_string(), c.agreement)).collect();
@@ -81,7 +81,7 @@ proptest! {
 
     #[test]
     fn nothing_changed_where_no_declared_path_did(declared in deployment(), live in deployment(), added in texts()) {
-        let fields = declare(&declared, deployments().as_ref());
+        let fields = declare(&declared, deployments().as_deref());
         let mut edited = live.clone();
         edited["metadata"]["annotations"] = added;
         edited["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(7);
@@ -91,7 +91,7 @@ proptest! {
 
     #[test]
     fn every_reported_change_is_a_difference(declared in deployment(), old in deployment(), new in deployment()) {
-        let fields = declare(&declared, deployments().as_ref());
+        let fields = declare(&declared, deployments().as_deref());
         let found = fields.changed(&old, &new);
         prop_assert!(found.is_empty() || old != new);
         if !has_doubled_keys(&declared) && differing(&fields, &old, &new) == 0 {
@@ -116,7 +116,7 @@ fn any_depth_gives_an_answer_on_a_small_stack() {
         let one = with_spec(&mut Deep::new(100_000, json!(1)));
         let two = with_spec(&mut Deep::new(100_000, json!(2)));
         for schema in [None, deployments(), schema("v1 ConfigMap")] {
-            let fields = declare(&one.0, schema.as_ref());
+            let fields = declare(&one.0, schema.as_deref());
             assert!(fields.changed(&one.0, &one.0).is_empty());
             assert!(fields.drift(&one.0).iter().all(|change| change.agreement != Agreement::Differs));
             fields.changed(&one.0, &two.0);

@@ -82,7 +82,7 @@ fn fields_return_to_helm_once_in_each_installation() {
             scene.tell(Event::Release(scene.release.id.clone(), None));
         }
         let mut anew = Release::clone(&scene.release);
-        anew.latest.uid = "another".to_owned();
+        Arc::make_mut(&mut anew.latest).uid = "another".to_owned();
         scene.record(Arc::new(anew));
         let work = [scene.work(), taken_again(&mut scene)].concat();
         assert_eq!(work.matches("MERGE").count(), 1, "told: {is_told}: {work}");

@@ -9,7 +9,7 @@ use crate::helm::release::tests::{Given, assembled};
 fn permanent(metadata: Value, writer: Writer, live: &Value) -> String {
     let metadata = metadata.as_object().unwrap().clone();
     let manifest = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
-    let head = assembled(Given::default(), None).latest;
+    let head = Head::clone(&assembled(Given::default(), None).latest);
     let record = Head { writer, touched: "2026-04-01T12:00:00Z".parse().unwrap(), ..head };
     let live = live.to_string();
     let writers = || LiveWriters::of(&Excerpt::of(&live));

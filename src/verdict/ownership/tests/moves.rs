@@ -9,7 +9,7 @@ fn only_what_an_editor_wrote_was_moved() {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": declared["spec"]});
     let schema =
         crate::declaration::embedded::core().schema(&crate::model::Gvk::from_api_version("v1", "Service"));
-    let fields = crate::declaration::declare::declare(&service, schema.as_ref());
+    let fields = crate::declaration::declare::declare(&service, schema.as_deref());
     let port =
         json!({"f:spec": {"f:ports": {"k:{\"port\":81,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}}});
     let check = |managers: &[(&str, &str)], by: Option<&str>| {
