@@ -12,6 +12,9 @@ pub use self::facts::KindFacts;
 use super::schema::KindSchema;
 use crate::model::Gvk;
 
+/// The types of a kind in each version.
+type Versions = Vec<(String, Arc<KindSchema>)>;
+
 /// What kinds there are.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
@@ -20,7 +23,7 @@ pub struct Catalog {
     /// Kinds by group and plural.
     plurals: HashMap<(String, String), String>,
     /// By group and kind, then by version.
-    schemas: HashMap<(String, String), Vec<(String, Arc<KindSchema>)>>,
+    schemas: HashMap<(String, String), Versions>,
 }
 
 impl Catalog {
