@@ -54,11 +54,6 @@ struct TrimPauses {
 /// How long shutting down waits for the database.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// By how much the writer steps back where processors are scarce, as `nice` does: whoever waits for an answer goes first,
-/// and the writer has a quarter of a processor that it shares with one of them.
-#[cfg(target_os = "linux")]
-const NICENESS: i32 = 5;
-
 /// Carries rows to the database.
 pub struct Writer {
     queue: mpsc::Receiver<Row>,
@@ -100,7 +95,6 @@ impl Writer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (writing, written) = oneshot::channel::<()>();
         thread::Builder::new().name("ledger".to_owned()).spawn(move || {
-            step_back();
             runtime.block_on(self.run(cluster, closing));
             // Before the runtime ends, which waits for writes to standard output.
             drop(writing);
@@ -258,15 +252,6 @@ impl Shared {
             let written = line.is_ok_and(|line| self.spill.line(line));
             self.metrics.written(if written { why } else { Written::Lost }, 1);
         }
-    }
-}
-
-/// Lets other threads go before this one and those that it starts, such as SQLite's. Elsewhere than on Linux a process has
-/// one priority for all of its threads.
-fn step_back() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::debug!("the ledger's thread has the same priority as others: {error}");
     }
 }
 

@@ -213,32 +213,3 @@ async fn invalid_ledger_url_fails_at_once_without_showing_the_password() {
     assert!(error.starts_with("the ledger postgres://db:notaport/x cannot be used"), "{error}");
     assert!(!error.contains("hunter2"), "{error}");
 }
-
-/// The niceness of each thread of this process whose name begins so.
-#[cfg(target_os = "linux")]
-fn niceness(name: &str) -> Vec<i32> {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
-    // A thread of another test may end meanwhile. Behind its name, the niceness is the 17th value.
-    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
-    let named = stats.filter(|stat| stat.split_once('(').is_some_and(|(_, rest)| rest.starts_with(name)));
-    named
-        .map(|stat| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().parse().unwrap())
-        .collect()
-}
-
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn writer_and_its_database_step_back_behind_other_threads() {
-    let (out, directory) = (Out::default(), tempfile::tempdir().unwrap());
-    let (ledger, writer) = ledger(&database_in(&directory), u64::MAX, &out);
-    let closing = CancellationToken::new();
-    let written = writer.start(named(), closing.clone()).unwrap();
-    ledger.record(row(0));
-    until_written(&ledger, 1).await;
-    for name in ["ledger", "sqlx-sqlite"] {
-        assert!(niceness(name).contains(&NICENESS), "{name}: {:?}", niceness(name));
-    }
-    assert!(!niceness("ledger::writer").contains(&NICENESS), "who records is not slowed down");
-    closing.cancel();
-    written.await;
-}
