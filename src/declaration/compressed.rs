@@ -1,7 +1,7 @@
 //! Bytes that are kept for long and read seldom.
 //!
 //! Entry point: [`Compressed`]. Invariant: decompression returns the original bytes, whatever they are. Must not know their
-//! meaning: that most of them are texts like [`USUAL`] only makes them shorter.
+//! meaning: that most of them are like the usual text only makes them shorter.
 
 use std::io::{self, Read, Write};
 
@@ -16,7 +16,7 @@ const USUAL: &[u8] = include_bytes!("compressed/usual.txt");
 /// How much time it may take: higher levels save next to nothing.
 const LEVEL: Compression = Compression::new(4);
 
-/// Some bytes, deflated (RFC 1951) after [`USUAL`].
+/// Some bytes, deflated (RFC 1951) as if the usual text came before them.
 pub struct Compressed(Box<[u8]>);
 
 impl Compressed {
