@@ -39,3 +39,5 @@ pub mod declaration;
 
 pub mod config;
 pub mod model;
+
+mod sweep;

@@ -10,6 +10,8 @@ use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 
+use crate::sweep::Sweep;
+
 /// The longest text that is worth a look, in bytes.
 const LONGEST: usize = 64;
 
@@ -21,8 +23,7 @@ static NAMES: LazyLock<Mutex<Pool<str>>> = LazyLock::new(Mutex::default);
 /// Values, each stored once.
 pub(crate) struct Pool<T: ?Sized> {
     known: HashSet<Arc<T>>,
-    /// The number of values at which unused ones are dropped.
-    room: usize,
+    sweep: Sweep,
 }
 
 /// The text, in memory that all who have it share.
@@ -50,9 +51,9 @@ impl<T: ?Sized + Eq + Hash> Pool<T> {
         if let Some(known) = self.known.get(&value) {
             return Arc::clone(known);
         }
-        if self.known.len() >= self.room {
+        if self.sweep.is_due(self.known.len()) {
             self.known.retain(|known| Arc::strong_count(known) > 1);
-            self.room = ROOM.max(self.known.len().saturating_mul(2));
+            self.sweep.note_left(self.known.len());
         }
         self.known.insert(Arc::clone(&value));
         value
@@ -61,7 +62,7 @@ impl<T: ?Sized + Eq + Hash> Pool<T> {
 
 impl<T: ?Sized> Default for Pool<T> {
     fn default() -> Self {
-        Self { known: HashSet::new(), room: 0 }
+        Self { known: HashSet::new(), sweep: Sweep::above(ROOM) }
     }
 }
 

@@ -14,6 +14,7 @@ use super::compile::Compiled;
 use super::{Policy, Source, Tie};
 use crate::helm::storage::Storage;
 use crate::model::{DriftMode, EditsMode, ReleaseId};
+use crate::sweep::Sweep;
 
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;
@@ -46,8 +47,8 @@ struct Current {
     policies: Arc<Policies>,
     namespaces: HashMap<String, Labels>,
     resolved: HashMap<ReleaseId, Arc<Policy>>,
-    /// The number of answers at which the next look for dropped ones is due.
-    room: usize,
+    /// Of answers that nobody holds.
+    sweep: Sweep,
     /// The emergency switch is off.
     is_open: bool,
 }
@@ -146,8 +147,13 @@ impl PolicyResolver {
     pub fn of_policies(policies: Policies) -> Self {
         let defaults = Arc::new(policies.defaults.clone());
         let (namespaces, resolved) = (HashMap::new(), HashMap::new());
-        let current =
-            Current { policies: Arc::new(policies), namespaces, resolved, room: MANY, is_open: false };
+        let current = Current {
+            policies: Arc::new(policies),
+            namespaces,
+            resolved,
+            sweep: Sweep::above(MANY),
+            is_open: false,
+        };
         let open = Policy::new(EditsMode::Allow, DriftMode::Report, defaults.operation_timeout);
         Self { defaults, open: Arc::new(open), current: RwLock::new(current) }
     }
@@ -177,9 +183,10 @@ impl PolicyResolver {
         let none = Labels::new();
         let labels = current.namespaces.get(&*release.namespace).unwrap_or(&none);
         let policy = Arc::new(current.policies.of(release, labels));
-        if current.resolved.len() >= current.room {
+        if current.sweep.is_due(current.resolved.len()) {
             current.resolved.retain(|_, policy| Arc::strong_count(policy) > 1);
-            current.room = MANY.max(current.resolved.len().saturating_mul(2));
+            let left = current.resolved.len();
+            current.sweep.note_left(left);
         }
         current.resolved.insert(release.clone(), Arc::clone(&policy));
         policy

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::effort::note;
 use super::elapsed::elapsed;
 use crate::model::ObjectId;
+use crate::sweep::Sweep;
 
 /// The number of repairs of an object without a wait.
 const AT_ONCE: u32 = 3;
@@ -29,11 +30,10 @@ const PEACE: Duration = Duration::from_secs(600);
 const ROOM: usize = 64;
 
 /// Counts the recent repairs of each object.
-#[derive(Default)]
 pub(crate) struct Backoff {
     attempts: HashMap<ObjectId, Attempts>,
-    /// The number of objects above which idle ones are dropped.
-    room: usize,
+    /// Of idle objects.
+    sweep: Sweep,
 }
 
 /// The recent attempts for one object.
@@ -103,12 +103,18 @@ impl Backoff {
         if self.attempts.get(object).is_some_and(|it| elapsed(it.last, now) >= PEACE) {
             self.attempts.remove(object);
         }
-        if self.attempts.len() >= self.room {
+        if self.sweep.is_due(self.attempts.len()) {
             note(self.attempts.len());
             self.attempts.retain(|_, it| elapsed(it.last, now) < PEACE);
-            self.room = ROOM.max(self.attempts.len().saturating_mul(2));
+            self.sweep.note_left(self.attempts.len());
         }
         self.attempts.entry(object.clone()).or_insert(Attempts::none(now))
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { attempts: HashMap::new(), sweep: Sweep::above(ROOM) }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use crate::model::Gvk;
+use crate::sweep::Sweep;
 
 /// The number of kinds below which nothing is dropped.
 const MANY: usize = 1000;
@@ -14,8 +15,8 @@ const MANY: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Owed {
     kinds: HashSet<Gvk>,
-    /// The number of kinds at which the next look for dropped ones is due.
-    room: usize,
+    /// Of kinds that are not declared any more.
+    sweep: Sweep,
 }
 
 impl Owed {
@@ -38,19 +39,19 @@ impl Owed {
 
     /// Whether so many are owed that it is time to drop those that nobody declares.
     pub(super) fn is_crowded(&self) -> bool {
-        self.kinds.len() >= self.room
+        self.sweep.is_due(self.kinds.len())
     }
 
     /// Drops the kinds that are not declared any more.
     pub(super) fn drop_undeclared(&mut self, is_declared: impl Fn(&Gvk) -> bool) {
         self.kinds.retain(is_declared);
-        self.room = MANY.max(self.kinds.len().saturating_mul(2));
+        self.sweep.note_left(self.kinds.len());
     }
 }
 
 impl Default for Owed {
     fn default() -> Self {
-        Self { kinds: HashSet::new(), room: MANY }
+        Self { kinds: HashSet::new(), sweep: Sweep::above(MANY) }
     }
 }
 
