@@ -151,7 +151,7 @@ impl Bench<'_> {
         index.set(release);
         let rules = Rules { resolver, own_account: None };
         let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
-            let (object, verdict) = (object(request), Verdict::allow(edit::Reason::NotDeclared));
+            let (object, verdict) = (request.head.object(), Verdict::allow(edit::Reason::NotDeclared));
             return Ok(Report { object, operation, verdict, message: None });
         };
         let case = Case::of(subject, request.clone(), RecordDriver::Secret);
@@ -174,18 +174,6 @@ impl Bench<'_> {
             _ => Some(judgement.message.warnings().join("\n")),
         };
         Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })
-    }
-}
-
-/// The object of a review that is never judged.
-fn object(request: &Request<'_>) -> ObjectId {
-    let head = &request.head;
-    let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
-    ObjectId {
-        group: (&*head.kind.group).into(),
-        kind: (&*head.kind.kind).into(),
-        namespace: text(&head.namespace).map(Into::into),
-        name: text(&head.name).unwrap_or_default().into(),
     }
 }
 

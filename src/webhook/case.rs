@@ -123,24 +123,18 @@ impl Subject {
     /// The subject in a review's head. `None` if such a subject is never judged.
     pub fn of(head: &Head<'_>, index: &Index, driver: RecordDriver) -> Option<Self> {
         let operation = head.operation?;
-        let object = |group: &str, kind: &str| ObjectId {
-            group: group.into(),
-            kind: kind.into(),
-            namespace: head.namespace.as_deref().map(Into::into),
-            name: head.name.as_deref().unwrap_or_default().into(),
-        };
         match head.subresource.as_deref() {
             None => {}
             Some("scale") => {
                 let (kind, scale) = index.kind_of_resource(&head.resource.group, &head.resource.resource)?;
-                let object = object(&head.resource.group, kind);
+                let object = head.object_of(&head.resource.group, kind);
                 return Some(Self { object, aspect: Aspect::Scale(scale?.clone()) });
             }
             // By these, labels and annotations of some kinds can be changed.
             Some("status" | "finalize" | "approval") => {}
             Some(_) => return None,
         }
-        let object = object(&head.kind.group, &head.kind.kind);
+        let object = head.object();
         let aspect = if is_record(&object, driver) {
             Aspect::Record
         } else {

@@ -23,7 +23,7 @@ pub use self::answer::{Answer, AuditKey, Body, failed, malformed, nothing, plain
 use self::fields::{Fields, Until};
 pub use self::question::Question;
 use crate::declaration::outline::Excerpt;
-use crate::model::{Actor, Operation};
+use crate::model::{Actor, ObjectId, Operation};
 
 /// The nesting that [`object`] reads; deeper ones are [`ObjectError::TooDeep`].
 /// It is the fixed bound of the parser.
@@ -149,6 +149,21 @@ impl<'a> Head<'a> {
     /// Says what is wrong with the part that was read.
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
         Fields::read(body, Until::Head)?.head()
+    }
+
+    /// The object that it is about, of the kind of the body. Without a name, its name is empty.
+    pub fn object(&self) -> ObjectId {
+        self.object_of(&self.kind.group, &self.kind.kind)
+    }
+
+    /// The same object of another kind.
+    pub fn object_of(&self, group: &str, kind: &str) -> ObjectId {
+        ObjectId {
+            group: group.into(),
+            kind: kind.into(),
+            namespace: self.namespace.as_deref().map(Into::into),
+            name: self.name.as_deref().unwrap_or_default().into(),
+        }
     }
 }
 

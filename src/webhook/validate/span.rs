@@ -7,7 +7,6 @@ use http::{HeaderMap, StatusCode};
 
 use super::super::door::Stage;
 use super::super::review::Head;
-use crate::model::ObjectId;
 use crate::telemetry::traces::Arrival;
 use crate::verdict::edit::Verdict;
 
@@ -23,12 +22,7 @@ impl Span {
     pub(super) fn note(&mut self, head: &Head<'_>) {
         let Some(arrival) = &mut self.0 else { return };
         arrival.note("kubemoor.review.uid", head.uid.to_string());
-        arrival.note_object(&ObjectId {
-            group: (&*head.kind.group).into(),
-            kind: (&*head.kind.kind).into(),
-            namespace: head.namespace.as_deref().map(Into::into),
-            name: head.name.as_deref().unwrap_or_default().into(),
-        });
+        arrival.note_object(&head.object());
         if let Some(subresource) = &head.subresource {
             arrival.note("kubemoor.object.subresource", subresource.to_string());
         }
