@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The modules by rank. A file imports only modules of a lower rank, beside
 /// its own; modules of one rank never import each other.
 const RANKS: [&[&str]; 13] = [
-    &["model"],
+    &["model", "sweep"],
     &["config"],
     &["declaration"],
     &["helm"],
