@@ -1,8 +1,7 @@
 //! When a collection is searched for what nobody needs any more.
 //!
-//! Entry point: [`Sweep`]. Invariant: a collection is searched whenever it may have doubled, so that searching adds a
-//! constant to the cost of an insertion, and at most as much as is needed lies there in vain. Must not know what is
-//! needed.
+//! Entry point: [`Sweep`]. Invariant: before a collection grows beyond a few values and beyond twice of what the last
+//! search left, it is searched. So searching adds a constant to the cost of an insertion. Must not know what is needed.
 
 /// The number of values at which a collection is searched next.
 #[derive(Debug)]
