@@ -18,7 +18,7 @@ use super::watch::Form;
 use crate::model::{ObjectId, ReleaseId};
 use crate::reconcile::live::{Live, Manager, Sighting};
 
-/// Objects per page of a list: whole ones are large.
+/// Objects on the first page of a list: whole ones may be large.
 const PAGE: u32 = 50;
 
 /// An object of a resource that is known from elsewhere.

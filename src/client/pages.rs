@@ -4,18 +4,22 @@
 //! most one page is held here. A page that cannot be read is an error, never the end of the list. Must not
 //! know what is listed.
 
+mod size;
+
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use http::Request;
 use kube::core::Request as Requests;
 use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::call::{self, CallError, PATIENCE};
+pub(crate) use self::size::PageSize;
+use super::call::{self, BODY_CAP, CallError, PATIENCE};
 use super::resource::{Partial, Resource};
 
-/// Objects per page of a list of metadata, or of small objects.
+/// Objects on the first page of a list of metadata, or of small objects.
 pub(crate) const PAGE: u32 = 250;
 
 /// One page of a list of objects.
@@ -25,6 +29,9 @@ pub(crate) struct Page<W> {
     pub(crate) metadata: PageMeta,
     /// `None` when there are none: some servers write null.
     items: Option<Vec<W>>,
+    /// Of the answer.
+    #[serde(skip)]
+    pub(crate) bytes: usize,
 }
 
 /// What a page says of itself.
@@ -40,8 +47,11 @@ pub(crate) struct Pages<'c, W> {
     client: &'c kube::Client,
     requests: Requests,
     parameters: ListParams,
+    size: PageSize,
     /// Whether metadata alone is asked for.
     metadata: bool,
+    /// The most bytes of a page.
+    cap: usize,
     within: Duration,
     is_over: bool,
     page: PhantomData<fn() -> Page<W>>,
@@ -74,8 +84,10 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         Ok(Self {
             client,
             requests: Requests::new(resource.path(namespace)?),
-            parameters: ListParams::default().limit(PAGE),
+            parameters: ListParams::default(),
+            size: PageSize::of(PAGE),
             metadata: false,
+            cap: BODY_CAP,
             within: PATIENCE,
             is_over: false,
             page: PhantomData,
@@ -87,9 +99,14 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         Self { parameters: self.parameters.labels(selector), ..self }
     }
 
-    /// At most `count` objects per page.
+    /// Begins with a page of `count` objects.
     pub(crate) fn of(self, count: u32) -> Self {
-        Self { parameters: self.parameters.limit(count), ..self }
+        Self { size: PageSize::of(count), ..self }
+    }
+
+    /// At most so many bytes per page; one with more is asked for again with fewer objects.
+    pub(crate) fn capped(self, cap: usize) -> Self {
+        Self { cap, ..self }
     }
 
     /// Each page within this time.
@@ -105,14 +122,23 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         if self.is_over {
             return Ok(None);
         }
-        let request = if self.metadata {
-            self.requests.list_metadata(&self.parameters)?
-        } else {
-            self.requests.list(&self.parameters)?
+        let page: Page<W> = loop {
+            self.parameters.limit = Some(self.size.objects());
+            let request = if self.metadata {
+                self.requests.list_metadata(&self.parameters)?
+            } else {
+                self.requests.list(&self.parameters)?
+            };
+            match Page::fetch(self.client, request, self.cap, self.within).await {
+                Err(CallError::TooLarge { .. }) if self.size.halve() => {}
+                page => break page?,
+            }
         };
-        let page: Page<W> = call::fetch(self.client, request, self.within).await?;
         self.parameters.continue_token = page.next();
         self.is_over = self.parameters.continue_token.is_none();
+        if !self.is_over {
+            self.size.adapt(page.bytes);
+        }
         Ok(Some(page))
     }
 
@@ -131,6 +157,22 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
     /// Whether the last page was read.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
+    }
+}
+
+impl<W: DeserializeOwned> Page<W> {
+    /// The answer to `request`, of at most `cap` bytes.
+    ///
+    /// # Errors
+    /// When the API server gives no usable answer.
+    pub(crate) async fn fetch(
+        client: &kube::Client,
+        request: Request<Vec<u8>>,
+        cap: usize,
+        within: Duration,
+    ) -> Result<Self, CallError> {
+        let body = call::send(client, request, cap, within).await?;
+        Ok(Self { bytes: body.len(), ..call::decode(&body)? })
     }
 }
 

@@ -26,7 +26,7 @@ use self::pace::Pace;
 use self::source::{Asked, Changes, Opening, Source, answer};
 pub(crate) use self::typed::Typed;
 use super::call::CallError;
-use super::pages::{PAGE, Page};
+use super::pages::{PAGE, Page, PageSize};
 use super::resource::{Meta, Partial, Resource};
 
 /// How long the API server keeps one watch open. Every server accepts it.
@@ -65,7 +65,7 @@ pub enum Event<T> {
 pub(crate) trait Form: Sized + Send + 'static {
     /// An object on the wire.
     type Wire: DeserializeOwned + Clone + Send + 'static;
-    /// Objects per page of a list.
+    /// Objects on the first page of a list.
     const PAGE: u32;
     /// Whether metadata alone is asked for.
     const METADATA: bool;
@@ -85,8 +85,7 @@ pub(crate) type MetadataWatch = Watch<Meta>;
 pub(crate) struct Watch<F: Form> {
     source: Arc<Source>,
     state: State<F>,
-    /// Objects per page, less after a page that was too large.
-    limit: u32,
+    size: PageSize,
     pace: Pace,
 }
 
@@ -162,7 +161,7 @@ impl<F: Form> Watch<F> {
                 fields: None,
             }),
             state: State::Fresh,
-            limit: F::PAGE,
+            size: PageSize::of(F::PAGE),
             pace: Pace::default(),
         }
     }
@@ -188,7 +187,7 @@ impl<F: Form> Watch<F> {
     }
 
     async fn step(&mut self) -> Result<Option<Event<F>>, CallError> {
-        let (source, limit) = (&self.source, self.limit);
+        let (source, limit) = (&self.source, self.size.objects());
         match &mut self.state {
             State::Fresh => {
                 self.state = State::Listing(Listing::after(VecDeque::new(), None, None));
@@ -228,11 +227,14 @@ impl<F: Form> Watch<F> {
     fn take_page(&mut self, page: Result<Page<F::Wire>, CallError>) -> Result<Option<Event<F>>, CallError> {
         let page = page.inspect_err(|error| {
             if matches!(error, CallError::TooLarge { .. }) {
-                self.limit = (self.limit / 2).max(1);
+                self.size.halve();
             }
             self.state = State::Fresh;
         })?;
         let (next, version) = (page.next(), page.metadata.resource_version.clone());
+        if next.is_some() {
+            self.size.adapt(page.bytes);
+        }
         self.state = State::Listing(Listing::after(page.into_items().into(), next, Some(version)));
         Ok(None)
     }

@@ -28,38 +28,54 @@ fn policies() -> Resource {
     Resource::new("kubemoor.dev", "v1alpha1", "DriftPolicy", "driftpolicies")
 }
 
-/// What all pages of this server hold, or why there is no list.
+/// What all pages of this server hold, or why there is no list, of which the first may have two objects and each 99
+/// bytes.
 async fn check(answers: &[(u16, Value)], expected: Result<&[i64], u16>, asked: &[&str]) {
     let (client, uris) = server(answers);
-    let listed = Pages::<i64>::objects(&client, &policies(), None).unwrap().of(2).all().await;
+    let listed = Pages::<i64>::objects(&client, &policies(), None).unwrap().of(2).capped(99).all().await;
     let listed = listed.map_err(|error| match error {
         CallError::Refused { code, .. } => code,
         other => panic!("{other}"),
     });
     assert_eq!(listed, expected.map(<[i64]>::to_vec), "{answers:?}");
-    let path = "/apis/kubemoor.dev/v1alpha1/driftpolicies?&limit=2";
+    let path = "/apis/kubemoor.dev/v1alpha1/driftpolicies?&limit=";
     assert_eq!(*uris.lock(), asked.iter().map(|end| format!("{path}{end}")).collect::<Vec<_>>());
 }
 
 #[tokio::test]
 async fn list_is_read_to_its_end() {
     let page = |next: Value, items: Value| (200, json!({"metadata": {"continue": next}, "items": items}));
-    check(&[page(Value::Null, json!([1, 2]))], Ok(&[1, 2]), &[""]).await;
-    check(&[page(json!(""), Value::Null)], Ok(&[]), &[""]).await;
-    check(&[(200, json!({}))], Ok(&[]), &[""]).await;
+    check(&[page(Value::Null, json!([1, 2]))], Ok(&[1, 2]), &["2"]).await;
+    check(&[page(json!(""), Value::Null)], Ok(&[]), &["2"]).await;
+    check(&[(200, json!({}))], Ok(&[]), &["2"]).await;
     check(
         &[page(json!("a"), json!([1, 2])), page(json!("b"), json!([])), page(json!(""), json!([3]))],
         Ok(&[1, 2, 3]),
-        &["", "&continue=a", "&continue=b"],
+        &["2", "4&continue=a", "8&continue=b"],
     )
     .await;
+}
+
+#[tokio::test]
+async fn page_that_is_too_large_is_asked_for_with_fewer_objects() {
+    let page = |next: &str, items: Value| (200, json!({"metadata": {"continue": next}, "items": items}));
+    let long = json!(vec![1; 99]);
+    check(
+        &[page("", long.clone()), page("a", json!([1])), page("", long.clone()), page("", json!([2]))],
+        Ok(&[1, 2]),
+        &["2", "1", "2&continue=a", "1&continue=a"],
+    )
+    .await;
+    let (client, _) = server(&[page("", long.clone()), page("", long)]);
+    let listed = Pages::<i64>::objects(&client, &policies(), None).unwrap().of(2).capped(99).all().await;
+    assert!(matches!(listed, Err(CallError::TooLarge { cap: 99 })), "{listed:?}");
 }
 
 #[tokio::test]
 async fn page_that_cannot_be_had_is_no_end() {
     let gone = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
     let first = (200, json!({"metadata": {"continue": "a"}, "items": [1]}));
-    check(&[first, (410, gone)], Err(410), &["", "&continue=a"]).await;
+    check(&[first, (410, gone)], Err(410), &["2", "4&continue=a"]).await;
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use kube::core::{Request as Requests, WatchEvent};
 use tokio::time::timeout;
 
 use super::{Form, LIFE, parse_version};
-use crate::client::call::{self, CallError, PATIENCE};
+use crate::client::call::{BODY_CAP, CallError, PATIENCE};
 use crate::client::pages::Page;
 
 /// The changes of a watch.
@@ -80,7 +80,7 @@ impl Source {
         let requests = Requests::new(self.path.clone()?);
         let request =
             if F::METADATA { requests.list_metadata(&parameters)? } else { requests.list(&parameters)? };
-        call::fetch(&self.client, request, PATIENCE).await
+        Page::fetch(&self.client, request, BODY_CAP, PATIENCE).await
     }
 
     async fn open<F: Form>(&self, version: &str) -> Result<Changes<F>, CallError> {

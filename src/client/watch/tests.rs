@@ -127,7 +127,8 @@ async fn an_expired_page_begins_the_listing_anew() {
         vec![
             list("limit=250", &["a"], "10", Some("more")),
             failure("continue=more", 410, "Expired"),
-            list("limit=250", &["b"], "20", None),
+            // The page before was small.
+            list("limit=500", &["b"], "20", None),
         ],
         &["relisting", "listed a", "broken 410", "relisting", "listed b", "synced"],
     )
