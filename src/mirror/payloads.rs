@@ -5,6 +5,8 @@
 //! requests, and only one long manifest is unpacked at a time. After decoding only the fields of a record
 //! remain.
 
+mod prefetched;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
@@ -13,6 +15,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, oneshot};
 
+use self::prefetched::Prefetched;
 use super::records::{self, Known};
 use crate::client::call::{self, CallError};
 use crate::client::pages::Pages;
@@ -39,6 +42,8 @@ pub(super) struct Payloads {
     client: kube::Client,
     driver: RecordDriver,
     reading: Semaphore,
+    /// Used in place of a read.
+    pub(super) prefetched: Prefetched,
     /// Reads long manifests.
     worker: OnceLock<mpsc::Sender<Work>>,
 }
@@ -74,8 +79,9 @@ pub(super) struct Looked {
     pub(super) version: String,
 }
 
+/// A record with its payload.
 #[derive(Deserialize)]
-struct RecordObject {
+pub(super) struct RecordObject {
     metadata: Meta,
     data: Option<RecordData>,
 }
@@ -87,7 +93,13 @@ struct RecordData {
 
 impl Payloads {
     pub(super) fn new(client: kube::Client, driver: RecordDriver) -> Self {
-        Self { client, driver, reading: Semaphore::new(AT_ONCE), worker: OnceLock::new() }
+        Self {
+            client,
+            driver,
+            reading: Semaphore::new(AT_ONCE),
+            prefetched: Prefetched::default(),
+            worker: OnceLock::new(),
+        }
     }
 
     /// The resource that holds the records.
@@ -117,11 +129,12 @@ impl Payloads {
             Err(error) => return Err(error),
         };
         let object: RecordObject = call::decode(&body)?;
-        if object.metadata.uid != head.uid || object.metadata.resource_version != head.resource_version {
-            return Ok(Unpacked::Moved(object.metadata));
+        let (meta, payload) = self.split(object);
+        if meta.uid != head.uid || meta.resource_version != head.resource_version {
+            return Ok(Unpacked::Moved(meta));
         }
-        Ok(match object.data.and_then(|data| data.release) {
-            Some(text) => Unpacked::Packed(Packed::new(text, self.driver == RecordDriver::Secret)),
+        Ok(match payload {
+            Some(packed) => Unpacked::Packed(packed),
             None => Unpacked::Faulty(RecordError::Missing { field: "data.release" }),
         })
     }
@@ -138,7 +151,11 @@ impl Payloads {
     ) -> Result<Fetched, CallError> {
         // Never closed, so a permit always comes.
         let _permit = self.reading.acquire().await;
-        let packed = match self.packed(namespace, head, within).await? {
+        let read = match self.prefetched.take(head) {
+            Some(packed) => Unpacked::Packed(packed),
+            None => self.packed(namespace, head, within).await?,
+        };
+        let packed = match read {
             Unpacked::Packed(packed) => packed,
             Unpacked::Faulty(error) => return Ok(Fetched::Payload(Payload::whole(Err(error)))),
             Unpacked::Moved(meta) => return Ok(Fetched::Moved(meta)),
@@ -176,6 +193,27 @@ impl Payloads {
         });
         worker.send(work).map_err(|_| cut_off())?;
         receive.await.map_err(|_| cut_off())
+    }
+
+    /// The records in `namespace` (`None`: in all) that have these labels, whole. A page is no longer than the longest
+    /// record may be.
+    ///
+    /// # Errors
+    /// When there can be no such path.
+    pub(super) fn whole(
+        &self,
+        namespace: Option<&str>,
+        labels: &str,
+    ) -> Result<Pages<'_, RecordObject>, CallError> {
+        let pages = Pages::objects(&self.client, &self.resource(), namespace)?;
+        Ok(pages.labelled(&format!("{SELECTOR},{labels}")).capped(OBJECT_CAP))
+    }
+
+    /// What tells of a record, and its payload if it has one.
+    pub(super) fn split(&self, object: RecordObject) -> (Meta, Option<Packed>) {
+        let text = object.data.and_then(|data| data.release);
+        let payload = text.map(|text| Packed::new(text, self.driver == RecordDriver::Secret));
+        (object.metadata, payload)
     }
 
     /// The metadata of all records in `namespace` (`None`: in all).

@@ -11,6 +11,7 @@ mod document;
 mod feed;
 mod once;
 mod outdated;
+mod prefetch;
 mod recheck;
 mod settle;
 mod source;

@@ -9,7 +9,7 @@ use kubemoor::helm::record::Status;
 use serde_json::{Value, json};
 
 use crate::cluster_releases::{CONFIG_MAP, LOOK, SOON, Watched, config_map, release_id, settings, unguarded};
-use crate::support::{Chart, ControlPlane, Helm, Identity, eventually};
+use crate::support::{Caller, Chart, ControlPlane, Helm, Identity, encoded, eventually, forged, holding};
 
 /// How long the worst of records may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -161,6 +161,56 @@ async fn pruning_old_revisions_reads_nothing_again() {
     eventually("the old records are gone", SOON, || async { watched.releases.count() == (1, 1) }).await;
     assert_eq!(watched.releases.fresh(&release_id(&namespace, "web"), LOOK).await, Ok(false));
     assert_eq!(reads(), 1);
+}
+
+/// Puts records of 60 releases: every fifth of 800 KB, one that does not decode, one of an upgrade that failed, and two of
+/// one release that claim to be in force.
+async fn put_many(admin: &Caller, namespace: &str) {
+    let put = async |record: Secret| {
+        let path = format!("/api/v1/namespaces/{namespace}/secrets");
+        admin.post(&path, &serde_json::to_value(record).unwrap()).await.done().unwrap();
+    };
+    let manifest = |name: &str| CONFIG_MAP.replace("settings", name).replace("{{ .Values.color }}", "red");
+    for n in 0..60 {
+        let name = format!("many-{n:02}");
+        let content = json!({
+            "name": name, "namespace": namespace, "version": 1,
+            "info": {"status": "deployed", "notes": "x".repeat(if n % 5 == 3 { 600_000 } else { 1 })},
+            "manifest": manifest(&name),
+        });
+        // Not compressed, as Helm also reads it.
+        let payload = if n == 40 { b"no base64!".to_vec() } else { encoded(content.to_string().as_bytes()) };
+        put(holding(namespace, &name, 1, "deployed", payload)).await;
+    }
+    put(forged(namespace, "many-20", 2, "failed", "")).await;
+    put(forged(namespace, "many-30", 2, "deployed", &manifest("many-30"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_in_force_are_read_in_pages_at_first() {
+    let control_plane = ControlPlane::start();
+    let namespace = control_plane.namespace("many").await;
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    put_many(&admin, &namespace).await;
+    let watched = Watched::of(&control_plane, &namespace).await;
+
+    for n in 0..60 {
+        let name = format!("many-{n:02}");
+        assert_eq!(watched.declares(&config_map(&namespace, &name)), n != 40, "{name}");
+    }
+    assert_eq!(watched.counted("kubemoor_records_undecodable_total{reason=\"encoding\"}"), 1);
+    let state = |name: &str| watched.state(&release_id(&namespace, name));
+    assert_eq!(state("many-30"), Some((2, Status::Deployed)));
+    assert_eq!(state("many-20"), Some((2, Status::Failed)));
+    admin.get(&format!("/api/v1/namespaces/{namespace}/secrets/last")).await;
+    let read = || {
+        let events = control_plane.audit_events();
+        let read = events.iter().filter(|it| it["verb"] == "get" && it["objectRef"]["resource"] == "secrets");
+        read.map(|it| it["objectRef"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    eventually("all reads are in the audit log", SOON, || async { read().contains(&"last".to_owned()) })
+        .await;
+    assert_eq!(read(), ["sh.helm.release.v1.many-20.v2", "last"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

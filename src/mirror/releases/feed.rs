@@ -99,13 +99,18 @@ impl Releases {
     async fn feed(&self, scope: usize, namespace: Option<&str>, unlisted: &watch::Sender<usize>) {
         let resource = self.payloads.resource();
         let mut watch = MetadataWatch::new(self.client.clone(), &resource, namespace, Some(SELECTOR));
-        let (mut listing, mut is_listed) = (Listing::new(Instant::now()), false);
+        let mut listing = Listing::new(Instant::now());
+        let (mut is_listed, mut first) = (false, FuturesUnordered::new());
         let (mut strays, mut rewinds) = (Strays::default(), self.kinds.rewinds());
         loop {
             let event = tokio::select! {
                 event = watch.next() => event,
                 Ok(()) = rewinds.changed() => {
                     watch.relist();
+                    continue;
+                }
+                Some(()) = first.next() => {
+                    unlisted.send_modify(|unlisted| *unlisted -= 1);
                     continue;
                 }
             };
@@ -124,36 +129,35 @@ impl Releases {
                     strays.end();
                     let whole = std::mem::replace(&mut listing, Listing::new(Instant::now()));
                     let changed = self.records.lock().replace(namespace, whole);
-                    changed.into_iter().for_each(|release| self.dirty.add(release));
-                    if !std::mem::replace(&mut is_listed, true) {
-                        unlisted.send_modify(|unlisted| *unlisted -= 1);
+                    if std::mem::replace(&mut is_listed, true) {
+                        changed.into_iter().for_each(|release| self.dirty.add(release));
+                    } else {
+                        first.push(self.queue_first(namespace, changed));
                     }
                 }
-                Event::Applied(meta) => {
-                    if let Some((release, known)) = self.read(meta, &mut strays)
-                        && self.records.lock().apply(release.clone(), known)
-                    {
-                        self.dirty.add(release);
-                    }
-                }
-                Event::Deleted(meta) => {
-                    strays.forget(&(meta.namespace.clone().unwrap_or_default(), meta.name.clone()));
-                    if let Ok((release, known)) = records::read(meta) {
-                        let head = &known.head;
-                        let gone = self.records.lock().delete(
-                            &release,
-                            &head.secret,
-                            &head.uid,
-                            &head.resource_version,
-                        );
-                        if gone {
-                            self.dirty.add(release);
-                        }
-                    }
-                }
+                Event::Applied(meta) => self.apply(meta, &mut strays),
+                Event::Deleted(meta) => self.delete(meta, &mut strays),
                 Event::Watching => self.recovered(scope),
                 Event::Broken(error) => self.broken(scope, error),
             }
+        }
+    }
+
+    fn apply(&self, meta: Meta, strays: &mut Strays) {
+        if let Some((release, known)) = self.read(meta, strays)
+            && self.records.lock().apply(release.clone(), known)
+        {
+            self.dirty.add(release);
+        }
+    }
+
+    fn delete(&self, meta: Meta, strays: &mut Strays) {
+        strays.forget(&(meta.namespace.clone().unwrap_or_default(), meta.name.clone()));
+        let Ok((release, known)) = records::read(meta) else { return };
+        let head = &known.head;
+        let is_gone = self.records.lock().delete(&release, &head.secret, &head.uid, &head.resource_version);
+        if is_gone {
+            self.dirty.add(release);
         }
     }
 
