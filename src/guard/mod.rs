@@ -259,8 +259,8 @@ impl Shell {
             earlier.cancel();
         }
         let objects = watch::objects(&self.guard.objects, &scope, resource);
-        let watch = (objects, self.relists.subscribe(), Arc::clone(&self.guard.kinds));
-        self.tasks.spawn(watch::run(scope, watch, self.news.clone(), stop));
+        let watch = (objects, self.relists.subscribe());
+        self.tasks.spawn(watch::run(scope, watch, Arc::clone(&self.guard), self.news.clone(), stop));
     }
 }
 

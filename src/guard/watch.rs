@@ -1,20 +1,23 @@
 //! Watches one declared kind, and passes the news to the loop.
 //!
 //! Entry point: [`run`]. Invariant: sees only objects with Helm's label, and drops each one after
-//! passing it on. A broken watch is reported once and tried again. Must not judge.
+//! passing it on. What is declared of a listed object is read here, since all watches wait for the loop. A broken watch is
+//! reported once and tried again. Must not judge.
 
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::News;
 use super::work::fault;
+use super::{Guard, News};
 use crate::client::call::CallError;
 use crate::client::objects::{Objects, Sightings};
 use crate::client::{Event, Resource};
-use crate::mirror::kinds::{Kinds, WatchDoubt};
-use crate::model::MANAGED_BY;
+use crate::helm::release::Declared;
+use crate::mirror::kinds::WatchDoubt;
+use crate::mirror::releases::Releases;
+use crate::model::{MANAGED_BY, ObjectId};
 use crate::reconcile::event::{Failure, Fault, ObjectNews};
 use crate::reconcile::scopes::Scope;
 
@@ -27,7 +30,8 @@ pub(super) fn objects(objects: &Objects, scope: &Scope, resource: &Resource) -> 
 /// Tells of changes of the objects of `scope`, until `stop`.
 pub(super) async fn run(
     scope: Scope,
-    (mut objects, mut relists, kinds): (Sightings, watch::Receiver<u64>, Arc<Kinds>),
+    (mut objects, mut relists): (Sightings, watch::Receiver<u64>),
+    guard: Arc<Guard>,
     news: mpsc::Sender<News>,
     stop: CancellationToken,
 ) {
@@ -35,7 +39,7 @@ pub(super) async fn run(
     let mut broken: Option<Fault> = None;
     // Kept while the kind is not found, as after an upgrade of the API server to one without this version.
     let mut doubt = WatchDoubt::default();
-    let mut rewinds = kinds.rewinds();
+    let mut rewinds = guard.kinds.rewinds();
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
@@ -49,10 +53,13 @@ pub(super) async fn run(
             }
             event = objects.next() => event,
         };
-        doubt.take(&event, || kinds.doubt());
+        doubt.take(&event, || guard.kinds.doubt());
         let tidings = match event {
             Event::Relisting => ObjectNews::Relisting,
-            Event::Listed(live) => ObjectNews::Object { live: Box::new(live), is_listed: true },
+            Event::Listed(live) => {
+                read_declared(&guard.releases, &live.sighting.id);
+                ObjectNews::Object { live: Box::new(live), is_listed: true }
+            }
             Event::Applied(live) => ObjectNews::Object { live: Box::new(live), is_listed: false },
             Event::Deleted(live) => {
                 ObjectNews::Gone { object: live.sighting.id, version: live.sighting.resource_version }
@@ -79,6 +86,16 @@ pub(super) async fn run(
             told = told => if told.is_err() { return },
         }
     }
+}
+
+/// Reads what the latest manifests declare of an object, which the loop then finds in the cache.
+fn read_declared(releases: &Releases, object: &ObjectId) {
+    let declared: Vec<Arc<Declared>> = {
+        let index = releases.index().read();
+        let claims = index.claims(object).into_iter();
+        claims.filter_map(|release| release.objects.get(object)?.latest.clone()).collect()
+    };
+    declared.iter().for_each(|declared| drop(declared.fields()));
 }
 
 fn complain(scope: &Scope, error: &CallError) {
