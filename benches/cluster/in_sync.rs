@@ -23,6 +23,7 @@ const SAMPLE: usize = 500;
 /// How often a poller of the comparison looks at each object.
 const POLLED_EVERY: Duration = Duration::from_secs(300);
 
+const STARTUP: Duration = Duration::from_secs(300);
 const SETTLING: Duration = Duration::from_secs(15);
 const WATCHED: Duration = Duration::from_secs(60);
 
@@ -66,14 +67,19 @@ async fn begin(control_plane: &ControlPlane, count: usize) -> Guard {
     let before = control_plane.audit_events().len();
     let begin = Instant::now();
     let flags = ["--edits=Deny", "--drift=Repair", "--service=kubemoor-system/kubemoor"];
-    let guard = Guard::start(control_plane, &flags).await;
+    let kubeconfig = control_plane.kubeconfig(Identity::Guard);
+    let mut guard = Guard::begin_through(control_plane, &kubeconfig, &flags).await;
+    eventually("the guard is ready", STARTUP, || async { guard.is_ready().await.then_some(()) }).await;
     let ready = begin.elapsed();
+    guard.ready().await;
+    let listed = begin.elapsed();
     eventually("all releases are in sync", Duration::from_secs(900), || all_in_sync(&guard, count)).await;
     eventually("all have their GuardedRelease", Duration::from_secs(1800), || all_written(&guard, count))
         .await;
     println!(
-        "  ready after {:.1} s, all statuses written after {:.1} s, CPU of the guard until then {:.1} s",
+        "  ready after {:.1} s, all objects listed after {:.1} s, all statuses written after {:.1} s, CPU of the guard until then {:.1} s",
         ready.as_secs_f64(),
+        listed.as_secs_f64(),
         begin.elapsed().as_secs_f64(),
         guard.cpu_time().as_secs_f64()
     );

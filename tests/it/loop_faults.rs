@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, Scene, add_widgets, charts, eventually,
-    record_name,
+    ControlPlane, Guard, Identity, LaggingWatch, RELEASE, Review, SOON, Scene, add_widgets, charts,
+    eventually, record_name,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -43,6 +43,34 @@ async fn drift_before_minute_long_api_server_outage_is_repaired_once() {
     scene.wait_for_reason("InSync").await;
     eventually("the guard is ready again", MINUTE * 2, || async { guard.is_ready().await }).await;
     wait_for_one_repair(&guard).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_are_judged_while_the_loop_still_lists() {
+    let scene = Scene::own().install("listing", charts::WORKLOAD).await;
+    let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
+    const LIST: &str = "GET /deployments";
+    proxy.stall(&[LIST]);
+    let flags = ["--edits=Deny", "--drift=Repair"];
+    let mut guard = Guard::begin_through(&scene.control_plane, proxy.kubeconfig(), &flags).await;
+    eventually("the list is asked for", SOON, || async { proxy.stalled(LIST) > 0 }).await;
+    eventually("the guard is ready", SOON, || async { guard.is_ready().await }).await;
+
+    let [old, new] = ["info", "debug"].map(|level| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"level": level}})
+            .to_string()
+    });
+    let (kind, resource, name) = ("ConfigMap", "configmaps", "settings");
+    let edit = Review { group: "", kind, resource, namespace: &scene.namespace, name, old: &old, new: &new };
+    eventually("the edit is denied", SOON, || async {
+        let answer = guard.judge(edit.text()).await;
+        if answer.code == 200 && !answer.passes() { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    let report = guard.report().await.unwrap();
+    assert!(report.contains("[!]loop: "), "{report}");
+    proxy.stall(&[]);
+    guard.ready().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

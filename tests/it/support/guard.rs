@@ -75,8 +75,8 @@ impl Guard {
         .await;
     }
 
-    /// Starts a guard with these flags besides addresses and kubeconfig, and waits until it is ready. It gets the
-    /// rights that `deploy/` gives a guard of its modes, and no other.
+    /// Starts a guard with these flags besides addresses and kubeconfig, and waits until it is ready and has listed
+    /// what releases declare. It gets the rights that `deploy/` gives a guard of its modes, and no other.
     ///
     /// # Panics
     /// When it does not become ready, with the end of its log.
@@ -90,8 +90,20 @@ impl Guard {
         kubeconfig: &Path,
         flags: &[&str],
     ) -> Self {
+        let mut guard = Self::begin_through(control_plane, kubeconfig, flags).await;
+        guard.ready().await;
+        guard
+    }
+
+    /// The same, but waits for nothing.
+    pub(crate) async fn begin_through(
+        control_plane: &ControlPlane,
+        kubeconfig: &Path,
+        flags: &[&str],
+    ) -> Self {
         Self::prepare(control_plane, flags).await;
-        Self::start_with(kubeconfig, (Vec::new(), Vec::new()), flags).await
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        Self::launch(&[flags, &[kubeconfig.as_str()]].concat())
     }
 
     /// Starts one that has this clock.
@@ -108,10 +120,9 @@ impl Guard {
         Self::start_with(&control_plane.kubeconfig(Identity::Guard), within, flags).await
     }
 
-    async fn start_with(kubeconfig: &Path, within: Surroundings, flags: &[&str]) -> Self {
+    async fn start_with(kubeconfig: &Path, (prefix, environment): Surroundings, flags: &[&str]) -> Self {
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let flags = [flags, &[kubeconfig.as_str()]].concat();
-        let (prefix, environment) = within;
         let mut guard = Self::launch_within(prefix, environment, &flags);
         guard.ready().await;
         guard
@@ -201,22 +212,19 @@ impl Guard {
         Self { process, webhook_port, admin_port, tls_dir, ledger: dir.join("ledger.db"), token_file }
     }
 
-    /// Waits until `/readyz` says so.
+    /// Waits until `/readyz` says so, and that the loop, if there is one, has listed what releases declare.
     pub(crate) async fn ready(&mut self) {
         let (readyz, authority) = (self.admin_url("/readyz"), self.authority());
         let process = &mut self.process;
         let ready = || {
             let ended = process.exited().map(|status| format!("the guard ended with {status}"));
-            let (tail, answer) = (process.tail(), status(&readyz, &authority));
+            let (tail, answer) = (process.tail(), ask(&readyz, &authority));
             async move {
                 if let Some(ended) = ended {
                     panic!("{ended}{tail}");
                 }
-                match answer.await {
-                    Ok(200) => Ok(()),
-                    Ok(code) => Err(format!("/readyz answers {code}{tail}")),
-                    Err(error) => Err(format!("/readyz: {error}{tail}")),
-                }
+                let report = answer.await.map_err(|error| error + &tail)?;
+                if report.contains("[!]loop") { Err(report + &tail) } else { Ok(()) }
             }
         };
         eventually("the guard is ready", STARTUP, ready).await;
@@ -224,7 +232,12 @@ impl Guard {
 
     /// Whether `/readyz` says ok now.
     pub(crate) async fn is_ready(&self) -> bool {
-        status(&self.admin_url("/readyz"), &self.authority()).await == Ok(200)
+        self.report().await.is_ok()
+    }
+
+    /// What `/readyz` says of a guard that is ready.
+    pub(crate) async fn report(&self) -> Result<String, String> {
+        ask(&self.admin_url("/readyz"), &self.authority()).await
     }
 
     /// What `/metrics` says.
@@ -332,7 +345,7 @@ impl Guard {
         self.process.terminate(Duration::from_secs(30))
     }
 
-    /// Starts it again after [`Guard::kill`] or [`Guard::terminate`], as it was, and waits until it is ready.
+    /// Starts it again after [`Guard::kill`] or [`Guard::terminate`], as it was, and waits as [`Guard::ready`].
     pub(crate) async fn start_again(&mut self) {
         self.process.start();
         self.ready().await;
@@ -373,12 +386,15 @@ pub(crate) fn token_file(dir: &Path) -> PathBuf {
     file
 }
 
-async fn status(url: &str, authority: &Path) -> Result<u16, String> {
+/// The text at an address; an error unless the code is 200.
+async fn ask(url: &str, authority: &Path) -> Result<String, String> {
     install_crypto_provider();
     let authority = fs::read(authority).map_err(|error| format!("no certificate yet: {error}"))?;
     let authority = Certificate::from_pem(&authority).map_err(|error| error.to_string())?;
     let builder = reqwest::Client::builder().tls_certs_only([authority]);
     let client = builder.timeout(Duration::from_secs(2)).build().unwrap();
     let answer = client.get(url).send().await.map_err(|error| error.to_string())?;
-    Ok(answer.status().as_u16())
+    let code = answer.status();
+    let text = answer.text().await.map_err(|error| error.to_string())?;
+    if code == 200 { Ok(text) } else { Err(format!("{url} answers {code}: {text}")) }
 }
