@@ -190,15 +190,15 @@ impl Work {
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
         session.seek(parts);
         self.judge(&link, own_account, parts);
-        let records = self.conditions.records.clone();
-        records.met();
-        parts.spawn("watching over the records", report(health, records, stop.clone()));
         // Nor is anything repaired that a person has suspended.
         let suspended = parts.meanwhile(&stop, telling::suspended(&link.client, &self.cluster)).await?;
         let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
         self.register(&link, session, parts);
+        self.conditions.records.met();
+        let records = self.conditions.records.clone();
+        parts.spawn("watching over the records", report(health, records, stop.clone()));
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::size::PageSize;
-use super::call::{self, BODY_CAP, CallError, PATIENCE};
+use super::call::{self, CallError, PATIENCE};
 use super::resource::{Partial, Resource};
 
 /// Objects on the first page of a list of metadata, or of small objects.
@@ -50,8 +50,6 @@ pub(crate) struct Pages<'c, W> {
     size: PageSize,
     /// Whether metadata alone is asked for.
     metadata: bool,
-    /// The most bytes of a page.
-    cap: usize,
     within: Duration,
     is_over: bool,
     page: PhantomData<fn() -> Page<W>>,
@@ -87,7 +85,6 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
             parameters: ListParams::default(),
             size: PageSize::of(PAGE),
             metadata: false,
-            cap: BODY_CAP,
             within: PATIENCE,
             is_over: false,
             page: PhantomData,
@@ -104,17 +101,12 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         Self { size: PageSize::of(count), ..self }
     }
 
-    /// At most so many bytes per page; one with more is asked for again with fewer objects.
-    pub(crate) fn capped(self, cap: usize) -> Self {
-        Self { cap, ..self }
-    }
-
     /// Each page within this time.
     pub(crate) fn within(self, within: Duration) -> Self {
         Self { within, ..self }
     }
 
-    /// The next page; none after the last.
+    /// The next page; none after the last. One that is too large is asked for again with fewer objects.
     ///
     /// # Errors
     /// When the API server gives no usable answer.
@@ -129,7 +121,7 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
             } else {
                 self.requests.list(&self.parameters)?
             };
-            match Page::fetch(self.client, request, self.cap, self.within).await {
+            match Page::fetch(self.client, request, self.size.cap(), self.within).await {
                 Err(CallError::TooLarge { .. }) if self.size.halve() => {}
                 page => break page?,
             }

@@ -187,7 +187,7 @@ impl<F: Form> Watch<F> {
     }
 
     async fn step(&mut self) -> Result<Option<Event<F>>, CallError> {
-        let (source, limit) = (&self.source, self.size.objects());
+        let (source, size) = (&self.source, self.size);
         match &mut self.state {
             State::Fresh => {
                 self.state = State::Listing(Listing::after(VecDeque::new(), None, None));
@@ -202,7 +202,7 @@ impl<F: Form> Watch<F> {
                     return Ok(Some(Event::Synced));
                 }
                 let after = listing.next.clone();
-                let page = answer(&mut listing.asked, || Arc::clone(source).page::<F>(limit, after)).await;
+                let page = answer(&mut listing.asked, || Arc::clone(source).page::<F>(size, after)).await;
                 self.take_page(page)
             }
             State::Listed(Known { version, is_trusted, asked }) => {
@@ -225,12 +225,11 @@ impl<F: Form> Watch<F> {
 
     /// Takes the next page of a list.
     fn take_page(&mut self, page: Result<Page<F::Wire>, CallError>) -> Result<Option<Event<F>>, CallError> {
-        let page = page.inspect_err(|error| {
-            if matches!(error, CallError::TooLarge { .. }) {
-                self.size.halve();
-            }
-            self.state = State::Fresh;
-        })?;
+        let page = match page {
+            // The same page again: one that begins anew might never get beyond it.
+            Err(CallError::TooLarge { .. }) if self.size.halve() => return Ok(None),
+            page => page.inspect_err(|_| self.state = State::Fresh)?,
+        };
         let (next, version) = (page.next(), page.metadata.resource_version.clone());
         if next.is_some() {
             self.size.adapt(page.bytes);

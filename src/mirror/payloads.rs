@@ -8,7 +8,7 @@
 mod prefetched;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use self::prefetched::Prefetched;
 use super::records::{self, Known};
-use crate::client::call::{self, CallError};
+use crate::client::call::{self, BODY_CAP, CallError};
 use crate::client::pages::Pages;
 use crate::client::resource::{Meta, Partial, Resource, segment};
 use crate::config::RecordDriver;
@@ -41,7 +41,7 @@ const PAGES: usize = 40;
 pub(super) struct Payloads {
     client: kube::Client,
     driver: RecordDriver,
-    reading: Semaphore,
+    reading: Arc<Semaphore>,
     /// Used in place of a read.
     pub(super) prefetched: Prefetched,
     /// Reads long manifests.
@@ -96,8 +96,8 @@ impl Payloads {
         Self {
             client,
             driver,
-            reading: Semaphore::new(AT_ONCE),
-            prefetched: Prefetched::default(),
+            reading: Arc::new(Semaphore::new(AT_ONCE)),
+            prefetched: Prefetched::new(),
             worker: OnceLock::new(),
         }
     }
@@ -139,21 +139,21 @@ impl Payloads {
         })
     }
 
-    /// Reads and decodes the record `head` of a release in `namespace`.
+    /// Reads and decodes the record `head` at `stored`.
     ///
     /// # Errors
     /// When the API server gives no usable answer.
     pub(super) async fn fetch(
         &self,
-        namespace: &str,
+        stored: &ReleaseId,
         head: &Head,
         within: Duration,
     ) -> Result<Fetched, CallError> {
         // Never closed, so a permit always comes.
-        let _permit = self.reading.acquire().await;
-        let read = match self.prefetched.take(head) {
+        let permit = Arc::clone(&self.reading).acquire_owned().await;
+        let read = match self.prefetched.take(stored, head) {
             Some(packed) => Unpacked::Packed(packed),
-            None => self.packed(namespace, head, within).await?,
+            None => self.packed(&stored.namespace, head, within).await?,
         };
         let packed = match read {
             Unpacked::Packed(packed) => packed,
@@ -161,7 +161,11 @@ impl Payloads {
             Unpacked::Moved(meta) => return Ok(Fetched::Moved(meta)),
             Unpacked::Gone => return Ok(Fetched::Gone),
         };
-        let unpacking = tokio::task::spawn_blocking(move || Payload::unpack(packed));
+        // Goes on if the caller gives up, and then still counts.
+        let unpacking = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            Payload::unpack(packed)
+        });
         let cut_off = |_| CallError::Unreachable { reason: "the program is shutting down".to_owned() };
         unpacking.await.map(Fetched::Payload).map_err(cut_off)
     }
@@ -181,8 +185,12 @@ impl Payloads {
             return tokio::task::spawn_blocking(work).await.map_err(|_| cut_off());
         }
         let (send, receive) = oneshot::channel();
-        // The caller may have gone.
-        let work: Work = Box::new(move || drop(send.send(work())));
+        let work: Work = Box::new(move || {
+            // Nobody waits for what a caller has given up.
+            if !send.is_closed() {
+                drop(send.send(work()));
+            }
+        });
         let worker = self.worker.get_or_init(|| {
             let (send, receive) = mpsc::channel::<Work>();
             // A panic fails only one reading, whose answer never comes, and not the following ones.
@@ -195,8 +203,7 @@ impl Payloads {
         receive.await.map_err(|_| cut_off())
     }
 
-    /// The records in `namespace` (`None`: in all) that have these labels, whole. A page is no longer than the longest
-    /// record may be.
+    /// The records in `namespace` (`None`: in all) that have these labels, whole.
     ///
     /// # Errors
     /// When there can be no such path.
@@ -206,7 +213,7 @@ impl Payloads {
         labels: &str,
     ) -> Result<Pages<'_, RecordObject>, CallError> {
         let pages = Pages::objects(&self.client, &self.resource(), namespace)?;
-        Ok(pages.labelled(&format!("{SELECTOR},{labels}")).capped(OBJECT_CAP))
+        Ok(pages.labelled(&format!("{SELECTOR},{labels}")))
     }
 
     /// What tells of a record, and its payload if it has one.
@@ -252,7 +259,8 @@ impl Payloads {
             let known = page.into_items().into_iter().filter_map(|item| records::read(item.metadata).ok());
             looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
         }
-        Ok(looked)
+        // A part of the records may lack the latest.
+        if pages.is_over() { Ok(looked) } else { Err(CallError::TooLarge { cap: BODY_CAP }) }
     }
 
     /// The metadata of one record as etcd has it now, or `None` when it does not exist.

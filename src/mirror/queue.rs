@@ -42,11 +42,6 @@ impl<T: Clone + Eq + Hash> Changes<T> {
         self.0.add(item);
     }
 
-    /// Whether nothing waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.items.lock().0.is_empty()
-    }
-
     /// The item that has waited longest; waits for one. Safe to cancel: an
     /// item is taken only when it is returned.
     pub async fn next(&self) -> T {

@@ -67,6 +67,8 @@ pub struct Releases {
     left_out: Mutex<HashSet<ReleaseId>>,
     /// Which records are trusted for releases in other namespaces.
     storage: RwLock<Arc<Storage>>,
+    /// Those of the first listings whose records have not been read yet.
+    unread: Mutex<HashSet<ReleaseId>>,
     /// The places with changed records.
     dirty: Changes<ReleaseId>,
     announcer: Announcer<ReleaseId>,
@@ -196,6 +198,7 @@ impl Releases {
             gates: Mutex::default(),
             left_out: Mutex::default(),
             storage: RwLock::default(),
+            unread: Mutex::default(),
             dirty: Changes::of([]),
             announcer: Announcer::default(),
             health: watch::Sender::new(Health::default()),
@@ -288,7 +291,10 @@ impl Releases {
         let is_rewound = {
             let mut records = self.records.lock();
             let is_rewound = records.is_rewound(release, &looked.records, &looked.version);
-            records.look(release, looked.records, &looked.version, began);
+            // The watch does not tell of it again, and the caller may give up before the index has it.
+            if records.look(release, looked.records, &looked.version, began) {
+                self.dirty.add(release.clone());
+            }
             is_rewound
         };
         if is_rewound {

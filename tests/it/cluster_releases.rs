@@ -223,6 +223,30 @@ async fn a_fresh_look_overtakes_a_lagging_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_look_that_is_given_up_leaves_the_release_to_the_index() {
+    let control_plane = unguarded();
+    let namespace = control_plane.namespace("late").await;
+    let helm = Helm::start(control_plane, Identity::Deployer);
+    let web = release_id(&namespace, "web");
+    let values = |color: &str| json!({"values": {"color": color}});
+    helm.install(&namespace, "web", &settings("web"), values("red")).await.unwrap();
+    let lag = LaggingWatch::start(control_plane, Identity::Admin).await;
+    let watched = Watched::start(lag.kubeconfig(), RecordDriver::Secret, &[&namespace]).await;
+    watched.until_indexed().await;
+
+    lag.hold();
+    helm.upgrade(&namespace, "web", &settings("web"), values("blue")).await.unwrap();
+    const READ: &str = "GET /secrets/sh.helm.release.v1.web.v2";
+    lag.stall(&[READ]);
+    let look = watched.releases.fresh(&web, Duration::from_secs(2)).await;
+    assert!(look.is_err() && lag.stalled(READ) > 0, "the record is listed and not read: {look:?}");
+    // The watch tells nothing that the look has not listed.
+    lag.release();
+    lag.stall(&[]);
+    watched.until(&web, Some((2, Status::Deployed))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn events_that_a_look_has_overtaken_change_nothing() {
     let control_plane = unguarded();
     let namespace = control_plane.namespace("overtaken").await;

@@ -2,9 +2,14 @@
 //!
 //! Entry point: [`PageSize`]. Invariant: at least one and at most [`MOST`]. Must not know what is listed.
 
+use crate::client::call::BODY_CAP;
+
 /// The bytes that a page should have at most. For each page etcd counts all objects that are left, so small pages of many
 /// objects cost it more than the objects do.
 const ENOUGH: usize = 512 << 10;
+
+/// The most bytes of a page with several objects: those that follow small ones may be large.
+const CAP: usize = 4 << 20;
 
 /// The most objects per page, as with kubectl.
 const MOST: u32 = 500;
@@ -22,6 +27,11 @@ impl PageSize {
     /// The number of objects to ask for.
     pub(crate) fn objects(self) -> u32 {
         self.0
+    }
+
+    /// The most bytes of the answer. A single object may be as long as any other answer.
+    pub(crate) fn cap(self) -> usize {
+        if self.0 > 1 { CAP } else { BODY_CAP }
     }
 
     /// Takes in that a page that was not the last had so many bytes.
@@ -66,6 +76,7 @@ mod tests {
     fn page_of_one_object_is_not_halved() {
         let mut size = PageSize::of(2);
         assert!(size.halve());
+        assert_eq!((size.objects(), size.cap()), (1, BODY_CAP));
         assert!(!size.halve());
         assert_eq!(size.objects(), 1);
     }

@@ -14,8 +14,8 @@ use kube::core::{Request as Requests, WatchEvent};
 use tokio::time::timeout;
 
 use super::{Form, LIFE, parse_version};
-use crate::client::call::{BODY_CAP, CallError, PATIENCE};
-use crate::client::pages::Page;
+use crate::client::call::{CallError, PATIENCE};
+use crate::client::pages::{Page, PageSize};
 
 /// The changes of a watch.
 pub(super) type Changes<F> = BoxStream<'static, kube::Result<WatchEvent<<F as Form>::Wire>>>;
@@ -43,8 +43,12 @@ pub(super) enum Opening<F: Form> {
 
 impl Source {
     /// Requests a page.
-    pub(super) fn page<F: Form>(self: Arc<Self>, limit: u32, after: Option<String>) -> Asked<Page<F::Wire>> {
-        async move { self.list::<F>(limit, after.as_deref()).await }.boxed()
+    pub(super) fn page<F: Form>(
+        self: Arc<Self>,
+        size: PageSize,
+        after: Option<String>,
+    ) -> Asked<Page<F::Wire>> {
+        async move { self.list::<F>(size, after.as_deref()).await }.boxed()
     }
 
     /// Requests a watch from a version on. One that is not trusted is compared with the server's first.
@@ -64,23 +68,23 @@ impl Source {
     /// Whether the server's state is older than `version`: etcd was restored.
     /// Versions that are no numbers are not compared.
     async fn is_behind<F: Form>(&self, version: &str) -> Result<bool, CallError> {
-        let page = self.list::<F>(1, None).await?;
+        let page = self.list::<F>(PageSize::of(1), None).await?;
         let server = parse_version(&page.metadata.resource_version);
         Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
     }
 
-    async fn list<F: Form>(&self, limit: u32, after: Option<&str>) -> Result<Page<F::Wire>, CallError> {
+    async fn list<F: Form>(&self, size: PageSize, after: Option<&str>) -> Result<Page<F::Wire>, CallError> {
         let parameters = ListParams {
             label_selector: self.selector.clone(),
             field_selector: self.fields.clone(),
-            limit: Some(limit),
+            limit: Some(size.objects()),
             continue_token: after.map(str::to_owned),
             ..ListParams::default()
         };
         let requests = Requests::new(self.path.clone()?);
         let request =
             if F::METADATA { requests.list_metadata(&parameters)? } else { requests.list(&parameters)? };
-        Page::fetch(&self.client, request, BODY_CAP, PATIENCE).await
+        Page::fetch(&self.client, request, size.cap(), PATIENCE).await
     }
 
     async fn open<F: Form>(&self, version: &str) -> Result<Changes<F>, CallError> {

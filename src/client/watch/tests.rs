@@ -1,5 +1,7 @@
 //! What a real API server cannot be brought to do on demand: its answers, made up.
 
+mod large_pages;
+
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;

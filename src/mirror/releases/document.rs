@@ -114,7 +114,7 @@ impl Releases {
         let (stored, storage) = (self.stored(release), self.storage());
         let mut head = self.head(&stored, revision).ok_or_else(none)?;
         for _ in 0..ATTEMPTS {
-            match self.payloads.fetch(&stored.namespace, &head, within).await.map_err(called)? {
+            match self.payloads.fetch(&stored, &head, within).await.map_err(called)? {
                 Fetched::Gone => return Err(none()),
                 Fetched::Moved(meta) => {
                     // The watch will tell the index.

@@ -109,10 +109,7 @@ impl Releases {
                     watch.relist();
                     continue;
                 }
-                Some(()) = first.next() => {
-                    unlisted.send_modify(|unlisted| *unlisted -= 1);
-                    continue;
-                }
+                Some(()) = first.next() => continue,
             };
             self.last_changes.lock().get_mut(scope).into_iter().for_each(|changes| changes.take(&event));
             match event {
@@ -132,6 +129,8 @@ impl Releases {
                     if std::mem::replace(&mut is_listed, true) {
                         changed.into_iter().for_each(|release| self.dirty.add(release));
                     } else {
+                        self.unread.lock().extend(changed.iter().cloned());
+                        unlisted.send_modify(|unlisted| *unlisted -= 1);
                         first.push(self.queue_first(namespace, changed));
                     }
                 }
@@ -168,8 +167,7 @@ impl Releases {
         let mut resting = FuturesUnordered::new();
         let mut failures: HashMap<ReleaseId, DefaultBackoff> = HashMap::new();
         loop {
-            let is_quiet = self.dirty.is_empty() && running.is_empty() && failures.is_empty();
-            if is_quiet && *unlisted.borrow() == 0 {
+            if *unlisted.borrow() == 0 && self.unread.lock().is_empty() {
                 self.indexed();
             }
             tokio::select! {
@@ -178,6 +176,10 @@ impl Releases {
                 }
                 Some((release, outcome)) = running.next() => {
                     running.extend(turns.end(&release).map(|release| self.settle_dirty(release)));
+                    // Nobody may delay the start by writing one record again and again.
+                    if matches!(outcome, Ok(_) | Err(LookError::Moving { .. })) {
+                        self.unread.lock().remove(&release);
+                    }
                     match outcome {
                         Ok(_) => drop(failures.remove(&release)),
                         Err(error) => {
@@ -205,6 +207,8 @@ impl Releases {
             let _turn = pass.gate.last.lock().await;
             self.settle(&release, Care::First).await
         };
+        // One that it did not need would take the room of others.
+        self.payloads.prefetched.drop_of(&release);
         (release, outcome)
     }
 

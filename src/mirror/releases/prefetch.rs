@@ -1,22 +1,26 @@
 //! Reads the records that are in force many at once, for the first listing.
 //!
 //! Entry point: [`Releases::queue_first`]. Invariant: only saves requests: what a page does not bring is read by itself,
-//! and every release is queued. Must not settle a release, nor run later: a namespace with long records delays others.
+//! and every release is queued in time. Must not settle a release.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::timeout;
 
 use super::super::payloads::RecordObject;
 use super::super::records;
 use super::Releases;
-use crate::client::call::{CallError, PATIENCE};
+use crate::client::call::CallError;
 use crate::helm::release::{self, Head};
 use crate::model::ReleaseId;
 
 /// For so many releases at most, their records are read one by one.
 const FEW: usize = 25;
+
+/// After this time the releases that are left are queued: a namespace with many long records must not delay others.
+const WITHIN: Duration = Duration::from_secs(30);
 
 /// Records on the first page: some are long.
 const PAGE: u32 = 50;
@@ -26,16 +30,19 @@ impl Releases {
     /// with them.
     pub(super) async fn queue_first(&self, namespace: Option<&str>, listed: Vec<ReleaseId>) {
         let mut left: HashSet<ReleaseId> = listed.into_iter().collect();
-        let is_many = left.len() > FEW;
-        if is_many && let Err(error) = self.prefetch(namespace, &mut left).await {
-            tracing::debug!(%error, "the records that are left are read one by one");
+        if left.len() > FEW {
+            // One after the other, as each holds a page.
+            let turn = self.payloads.prefetched.turn().await;
+            match timeout(WITHIN, self.prefetch(namespace, &mut left)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "records cannot be read in pages, so they are read one by one");
+                }
+                Err(_) => tracing::debug!("the records that are left are read one by one"),
+            }
+            drop(turn);
         }
         left.into_iter().for_each(|release| self.dirty.add(release));
-        if is_many {
-            // Nobody asks for the payload of a record that has changed since.
-            let _ = timeout(PATIENCE, self.payloads.prefetched.end()).await;
-            self.payloads.prefetched.clear();
-        }
     }
 
     /// Reads pages while their payloads are asked for, and takes their releases out of `left`.
@@ -45,12 +52,11 @@ impl Releases {
         left: &mut HashSet<ReleaseId>,
     ) -> Result<(), CallError> {
         let mut pages = self.payloads.whole(namespace, "status=deployed")?.of(PAGE);
-        while let Some(page) = pages.next().await? {
-            let room = timeout(PATIENCE, self.payloads.prefetched.room()).await;
-            room.map_err(|_| CallError::Late { within: PATIENCE })?;
+        loop {
+            self.payloads.prefetched.room().await;
+            let Some(page) = pages.next().await? else { return Ok(()) };
             page.into_items().into_iter().for_each(|record| self.hand_over(record, left));
         }
-        Ok(())
     }
 
     /// Queues the release of a record with its payload, if it is a record that the release needs.
@@ -67,7 +73,7 @@ impl Releases {
         // A payload that nobody asks for would take the room of others.
         let mut needed = release::latest(&heads).into_iter().chain(release::baseline(&heads));
         if let Some(head) = needed.find(is_listed) {
-            self.payloads.prefetched.put(head, payload);
+            self.payloads.prefetched.put(&id, head, payload);
             left.remove(&id);
             self.dirty.add(id);
         }

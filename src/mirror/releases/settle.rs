@@ -236,12 +236,16 @@ impl Releases {
 
     /// The payload of a record; `None` when it has changed, and then the new version is known.
     async fn fetch(&self, id: &ReleaseId, head: &Head, care: Care) -> Result<Option<Payload>, CallError> {
-        match self.payloads.fetch(&id.namespace, head, care.patience()).await {
+        match self.payloads.fetch(id, head, care.patience()).await {
             Ok(Fetched::Payload(payload)) => return Ok(Some(payload)),
-            Ok(Fetched::Gone) => drop(self.records.lock().forget(id, &head.secret, &head.uid)),
+            Ok(Fetched::Gone) => self.forget(id, head),
             Ok(Fetched::Moved(meta)) => match records::read(meta) {
-                Ok((release, known)) if release == *id => drop(self.records.lock().refine(release, known)),
-                _ => drop(self.records.lock().forget(id, &head.secret, &head.uid)),
+                Ok((release, known)) if release == *id => {
+                    if self.records.lock().refine(release, known) {
+                        self.dirty.add(id.clone());
+                    }
+                }
+                _ => self.forget(id, head),
             },
             Err(error) => {
                 self.metrics.undecodable(RecordFault::Unread);
@@ -249,6 +253,14 @@ impl Releases {
             }
         }
         Ok(None)
+    }
+
+    /// Takes in that a record is gone. The watch does not tell of it again, and the caller may give up before the index
+    /// has it.
+    fn forget(&self, id: &ReleaseId, head: &Head) {
+        if self.records.lock().forget(id, &head.secret, &head.uid) {
+            self.dirty.add(id.clone());
+        }
     }
 
     /// Says once what of a release's records does not count.

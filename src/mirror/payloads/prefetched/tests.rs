@@ -22,31 +22,35 @@ fn payload(bytes: usize) -> Packed {
     Packed::new("x".repeat(bytes), true)
 }
 
+fn release(name: &str) -> ReleaseId {
+    ReleaseId { namespace: "team".into(), name: name.into() }
+}
+
 #[test]
 fn a_payload_is_given_once_and_only_for_the_version_that_was_read() {
-    let prefetched = Prefetched::default();
-    prefetched.put(&record("a", "1"), payload(3));
-    assert!(prefetched.take(&record("a", "2")).is_none());
-    assert!(prefetched.take(&record("b", "1")).is_none());
-    assert_eq!(prefetched.take(&record("a", "1")).map(|payload| payload.weight()), Some(3));
-    assert!(prefetched.take(&record("a", "1")).is_none());
+    let (prefetched, shop) = (Prefetched::new(), release("shop"));
+    prefetched.put(&shop, &record("a", "1"), payload(3));
+    assert!(prefetched.take(&shop, &record("a", "2")).is_none());
+    assert!(prefetched.take(&shop, &record("b", "1")).is_none());
+    assert!(prefetched.take(&release("bar"), &record("a", "1")).is_none());
+    assert_eq!(prefetched.take(&shop, &record("a", "1")).map(|payload| payload.weight()), Some(3));
+    assert!(prefetched.take(&shop, &record("a", "1")).is_none());
 }
 
 #[tokio::test]
 async fn there_is_room_again_once_payloads_are_taken_or_dropped() {
-    let prefetched = Prefetched::default();
-    // Twice the same one, which counts once.
-    prefetched.put(&record("a", "1"), payload(ENOUGH - 1));
-    prefetched.put(&record("a", "1"), payload(ENOUGH - 1));
+    let (prefetched, shop, bar) = (Prefetched::new(), release("shop"), release("bar"));
+    // Twice of the same release, which counts once.
+    prefetched.put(&shop, &record("a", "1"), payload(ENOUGH - 1));
+    prefetched.put(&shop, &record("a", "2"), payload(ENOUGH - 1));
     prefetched.room().await;
-    assert_eq!(poll!(Box::pin(prefetched.end())), Poll::Pending);
-    for free in [|held: &Prefetched| drop(held.take(&record("b", "1"))), Prefetched::clear] {
-        prefetched.put(&record("b", "1"), payload(ENOUGH));
+    let take: fn(&Prefetched, &ReleaseId) -> Option<Packed> = |held, id| held.take(id, &record("b", "1"));
+    for free in [take, Prefetched::drop_of] {
+        prefetched.put(&bar, &record("b", "1"), payload(ENOUGH));
         let mut room = Box::pin(prefetched.room());
         assert_eq!(poll!(&mut room), Poll::Pending);
-        free(&prefetched);
+        assert!(free(&prefetched, &bar).is_some());
         room.await;
     }
-    prefetched.end().await;
-    assert!(prefetched.take(&record("a", "1")).is_none());
+    assert!(prefetched.take(&shop, &record("a", "2")).is_some());
 }
