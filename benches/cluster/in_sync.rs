@@ -69,7 +69,7 @@ async fn begin(control_plane: &ControlPlane, count: usize) -> Guard {
     let flags = ["--edits=Deny", "--drift=Repair", "--service=kubemoor-system/kubemoor"];
     let kubeconfig = control_plane.kubeconfig(Identity::Guard);
     let mut guard = Guard::begin_through(control_plane, &kubeconfig, &flags).await;
-    eventually("the guard is ready", STARTUP, || async { guard.is_ready().await.then_some(()) }).await;
+    eventually("the guard is ready", STARTUP, || guard.is_ready()).await;
     let ready = begin.elapsed();
     guard.ready().await;
     let listed = begin.elapsed();

@@ -31,7 +31,7 @@ pub(crate) struct Page<W> {
     items: Option<Vec<W>>,
     /// Of the answer.
     #[serde(skip)]
-    pub(crate) bytes: usize,
+    bytes: usize,
 }
 
 /// What a page says of itself.
@@ -128,9 +128,7 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         };
         self.parameters.continue_token = page.next();
         self.is_over = self.parameters.continue_token.is_none();
-        if !self.is_over {
-            self.size.adapt(page.bytes);
-        }
+        page.adapt(&mut self.size);
         Ok(Some(page))
     }
 
@@ -172,6 +170,13 @@ impl<W> Page<W> {
     /// The token of the next page; `None` on the last.
     pub(crate) fn next(&self) -> Option<String> {
         self.metadata.r#continue.clone().filter(|token| !token.is_empty())
+    }
+
+    /// Adapts the size of the pages that follow, if any.
+    pub(crate) fn adapt(&self, size: &mut PageSize) {
+        if self.next().is_some() {
+            size.adapt(self.bytes);
+        }
     }
 
     /// The objects.

@@ -230,10 +230,8 @@ impl<F: Form> Watch<F> {
             Err(CallError::TooLarge { .. }) if self.size.halve() => return Ok(None),
             page => page.inspect_err(|_| self.state = State::Fresh)?,
         };
+        page.adapt(&mut self.size);
         let (next, version) = (page.next(), page.metadata.resource_version.clone());
-        if next.is_some() {
-            self.size.adapt(page.bytes);
-        }
         self.state = State::Listing(Listing::after(page.into_items().into(), next, Some(version)));
         Ok(None)
     }

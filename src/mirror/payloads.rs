@@ -97,7 +97,7 @@ impl Payloads {
             client,
             driver,
             reading: Arc::new(Semaphore::new(AT_ONCE)),
-            prefetched: Prefetched::new(),
+            prefetched: Prefetched::default(),
             worker: OnceLock::new(),
         }
     }

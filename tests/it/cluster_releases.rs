@@ -13,7 +13,7 @@ use kubemoor::mirror::kinds::Kinds;
 use kubemoor::mirror::releases::{RecordSource, Releases};
 use kubemoor::model::{ObjectId, ReleaseId};
 use prometheus_client::registry::Registry;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{Chart, ControlPlane, Helm, Identity, LaggingWatch, OwnControlPlane, eventually};
@@ -37,6 +37,15 @@ pub(crate) struct Watched {
     pub(crate) releases: Arc<Releases>,
     metrics: Registry,
     stop: CancellationToken,
+}
+
+/// A release `web` whose color is red, under a watch that may lag.
+struct Lagging {
+    namespace: String,
+    helm: Helm,
+    lag: LaggingWatch,
+    watched: Watched,
+    web: ReleaseId,
 }
 
 impl Watched {
@@ -113,6 +122,20 @@ impl Watched {
     }
 }
 
+impl Lagging {
+    async fn of(prefix: &str) -> Self {
+        let control_plane = unguarded();
+        let namespace = control_plane.namespace(prefix).await;
+        let helm = Helm::start(control_plane, Identity::Deployer);
+        helm.install(&namespace, "web", &settings("web"), color("red")).await.unwrap();
+        let lag = LaggingWatch::start(control_plane, Identity::Admin).await;
+        let watched = Watched::start(lag.kubeconfig(), RecordDriver::Secret, &[&namespace]).await;
+        watched.until_indexed().await;
+        let web = release_id(&namespace, "web");
+        Self { namespace, helm, lag, watched, web }
+    }
+}
+
 impl Drop for Watched {
     fn drop(&mut self) {
         self.stop.cancel();
@@ -125,6 +148,10 @@ pub(crate) fn release_id(namespace: &str, name: &str) -> ReleaseId {
 
 pub(crate) fn config_map(namespace: &str, name: &str) -> ObjectId {
     ObjectId::namespaced("", "ConfigMap", namespace, name)
+}
+
+fn color(color: &str) -> Value {
+    json!({"values": {"color": color}})
 }
 
 pub(crate) fn settings(name: &str) -> Chart {
@@ -143,8 +170,7 @@ async fn releases_come_change_and_go() {
     let namespace = control_plane.namespace("records").await;
     let helm = Helm::start(control_plane, Identity::Deployer);
     let (old, new) = (release_id(&namespace, "old"), release_id(&namespace, "new"));
-    let settings_of = |color: &str| json!({"values": {"color": color}});
-    helm.install(&namespace, "old", &settings("old"), settings_of("red")).await.unwrap();
+    helm.install(&namespace, "old", &settings("old"), color("red")).await.unwrap();
 
     let watched = Watched::of(control_plane, &namespace).await;
     assert_eq!(watched.state(&old), Some((1, Status::Deployed)));
@@ -152,13 +178,13 @@ async fn releases_come_change_and_go() {
     assert!(watched.declares(&config_map(&namespace, "settings")));
 
     let other = Chart::new("new").template("other.yaml", &CONFIG_MAP.replace("settings", "other"));
-    helm.install(&namespace, "new", &other, settings_of("red")).await.unwrap();
+    helm.install(&namespace, "new", &other, color("red")).await.unwrap();
     watched.until(&new, Some((1, Status::Deployed))).await;
     let appeared = watched.release(&new).unwrap().state.appearance;
     assert_eq!(appeared, Appearance::Seen(Status::PendingInstall));
     assert!(watched.declares(&config_map(&namespace, "other")));
 
-    helm.upgrade(&namespace, "new", &Chart::new("new"), settings_of("blue")).await.unwrap();
+    helm.upgrade(&namespace, "new", &Chart::new("new"), color("blue")).await.unwrap();
     watched.until(&new, Some((2, Status::Deployed))).await;
     assert!(!watched.declares(&config_map(&namespace, "other")), "the upgrade dropped it");
     helm.rollback(&namespace, "new", json!({})).await.unwrap();
@@ -175,7 +201,7 @@ async fn consumers_are_told_of_every_release_and_of_each_change() {
     let control_plane = unguarded();
     let namespace = control_plane.namespace("changes").await;
     let helm = Helm::start(control_plane, Identity::Deployer);
-    helm.install(&namespace, "web", &settings("web"), json!({"values": {"color": "red"}})).await.unwrap();
+    helm.install(&namespace, "web", &settings("web"), color("red")).await.unwrap();
     let watched = Watched::of(control_plane, &namespace).await;
     let web = release_id(&namespace, "web");
 
@@ -191,18 +217,10 @@ async fn consumers_are_told_of_every_release_and_of_each_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_look_overtakes_a_lagging_watch() {
-    let control_plane = unguarded();
-    let namespace = control_plane.namespace("lag").await;
-    let helm = Helm::start(control_plane, Identity::Deployer);
-    let web = release_id(&namespace, "web");
-    let values = |color: &str| json!({"values": {"color": color}});
-    helm.install(&namespace, "web", &settings("web"), values("red")).await.unwrap();
-    let lag = LaggingWatch::start(control_plane, Identity::Admin).await;
-    let watched = Watched::start(lag.kubeconfig(), RecordDriver::Secret, &[&namespace]).await;
-    watched.until_indexed().await;
+    let Lagging { namespace, helm, lag, watched, web } = Lagging::of("lag").await;
 
     lag.hold();
-    helm.upgrade(&namespace, "web", &settings("web"), values("blue")).await.unwrap();
+    helm.upgrade(&namespace, "web", &settings("web"), color("blue")).await.unwrap();
     assert_eq!(watched.state(&web), Some((1, Status::Deployed)), "the watch lags");
     assert_eq!(watched.releases.fresh(&web, LOOK).await, Ok(true));
     assert_eq!(watched.state(&web), Some((2, Status::Deployed)));
@@ -211,7 +229,7 @@ async fn a_fresh_look_overtakes_a_lagging_watch() {
     let changes = watched.releases.changes();
     assert_eq!(changes.next().await, web);
     lag.release();
-    helm.upgrade(&namespace, "web", &settings("web"), values("green")).await.unwrap();
+    helm.upgrade(&namespace, "web", &settings("web"), color("green")).await.unwrap();
     watched.until(&web, Some((3, Status::Deployed))).await;
     assert_eq!(watched.counted("kubemoor_fresh_looks_total{outcome=\"changed\"}"), 1);
     assert_eq!(watched.counted("kubemoor_fresh_looks_total{outcome=\"unchanged\"}"), 1);
@@ -224,18 +242,10 @@ async fn a_fresh_look_overtakes_a_lagging_watch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_that_is_given_up_leaves_the_release_to_the_index() {
-    let control_plane = unguarded();
-    let namespace = control_plane.namespace("late").await;
-    let helm = Helm::start(control_plane, Identity::Deployer);
-    let web = release_id(&namespace, "web");
-    let values = |color: &str| json!({"values": {"color": color}});
-    helm.install(&namespace, "web", &settings("web"), values("red")).await.unwrap();
-    let lag = LaggingWatch::start(control_plane, Identity::Admin).await;
-    let watched = Watched::start(lag.kubeconfig(), RecordDriver::Secret, &[&namespace]).await;
-    watched.until_indexed().await;
+    let Lagging { namespace, helm, lag, watched, web } = Lagging::of("late").await;
 
     lag.hold();
-    helm.upgrade(&namespace, "web", &settings("web"), values("blue")).await.unwrap();
+    helm.upgrade(&namespace, "web", &settings("web"), color("blue")).await.unwrap();
     const READ: &str = "GET /secrets/sh.helm.release.v1.web.v2";
     lag.stall(&[READ]);
     let look = watched.releases.fresh(&web, Duration::from_secs(2)).await;
@@ -257,7 +267,7 @@ async fn events_that_a_look_has_overtaken_change_nothing() {
     let (web, marker) = (release_id(&namespace, "web"), release_id(&namespace, "marker"));
 
     lag.hold();
-    let values = json!({"values": {"color": "red"}});
+    let values = color("red");
     helm.install(&namespace, "web", &settings("web"), values.clone()).await.unwrap();
     helm.upgrade(&namespace, "web", &settings("web"), values).await.unwrap();
     assert_eq!(watched.releases.fresh(&web, LOOK).await, Ok(true));
@@ -278,7 +288,7 @@ async fn looks_at_one_release_are_shared() {
     let control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("shared").await;
     let helm = Helm::start(&control_plane, Identity::Deployer);
-    helm.install(&namespace, "web", &settings("web"), json!({"values": {"color": "red"}})).await.unwrap();
+    helm.install(&namespace, "web", &settings("web"), color("red")).await.unwrap();
     let watched = Watched::of(&control_plane, &namespace).await;
     let web = release_id(&namespace, "web");
     let looks = || {

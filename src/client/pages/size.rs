@@ -35,7 +35,7 @@ impl PageSize {
     }
 
     /// Takes in that a page that was not the last had so many bytes.
-    pub(crate) fn adapt(&mut self, bytes: usize) {
+    pub(super) fn adapt(&mut self, bytes: usize) {
         if bytes > ENOUGH {
             self.halve();
         } else if bytes <= ENOUGH / 2 {

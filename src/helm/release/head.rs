@@ -61,6 +61,13 @@ pub enum Writer {
     Other,
 }
 
+impl Head {
+    /// Whether both are the same record in the same version.
+    pub fn is_same_version(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.resource_version == other.resource_version
+    }
+}
+
 impl Writer {
     /// The program with this field manager. Helm as a library goes by the name of the program that runs it.
     pub fn of(manager: &str) -> Self {

@@ -3,7 +3,7 @@
 //! Entry point: [`Releases::run`]. Invariant: only a few releases of one namespace are read at once, so that
 //! it cannot delay the others. Must not decide which records count: `settle` does.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -238,6 +238,7 @@ impl Releases {
     fn indexed(&self) {
         let is_news = self.health.send_if_modified(|health| !std::mem::replace(&mut health.indexed, true));
         if is_news {
+            *self.unread.lock() = HashSet::default();
             let (records, releases) = self.count();
             tracing::info!(
                 releases,

@@ -67,13 +67,10 @@ impl Releases {
             return;
         }
         let heads: Vec<Arc<Head>> = self.records.lock().of(&id).into_iter().map(|known| known.head).collect();
-        let is_listed = |head: &&Arc<Head>| {
-            head.uid == listed.head.uid && head.resource_version == listed.head.resource_version
-        };
         // A payload that nobody asks for would take the room of others.
         let mut needed = release::latest(&heads).into_iter().chain(release::baseline(&heads));
-        if let Some(head) = needed.find(is_listed) {
-            self.payloads.prefetched.put(&id, head, payload);
+        if let Some(head) = needed.find(|head| head.is_same_version(&listed.head)) {
+            self.payloads.prefetched.put(&id, Arc::clone(head), payload);
             left.remove(&id);
             self.dirty.add(id);
         }

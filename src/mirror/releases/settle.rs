@@ -195,10 +195,9 @@ impl Releases {
     fn stands(&self, id: &ReleaseId, latest: &Arc<Head>, baseline: Option<&Arc<Head>>) -> bool {
         let mut standings = self.standings.lock();
         let Some(standing) = standings.get_mut(id) else { return false };
-        let same = |a: &Head, b: &Head| a.uid == b.uid && a.resource_version == b.resource_version;
-        let stands = same(&standing.latest, latest)
+        let stands = standing.latest.is_same_version(latest)
             && match (&standing.baseline, baseline) {
-                (Some(a), Some(b)) => same(a, b),
+                (Some(a), Some(b)) => a.is_same_version(b),
                 (None, None) => true,
                 _ => false,
             };
@@ -267,10 +266,11 @@ impl Releases {
     fn report(&self, material: &Material, assembled: &Assembled, known: &[Known]) {
         let Material { stored: id, storage, latest, baseline, previous } = material;
         let told = |head: &Head| {
-            let same =
-                |other: &Head| other.uid == head.uid && other.resource_version == head.resource_version;
             previous.as_ref().is_some_and(|previous| {
-                same(&previous.latest) || previous.baseline.as_deref().is_some_and(same)
+                [Some(&previous.latest), previous.baseline.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .any(|known| known.is_same_version(head))
             })
         };
         for (head, payload) in std::iter::once(latest).chain(baseline).filter(|(head, _)| !told(head)) {

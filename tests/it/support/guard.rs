@@ -90,9 +90,7 @@ impl Guard {
         kubeconfig: &Path,
         flags: &[&str],
     ) -> Self {
-        let mut guard = Self::begin_through(control_plane, kubeconfig, flags).await;
-        guard.ready().await;
-        guard
+        Self::begin_through(control_plane, kubeconfig, flags).await.once_ready().await
     }
 
     /// The same, but waits for nothing.
@@ -102,30 +100,31 @@ impl Guard {
         flags: &[&str],
     ) -> Self {
         Self::prepare(control_plane, flags).await;
-        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        Self::launch(&[flags, &[kubeconfig.as_str()]].concat())
+        Self::launch_on(kubeconfig, Surroundings::default(), flags)
     }
 
     /// Starts one that has this clock.
     pub(crate) async fn start_by(clock: &Clock, control_plane: &ControlPlane, flags: &[&str]) -> Self {
         Self::prepare(control_plane, flags).await;
         let within = (Vec::new(), clock.environment());
-        Self::start_with(&control_plane.kubeconfig(Identity::Guard), within, flags).await
+        Self::launch_on(&control_plane.kubeconfig(Identity::Guard), within, flags).once_ready().await
     }
 
     /// Starts one that has this disk.
     pub(crate) async fn start_on(disk: &SmallDisk, control_plane: &ControlPlane, flags: &[&str]) -> Self {
         Self::prepare(control_plane, flags).await;
         let within = (disk.prefix(), Vec::new());
-        Self::start_with(&control_plane.kubeconfig(Identity::Guard), within, flags).await
+        Self::launch_on(&control_plane.kubeconfig(Identity::Guard), within, flags).once_ready().await
     }
 
-    async fn start_with(kubeconfig: &Path, (prefix, environment): Surroundings, flags: &[&str]) -> Self {
+    fn launch_on(kubeconfig: &Path, (prefix, environment): Surroundings, flags: &[&str]) -> Self {
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        let flags = [flags, &[kubeconfig.as_str()]].concat();
-        let mut guard = Self::launch_within(prefix, environment, &flags);
-        guard.ready().await;
-        guard
+        Self::launch_within(prefix, environment, &[flags, &[kubeconfig.as_str()]].concat())
+    }
+
+    async fn once_ready(mut self) -> Self {
+        self.ready().await;
+        self
     }
 
     /// Grants what a guard with these flags needs.
@@ -159,13 +158,8 @@ impl Guard {
         fs::create_dir(store.join("shop")).unwrap();
         fs::write(store.join("shop").join("web.yaml"), charts::MANIFEST).unwrap();
         let store = format!("--store=dir:{}", store.display());
-        let mut guard = Self::launch_within(
-            prefix,
-            Vec::new(),
-            &[&[store.as_str(), "--cluster-name=here"], flags].concat(),
-        );
-        guard.ready().await;
-        guard
+        let flags = [&[store.as_str(), "--cluster-name=here"], flags].concat();
+        Self::launch_within(prefix, Vec::new(), &flags).once_ready().await
     }
 
     /// The number of its process.

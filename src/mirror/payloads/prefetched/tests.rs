@@ -6,7 +6,7 @@ use super::super::super::records;
 use super::*;
 use crate::client::resource::Meta;
 
-fn record(uid: &str, version: &str) -> Head {
+fn record(uid: &str, version: &str) -> Arc<Head> {
     let meta = serde_json::from_value::<Meta>(serde_json::json!({
         "namespace": "team",
         "name": "sh.helm.release.v1.shop.v1",
@@ -15,7 +15,7 @@ fn record(uid: &str, version: &str) -> Head {
         "resourceVersion": version,
     }));
     let (_, known) = records::read(meta.unwrap()).unwrap();
-    Head::clone(&known.head)
+    known.head
 }
 
 fn payload(bytes: usize) -> Packed {
@@ -28,8 +28,8 @@ fn release(name: &str) -> ReleaseId {
 
 #[test]
 fn a_payload_is_given_once_and_only_for_the_version_that_was_read() {
-    let (prefetched, shop) = (Prefetched::new(), release("shop"));
-    prefetched.put(&shop, &record("a", "1"), payload(3));
+    let (prefetched, shop) = (Prefetched::default(), release("shop"));
+    prefetched.put(&shop, record("a", "1"), payload(3));
     assert!(prefetched.take(&shop, &record("a", "2")).is_none());
     assert!(prefetched.take(&shop, &record("b", "1")).is_none());
     assert!(prefetched.take(&release("bar"), &record("a", "1")).is_none());
@@ -39,14 +39,14 @@ fn a_payload_is_given_once_and_only_for_the_version_that_was_read() {
 
 #[tokio::test]
 async fn there_is_room_again_once_payloads_are_taken_or_dropped() {
-    let (prefetched, shop, bar) = (Prefetched::new(), release("shop"), release("bar"));
+    let (prefetched, shop, bar) = (Prefetched::default(), release("shop"), release("bar"));
     // Twice of the same release, which counts once.
-    prefetched.put(&shop, &record("a", "1"), payload(ENOUGH - 1));
-    prefetched.put(&shop, &record("a", "2"), payload(ENOUGH - 1));
+    prefetched.put(&shop, record("a", "1"), payload(ENOUGH - 1));
+    prefetched.put(&shop, record("a", "2"), payload(ENOUGH - 1));
     prefetched.room().await;
     let take: fn(&Prefetched, &ReleaseId) -> Option<Packed> = |held, id| held.take(id, &record("b", "1"));
     for free in [take, Prefetched::drop_of] {
-        prefetched.put(&bar, &record("b", "1"), payload(ENOUGH));
+        prefetched.put(&bar, record("b", "1"), payload(ENOUGH));
         let mut room = Box::pin(prefetched.room());
         assert_eq!(poll!(&mut room), Poll::Pending);
         assert!(free(&prefetched, &bar).is_some());
