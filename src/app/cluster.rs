@@ -3,6 +3,7 @@
 //! Invariant: what needs the index starts once it is whole. An API server that
 //! does not answer at the start is said and waited for.
 
+mod histories;
 mod missed;
 mod scaling;
 
@@ -12,20 +13,17 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 
-use self::missed::MissedEnds;
-use self::scaling::ScalingHistory;
 use super::calling::Keeping;
 use super::certifying::Certifying;
 use super::emergency::{keep, obey};
 use super::leading::LeaderSession;
 use super::meeting::{Met, meet};
 use super::parts::{Halt, Parts};
-use super::permitting::Permitting;
 use super::policing::{Policing, PolicySources};
 use super::registrar::{self, Registrar};
 use super::telling::{self, Telling};
 use super::waiting::{meet_once, report};
-use super::{Naming, Run, Services, transitions, trusting};
+use super::{Naming, Run, Services, trusting};
 use crate::admin::Condition;
 use crate::client::connection::{self, Connection};
 use crate::client::lease::Leadership;
@@ -183,20 +181,25 @@ impl Work {
         parts.spawn("trusting records", trusting::run(Arc::clone(&releases), in_force, stop.clone()));
         releases.trust(self.services.resolver.policies().storage());
         parts.spawn("following the records", Arc::clone(&releases).run(stop.clone()));
-        drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
-        link.policing.autoscalers.claim(releases.index());
-        // Nothing is repaired before it is known whether it may be.
+        drop(parts.meanwhile(&stop, health.wait_for(|health| health.listed)).await?);
+        // Nothing is denied or repaired before it is known whether it may be.
         let mut switch_known = link.open.clone();
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
+        self.judge(&link, own_account);
+        self.await_trust(&link, parts);
+        // A review has those read first that it needs, and a replica that does not answer leaves edits unjudged.
+        self.conditions.records.noted("the records of all releases are still being read");
+        drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
+        self.conditions.records.met();
+        link.policing.autoscalers.claim(releases.index());
         session.seek(parts);
-        self.judge(&link, own_account, parts);
+        self.keep_histories(&link, parts);
         // Nor is anything repaired that a person has suspended.
         let suspended = parts.meanwhile(&stop, telling::suspended(&link.client, &self.cluster)).await?;
         let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
         self.register(&link, session, parts);
-        self.conditions.records.met();
         let records = self.conditions.records.clone();
         parts.spawn("watching over the records", report(health, records, stop.clone()));
         Ok(())
@@ -253,9 +256,9 @@ impl Work {
         Link { client, uid, kinds, releases, objects, arbiter, leadership, policing, settled, open }
     }
 
-    /// Starts to judge reviews, and to record how records and allowances change.
-    fn judge(&self, link: &Link, own_account: Option<String>, parts: &mut Parts) {
-        let Services { judging, resolver, metrics, ledger, notifiers, stop, .. } = &self.services;
+    /// Starts to judge reviews.
+    fn judge(&self, link: &Link, own_account: Option<String>) {
+        let Services { judging, resolver, metrics, ledger, notifiers, .. } = &self.services;
         let Link { releases, policing, .. } = link;
         let live = Live {
             releases: Arc::clone(releases),
@@ -279,26 +282,6 @@ impl Work {
             ledger: ledger.clone(),
             notifiers: notifiers.clone(),
         });
-        let transitions = transitions::run(Arc::clone(releases), ledger.clone(), stop.clone());
-        parts.spawn("keeping the records' history", transitions);
-        let permitting = Permitting {
-            allowances: Arc::clone(&policing.allowances),
-            releases: Arc::clone(releases),
-            ledger: ledger.clone(),
-            notifiers: notifiers.clone(),
-            resolver: Arc::clone(resolver),
-        };
-        parts.spawn("keeping the allowances' history", permitting.run(stop.clone()));
-        let scaling = ScalingHistory {
-            autoscalers: Arc::clone(&policing.autoscalers),
-            releases: Arc::clone(releases),
-            resolver: Arc::clone(resolver),
-            ledger: ledger.clone(),
-            leadership: if self.cluster.read_only { Leadership::alone() } else { link.leadership.clone() },
-            witnessed: Arc::clone(&policing.witnessed),
-        };
-        parts.spawn("recording the ends that no guard saw", MissedEnds(scaling.clone()).run(stop.clone()));
-        parts.spawn("keeping the autoscalers' history", scaling.run(stop.clone()));
     }
 
     /// Starts the loop and the parts that report on it.
@@ -362,15 +345,23 @@ impl Work {
         Ok(())
     }
 
+    /// Meets the condition `trust` once the webhook configurations trust this replica.
+    fn await_trust(&self, link: &Link, parts: &mut Parts) {
+        if self.cluster.registration.is_none() {
+            return;
+        }
+        let Services { certificates, resolver, stop, .. } = self.services.clone();
+        let own = (self.cluster.own_namespace.clone(), resolver);
+        let trust = self.conditions.trust.clone();
+        let trusted = registrar::wait_until_trusted(link.client.clone(), certificates, own, trust, stop);
+        parts.spawn("waiting to be trusted", trusted);
+    }
+
     /// Keeps the webhook configurations, where that is wanted.
     fn register(&self, link: &Link, session: &LeaderSession, parts: &mut Parts) {
         let Some(registration) = self.cluster.registration.clone() else { return };
         let Services { judging, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
-        let (client, trust, stopped) = (link.client.clone(), self.conditions.trust.clone(), stop.clone());
-        let own = (self.cluster.own_namespace.clone(), Arc::clone(&resolver));
-        let trusted =
-            registrar::wait_until_trusted(client.clone(), certificates.clone(), own, trust, stopped);
-        parts.spawn("waiting to be trusted", trusted);
+        let client = link.client.clone();
         let registrar = Registrar {
             registration,
             callers: judging.door().callers().clone(),

@@ -3,8 +3,9 @@
 //! Entry point: [`validate::Validator`]. `door` tells the API server from everybody else,
 //! `intake` turns a request into a review's bytes, `review` reads those bytes and
 //! writes the answer, `validate` judges with `case`, `claims` and `look`, large
-//! ones `aside`, `suggest` names chart values for messages, `rights` asks who may create exceptions, `mutate` sets edits back, `order` asks
-//! what the user who orders a repair may write, `registration` keeps the webhook
+//! ones `aside`, `early` has the index hold what a review needs after a start, `suggest` names
+//! chart values for messages, `rights` asks who may create exceptions, `mutate` sets edits back,
+//! `order` asks what the user who orders a repair may write, `registration` keeps the webhook
 //! configurations.
 //!
 //! Invariant: an edit of an undeclared object is allowed without a call to the cluster, and no
@@ -15,6 +16,7 @@ mod aside;
 pub mod case;
 mod claims;
 pub mod door;
+mod early;
 pub mod held;
 pub mod intake;
 pub mod look;

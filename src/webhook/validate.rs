@@ -26,8 +26,9 @@ use super::aside::aside;
 use super::case::{Aspect, Case, Subject};
 use super::claims::{certain, governing};
 use super::door::{Door, Stage};
+use super::early;
 use super::held::Held;
-use super::intake::{Intake, Received};
+use super::intake::{Intake, Received, Submission};
 use super::look::{Looker, ReleaseSource, Unreached};
 use super::mutate;
 use super::order::{self, Orders};
@@ -145,30 +146,16 @@ impl Validator {
         if stage == Stage::Mutate && order::is_order(&head) {
             return self.order(&submission.body, head, submission.deadline).await;
         }
-        let subject = self.subject(&head, stage);
-        let webhook = match stage {
-            Stage::Mutate => Webhook::Reverts,
-            Stage::Validate => subject.as_ref().map_or(Webhook::Edits, Subject::webhook),
-        };
-        let (mut response, verdict) = match subject {
-            Err(reason) => (Answer::allow().respond(&head.uid), Verdict::allow(reason)),
-            Ok(subject) => match &submission.body {
-                Received::Whole(bytes) => {
-                    let uid = head.uid.clone();
-                    let whole = Whole { bytes, head, subject, stage, deadline: submission.deadline };
-                    match self.judged(whole).await {
-                        Ok(judged) => judged,
-                        Err(Unjudged::Malformed(error)) => return self.malformed(&error),
-                        Err(Unjudged::Unreached(error)) => {
-                            let took = arrived.elapsed();
-                            self.setup.metrics.answered(webhook, Decision::Error, UNREACHED, took);
-                            span.answered(stage, StatusCode::INTERNAL_SERVER_ERROR);
-                            return self.unreached(&uid, bytes, &error);
-                        }
-                    }
-                }
-                cut => self.judged_unread(cut, &head, &subject, stage),
-            },
+        let uid = head.uid.clone();
+        let (webhook, judged) = self.judge(&submission, head, stage).await;
+        let (mut response, verdict) = match judged {
+            Ok(judged) => judged,
+            Err(Unjudged::Malformed(error)) => return self.malformed(&error),
+            Err(Unjudged::Unreached(error)) => {
+                self.setup.metrics.answered(webhook, Decision::Error, UNREACHED, arrived.elapsed());
+                span.answered(stage, StatusCode::INTERNAL_SERVER_ERROR);
+                return self.unreached(&uid, submission.body.bytes(), &error);
+            }
         };
         if matches!(submission.body, Received::Late(_)) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -181,6 +168,36 @@ impl Validator {
         );
         span.judged(stage, response.status(), &verdict);
         response
+    }
+
+    /// Judges a review, and names the webhook that asks.
+    async fn judge(
+        &self,
+        submission: &Submission,
+        head: Head<'_>,
+        stage: Stage,
+    ) -> (Webhook, Result<(Response<review::Body>, Verdict), Unjudged>) {
+        let read = match &self.setup.source {
+            ReleaseSource::Cluster(live) if live.releases.is_incomplete() => {
+                Box::pin(early::read_needed(live, &head, &submission.body, submission.deadline)).await
+            }
+            _ => Ok(()),
+        };
+        let subject = self.subject(&head, stage);
+        let webhook = match stage {
+            Stage::Mutate => Webhook::Reverts,
+            Stage::Validate => subject.as_ref().map_or(Webhook::Edits, Subject::webhook),
+        };
+        let judged = match (read, subject, &submission.body) {
+            (Err(error), ..) => Err(error.into()),
+            (Ok(()), Err(reason), _) => Ok((Answer::allow().respond(&head.uid), Verdict::allow(reason))),
+            (Ok(()), Ok(subject), Received::Whole(bytes)) => {
+                let deadline = submission.deadline;
+                self.judged(Whole { bytes, head, subject, stage, deadline }).await
+            }
+            (Ok(()), Ok(subject), cut) => Ok(self.judged_unread(cut, &head, &subject, stage)),
+        };
+        (webhook, judged)
     }
 
     /// Answers a review on which no verdict could be reached.
@@ -244,23 +261,6 @@ impl Validator {
             (Aspect::Record, Some((stored, _))) => resolver.of(&index.release_stored_as(stored)),
             _ => governing(resolver, &subject.object, &certain(&subject.object, version, &index)),
         }
-    }
-
-    /// Judges a review of which only the front is known.
-    fn judged_unread(
-        &self,
-        body: &Received,
-        head: &Head<'_>,
-        subject: &Subject,
-        stage: Stage,
-    ) -> (Response<review::Body>, Verdict) {
-        let (verdict, message) = self.judge_unread(subject, head, body);
-        // An edit that cannot be reverted is judged at the next stage.
-        if stage == Stage::Mutate {
-            return (Answer::allow().respond(&head.uid), Verdict::allow(verdict.reason));
-        }
-        self.keep_unread(&verdict, subject, head, body.bytes());
-        (put(&verdict, &message).respond(&head.uid), verdict)
     }
 
     /// Judges a review; a large one waits for its turn, and is judged apart from the threads that

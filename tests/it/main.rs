@@ -61,6 +61,7 @@ mod documentation_pages;
 mod documentation_policies;
 mod drifts;
 mod dropped_fields;
+mod early_reviews;
 mod embedded;
 mod emergency;
 mod failed_releases;

@@ -3,7 +3,7 @@
 //! Entry point: [`Releases::run`]. Invariant: only a few releases of one namespace are read at once, so that
 //! it cannot delay the others. Must not decide which records count: `settle` does.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -167,8 +167,8 @@ impl Releases {
         let mut resting = FuturesUnordered::new();
         let mut failures: HashMap<ReleaseId, DefaultBackoff> = HashMap::new();
         loop {
-            if *unlisted.borrow() == 0 && self.unread.lock().is_empty() {
-                self.indexed();
+            if *unlisted.borrow() == 0 {
+                self.note_progress();
             }
             tokio::select! {
                 release = self.dirty.next(), if running.len() < AT_ONCE => {
@@ -176,10 +176,7 @@ impl Releases {
                 }
                 Some((release, outcome)) = running.next() => {
                     running.extend(turns.end(&release).map(|release| self.settle_dirty(release)));
-                    // Nobody may delay the start by writing one record again and again.
-                    if matches!(outcome, Ok(_) | Err(LookError::Moving { .. })) {
-                        self.unread.lock().remove(&release);
-                    }
+                    self.note_read(&release, &outcome);
                     match outcome {
                         Ok(_) => drop(failures.remove(&release)),
                         Err(error) => {
@@ -232,20 +229,6 @@ impl Releases {
                 }
                 None
             }
-        }
-    }
-
-    fn indexed(&self) {
-        let is_news = self.health.send_if_modified(|health| !std::mem::replace(&mut health.indexed, true));
-        if is_news {
-            *self.unread.lock() = HashSet::default();
-            let (records, releases) = self.count();
-            tracing::info!(
-                releases,
-                records,
-                objects = self.index.read().objects(),
-                "the releases are indexed"
-            );
         }
     }
 

@@ -69,7 +69,8 @@ impl Case<'_> {
     }
 }
 
-fn named_by(object: &Excerpt<'_>) -> Option<ReleaseId> {
+/// The release that an object's annotations name.
+pub(in super::super) fn named_by(object: &Excerpt<'_>) -> Option<ReleaseId> {
     let [namespace, name] = object.texts(&["metadata", "annotations"], [RELEASE_NAMESPACE, RELEASE_NAME]);
     Some(ReleaseId { namespace: namespace?.into(), name: name?.into() })
 }

@@ -63,7 +63,7 @@ impl Unreached {
 
 fn is_outage_of_look(error: &LookError) -> bool {
     match error {
-        LookError::Late { .. } => true,
+        LookError::Late { .. } | LookError::Unindexed { .. } => true,
         LookError::Call { reason, .. } => reason.is_outage(),
         LookError::Slow { .. } | LookError::Moving { .. } => false,
     }

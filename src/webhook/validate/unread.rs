@@ -1,28 +1,44 @@
 //! The answer to a review that cannot be read, or not in time.
 //!
-//! Entry points: `Validator::judge_unread`, `Validator::judge_unread_record`. Invariant: if the
+//! Entry points: `Validator::judged_unread`, `Validator::judge_unread_record`. Invariant: if the
 //! request itself is the cause (its size, the rate of its own namespace), the mode decides, so that
 //! no editor can choose to bypass it; if others are the cause, by using time or room, the edit is
 //! allowed and recorded. A record is allowed in both cases, because Helm must not be denied on
 //! account of others, unless a policy names the users who may write it.
 
+use http::Response;
+
 use super::Validator;
+use super::respond::put;
 use crate::model::{Actor, Operation};
 use crate::verdict::edit::{Reason, Rules, Verdict};
 use crate::verdict::message::{self, Message};
 use crate::verdict::records::{self, RecordEdit};
 use crate::webhook::case::{Aspect, Subject};
+use crate::webhook::door::Stage;
 use crate::webhook::intake::Received;
-use crate::webhook::review::{self, Head};
+use crate::webhook::review::{self, Answer, Head};
 
 impl Validator {
-    /// The verdict on a review of which only the front is known, and its message.
-    pub(super) fn judge_unread(
+    /// Judges a review of which only the front is known.
+    pub(super) fn judged_unread(
         &self,
-        subject: &Subject,
-        head: &Head<'_>,
         body: &Received,
-    ) -> (Verdict, Message) {
+        head: &Head<'_>,
+        subject: &Subject,
+        stage: Stage,
+    ) -> (Response<review::Body>, Verdict) {
+        let (verdict, message) = self.judge_unread(subject, head, body);
+        // An edit that cannot be reverted is judged at the next stage.
+        if stage == Stage::Mutate {
+            return (Answer::allow().respond(&head.uid), Verdict::allow(verdict.reason));
+        }
+        self.keep_unread(&verdict, subject, head, body.bytes());
+        (put(&verdict, &message).respond(&head.uid), verdict)
+    }
+
+    /// The verdict on a review of which only the front is known, and its message.
+    fn judge_unread(&self, subject: &Subject, head: &Head<'_>, body: &Received) -> (Verdict, Message) {
         let by_mode = |reason| Verdict::by_mode(&self.policy(subject, head), reason, None);
         let reason = match body {
             Received::Whole(_) | Received::TooLarge(_) => {
