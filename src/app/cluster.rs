@@ -40,7 +40,7 @@ use crate::policy::settled::SettledValues;
 use crate::policy::signing::SigningKey;
 use crate::policy::suspension::Suspended;
 use crate::webhook::look::{Live, ReleaseSource};
-use crate::webhook::registration::emergency;
+use crate::webhook::registration::{emergency, trust};
 use crate::webhook::validate::Setup;
 
 /// Writes of the guard's own, per second.
@@ -186,7 +186,11 @@ impl Work {
         let mut switch_known = link.open.clone();
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
         self.judge(&link, own_account);
-        self.await_trust(&link, parts);
+        // Nobody waits for a guard that is not asked.
+        let is_registered = parts.meanwhile(&stop, trust::is_registered(&link.client)).await?;
+        if is_registered {
+            self.await_trust(&link, parts);
+        }
         // A review has those read first that it needs, and a replica that does not answer leaves edits unjudged.
         self.conditions.records.noted("the records of all releases are still being read");
         drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
@@ -200,6 +204,9 @@ impl Work {
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
         self.register(&link, session, parts);
+        if !is_registered {
+            self.await_trust(&link, parts);
+        }
         let records = self.conditions.records.clone();
         parts.spawn("watching over the records", report(health, records, stop.clone()));
         Ok(())

@@ -42,7 +42,13 @@ pub(super) async fn trusts(client: &kube::Client, authorities: &str) -> Result<b
         && trusts::<MutatingWebhookConfiguration>(client, authorities).await?)
 }
 
-/// The same; `false` where they cannot be read.
+/// Whether the API server asks about edits at all; `false` where that cannot be read.
+pub async fn is_registered(client: &kube::Client) -> bool {
+    let live = by_hand::<ValidatingWebhookConfiguration>(client).read(NAME).await;
+    matches!(live, Ok(Some(_)))
+}
+
+/// Whether all webhook configurations trust these authorities; `false` where they cannot be read.
 pub(super) async fn is_trusted(client: &kube::Client, authorities: &str) -> bool {
     trusts(client, authorities).await.unwrap_or(false)
 }
