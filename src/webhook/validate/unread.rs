@@ -37,27 +37,6 @@ impl Validator {
         (put(&verdict, &message).respond(&head.uid), verdict)
     }
 
-    /// The verdict on a review of which only the front is known, and its message.
-    fn judge_unread(&self, subject: &Subject, head: &Head<'_>, body: &Received) -> (Verdict, Message) {
-        let by_mode = |reason| Verdict::by_mode(&self.policy(subject, head), reason, None);
-        let reason = match body {
-            Received::Whole(_) | Received::TooLarge(_) => {
-                return (by_mode(Reason::TooLarge), subject.beyond_judgement());
-            }
-            Received::Crowded(_) | Received::Busy(_) => Reason::Busy,
-            Received::Late(_) => Reason::Late,
-        };
-        if subject.aspect == Aspect::Record {
-            let operation = head.operation.unwrap_or(Operation::Update);
-            return self.judge_unread_record(subject, operation, &review::author(body.bytes()), reason);
-        }
-        let verdict = match body {
-            Received::Crowded(_) => by_mode(reason),
-            _ => Verdict::unjudged(&self.policy(subject, head), reason),
-        };
-        (verdict, subject.no_room())
-    }
-
     /// The verdict on an edit of a record that could not be read in time, and its message.
     pub(super) fn judge_unread_record(
         &self,
@@ -81,5 +60,26 @@ impl Validator {
             }
             None => (unjudged, Message::default()),
         }
+    }
+
+    /// The verdict on a review of which only the front is known, and its message.
+    fn judge_unread(&self, subject: &Subject, head: &Head<'_>, body: &Received) -> (Verdict, Message) {
+        let by_mode = |reason| Verdict::by_mode(&self.policy(subject, head), reason, None);
+        let reason = match body {
+            Received::Whole(_) | Received::TooLarge(_) => {
+                return (by_mode(Reason::TooLarge), subject.beyond_judgement());
+            }
+            Received::Crowded(_) | Received::Busy(_) => Reason::Busy,
+            Received::Late(_) => Reason::Late,
+        };
+        if subject.aspect == Aspect::Record {
+            let operation = head.operation.unwrap_or(Operation::Update);
+            return self.judge_unread_record(subject, operation, &review::author(body.bytes()), reason);
+        }
+        let verdict = match body {
+            Received::Crowded(_) => by_mode(reason),
+            _ => Verdict::unjudged(&self.policy(subject, head), reason),
+        };
+        (verdict, subject.no_room())
     }
 }
