@@ -95,7 +95,7 @@ impl Condition {
         for (name, present) in conditions.iter_mut() {
             if *name == self.name && *present != standing {
                 match &standing {
-                    Standing::Met if matches!(present, Standing::Unmet(_)) => {
+                    Standing::Met | Standing::Noted(_) if matches!(present, Standing::Unmet(_)) => {
                         tracing::info!(condition = name, "a condition for readiness is met");
                     }
                     // It was met before, and its owner says more.

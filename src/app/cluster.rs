@@ -187,7 +187,8 @@ impl Work {
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
         self.judge(&link, own_account);
         // Nobody waits for a guard that is not asked.
-        let is_registered = parts.meanwhile(&stop, trust::is_registered(&link.client)).await?;
+        let is_registered = self.cluster.registration.is_some()
+            && parts.meanwhile(&stop, trust::is_registered(&link.client)).await?;
         if is_registered {
             self.await_trust(&link, parts);
         }
@@ -203,10 +204,7 @@ impl Work {
         let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
-        self.register(&link, session, parts);
-        if !is_registered {
-            self.await_trust(&link, parts);
-        }
+        self.register(&link, session, is_registered, parts);
         let records = self.conditions.records.clone();
         parts.spawn("watching over the records", report(health, records, stop.clone()));
         Ok(())
@@ -354,9 +352,6 @@ impl Work {
 
     /// Meets the condition `trust` once the webhook configurations trust this replica.
     fn await_trust(&self, link: &Link, parts: &mut Parts) {
-        if self.cluster.registration.is_none() {
-            return;
-        }
         let Services { certificates, resolver, stop, .. } = self.services.clone();
         let own = (self.cluster.own_namespace.clone(), resolver);
         let trust = self.conditions.trust.clone();
@@ -365,8 +360,11 @@ impl Work {
     }
 
     /// Keeps the webhook configurations, where that is wanted.
-    fn register(&self, link: &Link, session: &LeaderSession, parts: &mut Parts) {
+    fn register(&self, link: &Link, session: &LeaderSession, is_registered: bool, parts: &mut Parts) {
         let Some(registration) = self.cluster.registration.clone() else { return };
+        if !is_registered {
+            self.await_trust(link, parts);
+        }
         let Services { judging, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
         let client = link.client.clone();
         let registrar = Registrar {

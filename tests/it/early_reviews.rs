@@ -28,8 +28,8 @@ struct Early {
 }
 
 impl Early {
-    async fn begin(prefix: &str, stalled: &'static [&'static str]) -> Self {
-        let scene = Scene::own().install(prefix, charts::WORKLOAD).await;
+    async fn begin(stalled: &'static [&'static str]) -> Self {
+        let scene = Scene::own().install("early", charts::WORKLOAD).await;
         let many = scene.control_plane.namespace("many").await;
         let elsewhere = scene.control_plane.namespace("elsewhere").await;
         let workload = charts::WORKLOAD.split("---").next().unwrap();
@@ -124,7 +124,7 @@ fn named(what: &str, group: &str, name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reviews_are_judged_while_records_are_still_read() {
-    let early = Early::begin("early", &[PAGES]).await;
+    let early = Early::begin(&[PAGES]).await;
     let (namespace, many, elsewhere) = (&*early.scene.namespace, &*early.many, &*early.elsewhere);
 
     early.check("a release of the namespace", edit(namespace, (RELEASE, namespace)), true).await;
@@ -147,13 +147,13 @@ async fn reviews_are_judged_while_records_are_still_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_owner_of_a_scaled_object_is_looked_up_while_records_are_still_read() {
-    let early = Early::begin("early", &[PAGES]).await;
+    let early = Early::begin(&[PAGES]).await;
     early.check("scaling", scaling(&early.elsewhere), true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deletion_of_a_namespace_waits_until_all_records_are_read() {
-    let mut early = Early::begin("early", &[PAGES]).await;
+    let mut early = Early::begin(&[PAGES]).await;
     let deletion = early.deletion_of_namespace();
     let answer = early.ask(&deletion, "2s").await;
     assert_eq!(answer.code, 500, "{answer:?}");
@@ -169,7 +169,7 @@ async fn deletion_of_a_namespace_waits_until_all_records_are_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_cannot_be_read_yet_leaves_other_edits_to_be_judged() {
     const OWN: &str = "GET /secrets/sh.helm.release.v1.shop.v1";
-    let mut early = Early::begin("early", &[PAGES, OWN]).await;
+    let mut early = Early::begin(&[PAGES, OWN]).await;
     let abroad = edit(&early.elsewhere, (ABROAD, &early.many));
     early.check("another release", abroad, true).await;
     let edit = edit(&early.scene.namespace, (RELEASE, &early.scene.namespace));

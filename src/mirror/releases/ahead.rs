@@ -64,26 +64,34 @@ impl Releases {
             let unread = self.unread.lock();
             unread.iter().filter(|stored| needed.includes(stored, &storage)).cloned().collect()
         };
-        let reads = stream::iter(unread).map(|stored| self.read_one_ahead(stored, within, until));
+        let reads = stream::iter(unread).map(|release| async move {
+            let read = timeout_at(until, self.settle_in_turn(&release)).await;
+            read.map_or(Err(LookError::Late { release, within }), |outcome| outcome.map(drop))
+        });
         let outcomes: Vec<_> = reads.buffer_unordered(AT_ONCE).collect().await;
         outcomes.into_iter().collect()
     }
 
-    /// Takes in the outcome of reading a release. Nobody may delay the start by writing one record again and again.
-    pub(super) fn note_read(&self, stored: &ReleaseId, outcome: &Result<bool, LookError>) {
+    /// Settles a release when it is its turn. Nobody may delay the start by writing one record again and again, so a
+    /// release that keeps moving counts as read.
+    pub(super) async fn settle_in_turn(&self, stored: &ReleaseId) -> Result<bool, LookError> {
+        let pass = self.pass(stored);
+        let _turn = pass.gate.last.lock().await;
+        let outcome = self.settle(stored, Care::First).await;
         if matches!(outcome, Ok(_) | Err(LookError::Moving { .. })) {
             self.unread.lock().remove(stored);
         }
+        outcome
     }
 
     /// Says that the first listing is whole; also that the index is, once it holds all that the listing named.
     pub(super) fn note_progress(&self) {
         let is_whole = self.unread.lock().is_empty();
         let is_news = self.health.send_if_modified(|health| {
-            let before = health.clone();
+            let before = (health.listed, health.indexed);
             health.listed = true;
             health.indexed |= is_whole;
-            *health != before
+            (health.listed, health.indexed) != before
         });
         if is_news && is_whole {
             *self.unread.lock() = HashSet::default();
@@ -94,28 +102,6 @@ impl Releases {
                 objects = self.index.read().objects(),
                 "the releases are indexed"
             );
-        }
-    }
-
-    async fn read_one_ahead(
-        &self,
-        stored: ReleaseId,
-        within: Duration,
-        until: Instant,
-    ) -> Result<(), LookError> {
-        let reading = async {
-            let pass = self.pass(&stored);
-            let _turn = pass.gate.last.lock().await;
-            if !self.unread.lock().contains(&stored) {
-                return Ok(false);
-            }
-            let outcome = self.settle(&stored, Care::First).await;
-            self.note_read(&stored, &outcome);
-            outcome
-        };
-        match timeout_at(until, reading).await {
-            Ok(outcome) => outcome.map(drop),
-            Err(_) => Err(LookError::Late { release: stored, within }),
         }
     }
 }

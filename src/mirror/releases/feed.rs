@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::super::payloads::SELECTOR;
 use super::super::progress::scopes;
 use super::super::records::{self, Known, Listing};
-use super::settle::Care;
 use super::strays::Strays;
 use super::{LookError, Outage, Releases};
 use crate::client::call::CallError;
@@ -176,7 +175,6 @@ impl Releases {
                 }
                 Some((release, outcome)) = running.next() => {
                     running.extend(turns.end(&release).map(|release| self.settle_dirty(release)));
-                    self.note_read(&release, &outcome);
                     match outcome {
                         Ok(_) => drop(failures.remove(&release)),
                         Err(error) => {
@@ -199,11 +197,7 @@ impl Releases {
     }
 
     async fn settle_dirty(&self, release: ReleaseId) -> (ReleaseId, Result<bool, LookError>) {
-        let outcome = {
-            let pass = self.pass(&release);
-            let _turn = pass.gate.last.lock().await;
-            self.settle(&release, Care::First).await
-        };
+        let outcome = self.settle_in_turn(&release).await;
         // One that it did not need would take the room of others.
         self.payloads.prefetched.drop_of(&release);
         (release, outcome)
