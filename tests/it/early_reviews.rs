@@ -1,8 +1,9 @@
 //! Reviews that come while the guard still reads the records of the first listing.
 
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -15,6 +16,9 @@ const PAGES: &str = "GET status%3Ddeployed";
 
 /// A release whose objects lie in another namespace.
 const ABROAD: &str = "abroad";
+
+/// Write one record at the same time, so that it hardly ever stays as it was read.
+const WRITERS: usize = 8;
 
 /// A guard that has listed which records there are, and waits for the pages of them.
 struct Early {
@@ -180,4 +184,32 @@ async fn a_record_that_cannot_be_read_yet_leaves_other_edits_to_be_judged() {
     early.proxy.stall(&[]);
     early.guard.ready().await;
     early.check("once it is read", edit, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_is_written_all_the_time_does_not_delay_the_others() {
+    let scene = Scene::own().install("early", charts::WORKLOAD).await;
+    let busy = scene.control_plane.namespace("busy").await;
+    let secrets = Api::<Secret>::namespaced(scene.control_plane.client(Identity::Admin).await, &busy);
+    let record = forged(&busy, "busy", 1, "deployed", "");
+    let name = record.metadata.name.clone().unwrap();
+    secrets.create(&PostParams::default(), &record).await.unwrap();
+    let write = async |writer: usize| {
+        for number in 0u64.. {
+            let patch =
+                json!({"metadata": {"annotations": {format!("writer-{writer}"): number.to_string()}}});
+            secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        }
+    };
+    let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
+    proxy.slow("GET /secrets/sh.helm.release.v1.busy");
+    let all_read = async {
+        let guard = Guard::begin_through(&scene.control_plane, proxy.kubeconfig(), &["--edits=Deny"]).await;
+        let is_whole = async || guard.report().await.is_ok_and(|report| report.contains("[+]records ok"));
+        eventually("all records are read", SOON, is_whole).await;
+    };
+    tokio::select! {
+        _ = join_all((0..WRITERS).map(write)) => {}
+        () = all_read => {}
+    }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -22,6 +23,9 @@ use tokio::task::JoinHandle;
 use super::control_plane::ControlPlane;
 use super::identity::Identity;
 use super::process::folder;
+
+/// How long a slow request is under way.
+const SLOW: Duration = Duration::from_millis(50);
 
 /// Stands between a guard and its API server and passes everything on, but for the events of watches while they are
 /// held, and for requests that it is told to turn away, to hold up or to leave without an answer. Dropping it cuts the
@@ -48,6 +52,8 @@ struct Traffic {
     throttled: bool,
     /// Requests that are held up.
     stalled: &'static [&'static str],
+    /// Requests that are slow.
+    slowed: Option<&'static str>,
     /// Requests whose answer breaks off.
     cut: Option<&'static str>,
     /// How all watches ended last.
@@ -143,6 +149,11 @@ impl LaggingWatch {
         self.traffic.send_modify(|traffic| traffic.stalled = requests);
     }
 
+    /// From now on such requests take a while to reach the API server.
+    pub(crate) fn slow(&self, request: &'static str) {
+        self.traffic.send_modify(|traffic| traffic.slowed = Some(request));
+    }
+
     /// How many such requests had to wait so far.
     pub(crate) fn stalled(&self, request: &str) -> usize {
         count(&self.requests.stalled, request)
@@ -205,6 +216,9 @@ async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Res
             requests.stalled.lock().unwrap().push(name.clone());
             // Fails when the test is over: then nobody listens either.
             let _ = traffic.wait_for(|traffic| !waits(traffic)).await;
+        }
+        if traffic.borrow().slowed.is_some_and(|rule| is_meant(rule, &name)) {
+            tokio::time::sleep(SLOW).await;
         }
         let answer = client.send(request).await;
         let is_cut = traffic.borrow().cut.is_some_and(|rule| is_meant(rule, &name));
