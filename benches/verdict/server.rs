@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -157,10 +157,10 @@ impl Server {
         &self.ca
     }
 
-    /// Has other rows written to the ledger, so many a second; none ends that.
+    /// Has other rows made, so many a second, and recorded in the ledger or dropped.
     /// Says how many rows are in it by now, and how many found no place there.
-    pub(crate) fn write_others(&mut self, a_second: u64) -> (u64, u64) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{a_second}").unwrap();
+    pub(crate) fn make_others(&mut self, a_second: u64, are_recorded: bool) -> (u64, u64) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{a_second} {are_recorded}").unwrap();
         // Rows that found no place there stand in between.
         let is_row = |line: &String| line.starts_with('{');
         let line = self.said.by_ref().lines().map_while(Result::ok).find(|line| !is_row(line));
@@ -206,7 +206,8 @@ pub(crate) fn run(folder: &Path) {
     // The benchmark holds the other end: it is closed however that ends.
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
-            heard.turn_to(line.parse().unwrap());
+            let (a_second, are_recorded) = line.split_once(' ').unwrap();
+            heard.turn_to(a_second.parse().unwrap(), are_recorded.parse().unwrap());
         }
         std::process::exit(0);
     });
@@ -284,17 +285,19 @@ fn resolver(folder: &Path) -> PolicyResolver {
     PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), accepted))
 }
 
-/// Rows that are written beside those of the verdicts.
+/// Rows that are made beside those of the verdicts.
 #[derive(Clone, Default)]
 struct Others {
     a_second: Arc<AtomicU64>,
+    are_recorded: Arc<AtomicBool>,
     registry: Arc<OnceLock<Registry>>,
 }
 
 impl Others {
-    /// Has so many written a second, and says what was written before.
-    fn turn_to(&self, a_second: u64) {
+    /// Has so many made a second, and says what was written before.
+    fn turn_to(&self, a_second: u64, are_recorded: bool) {
         self.a_second.store(a_second, Ordering::Relaxed);
+        self.are_recorded.store(are_recorded, Ordering::Relaxed);
         let mut text = String::new();
         encode(&mut text, self.registry.get().expect("there is a ledger")).unwrap();
         let rows = |outcome: &str| {
@@ -304,8 +307,8 @@ impl Others {
         println!("{} {}", rows("database"), rows("overflow") + rows("unavailable") + rows("lost"));
     }
 
-    /// Writes them, in equal portions every few milliseconds.
-    fn write(&self, ledger: &Ledger) {
+    /// Makes them, in equal portions every few milliseconds.
+    fn make(&self, ledger: &Ledger) {
         const PORTION: Duration = Duration::from_millis(2);
         let patterns = patterns();
         let (mut next, mut due, mut number) = (Instant::now(), 0.0, 0_usize);
@@ -313,7 +316,10 @@ impl Others {
             due += self.a_second.load(Ordering::Relaxed) as f64 * PORTION.as_secs_f64();
             while due >= 1.0 {
                 let pattern: &Row = &patterns[number % patterns.len()];
-                ledger.record(Row { time: jiff::Timestamp::now(), ..pattern.clone() });
+                let row = Row { time: jiff::Timestamp::now(), ..pattern.clone() };
+                if self.are_recorded.load(Ordering::Relaxed) {
+                    ledger.record(row);
+                }
                 (due, number) = (due - 1.0, number + 1);
             }
             next += PORTION;
@@ -380,7 +386,7 @@ fn ledger(file: PathBuf, others: &Others) -> Ledger {
     // It runs until the process ends.
     drop(writer.start(named, CancellationToken::new()).unwrap());
     let (beside, recording) = (others.clone(), ledger.clone());
-    let writing = move || beside.write(&recording);
-    std::thread::Builder::new().name("ledger-others".to_owned()).spawn(writing).unwrap();
+    let making = move || beside.make(&recording);
+    std::thread::Builder::new().name("ledger-others".to_owned()).spawn(making).unwrap();
     ledger
 }
