@@ -188,16 +188,7 @@ async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Res
     let began = *upstream.traffic.borrow();
     if began.throttled {
         upstream.requests.turned_away.fetch_add(1, Ordering::Relaxed);
-        let status = json!({
-            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
-            "reason": "TooManyRequests", "message": "too many requests",
-        });
-        return Response::builder()
-            .status(StatusCode::TOO_MANY_REQUESTS)
-            .header("Retry-After", "1")
-            .header("Content-Type", "application/json")
-            .body(Body::from(status.to_string()))
-            .unwrap();
+        return too_many_requests();
     }
     let name = format!("{} {}", request.method(), request.uri());
     let path = request.uri().path().to_owned();
@@ -244,6 +235,19 @@ async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Res
         return Response::from_parts(head, Body::from_stream(chunks));
     }
     Response::from_parts(head, Body::from_stream(chunks))
+}
+
+fn too_many_requests() -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
+        "reason": "TooManyRequests", "message": "too many requests",
+    });
+    Response::builder()
+        .status(StatusCode::TOO_MANY_REQUESTS)
+        .header("Retry-After", "1")
+        .header("Content-Type", "application/json")
+        .body(Body::from(status.to_string()))
+        .unwrap()
 }
 
 /// The events of a watch of `path` that began when watches had been ended `began` times.
