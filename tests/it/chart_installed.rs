@@ -254,7 +254,12 @@ async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
     })
     .await;
     for pod in &pods {
-        assert!(pod.metrics().await.contains("kubemoor_ledger_up 1\n"), "{}", pod.log());
+        // A guard answers before its ledger is open.
+        eventually("its ledger is open", SOON, || async {
+            let is_up = pod.metrics().await.contains("kubemoor_ledger_up 1\n");
+            if is_up { Ok(()) } else { Err(pod.log()) }
+        })
+        .await;
     }
     drop(pods);
     // And back, also by way of a claim.
