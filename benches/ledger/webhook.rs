@@ -54,7 +54,6 @@ fn compare(server: &mut Server, review: &Review, rounds: u64) {
     let (_, before) = server.make_others(ROWS, false);
     let mut elsewhere = before;
     for _ in 0..rounds {
-        server.make_others(ROWS, false);
         without.push(round(&mut client));
         let (before_round, _) = server.make_others(ROWS, true);
         let begin = Instant::now();
