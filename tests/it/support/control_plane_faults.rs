@@ -62,7 +62,7 @@ impl ControlPlane {
     }
 
     /// Starts it again as kubeadm starts it: each minute the API server tells watches of resources without changes how far
-    /// it is. It takes twice the CPU at rest, so tests do without.
+    /// it is. An API server at rest then takes almost twice the CPU, so tests do without.
     #[allow(dead_code, reason = "the measures ask for it")]
     pub(crate) fn restart_with_progress(&mut self) {
         self.etcd.add_argument("--experimental-watch-progress-notify-interval=5s".to_owned());
