@@ -40,7 +40,9 @@ pub(crate) fn measure(rounds: u64) {
     load::write_store(folder.path());
     let awake = keep_processors_awake();
     if awake.is_none() {
-        println!("/dev/cpu_dma_latency is not writable: each p99 includes the time that processors take to wake up");
+        println!(
+            "/dev/cpu_dma_latency is not writable: each p99 includes the time that processors take to wake up"
+        );
     }
     let mut server = Server::start(folder.path(), server::JUDGE);
     println!(
