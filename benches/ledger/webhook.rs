@@ -52,7 +52,6 @@ pub(crate) fn measure(rounds: u64) {
     for review in [load::annotated(), load::scaled_up()] {
         compare(&mut server, &review, rounds);
     }
-    drop(awake);
 }
 
 /// Keeps idle processors from sleeping until the file is dropped, by the kernel's interface for quality of service: a
