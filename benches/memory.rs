@@ -14,13 +14,13 @@ mod objects;
 use std::fs;
 use std::sync::Arc;
 
-use kubemoor::declaration::catalog::Catalog;
-use kubemoor::declaration::packed::FieldsCache;
-use kubemoor::helm::index::Index;
-use kubemoor::helm::record::{ApplyMethod, Record, Status};
-use kubemoor::helm::release::{Appearance, Head, Payload, StoredRecords, Writer, assemble, digest};
-use kubemoor::helm::storage::Storage;
-use kubemoor::model::ReleaseId;
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_declare::packed::FieldsCache;
+use kubemoor_helm::index::Index;
+use kubemoor_helm::record::{ApplyMethod, Record, Status};
+use kubemoor_helm::release::{Appearance, Head, Payload, StoredRecords, Writer, assemble, digest};
+use kubemoor_helm::storage::Storage;
 use objects::{OBJECTS, declared};
 
 /// The program's allocator, so that the figures hold for the program.
@@ -52,7 +52,7 @@ fn main() {
     );
 }
 
-fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemoor::helm::release::Release {
+fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemoor_helm::release::Release {
     let name = format!("shop-{number:05}");
     let namespace = format!("releases-{:03}", number % NAMESPACES);
     let manifest: String =

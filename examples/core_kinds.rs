@@ -1,10 +1,10 @@
-//! Writes the built-in catalog of core kinds, `src/declaration/embedded/core.json`,
+//! Writes the built-in catalog of core kinds, `crates/kubemoor-declare/src/embedded/core.json`,
 //! from a server's own OpenAPI documents:
 //!
 //! ```text
 //! kubectl proxy --port 8001 &
-//! cargo run --example core_kinds -- http://127.0.0.1:8001 > src/declaration/embedded/core.json
-//! cargo run --example core_kinds -- v3/*.json v2.json > src/declaration/embedded/core.json
+//! cargo run --example core_kinds -- http://127.0.0.1:8001 > crates/kubemoor-declare/src/embedded/core.json
+//! cargo run --example core_kinds -- v3/*.json v2.json > crates/kubemoor-declare/src/embedded/core.json
 //! ```
 //!
 //! Arguments are base URLs of servers and files with OpenAPI documents of
@@ -14,9 +14,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use kubemoor::declaration::catalog::{KindFacts, priority};
-use kubemoor::declaration::{embedded, openapi};
-use kubemoor::model::Gvk;
+use kubemoor_declare::catalog::{KindFacts, priority};
+use kubemoor_declare::model::Gvk;
+use kubemoor_declare::{embedded, openapi};
 use serde_json::Value;
 
 /// The groups of kinds that charts hold.

@@ -43,25 +43,25 @@ use self::naming::Naming;
 use self::parts::Parts;
 use self::ports::{Ports, Serving};
 use self::signals::Signals;
-use crate::admin::{self, Condition, LedgerReader, Readiness};
-use crate::config::{self, RecordDriver, Source, Tls};
-use crate::declaration::catalog::Catalog;
-use crate::guard::state::State;
-use crate::helm::index::Index;
-use crate::ledger::Ledger;
-use crate::metrics::{ConnectionMetrics, LedgerMetrics, registry};
-use crate::mirror::directory;
-use crate::mirror::policies::InForce;
-use crate::mirror::policies::files::Folder;
-use crate::notify;
-use crate::notify::{Notifiers, Worker};
-use crate::policy::Policy;
-use crate::policy::resolver::PolicyResolver;
-use crate::server::{Ending, descriptors};
-use crate::telemetry::traces;
-use crate::tls::{Certificates, UserAuthority};
-use crate::webhook::look::ReleaseSource;
-use crate::webhook::validate::Setup;
+use kubemoor_cluster::mirror::directory;
+use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::policies::files::Folder;
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_guard::admin::{self, Condition, LedgerReader, Readiness};
+use kubemoor_guard::guard::state::State;
+use kubemoor_guard::webhook::look::ReleaseSource;
+use kubemoor_guard::webhook::validate::Setup;
+use kubemoor_helm::index::Index;
+use kubemoor_ledger::Ledger;
+use kubemoor_notify as notify;
+use kubemoor_notify::{Notifiers, Worker};
+use kubemoor_policy::Policy;
+use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_runtime::config::{self, RecordDriver, Source, Tls};
+use kubemoor_runtime::metrics::{ConnectionMetrics, LedgerMetrics, registry};
+use kubemoor_runtime::server::{Ending, descriptors};
+use kubemoor_runtime::telemetry::traces;
+use kubemoor_runtime::tls::{Certificates, UserAuthority};
 
 /// How long a guard behind a Service keeps serving after the stop signal: the API server notices the removed
 /// endpoint only after a moment. Together with the shutdown of the server and the ledger it must stay below
@@ -119,7 +119,7 @@ struct Secured<'a> {
 /// # Errors
 /// When serving cannot start, or a part of it failed.
 pub fn serve(config: config::Serve) -> anyhow::Result<()> {
-    crate::telemetry::init(config.log.as_str())?;
+    kubemoor_runtime::telemetry::init(config.log.as_str())?;
     descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
-use kubemoor::config::LedgerUrl;
-use kubemoor::ledger::query::Filter;
-use kubemoor::ledger::store::Store;
+use kubemoor_ledger::query::Filter;
+use kubemoor_ledger::store::Store;
+use kubemoor_runtime::config::LedgerUrl;
 
 use super::chart::Line;
 use crate::rows::{Written, row};

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use jiff::{Span, Timestamp, civil::Date, tz::TimeZone};
-use kubemoor::config::LedgerUrl;
+use kubemoor_runtime::config::LedgerUrl;
 
 use super::query::{self, COLUMNS, RARE, WRITTEN, fill, period};
 use super::write::SIZE_OF_ALL;

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use kubemoor::config::LedgerUrl;
-use kubemoor::ledger::fleet::{FleetFilter, FleetSearch};
-use kubemoor::ledger::store::Store;
+use kubemoor_ledger::fleet::{FleetFilter, FleetSearch};
+use kubemoor_ledger::store::Store;
+use kubemoor_runtime::config::LedgerUrl;
 
 use super::query::{WRITTEN, fill};
 use crate::support::Postgres;

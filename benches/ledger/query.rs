@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
-use kubemoor::config::LedgerUrl;
-use kubemoor::ledger::query::Filter;
-use kubemoor::ledger::store::Store;
-use kubemoor::model::Operation;
+use kubemoor_declare::model::Operation;
+use kubemoor_ledger::query::Filter;
+use kubemoor_ledger::store::Store;
+use kubemoor_runtime::config::LedgerUrl;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 

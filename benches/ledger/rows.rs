@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kubemoor::config::{self, LedgerUrl, Retention};
-use kubemoor::ledger::Ledger;
-use kubemoor::ledger::row::{Change, Changes, Kind, Row};
-use kubemoor::metrics::{self, LedgerMetrics};
-use kubemoor::model::{Actor, ObjectId, Operation, ReleaseId};
-use kubemoor::verdict::shown::Shown;
+use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Change, Changes, Kind, Row};
+use kubemoor_runtime::config::{self, LedgerUrl, Retention};
+use kubemoor_runtime::metrics::{self, LedgerMetrics};
+use kubemoor_verdict::shown::Shown;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
-use kubemoor::config::LedgerUrl;
+use kubemoor_runtime::config::LedgerUrl;
 
 use super::rows::{RELEASES, USERS, Written, row};
 use crate::support::Postgres;

@@ -1,8 +1,8 @@
 //! A CustomResourceDefinition, whose schema anybody with the right may write.
 #![no_main]
 
-use kubemoor::declaration::catalog::KindFacts;
-use kubemoor::declaration::openapi::from_crd;
+use kubemoor_declare::catalog::KindFacts;
+use kubemoor_declare::openapi::from_crd;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {

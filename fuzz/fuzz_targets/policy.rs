@@ -5,16 +5,16 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubemoor::declaration::catalog::Catalog;
-use kubemoor::mirror::directory::{Content, assemble};
-use kubemoor::model::{Actor, DriftMode, EditsMode, ReleaseId};
-use kubemoor::policy::Policy;
-use kubemoor::policy::allowance::Request;
-use kubemoor::policy::mask::Mask;
-use kubemoor::policy::pattern::{Pattern, PatternError};
-use kubemoor::policy::read::read;
-use kubemoor::policy::resolver::{Labels, Policies};
-use kubemoor::policy::selector::Selector;
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_cluster::mirror::directory::{Content, assemble};
+use kubemoor_declare::model::{Actor, DriftMode, EditsMode, ReleaseId};
+use kubemoor_policy::Policy;
+use kubemoor_policy::allowance::Request;
+use kubemoor_policy::mask::Mask;
+use kubemoor_policy::pattern::{Pattern, PatternError};
+use kubemoor_policy::read::read;
+use kubemoor_policy::resolver::{Labels, Policies};
+use kubemoor_policy::selector::Selector;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use kubemoor::helm::record::{decode, parse_record_name, record_name};
+use kubemoor_helm::record::{decode, parse_record_name, record_name};
 use libfuzzer_sys::fuzz_target;
 
 const CAP: usize = 1 << 20;

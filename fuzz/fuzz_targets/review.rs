@@ -1,8 +1,8 @@
 //! A body as the API server, or anybody who reaches the port, may send it.
 #![no_main]
 
-use kubemoor::declaration::prune::Pruned;
-use kubemoor::webhook::review::{Head, Request, object};
+use kubemoor_declare::prune::Pruned;
+use kubemoor_guard::webhook::review::{Head, Request, object};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

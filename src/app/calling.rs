@@ -14,19 +14,19 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
-use crate::admin::{Condition, Readiness};
-use crate::callers::Callers;
-use crate::callers::file::TokenFile;
-use crate::client::caller_secret::Place;
-use crate::client::lease::Leadership;
-use crate::config::{self, Proof};
-use crate::metrics::AdmissionMetrics;
-use crate::tls::{Certificates, ClientAuthority};
-use crate::webhook::door::{self, Door};
-use crate::webhook::intake::{BodyLimits, Intake};
-use crate::webhook::registration::rotation::{Pace, Rotation};
-use crate::webhook::review;
-use crate::webhook::validate::{Setup, Validator};
+use kubemoor_cluster::client::caller_secret::Place;
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_guard::admin::{Condition, Readiness};
+use kubemoor_guard::webhook::door::{self, Door};
+use kubemoor_guard::webhook::intake::{BodyLimits, Intake};
+use kubemoor_guard::webhook::registration::rotation::{Pace, Rotation};
+use kubemoor_guard::webhook::review;
+use kubemoor_guard::webhook::validate::{Setup, Validator};
+use kubemoor_runtime::callers::Callers;
+use kubemoor_runtime::callers::file::TokenFile;
+use kubemoor_runtime::config::{self, Proof};
+use kubemoor_runtime::metrics::AdmissionMetrics;
+use kubemoor_runtime::tls::{Certificates, ClientAuthority};
 
 /// The settings and secrets that identify callers.
 pub(super) struct Calling {

@@ -9,15 +9,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::lifetime;
 use super::parts::Parts;
-use crate::admin::{Condition, Readiness};
-use crate::client::certificate_secret::CertificateSecret;
-use crate::client::lease::Leadership;
-use crate::config;
-use crate::ledger::Ledger;
-use crate::ledger::row::{Act, ReviewedEdit, Row};
-use crate::model::ObjectId;
-use crate::tls::{Certificates, Pace, Source};
-use crate::webhook::registration::renewal::Renewal;
+use kubemoor_cluster::client::certificate_secret::CertificateSecret;
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_declare::model::ObjectId;
+use kubemoor_guard::admin::{Condition, Readiness};
+use kubemoor_guard::webhook::registration::renewal::Renewal;
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_runtime::config;
+use kubemoor_runtime::tls::{Certificates, Pace, Source};
 
 /// The services that store a shared certificate.
 #[derive(Clone)]

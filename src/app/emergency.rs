@@ -10,15 +10,15 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::Condition;
-use crate::ledger::Ledger;
-use crate::ledger::row::{Act, ReviewedEdit, Row};
-use crate::metrics::EmergencyMetrics;
-use crate::mirror::policies::InForce;
-use crate::model::{Actor, ObjectId};
-use crate::notify::Notifiers;
-use crate::notify::message::{Message, Subject};
-use crate::webhook::registration::emergency::{MARKER, Turn};
+use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_declare::model::{Actor, ObjectId};
+use kubemoor_guard::admin::Condition;
+use kubemoor_guard::webhook::registration::emergency::{MARKER, Turn};
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_notify::Notifiers;
+use kubemoor_notify::message::{Message, Subject};
+use kubemoor_runtime::metrics::EmergencyMetrics;
 
 /// Records each turn in the ledger, and notifies receivers.
 pub(super) fn keep(ledger: Ledger, notifiers: Notifiers) -> impl Fn(Turn) + Send {

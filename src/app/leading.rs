@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
-use crate::callers::Callers;
-use crate::client::lease::{CaBundle, Election, Leadership, OwnAuthority, Place};
-use crate::config;
-use crate::policy::guarded::LeaseReference;
-use crate::tls::Certificates;
+use kubemoor_cluster::client::lease::{CaBundle, Election, Leadership, OwnAuthority, Place};
+use kubemoor_policy::guarded::LeaseReference;
+use kubemoor_runtime::callers::Callers;
+use kubemoor_runtime::config;
+use kubemoor_runtime::tls::Certificates;
 
 /// The lead of this replica, or its candidacy.
 pub(super) struct LeaderSession {

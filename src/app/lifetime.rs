@@ -5,11 +5,11 @@
 
 use jiff::Timestamp;
 
-use crate::config::{self, Proof, Registration, Serve, Source, Tls};
-use crate::ledger::Ledger;
-use crate::ledger::row::{Act, ReviewedEdit, Row};
-use crate::mirror::policies::files::Folder;
-use crate::model::{ObjectId, build};
+use kubemoor_cluster::mirror::policies::files::Folder;
+use kubemoor_declare::model::{ObjectId, build};
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_runtime::config::{self, Proof, Registration, Serve, Source, Tls};
 
 /// A guard between its start and its end.
 pub(super) struct Lifetime {

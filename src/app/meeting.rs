@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admin::Condition;
-use crate::client::connection::Connection;
-use crate::client::identity;
-use crate::mirror::kinds::Kinds;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::identity;
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_guard::admin::Condition;
 
 /// The pause between attempts to reach an API server at the start.
 const RETRY: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ pub(super) async fn meet(connection: Connection, records: &Condition) -> Met {
             let kinds = Kinds::read(connection.client.clone()).await?;
             let own_account = identity::own_name(&connection.client, connection.claimed.clone()).await?;
             let uid = identity::cluster_uid(&connection.client).await?;
-            Ok::<_, crate::client::call::CallError>((kinds, own_account, uid))
+            Ok::<_, kubemoor_cluster::client::call::CallError>((kinds, own_account, uid))
         };
         match met.await {
             Ok((kinds, own_account, uid)) => {

@@ -9,9 +9,9 @@ use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 
 use super::memory;
-use crate::guard::state::State;
-use crate::helm::index::Index;
-use crate::metrics::{
+use kubemoor_guard::guard::state::State;
+use kubemoor_helm::index::Index;
+use kubemoor_runtime::metrics::{
     AdmissionMetrics, EmergencyMetrics, GuardMetrics, NoticeMetrics, RecordMetrics, declarations, releases,
 };
 

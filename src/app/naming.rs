@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::connection::Connection;
-use crate::client::identity;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::identity;
 
 /// The pauses, in seconds, between questions for the cluster's uid, while the account may not read it: its rights may be granted a
 /// moment after it.

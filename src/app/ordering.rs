@@ -8,12 +8,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::cluster::Work;
-use crate::callers::random_key;
-use crate::model::{ObjectId, ReleaseId};
-use crate::policy::order::Verb;
-use crate::policy::signing::SigningKey;
-use crate::reconcile::report::DriftKind;
-use crate::webhook::order::Orders;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_guard::webhook::order::Orders;
+use kubemoor_policy::order::Verb;
+use kubemoor_policy::signing::SigningKey;
+use kubemoor_reconcile::report::DriftKind;
+use kubemoor_runtime::callers::random_key;
 
 impl Work {
     /// The webhook's access to the loop when a user orders a repair.

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::Ledger;
-use crate::ledger::row::{Permitted, Row};
-use crate::mirror::allowances::Allowances;
-use crate::mirror::releases::Releases;
-use crate::model::{ObjectId, ReleaseId};
-use crate::notify::Notifiers;
-use crate::notify::message::{Message, Subject};
-use crate::policy::allowance::Allowance;
-use crate::policy::resolver::PolicyResolver;
+use kubemoor_cluster::mirror::allowances::Allowances;
+use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Permitted, Row};
+use kubemoor_notify::Notifiers;
+use kubemoor_notify::message::{Message, Subject};
+use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::resolver::PolicyResolver;
 
 /// Records the history of allowances.
 pub(super) struct Permitting {

@@ -15,21 +15,21 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::witnessed::{Subject, Witnessed};
 use super::parts::Parts;
-use crate::admin::Condition;
-use crate::client::lease::Leadership;
-use crate::client::resource::GROUP;
-use crate::ledger::Ledger;
-use crate::ledger::row::{Act, ReviewedEdit, Row};
-use crate::mirror::allowances::Allowances;
-use crate::mirror::autoscalers::Autoscalers;
-use crate::mirror::kinds::Kinds;
-use crate::mirror::namespaces::{Namespaces, Relabelling};
-use crate::mirror::policies::InForce;
-use crate::mirror::policies::change::{FileChange, PolicyChange, PolicyFate};
-use crate::mirror::policies::watch::PolicyWatch;
-use crate::mirror::progress::Progress;
-use crate::mirror::releases::Releases;
-use crate::model::{ObjectId, Operation};
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_cluster::client::resource::GROUP;
+use kubemoor_cluster::mirror::allowances::Allowances;
+use kubemoor_cluster::mirror::autoscalers::Autoscalers;
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::namespaces::{Namespaces, Relabelling};
+use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::policies::change::{FileChange, PolicyChange, PolicyFate};
+use kubemoor_cluster::mirror::policies::watch::PolicyWatch;
+use kubemoor_cluster::mirror::progress::Progress;
+use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_declare::model::{ObjectId, Operation};
+use kubemoor_guard::admin::Condition;
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
 
 /// How the detail of a row about a policy in a file begins.
 pub(super) const IN_FILE: &str = "in the policy file ";

@@ -10,10 +10,10 @@ use tokio::net::TcpListener;
 
 use super::calling::{Calling, Judging};
 use super::parts::Parts;
-use crate::admin;
-use crate::metrics::{ConnectionMetrics, Port};
-use crate::server::{self, Ending, Limits, Peer, TlsPort};
-use crate::tls::{Certificates, UserAuthority};
+use kubemoor_guard::admin;
+use kubemoor_runtime::metrics::{ConnectionMetrics, Port};
+use kubemoor_runtime::server::{self, Ending, Limits, Peer, TlsPort};
+use kubemoor_runtime::tls::{Certificates, UserAuthority};
 
 /// Both ports, which nobody serves yet.
 pub(super) struct Ports {

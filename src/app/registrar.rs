@@ -15,22 +15,22 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::Condition;
-use crate::callers::{CallerToken, Callers};
-use crate::client::discovery;
-use crate::client::lease::{CaBundle, Leadership};
-use crate::config;
-use crate::ledger::Ledger;
-use crate::ledger::row::{Act, ReviewedEdit, Row};
-use crate::mirror::policies::InForce;
-use crate::mirror::releases::Releases;
-use crate::model::{ObjectId, Operation};
-use crate::policy::resolver::PolicyResolver;
-use crate::tls::Certificates;
-use crate::webhook::registration::keep::{self, Configuration, DesiredState, OutsideChange};
-use crate::webhook::registration::{
+use kubemoor_cluster::client::discovery;
+use kubemoor_cluster::client::lease::{CaBundle, Leadership};
+use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_declare::model::{ObjectId, Operation};
+use kubemoor_guard::admin::Condition;
+use kubemoor_guard::webhook::registration::keep::{self, Configuration, DesiredState, OutsideChange};
+use kubemoor_guard::webhook::registration::{
     Address, NAME, NAMESPACE_NAME, Resource, Surface, configuration, emergency, left_out, mutating, trust,
 };
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_runtime::callers::{CallerToken, Callers};
+use kubemoor_runtime::config;
+use kubemoor_runtime::tls::Certificates;
 
 /// How long the version of the API server counts: it may be upgraded under a running guard.
 const ASK_AGAIN: Duration = Duration::from_secs(600);

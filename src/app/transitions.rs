@@ -10,11 +10,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::helm::release::Release;
-use crate::ledger::Ledger;
-use crate::ledger::row::Row;
-use crate::mirror::releases::Releases;
-use crate::model::ReleaseId;
+use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_helm::release::Release;
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::Row;
 
 /// Records transitions until `stop`.
 pub(super) async fn run(releases: Arc<Releases>, ledger: Ledger, stop: CancellationToken) {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::mirror::policies::InForce;
-use crate::mirror::releases::Releases;
+use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::releases::Releases;
 
 /// Passes on the policies' trusted namespaces until `stop`.
 pub(super) async fn run(releases: Arc<Releases>, in_force: Arc<InForce>, stop: CancellationToken) {

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{Condition, Readiness};
-use crate::metrics::serving::{self, Serving};
-use crate::mirror::releases::Health;
-use crate::tls::Certificates;
+use kubemoor_cluster::mirror::releases::Health;
+use kubemoor_guard::admin::{Condition, Readiness};
+use kubemoor_runtime::metrics::serving::{self, Serving};
+use kubemoor_runtime::tls::Certificates;
 
 /// For how long the records may go unwatched before the guard is not ready.
 const OUTAGE: Duration = Duration::from_secs(60);

@@ -14,9 +14,9 @@ use super::candidates;
 use super::connect::{self, PlaceArgs};
 use super::output::{self, OutputArgs};
 use super::{Outcome, warn};
-use crate::inspect::exceptions::{self, Allowed, Asked};
-use crate::inspect::times::parse_duration;
-use crate::model::NamedObject;
+use kubemoor_declare::model::NamedObject;
+use kubemoor_inspect::exceptions::{self, Allowed, Asked};
+use kubemoor_inspect::times::parse_duration;
 
 /// The flags of `kubemoor allow`.
 #[derive(Debug, clap::Args)]

@@ -22,12 +22,12 @@ use super::list::RowsArgs;
 use super::output::Form;
 use super::serve::ConflictError;
 use super::{Outcome, warn};
-use crate::inspect::ledger;
-use crate::inspect::times::Moment;
-use crate::ledger::entry::Entry;
-use crate::ledger::query::{self, Filter};
-use crate::model::{NamedObject, Operation};
-use crate::verdict::edit;
+use kubemoor_declare::model::{NamedObject, Operation};
+use kubemoor_inspect::ledger;
+use kubemoor_inspect::times::Moment;
+use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::query::{self, Filter};
+use kubemoor_verdict::edit;
 
 /// The outcomes under which an edit passes that `Deny` may refuse.
 const PASSED: [edit::Outcome; 3] = [edit::Outcome::Record, edit::Outcome::Warn, edit::Outcome::Revert];

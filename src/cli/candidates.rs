@@ -13,9 +13,9 @@ use anyhow::Context;
 use clap_complete::engine::{CompletionCandidate, complete};
 
 use super::{Name, Outcome, command, output};
-use crate::client::connection::{self, Access};
-use crate::client::guarded;
-use crate::policy::guarded::GuardedRelease;
+use kubemoor_cluster::client::connection::{self, Access};
+use kubemoor_cluster::client::guarded;
+use kubemoor_policy::guarded::GuardedRelease;
 
 /// The variable by which a shell asks.
 pub(super) const VARIABLE: &str = "KUBEMOOR_COMPLETE";

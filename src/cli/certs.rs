@@ -15,8 +15,8 @@ use serde::Serialize;
 use super::Outcome;
 use super::output::{self, OutputArgs, Table, Text};
 use super::serve;
-use crate::config::{Endpoint, ServiceRef, WebhookUrl};
-use crate::tls::{Certificates, Source};
+use kubemoor_runtime::config::{Endpoint, ServiceRef, WebhookUrl};
+use kubemoor_runtime::tls::{Certificates, Source};
 
 /// The flags of `kubemoor certs`.
 #[derive(Debug, clap::Args)]

@@ -16,19 +16,19 @@ use serde::Serialize;
 use super::labels::LabelArgs;
 use super::output::{self, OutputArgs, PLAIN, Table, Text};
 use super::{Outcome, policy_files, warn};
-use crate::config::RecordDriver;
-use crate::declaration::catalog::Catalog;
-use crate::helm::index::Index;
-use crate::helm::release::Release;
-use crate::mirror::directory;
-use crate::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
-use crate::policy::Policy;
-use crate::policy::allowance::Allowance;
-use crate::policy::resolver::{Labels, Policies, PolicyResolver};
-use crate::verdict::circumstances::Circumstances;
-use crate::verdict::edit::{self, Evidence, Owner, Rules, Verdict};
-use crate::webhook::case::{Basis, Case, Subject};
-use crate::webhook::review::{self, Request};
+use kubemoor_cluster::mirror::directory;
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
+use kubemoor_guard::webhook::case::{Basis, Case, Subject};
+use kubemoor_guard::webhook::review::{self, Request};
+use kubemoor_helm::index::Index;
+use kubemoor_helm::release::Release;
+use kubemoor_policy::Policy;
+use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
+use kubemoor_runtime::config::RecordDriver;
+use kubemoor_verdict::circumstances::Circumstances;
+use kubemoor_verdict::edit::{self, Evidence, Owner, Rules, Verdict};
 
 /// The flags of `kubemoor check`.
 #[derive(Debug, clap::Args)]

@@ -14,14 +14,15 @@ use clap_complete::ArgValueCandidates;
 use secrecy::SecretString;
 
 use super::candidates;
-use crate::client::call::CallError;
-use crate::client::connection::{self, Access, Connection};
-use crate::config::{self, RecordDriver};
-use crate::inspect::failure;
-use crate::inspect::times::parse_duration;
-use crate::telemetry;
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::connection::{self, Access, Connection};
+use kubemoor_declare::model;
+use kubemoor_inspect::failure;
+use kubemoor_inspect::times::parse_duration;
+use kubemoor_runtime::config::RecordDriver;
+use kubemoor_runtime::telemetry;
 
-pub(super) use crate::inspect::failure::spoken;
+pub(super) use kubemoor_inspect::failure::spoken;
 
 /// Which cluster, and as whom: kubectl's own flags.
 #[derive(Clone, Debug, clap::Args)]
@@ -209,7 +210,7 @@ pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> 
 
 /// A namespace's name.
 pub(super) fn parse_namespace(text: &str) -> Result<String, &'static str> {
-    if config::is_dns_label(text) {
+    if model::is_dns_label(text) {
         Ok(text.to_owned())
     } else {
         Err("a namespace's name has lower-case letters, digits and dashes")
@@ -219,7 +220,7 @@ pub(super) fn parse_namespace(text: &str) -> Result<String, &'static str> {
 /// A release's name, by Helm's own rule: lower-case letters, digits, dashes and
 /// dots, at most 53.
 pub(super) fn parse_release(text: &str) -> Result<String, &'static str> {
-    let is_name = text.len() <= 53 && text.split('.').all(config::is_dns_label);
+    let is_name = text.len() <= 53 && text.split('.').all(model::is_dns_label);
     if is_name {
         Ok(text.to_owned())
     } else {

@@ -11,8 +11,8 @@ use futures::StreamExt;
 
 use super::connect::ClusterArgs;
 use super::{candidates, warn};
-use crate::client::connection::{self, Access};
-use crate::client::discovery;
+use kubemoor_cluster::client::connection::{self, Access};
+use kubemoor_cluster::client::discovery;
 
 /// Clusters that are asked at once.
 const AT_ONCE: usize = 16;

@@ -26,11 +26,11 @@ use super::labels::LabelArgs;
 use super::list::{Items, SelectorArgs, nothing};
 use super::output::{self, Form};
 use super::{Outcome, standing, warn};
-use crate::client::connection::Connection;
-use crate::inspect::comparison::object::State;
-use crate::inspect::comparison::{self, ObjectReport, ReleaseReport};
-use crate::inspect::reading::Reader;
-use crate::model::ReleaseId;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_inspect::comparison::object::State;
+use kubemoor_inspect::comparison::{self, ObjectReport, ReleaseReport};
+use kubemoor_inspect::reading::Reader;
 
 /// Releases that are compared at once.
 const RELEASES_AT_ONCE: usize = 4;

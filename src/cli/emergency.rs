@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::Outcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
-use crate::client::connection::Connection;
-use crate::client::writer::SendError;
-use crate::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::writer::SendError;
+use kubemoor_guard::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
 
 /// The flags of `kubemoor emergency`.
 #[derive(Debug, clap::Args)]

@@ -16,9 +16,9 @@ use super::connect::{self, PlaceArgs, RecordArgs};
 use super::labels::LabelArgs;
 use super::output::{self, OutputArgs};
 use super::{Outcome, standing};
-use crate::inspect::explanation::report::Report;
-use crate::inspect::explanation::{self, Denial, Question, advice_on_message, parse_path};
-use crate::inspect::reading::Reader;
+use kubemoor_inspect::explanation::report::Report;
+use kubemoor_inspect::explanation::{self, Denial, Question, advice_on_message, parse_path};
+use kubemoor_inspect::reading::Reader;
 
 /// The most of a pasted message that is read.
 const PASTED: u64 = 64 << 10;

@@ -18,11 +18,11 @@ use super::contexts::{self, Answers};
 use super::list::RowsArgs;
 use super::output::Form;
 use super::{Outcome, candidates};
-use crate::client::connection::{self, Access};
-use crate::config::LedgerUrl;
-use crate::inspect::fleet::{self, Asked, ClusterRow, ReleaseRow, Wanted};
-use crate::inspect::releases::{State, parse_state};
-use crate::ledger::store::{Store, fresh_key};
+use kubemoor_cluster::client::connection::{self, Access};
+use kubemoor_inspect::fleet::{self, Asked, ClusterRow, ReleaseRow, Wanted};
+use kubemoor_inspect::releases::{State, parse_state};
+use kubemoor_ledger::store::{Store, fresh_key};
+use kubemoor_runtime::config::LedgerUrl;
 
 /// The flags of `kubemoor fleet`.
 #[derive(Debug, clap::Args)]

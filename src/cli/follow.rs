@@ -12,11 +12,11 @@ use super::connect::failed;
 use super::list::{self, ListArgs, Listed, People, table};
 use super::output::{self, Form};
 use super::warn;
-use crate::client::Resource;
-use crate::client::call::CallError;
-use crate::client::connection::Connection;
-use crate::client::watch::{Event, Watch};
-use crate::mirror::raw::Raw;
+use kubemoor_cluster::client::Resource;
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::watch::{Event, Watch};
+use kubemoor_cluster::mirror::raw::Raw;
 
 /// A change of an object.
 pub(super) enum Change {

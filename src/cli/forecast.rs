@@ -16,12 +16,12 @@ use super::candidates;
 use super::connect::{self, PlaceArgs, RecordArgs, parse_release, spoken};
 use super::output::{self, NOTE, OutputArgs, PLAIN, Table, Text};
 use super::{Outcome, standing, warn};
-use crate::helm::record::ApplyMethod;
-use crate::helm::release::{Declared, Release};
-use crate::inspect::reading::{Found, Reader};
-use crate::model::{ObjectId, ReleaseId};
-use crate::policy::resolver::Labels;
-use crate::verdict::ownership::{self, Conflict, Manager, Operation, Owners};
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_helm::record::ApplyMethod;
+use kubemoor_helm::release::{Declared, Release};
+use kubemoor_inspect::reading::{Found, Reader};
+use kubemoor_policy::resolver::Labels;
+use kubemoor_verdict::ownership::{self, Conflict, Manager, Operation, Owners};
 
 /// Objects that are read at once.
 const AT_ONCE: usize = 8;

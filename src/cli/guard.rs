@@ -6,10 +6,10 @@
 use std::path::PathBuf;
 
 use super::connect::parse_namespace;
-use crate::client::connection::{Access, Connection};
-use crate::client::lease::Place;
-use crate::client::lease::leader_info::LeaderInfo;
-use crate::inspect::guard::{self, ForwardedGuard};
+use kubemoor_cluster::client::connection::{Access, Connection};
+use kubemoor_cluster::client::lease::Place;
+use kubemoor_cluster::client::lease::leader_info::LeaderInfo;
+use kubemoor_inspect::guard::{self, ForwardedGuard};
 
 /// The name of the guard's Service in the chart, and so of the guard's Lease.
 const NAME: &str = "kubemoor";

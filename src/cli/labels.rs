@@ -4,7 +4,7 @@
 //! resolves policies, [`collect`] and [`parse_label`] for `serve`. Invariant: with the same labels, the same
 //! policies are in force.
 
-use crate::policy::resolver::Labels;
+use kubemoor_policy::resolver::Labels;
 
 /// The labels of the cluster.
 #[derive(Clone, Debug, clap::Args)]

@@ -15,7 +15,7 @@ use self::version::KubeVersion;
 use self::webhook::Webhook;
 use super::Outcome;
 use super::connect::parse_namespace;
-use crate::model::{DriftMode, EditsMode};
+use kubemoor_declare::model::{DriftMode, EditsMode};
 
 /// The flags of `kubemoor manifests`.
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::output::{self, OutputArgs};
 use super::{Outcome, connect};
-use crate::notify::{self, file};
+use kubemoor_notify::{self as notify, file};
 
 /// The flags of `kubemoor notify`.
 #[derive(Debug, clap::Args)]

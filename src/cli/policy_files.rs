@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use crate::policy::compile::Compiled;
-use crate::policy::read;
+use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::read;
 
 /// The policies in a directory: its files that end in yaml, yml or json.
 ///

@@ -17,13 +17,13 @@ use super::labels::LabelArgs;
 use super::list::{Items, nothing};
 use super::output::{self, OutputArgs};
 use super::{Outcome, diff, warn};
-use crate::client::connection::Connection;
-use crate::client::guarded;
-use crate::inspect::orders::{self, Answered, Given, LOOK};
-use crate::inspect::pulses::Pulses;
-use crate::inspect::times::parse_duration;
-use crate::model::ReleaseId;
-use crate::policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::guarded;
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_inspect::orders::{self, Answered, Given, LOOK};
+use kubemoor_inspect::pulses::Pulses;
+use kubemoor_inspect::times::parse_duration;
+use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
 
 /// Orders that are given at once.
 const AT_ONCE: usize = 8;

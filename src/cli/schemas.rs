@@ -15,10 +15,10 @@ use super::audit::permit::PermitPolicy;
 use super::list::Items;
 use super::{Outcome, allow, certs, check, diff, emergency, forecast, notify, policy, reconcile, steer};
 use super::{uninstall, version};
-use crate::inspect::comparison::ReleaseReport;
-use crate::inspect::exceptions::Allowed;
-use crate::inspect::{allowances, explanation, fleet, policies, releases, replay};
-use crate::ledger::entry::Entry;
+use kubemoor_inspect::comparison::ReleaseReport;
+use kubemoor_inspect::exceptions::Allowed;
+use kubemoor_inspect::{allowances, explanation, fleet, policies, releases, replay};
+use kubemoor_ledger::entry::Entry;
 
 /// The flags of `kubemoor schemas`.
 #[derive(Debug, clap::Args)]

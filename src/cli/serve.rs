@@ -16,9 +16,9 @@ use self::groups::{CallerArgs, LedgerArgs, RegisterArgs, TlsArgs};
 use super::Outcome;
 use super::labels::{self, LabelError};
 use crate::app;
-use crate::config::{self, Cluster, CollectorUrl, LogFilter, RecordDriver, Source};
-use crate::inspect::times::parse_duration;
-use crate::model::{DriftMode, EditsMode};
+use kubemoor_declare::model::{self, DriftMode, EditsMode};
+use kubemoor_inspect::times::parse_duration;
+use kubemoor_runtime::config::{self, Cluster, CollectorUrl, LogFilter, RecordDriver, Source};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9443);
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9080);
@@ -240,7 +240,7 @@ impl Args {
             let kept_nowhere = "--tls-cert of a guard that registers without --service";
             return Err(ConflictError::Needs(kept_nowhere, "--caller-token-file"));
         }
-        match self.namespace.iter().find(|name| !config::is_dns_label(name)) {
+        match self.namespace.iter().find(|name| !model::is_dns_label(name)) {
             Some(name) => Err(ConflictError::ReadNamespace(name.clone())),
             None => Ok(()),
         }

@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::warn;
-use crate::client::connection::Connection;
-use crate::client::guarded;
-use crate::client::lease::pulse::pulse;
-use crate::client::registrations;
-use crate::policy::guarded::LeaseReference;
-use crate::verdict::health::reported::{Pulse, STALE_AFTER};
-use crate::webhook::registration::emergency;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::guarded;
+use kubemoor_cluster::client::lease::pulse::pulse;
+use kubemoor_cluster::client::registrations;
+use kubemoor_guard::webhook::registration::emergency;
+use kubemoor_policy::guarded::LeaseReference;
+use kubemoor_verdict::health::reported::{Pulse, STALE_AFTER};
 
 /// Time limit for the checks: the command's own output must not wait longer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -14,11 +14,11 @@ use super::Outcome;
 use super::candidates;
 use super::connect::{self, PlaceArgs, parse_release, spoken};
 use super::output::{self, OutputArgs};
-use crate::client::guarded::Setting;
-use crate::inspect::orders;
-use crate::inspect::times::parse_duration;
-use crate::model::ReleaseId;
-use crate::policy::suspension::{MAX_REASON, Suspension};
+use kubemoor_cluster::client::guarded::Setting;
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_inspect::orders;
+use kubemoor_inspect::times::parse_duration;
+use kubemoor_policy::suspension::{MAX_REASON, Suspension};
 
 /// The flags of `kubemoor suspend`.
 #[derive(Debug, clap::Args)]

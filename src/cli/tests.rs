@@ -4,8 +4,8 @@ use clap::{CommandFactory, Parser};
 
 use super::serve::ConflictError;
 use super::*;
-use crate::config::{self, Endpoint, RecordDriver, Source, Tls};
-use crate::model::{DriftMode, EditsMode};
+use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_runtime::config::{self, Endpoint, RecordDriver, Source, Tls};
 
 /// Knows callers by their certificate unless the flags say otherwise.
 fn serve(args: &[&str]) -> Result<config::Serve, ConflictError> {

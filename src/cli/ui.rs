@@ -24,10 +24,10 @@ use super::connect::{self, RecordArgs};
 use super::guard::GuardArgs;
 use super::labels::LabelArgs;
 use super::{Outcome, contexts, output, warn};
-use crate::client::connection::{self, Access};
-use crate::config::LedgerUrl;
-use crate::ledger::store::Store;
-use crate::web::{ClusterSettings, GuardAddress, Page, Settings};
+use kubemoor_cluster::client::connection::{self, Access};
+use kubemoor_ledger::store::Store;
+use kubemoor_runtime::config::LedgerUrl;
+use kubemoor_web::{ClusterSettings, GuardAddress, Page, Settings};
 
 /// The flags of `kubemoor ui`.
 #[derive(Debug, clap::Args)]

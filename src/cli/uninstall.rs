@@ -13,13 +13,13 @@ use serde::Serialize;
 use super::Outcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
-use crate::client::connection::Connection;
-use crate::client::discovery;
-use crate::client::writer::SendError;
-use crate::webhook::registration;
-use crate::webhook::registration::emergency;
-use crate::webhook::registration::keep::{self, RegistrationError};
-use crate::webhook::registration::withdrawal;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::discovery;
+use kubemoor_cluster::client::writer::SendError;
+use kubemoor_guard::webhook::registration;
+use kubemoor_guard::webhook::registration::emergency;
+use kubemoor_guard::webhook::registration::keep::{self, RegistrationError};
+use kubemoor_guard::webhook::registration::withdrawal;
 
 /// The flags of `kubemoor uninstall`.
 #[derive(Debug, clap::Args)]

@@ -9,8 +9,8 @@ use super::connect::{self, ClusterArgs};
 use super::guard::GuardArgs;
 use super::output::{self, OutputArgs};
 use super::{Outcome, warn};
-use crate::client::lease::leader_info::LeaderInfo;
-use crate::model::build;
+use kubemoor_cluster::client::lease::leader_info::LeaderInfo;
+use kubemoor_declare::model::build;
 
 /// The maximum age of a running guard's Lease: the guard renews it every few seconds, and clocks differ.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);

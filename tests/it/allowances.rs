@@ -169,6 +169,7 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn annotations_set_by_chart_or_past_webhook_create_no_exception() {
     let (scene, mut guard) = guarded("Deny").await;
     let (settings, hour) = (scene.config_map("settings"), from_now(3600));
@@ -307,6 +308,7 @@ async fn exception_is_created_listed_and_revoked_by_command_or_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn warn_mode_reports_that_invalid_exception_request_has_no_effect() {
     let (scene, _guard) = guarded("Warn").await;
     let settings = scene.config_map("settings");

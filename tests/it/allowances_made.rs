@@ -16,6 +16,7 @@ fn allowance(name: &str, object: &str, until: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn full_exception_limit_in_one_namespace_does_not_affect_others() {
     let crowded = Scene::policed().install("crowded", charts::SETTINGS).await;
     let quiet = Scene::policed().install("quiet", charts::SETTINGS).await;
@@ -63,6 +64,7 @@ async fn full_exception_limit_in_one_namespace_does_not_affect_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn exception_made_by_command_names_its_requester_where_known() {
     let shop = Scene::policed().install("asking", charts::SETTINGS).await;
     let allowances = shop.at("apis/kubemoor.dev/v1alpha1", "driftallowances");

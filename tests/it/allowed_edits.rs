@@ -89,6 +89,7 @@ async fn undeclared_annotations_and_labels_are_anybodys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn finalizers_come_and_go() {
     let edited = Edited::new(SETTINGS, "api/v1", "configmaps/settings").await;
     let object = edited.merge(json!({"metadata": {"finalizers": ["example.org/wait"]}})).await;
@@ -98,6 +99,7 @@ async fn finalizers_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn undeclared_keys_of_a_config_map_are_anybodys() {
     let edited = Edited::new(SETTINGS, "api/v1", "configmaps/settings").await;
     let object = edited.merge(json!({"data": {"mine": "yes"}})).await;
@@ -105,6 +107,7 @@ async fn undeclared_keys_of_a_config_map_are_anybodys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn status_writes_pass() {
     for (edited, field) in
         [(Edited::deployment().await, "collisionCount"), (Edited::widget().await, "replicas")]
@@ -129,6 +132,7 @@ async fn a_rollout_restart_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn another_spelling_of_a_quantity_passes() {
     let edited = Edited::deployment().await;
     let spellings = [
@@ -156,6 +160,7 @@ async fn an_extra_container_and_an_extra_variable_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn extra_elements_of_a_custom_resource_pass() {
     let edited = Edited::widget().await;
     edited.patch("add", "/spec/parts/0", json!({"name": "nut", "count": 6})).await;
@@ -166,6 +171,7 @@ async fn extra_elements_of_a_custom_resource_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn an_update_that_changes_nothing_passes() {
     let edited = Edited::deployment().await;
     let mut live = edited.shop.get(&edited.path).await;
@@ -213,6 +219,7 @@ async fn the_autoscaler_may_scale_and_alice_may_scale_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_drifted_field_may_be_restored() {
     let templates = format!("{DEPLOYMENT}---{SETTINGS}");
     let scene = Scene::on(ControlPlane::start()).install("restored", &templates).await;

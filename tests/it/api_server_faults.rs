@@ -51,6 +51,7 @@ async fn edited(guard: &Guard, namespace: &str, release: &str, level: &str) -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn object_lost_during_api_server_outage_is_recreated_within_seconds() {
     let mut scene = Scene::own().install("restarts", charts::TWO).await;
     let mut guard = scene.start_guard(&FLAGS).await;
@@ -86,6 +87,7 @@ async fn object_lost_during_api_server_outage_is_recreated_within_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn missing_object_is_recreated_soon_after_long_api_server_throttling() {
     let scene = Scene::own().install("busy", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
@@ -104,6 +106,7 @@ async fn missing_object_is_recreated_soon_after_long_api_server_throttling() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_guard_outlives_an_etcd_that_stands_still() {
     let scene = Scene::own().install("frozen", charts::TWO).await;
     let guard = scene.start_guard(&FLAGS).await;
@@ -183,6 +186,7 @@ async fn rewind<E: std::fmt::Display>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn exceptions_of_a_restored_etcd_count_though_its_versions_are_higher() {
     let mut scene = Scene::own().install("passed", charts::TWO).await;
     scene.control_plane.define_policies();
@@ -211,6 +215,7 @@ async fn exceptions_of_a_restored_etcd_count_though_its_versions_are_higher() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn namespace_labels_of_a_restored_etcd_count_though_its_versions_are_higher() {
     let mut scene = Scene::own().install("relabelled", charts::TWO).await;
     scene.control_plane.define_policies();
@@ -237,6 +242,7 @@ async fn namespace_labels_of_a_restored_etcd_count_though_its_versions_are_highe
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn connections_that_are_lost_without_a_word_are_noticed() {
     let scene = Scene::own().install("lost", charts::TWO).await;
     let (wire, kubeconfig) = Wire::to_api_server(&scene.control_plane, Identity::Guard).await;
@@ -264,6 +270,7 @@ async fn connections_that_are_lost_without_a_word_are_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn objects_are_guarded_when_an_upgrade_ends_their_api_version() {
     let chart = "\
 apiVersion: autoscaling/v1
@@ -321,6 +328,7 @@ async fn check_rewind(name: &str, releases: [usize; 2], change: impl AsyncFn(&Sc
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_of_after_the_snapshot_is_forgotten_though_versions_are_higher() {
     check_rewind("forgotten", [2, 3], async |scene| {
         let late = "\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: late}\n";
@@ -330,6 +338,7 @@ async fn release_of_after_the_snapshot_is_forgotten_though_versions_are_higher()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_that_was_uninstalled_after_the_snapshot_is_back_though_versions_are_higher() {
     check_rewind("resurrected", [2, 1], async |scene| {
         scene.helm.uninstall(&scene.namespace, "other", json!({})).await.unwrap();

@@ -90,6 +90,7 @@ async fn forged_foreign_claims_let_no_scale_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn scale_of_an_object_in_another_namespace_follows_its_owner() {
     let scene = HelmScene::shared("attack-abroad").await;
     let there = ControlPlane::get().namespace("attack-lodged").await;
@@ -243,6 +244,7 @@ async fn dropping_helms_label_through_the_status_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn status_update_cannot_remove_managed_by_label_of_service() {
     let scene = HelmScene::shared("attack-by-status").await;
     scene.install("shop", &shop(), with(json!({}))).await;

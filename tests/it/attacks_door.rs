@@ -160,6 +160,7 @@ async fn a_token_that_is_almost_right_is_worth_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn no_edit_slips_through_while_tokens_follow_each_other() {
     let shop = Scene::on(ControlPlane::start()).install("rotation", charts::IMAGE_AND_COLOR).await;
     let flags = ["--register", "--edits=Deny", "--caller-token-age=10s", "--log=trace"];
@@ -206,6 +207,7 @@ async fn no_edit_slips_through_while_tokens_follow_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_replica_that_does_not_lead_answers_the_registered_address() {
     let control_plane = ControlPlane::start();
     let flags =
@@ -306,6 +308,7 @@ async fn guard_with_client_ca_accepts_only_api_servers_certificate() {
 
 /// Under `Fail` the API server tells whomever it refuses the address that it could not reach, token and all.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_token_told_during_an_outage_is_replaced_after_it() {
     let shop = Scene::on(ControlPlane::start()).install("outage", charts::IMAGE_AND_COLOR).await;
     let flags = ["--register", "--edits=Deny", "--caller-token-age=120s"];

@@ -134,6 +134,7 @@ async fn additions_to_atomic_lists_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn additions_to_atomic_lists_are_reverted() {
     let shop = install("added").await;
     shop.policy("revert", json!({"edits": "Revert", "drift": "Report"})).await;
@@ -157,6 +158,7 @@ async fn additions_to_atomic_lists_are_reverted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn additions_to_atomic_lists_are_drift() {
     let shop = install("added").await;
     shop.policy("record", json!({"edits": "Record", "drift": "Report"})).await;

@@ -37,6 +37,7 @@ const FINALIZERS: usize = 60_000;
 const FLAGS: [&str; 5] = ["--register", "--edits", "Deny", "--drift", "Repair"];
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn records_that_grow_cost_little_memory_whenever_they_come() {
     let shop = Scene::own().install("beside", charts::IMAGE_AND_COLOR).await;
     let control_plane = &shop.control_plane;
@@ -71,6 +72,7 @@ async fn records_that_grow_cost_little_memory_whenever_they_come() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn edits_of_others_are_judged_while_a_huge_set_is() {
     let shop = Scene::on(ControlPlane::start()).install("beside", charts::IMAGE_AND_COLOR).await;
     let control_plane = &shop.control_plane;

@@ -162,6 +162,7 @@ async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn bodies_that_never_come_take_no_room() {
     let guard = guard().await;
     let mut silent = Vec::new();
@@ -242,6 +243,7 @@ async fn edits_are_refused_but_records_pass_in_overloaded_namespace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn record_passes_as_late_if_other_records_occupy_decoder() {
     let guard = guard().await;
     let grown = serde_json::to_string(&holding("shop", "bomb", 2, "deployed", bomb(60_000_000))).unwrap();
@@ -315,6 +317,7 @@ async fn the_admin_port_answers_nobody_in_the_clear() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn thousands_of_half_open_connections_use_little_memory_and_expire() {
     let guard = guard().await;
     let before = guard.resident_memory();

@@ -241,6 +241,7 @@ async fn define_two_versions(control_plane: &ControlPlane, group: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn scaling_is_refused_in_both_declared_versions_of_a_kind() {
     let control_plane = ControlPlane::get();
     let group = "two-versions.example";

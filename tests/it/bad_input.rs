@@ -22,6 +22,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 type Forgery = (&'static str, fn(&str) -> Secret);
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn malformed_review_gets_http_400_with_the_reason() {
     let mut guard = Guard::launch(&[&format!("--store=dir:{}", folder("store").display())]);
     guard.ready().await;
@@ -118,6 +119,7 @@ async fn invalid_record_causes_one_warning_and_keeps_last_valid_revision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn invalid_manifest_document_is_logged_and_other_objects_are_guarded() {
     let guard = Guard::shared().await;
     let control_plane = ControlPlane::get();
@@ -191,6 +193,7 @@ async fn guard_waits_for_api_server_and_uses_last_known_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn notifier_that_cannot_be_built_ends_the_process() {
     let _rights = Guard::shared().await;
     let folder = folder("notifier");

@@ -62,6 +62,7 @@ async fn only_user_exempted_by_policy_can_undo_a_rollout() {
 const IMAGE_KEYED: &str = "containers/[name=app]/image";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rollout_undone_under_wildcard_exception_stays_until_exception_ends() {
     let (shop, web) = broken("hour").await;
     let refused = undo(&shop, "dave", "developers").unwrap_err();

@@ -79,6 +79,7 @@ async fn keep(admin: &Caller, secret: &str, names: Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn three_replicas_with_cert_manager_start_after_install_and_upgrade() {
     let control_plane = ControlPlane::start();
     let admin = Caller::new(&control_plane, Identity::Admin).await;
@@ -158,6 +159,7 @@ fn own_names() -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn changes_of_the_certificate_source_lose_no_request_under_fail() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;

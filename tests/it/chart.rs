@@ -86,6 +86,7 @@ fn chart_and_program_have_one_version() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn lint_finds_nothing() {
     let (helm, chart) = offline();
     let all = cases("values.yaml").iter().fold(json!({"replicas": 1}), |values, case| {
@@ -102,6 +103,7 @@ async fn lint_finds_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn every_value_changes_the_rendering_and_is_documented() {
     let (helm, chart) = offline();
     let mut tried = BTreeSet::new();
@@ -138,6 +140,7 @@ async fn every_value_changes_the_rendering_and_is_documented() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn object_names_do_not_depend_on_the_release() {
     let (helm, chart) = offline();
     let named = async |release: &str| {
@@ -159,6 +162,7 @@ fn pod_of(workload: &str) -> Value {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn rolling_update_spreads_its_new_pods_where_the_cluster_can() {
     let (helm, chart) = offline();
     let check = |workload: &str, version: &str, expected: &Value| {
@@ -187,6 +191,7 @@ async fn rolling_update_spreads_its_new_pods_where_the_cluster_can() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn sqlite_sorts_beside_the_ledger_because_the_root_is_read_only() {
     let (helm, chart) = offline();
     let container = async |values: Value| {
@@ -243,6 +248,7 @@ async fn every_pod_of_the_chart_runs_with_the_least_rights() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn bad_values_are_refused() {
     let (helm, chart) = offline();
     for case in cases("refused.yaml") {

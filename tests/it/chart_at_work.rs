@@ -21,6 +21,7 @@ async fn check_denied(control_plane: &ControlPlane, settings: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn client_ca_of_a_secret_admits_the_api_server_alone() {
     let certificate = ClientCertificate::new();
     let control_plane = ControlPlane::start_showing(&certificate);
@@ -38,6 +39,7 @@ async fn client_ca_of_a_secret_admits_the_api_server_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn records_in_config_maps_are_followed_with_their_driver() {
     let control_plane = ControlPlane::start();
     let settings = shop(&control_plane).await;
@@ -86,6 +88,7 @@ async fn certificate_of_a_named_issuer_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn definitions_that_the_chart_does_not_install_serve_and_outlive_it() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;

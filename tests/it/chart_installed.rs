@@ -65,6 +65,7 @@ async fn replicas_refuse_edits_and_one_takes_over_after_leader_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn namespaces_without_their_label_are_noted_until_they_have_it() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
@@ -115,6 +116,7 @@ fn repairs(control_plane: &ControlPlane) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn own_release_is_repaired_and_upgraded_without_a_fight() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
@@ -226,6 +228,7 @@ async fn previous_chart_is_upgraded_under_fail_and_rolled_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
@@ -270,6 +273,7 @@ async fn ledger_url_of_a_secret_serves_two_replicas_after_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn stopped_guard_can_start_and_upgrade_under_failure_policy_fail() {
     let control_plane = ControlPlane::start();
     let mut chart = Installed::new(&control_plane).await;

@@ -153,6 +153,7 @@ pub(crate) async fn names_everything(chart: &Installed<'_>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rights_follow_the_values_on_upgrade_and_rollback() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
@@ -208,6 +209,7 @@ async fn person_may(chart: &Installed<'_>, role: &str, right: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn people_get_the_roles_that_the_values_add_them_to() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;

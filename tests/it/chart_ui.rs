@@ -7,6 +7,7 @@ use crate::support::{ControlPlane, HOME, Installed, PAGE_HOST};
 const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/kubemoor-system/ingresses";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn ingress_of_chart_leads_to_the_page_by_its_host() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;

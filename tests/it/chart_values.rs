@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kubemoor::declaration::path::{Path, Segment};
-use kubemoor::helm::record::{ChartSource, Packed};
-use kubemoor::helm::values::{Candidate, Question, candidates};
-use kubemoor::model::{Gvk, ObjectId};
+use kubemoor_declare::model::{Gvk, ObjectId};
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::record::{ChartSource, Packed};
+use kubemoor_helm::values::{Candidate, Question, candidates};
 use serde_json::{Value, json};
 
 use crate::support::{Chart, ControlPlane, Helm, Identity, SOON, Scene, eventually, folder};
@@ -91,6 +91,7 @@ struct Subject<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn named_chart_value_sets_the_field() {
     let control_plane = ControlPlane::get();
     let helm = Helm::start(control_plane, Identity::Admin);

@@ -54,6 +54,7 @@ fn denials(guard: &Guard, value: &str) -> Vec<Timestamp> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn guard_keeps_judging_and_repairing_while_clock_jumps_by_hours() {
     let scene = Scene::own().install("clocks", charts::TWO).await;
     let clock = Clock::new();

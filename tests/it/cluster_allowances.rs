@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kubemoor::client::allowances::{AllowanceRequest, Ensured, MakeError, resource};
-use kubemoor::client::connection::connect;
-use kubemoor::client::lease::Leadership;
-use kubemoor::mirror::allowances::Allowances;
-use kubemoor::mirror::kinds::Kinds;
-use kubemoor::mirror::progress::Progress;
-use kubemoor::model::{Actor, ObjectId, ReleaseId};
-use kubemoor::policy::resource::DriftAllowance;
+use kubemoor_cluster::client::allowances::{AllowanceRequest, Ensured, MakeError, resource};
+use kubemoor_cluster::client::connection::connect;
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_cluster::mirror::allowances::Allowances;
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::progress::Progress;
+use kubemoor_declare::model::{Actor, ObjectId, ReleaseId};
+use kubemoor_policy::resource::DriftAllowance;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -127,6 +127,7 @@ impl Followed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn exception_end_is_reported_and_guards_old_exceptions_are_deleted() {
     // The definitions come late, and nobody else may have them already.
     let control_plane = ControlPlane::start();

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kubemoor::client::connection::connect;
-use kubemoor::helm::index::Index;
-use kubemoor::mirror::autoscalers::Autoscalers;
-use kubemoor::mirror::kinds::Kinds;
-use kubemoor::mirror::progress::Progress;
-use kubemoor::model::{Autoscaler, ObjectId};
+use kubemoor_cluster::client::connection::connect;
+use kubemoor_cluster::mirror::autoscalers::Autoscalers;
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::progress::Progress;
+use kubemoor_declare::model::{Autoscaler, ObjectId};
+use kubemoor_helm::index::Index;
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -34,6 +34,7 @@ fn scales(minimum: i32, maximum: i32) -> Vec<Autoscaler> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn autoscalers_are_known_from_when_they_come_until_they_go() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("scaled").await;
@@ -91,6 +92,7 @@ async fn autoscalers_are_known_from_when_they_come_until_they_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn autoscalers_are_followed_in_a_version_that_is_served() {
     let mut control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("moved").await;

@@ -2,9 +2,9 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kubemoor::client::Resource;
-use kubemoor::mirror::kinds::Kinds;
-use kubemoor::model::{Gvk, ObjectId, ReleaseId};
+use kubemoor_cluster::client::Resource;
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_declare::model::{Gvk, ObjectId, ReleaseId};
 use serde_json::{Value, json};
 
 use crate::cluster_releases::{SOON, Watched, release_id};
@@ -64,6 +64,7 @@ fn is_keyed(watched: &Watched, release: &ReleaseId, ship: &ObjectId) -> Option<b
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn every_kind_has_its_place() {
     let kinds = Kinds::read(ControlPlane::get().client(Identity::Admin).await).await.unwrap();
     let cases = [
@@ -87,6 +88,7 @@ async fn every_kind_has_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn custom_kinds_are_learned_when_definitions_appear_or_change() {
     // One of its own: definitions are for the whole cluster.
     let control_plane = ControlPlane::start();
@@ -129,6 +131,7 @@ async fn custom_kinds_are_learned_when_definitions_appear_or_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_kind_that_comes_after_its_release_is_learned_then() {
     let control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("later").await;

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kubemoor::client::call::CallError;
-use kubemoor::client::connection::connect;
-use kubemoor::client::identity::own_name;
-use kubemoor::client::objects::{Objects, Target, WriteError};
-use kubemoor::client::{Event, Resource};
-use kubemoor::reconcile::live::{Live, Manager, Sighting};
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::connection::connect;
+use kubemoor_cluster::client::identity::own_name;
+use kubemoor_cluster::client::objects::{Objects, Target, WriteError};
+use kubemoor_cluster::client::{Event, Resource};
+use kubemoor_reconcile::live::{Live, Manager, Sighting};
 use serde_json::{Value, json};
 
 use crate::cluster_releases::{SOON, config_map, release_id};
@@ -38,6 +38,7 @@ fn object(namespace: &str, color: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn an_object_is_created_read_and_deleted_by_uid() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("objects").await;
@@ -68,6 +69,7 @@ async fn an_object_is_created_read_and_deleted_by_uid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn api_server_names_an_object_that_does_not_exist() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("absent").await;
@@ -85,6 +87,7 @@ async fn api_server_names_an_object_that_does_not_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn an_apply_keeps_to_field_ownership_unless_it_is_forced() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("apply").await;
@@ -132,6 +135,7 @@ async fn failures_are_told_apart_with_the_servers_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn write_to_terminating_namespace_is_distinct_from_missing_permission() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("terminating").await;
@@ -180,6 +184,7 @@ async fn no_error_quotes_a_secrets_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn names_cannot_lead_to_another_object() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("paths").await;
@@ -193,6 +198,7 @@ async fn names_cannot_lead_to_another_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn sightings_tell_the_whole_life_of_an_object() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("sightings").await;
@@ -225,6 +231,7 @@ async fn sightings_tell_the_whole_life_of_an_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn writes_keep_to_their_rate() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("rate").await;
@@ -240,6 +247,7 @@ async fn writes_keep_to_their_rate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn the_guard_knows_its_own_name() {
     let control_plane = ControlPlane::get();
     let connection = connect(Some(&control_plane.kubeconfig(Identity::Guard))).await.unwrap();

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use kubemoor::config::RecordDriver;
-use kubemoor::helm::record::Status;
-use kubemoor::mirror::releases::LookError;
+use kubemoor_cluster::mirror::releases::LookError;
+use kubemoor_helm::record::Status;
+use kubemoor_runtime::config::RecordDriver;
 use serde_json::json;
 
 use crate::cluster_releases::{SOON, Watched, release_id, settings};
@@ -14,6 +14,7 @@ use crate::support::{ControlPlane, Helm, Identity, eventually};
 const BACK: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn the_last_state_serves_while_the_api_server_is_away() {
     let mut control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("outage").await;
@@ -40,6 +41,7 @@ async fn the_last_state_serves_while_the_api_server_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_index_waits_if_api_server_is_down_at_start() {
     let mut control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("late").await;
@@ -59,6 +61,7 @@ async fn release_index_waits_if_api_server_is_down_at_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_look_at_a_silent_api_server_ends_in_time() {
     let mut control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("silent").await;
@@ -77,6 +80,7 @@ async fn a_look_at_a_silent_api_server_ends_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_index_follows_etcd_after_restore_from_snapshot() {
     let mut control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("restore").await;
@@ -108,6 +112,7 @@ async fn release_index_follows_etcd_after_restore_from_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_look_sees_a_restored_state_before_the_watch_does() {
     let mut control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("restore-look").await;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
-use kubemoor::client::connection::{Connection, connect};
-use kubemoor::config::RecordDriver;
-use kubemoor::helm::record::Status;
-use kubemoor::helm::release::{Appearance, Release};
-use kubemoor::metrics::{RecordMetrics, registry};
-use kubemoor::mirror::kinds::Kinds;
-use kubemoor::mirror::releases::{RecordSource, Releases};
-use kubemoor::model::{ObjectId, ReleaseId};
+use kubemoor_cluster::client::connection::{Connection, connect};
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::releases::{RecordSource, Releases};
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_helm::record::Status;
+use kubemoor_helm::release::{Appearance, Release};
+use kubemoor_runtime::config::RecordDriver;
+use kubemoor_runtime::metrics::{RecordMetrics, registry};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -169,6 +169,7 @@ pub(crate) fn unguarded() -> &'static ControlPlane {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn releases_come_change_and_go() {
     let control_plane = unguarded();
     let namespace = control_plane.namespace("records").await;
@@ -201,6 +202,7 @@ async fn releases_come_change_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn consumers_are_told_of_every_release_and_of_each_change() {
     let control_plane = unguarded();
     let namespace = control_plane.namespace("changes").await;
@@ -220,6 +222,7 @@ async fn consumers_are_told_of_every_release_and_of_each_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_fresh_look_overtakes_a_lagging_watch() {
     let Lagging { namespace, helm, lag, watched, web } = Lagging::of("lag").await;
 
@@ -245,6 +248,7 @@ async fn a_fresh_look_overtakes_a_lagging_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_look_that_is_given_up_leaves_the_release_to_the_index() {
     let Lagging { namespace, lag, watched, web, .. } = Lagging::of("late").await;
 
@@ -264,6 +268,7 @@ async fn a_look_that_is_given_up_leaves_the_release_to_the_index() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn events_that_a_look_has_overtaken_change_nothing() {
     let control_plane = unguarded();
     let namespace = control_plane.namespace("overtaken").await;
@@ -291,6 +296,7 @@ async fn events_that_a_look_has_overtaken_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn looks_at_one_release_are_shared() {
     let control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("shared").await;
@@ -312,6 +318,7 @@ async fn looks_at_one_release_are_shared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn lookup_of_invalid_or_unknown_release_reports_no_change() {
     let control_plane = unguarded();
     let namespace = control_plane.namespace("names").await;

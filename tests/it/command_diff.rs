@@ -133,6 +133,7 @@ async fn dry_run_shows_the_patches_of_repairs_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn diff_as_json_has_states_and_patches_that_undo_drift() {
     let Drifted { namespace, alice, web } = Drifted::install().await;
     let report = diff(&namespace, &["-o", "json"]);
@@ -167,6 +168,7 @@ async fn diff_as_json_has_states_and_patches_that_undo_drift() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn diff_without_a_release_compares_the_whole_namespace() {
     let Drifted { namespace, .. } = Drifted::install().await;
     let whole =
@@ -195,6 +197,7 @@ async fn autoscale(alice: &Caller, namespace: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn replicas_are_an_autoscalers_but_for_none_where_it_rests() {
     let namespace = install("diff-scaled", TEMPLATES).await;
     let alice = Caller::new(unguarded(), Identity::Alice).await;
@@ -208,6 +211,7 @@ async fn replicas_are_an_autoscalers_but_for_none_where_it_rests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies() {
     let namespace = install("diff-policies", TEMPLATES).await;
     let admin = Caller::new(unguarded(), Identity::Admin).await;
@@ -252,6 +256,7 @@ async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn diff_failure_is_reported_in_one_sentence_with_exit_2() {
     let namespace = install("diff-bad", TEMPLATES).await;
     let control_plane = unguarded();
@@ -338,6 +343,7 @@ fn on_a_terminal(arguments: &[&str]) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn progress_bar_appears_only_on_a_terminal() {
     let namespace = install("diff-bar", TEMPLATES).await;
     install("diff-bar", TEMPLATES).await;

@@ -207,6 +207,7 @@ fn malformed_argument_is_reported_with_expected_form_and_exit_2() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn changing_commands_report_their_result_in_json_output() {
     let namespace = install("told", TEMPLATES).await;
     let told = |arguments: &[&str]| {
@@ -262,6 +263,7 @@ fn printing(kubeconfig: &str, namespace: &str) -> Vec<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_full_disk_is_one_sentence_and_exit_2() {
     let namespace = install("full", TEMPLATES).await;
     let kubeconfig = unguarded().kubeconfig(Identity::Alice);
@@ -290,6 +292,7 @@ async fn a_full_disk_is_one_sentence_and_exit_2() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_reader_that_goes_away_costs_nothing() {
     let namespace = install("pipe", TEMPLATES).await;
     let kubeconfig = unguarded().kubeconfig(Identity::Alice);

@@ -204,6 +204,7 @@ async fn policies_are_listed_by_priority() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn every_page_of_objects_is_looked_at() {
     let namespace = unguarded().namespace("unrecorded-pages").await;
     let objects: Vec<_> = (0..260)
@@ -227,6 +228,7 @@ async fn every_page_of_objects_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn kind_without_list_permission_is_named_once_beside_other_results() {
     let namespace = install("unrecorded-rights", TEMPLATES).await;
     let others = install("unrecorded-others", TEMPLATES).await;

@@ -68,6 +68,7 @@ impl Drop for Watching {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn allowances_are_followed_from_the_first_to_the_last() {
     let control_plane = defined();
     let admin = Caller::new(control_plane, Identity::Admin).await;
@@ -136,6 +137,7 @@ async fn releases_are_followed_as_their_guard_speaks_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn policies_are_followed_as_they_come_change_and_go() {
     let control_plane = defined();
     let admin = Caller::new(control_plane, Identity::Admin).await;

@@ -192,6 +192,7 @@ fn works(ran: &Ran) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn each_command_needs_exactly_the_rights_its_reference_names() {
     let trove = Trove::get().await;
     for row in rows() {
@@ -295,6 +296,7 @@ impl Asked<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn user_without_rights_cannot_detect_existing_objects() {
     let trove = Trove::get().await;
     let here = trove.scene.namespace.as_str();

@@ -7,6 +7,7 @@ use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, moor};
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn reading_commands_report_guard_problems_first() {
     let scene = Scene::own().install("standing", charts::TWO).await;
     let flags = ["--service=kubemoor-system/kubemoor", "--register", "--edits=Deny"];
@@ -58,6 +59,7 @@ async fn reading_commands_report_guard_problems_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn reading_commands_say_first_that_no_guard_runs() {
     let scene = Scene::own().install("standing-down", charts::TWO).await;
     let flags = ["--service=kubemoor-system/kubemoor", "--drift=Repair"];

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use futures::StreamExt as _;
-use kubemoor::declaration::catalog::{Catalog, KindFacts};
-use kubemoor::declaration::declare::declare;
-use kubemoor::declaration::openapi;
-use kubemoor::declaration::path::{Path, Segment};
-use kubemoor::helm::release::{documents, gvk};
-use kubemoor::model::{ObjectId, ReleaseId};
+use kubemoor_declare::catalog::{Catalog, KindFacts};
+use kubemoor_declare::declare::declare;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::openapi;
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::release::{documents, gvk};
 use serde_json::{Value, json};
 
 use crate::support::{ControlPlane, RELEASE, Scene, define_widgets};
@@ -202,6 +202,7 @@ async fn no_declared_field_of_a_deployment_can_be_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn no_declared_field_of_a_stateful_set_can_be_changed() {
     let mut immutable = vec![
         "StatefulSet /spec/podManagementPolicy",
@@ -221,6 +222,7 @@ async fn no_declared_field_of_a_stateful_set_can_be_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn no_declared_field_of_service_or_ingress_can_be_changed() {
     check(&format!("{SERVICE}---{INGRESS}"), &Catalog::with_core(), &[]).await;
 }
@@ -231,6 +233,7 @@ async fn no_declared_field_of_configmap_or_secret_can_be_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn no_declared_field_of_role_or_clusterrole_can_be_changed() {
     check(ROLES, &Catalog::with_core(), &[]).await;
 }
@@ -247,6 +250,7 @@ async fn no_declared_field_of_a_custom_resource_can_be_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_second_variable_of_a_declared_name_is_refused() {
     let shop = Scene::shared().install("doubles", DEPLOYMENT).await;
     let path = shop.deployment("web");

@@ -106,6 +106,7 @@ async fn definition_deletion_is_refused_while_releases_declare_its_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_namespace_ends_after_its_release_was_uninstalled() {
     let shop = install("ends").await;
     let path = namespace(&shop.namespace);
@@ -117,6 +118,7 @@ async fn a_namespace_ends_after_its_release_was_uninstalled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_namespace_without_a_release_ends() {
     let shop = install("other").await;
     let empty = ControlPlane::get().namespace("empty").await;
@@ -128,6 +130,7 @@ async fn a_namespace_without_a_release_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn namespace_deletion_removes_its_declared_objects() {
     let shop = install("along").await;
     let path = namespace(&shop.namespace);
@@ -151,6 +154,7 @@ async fn dependants_of_uninstalled_objects_are_collected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn garbage_collector_deletes_declared_object_after_its_owner_is_gone() {
     let shop = Scene::shared().install("owned", SETTINGS).await;
     shop.wait_until_guarded(&shop.config_map("settings")).await;
@@ -176,6 +180,7 @@ async fn garbage_collector_deletes_declared_object_after_its_owner_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rollouts_proceed() {
     let shop = install("rollout").await;
     let pods = shop.core("pods");

@@ -55,6 +55,7 @@ fn assert_line(printed: &Ran, place: &Place) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn long_and_nested_values_show_their_difference_in_every_output() {
     let scene = Scene::own().install("differences", TEMPLATES).await;
     let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;

@@ -9,15 +9,15 @@ use std::time::Duration;
 use clap::CommandFactory;
 use jiff::Timestamp;
 use kubemoor::cli::Cli;
-use kubemoor::ledger::query::verdicts;
-use kubemoor::metrics::{
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_ledger::query::verdicts;
+use kubemoor_runtime::metrics::{
     AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, EventFate,
     GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics, Repair,
     StatusWrite, Webhook, Written, declarations, registry,
     releases::{self, Standing},
     serving::{self, Serving},
 };
-use kubemoor::model::ReleaseId;
 use prometheus_client::encoding::text::encode;
 
 use crate::support::{Document, documents, names, root, run};
@@ -139,7 +139,7 @@ fn scrape() -> String {
     });
     EmergencyMetrics::register(&mut registry).open(true);
     let ledger = LedgerMetrics::register(&mut registry);
-    let components = sources(&root().join("src")).into_iter();
+    let components = sources(&root().join("crates/kubemoor-runtime/src")).into_iter();
     let components = components.filter(|(path, _)| path.to_string_lossy().contains("src/metrics"));
     let components: String = components.map(|(_, text)| text).collect();
     assert_eq!(components.matches("fn register").count(), 10, "a component's metrics are not looked at");
@@ -169,7 +169,7 @@ fn scrape() -> String {
 fn every_warning_of_the_log_is_explained() {
     let explained = Document::named("docs/troubleshooting.md").text.replace('\n', " ");
     let (mut seen, mut silent) = (0, Vec::new());
-    for (path, text) in sources(&root().join("src")) {
+    for (path, text) in program() {
         for mark in ["warn!(", "error!("] {
             for (place, _) in text.match_indices(mark) {
                 let statement = text[place..].split(");").next().unwrap();
@@ -203,7 +203,7 @@ fn fixed_part(statement: &str) -> String {
 #[test]
 fn log_fields_in_code_and_documentation_are_identical() {
     let mut logged: BTreeSet<String> = ["timestamp", "level", "message", "target"].map(str::to_owned).into();
-    for (_, text) in sources(&root().join("src")) {
+    for (_, text) in program() {
         for mark in ["info!(", "warn!(", "error!("] {
             logged
                 .extend(text.match_indices(mark).flat_map(|(place, _)| fields(&text[place + mark.len()..])));
@@ -224,6 +224,11 @@ fn fields(statement: &str) -> Vec<String> {
 }
 
 /// The program's files without their tests.
+/// All files of the program: the package's own and those of its crates.
+fn program() -> Vec<(PathBuf, String)> {
+    ["src", "crates"].iter().flat_map(|folder| sources(&root().join(folder))).collect()
+}
+
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -258,7 +263,7 @@ fn security_model_names_existing_tests_for_each_attacker() {
 
 #[test]
 fn the_built_in_identities_are_those_of_the_program() {
-    let source = fs::read_to_string(root().join("src/verdict/identities/table.rs")).unwrap();
+    let source = fs::read_to_string(root().join("crates/kubemoor-verdict/src/identities/table.rs")).unwrap();
     let table = source.split("const TABLE: &[Row] = &[").nth(1).unwrap().split("\n];").next().unwrap();
     let mut real = Vec::new();
     let mut rest = table;
@@ -296,7 +301,7 @@ fn the_built_in_identities_are_those_of_the_program() {
 
 #[test]
 fn the_reasons_are_those_of_the_program() {
-    let source = fs::read_to_string(root().join("src/verdict/edit.rs")).unwrap();
+    let source = fs::read_to_string(root().join("crates/kubemoor-verdict/src/edit.rs")).unwrap();
     let code = source.split("\nimpl Reason {").nth(1).unwrap().split("\n}").next().unwrap();
     let real: Vec<_> = code.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(real.len() > 10, "{real:?}");
@@ -333,7 +338,8 @@ fn every_link_leads_somewhere() {
 fn files_and_tests_that_the_map_names_exist() {
     for document in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].map(Document::named) {
         for span in document.code() {
-            let is_path = ["src/", "tests/", "deploy/", "docs/"].iter().any(|start| span.starts_with(start));
+            let is_path =
+                ["src/", "crates/", "tests/", "deploy/", "docs/"].iter().any(|start| span.starts_with(start));
             if is_path && !span.contains('*') {
                 assert!(root().join(&span).exists(), "{}: {span} does not exist", document.path.display());
             }

@@ -64,28 +64,6 @@ fn every_command_is_one_that_the_program_takes() {
 }
 
 #[test]
-fn documentation_check_detects_commands_that_the_program_rejects() {
-    let taken = |line: &str| {
-        let calls = calls(line);
-        assert!(!calls.is_empty(), "{line} is no call");
-        calls.iter().all(|words| Cli::try_parse_from(words).is_ok())
-    };
-    assert!(taken("kubemoor manifests install --edits Deny | kubectl apply -f -"));
-    assert!(taken("kubectl moor allow deployment/web --path '*' --for 1h --reason 'a; b' # for a while"));
-    assert!(taken("cat denial.txt | kubectl moor explain -"));
-    assert!(!taken("kubemoor manifests install --edit Deny | kubectl apply -f -"));
-    assert!(!taken("kubemoor serve --drift Mend"));
-    assert!(!taken("kubectl get pods; kubemoor heal web"));
-    assert!(!taken("kubectl delete secret web && kubectl moor reconcile web --now"));
-    assert!(!taken("kubectl moor allow deployment/web --path '*' --for soon"));
-    let wrong = Document {
-        path: "wrong.md".into(),
-        text: "```text\nDetails: kubectl moor explain deployment/web --paths /spec\n```\n".to_owned(),
-    };
-    assert!(told(&wrong).iter().all(|words| Cli::try_parse_from(words).is_err()));
-}
-
-#[test]
 fn every_helm_command_about_the_chart_can_be_read() {
     let mut seen = 0;
     for document in documents() {

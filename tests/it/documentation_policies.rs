@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use kubemoor::model::{DriftMode, EditsMode, ReleaseId};
-use kubemoor::policy::Policy;
-use kubemoor::policy::flaw::FlawReason;
-use kubemoor::policy::read::read;
-use kubemoor::policy::resolver::{Labels, Policies};
+use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
+use kubemoor_policy::Policy;
+use kubemoor_policy::flaw::FlawReason;
+use kubemoor_policy::read::read;
+use kubemoor_policy::resolver::{Labels, Policies};
 
 use crate::support::{Document, names, root};
 

@@ -136,6 +136,7 @@ async fn server_side_release_is_repaired_and_next_upgrade_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn client_side_release_is_repaired_and_next_upgrade_passes() {
     check_repairs(false).await;
 }
@@ -152,6 +153,7 @@ async fn field_ownership_returns_to_helm_before_the_next_upgrade() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn field_ownership_taken_during_an_upgrade_returns_to_helm_after_it() {
     let claim = "
 apiVersion: v1
@@ -188,6 +190,7 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn immutable_field_is_reported_and_other_fields_are_repaired() {
     let scene = scene("fixed", DEPLOYMENT, true).await;
     let web = scene.deployment("web");
@@ -251,6 +254,7 @@ async fn replicas_stay_with_autoscaler_unless_scaled_to_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn manager_that_reverts_repairs_is_named_and_repairs_slow_down() {
     let scene = scene("rival", CONFIG_MAP, true).await;
     let settings = scene.config_map("settings");
@@ -280,6 +284,7 @@ async fn manager_that_reverts_repairs_is_named_and_repairs_slow_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn object_stuck_in_deletion_is_recreated_after_it_is_gone() {
     let scene = scene("stuck", CONFIG_MAP, true).await;
     let settings = scene.config_map("settings");
@@ -295,6 +300,7 @@ async fn object_stuck_in_deletion_is_recreated_after_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn concurrent_upgrades_and_edits_end_at_last_revision() {
     let templates = format!(
         "{CONFIG_MAP}---{DEPLOYMENT}---\n{{{{- if .Values.extra }}}}{}{{{{- end }}}}",

@@ -150,12 +150,14 @@ async fn reviews_are_judged_while_records_are_still_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn the_owner_of_a_scaled_object_is_looked_up_while_records_are_still_read() {
     let early = Early::begin(&[PAGES]).await;
     early.check("scaling", scaling(&early.elsewhere), true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn deletion_of_a_namespace_waits_until_all_records_are_read() {
     let mut early = Early::begin(&[PAGES]).await;
     let deletion = early.deletion_of_namespace();
@@ -171,6 +173,7 @@ async fn deletion_of_a_namespace_waits_until_all_records_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_record_that_cannot_be_read_yet_leaves_other_edits_to_be_judged() {
     const OWN: &str = "GET /secrets/sh.helm.release.v1.shop.v1";
     let mut early = Early::begin(&[PAGES, OWN]).await;
@@ -187,6 +190,7 @@ async fn a_record_that_cannot_be_read_yet_leaves_other_edits_to_be_judged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_record_that_is_written_all_the_time_does_not_delay_the_others() {
     let scene = Scene::own().install("early", charts::WORKLOAD).await;
     let busy = scene.control_plane.namespace("busy").await;

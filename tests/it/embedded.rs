@@ -60,6 +60,7 @@ async fn a_store_of_manifests_judges_without_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_store_of_exported_records_judges_without_a_cluster() {
     let (store, shop, live) = exported().await;
     let file = store.join(&shop.namespace).join("shop.yaml");
@@ -70,6 +71,7 @@ async fn a_store_of_exported_records_judges_without_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn check_judges_exported_record_and_reports_unreadable_input() {
     let (store, shop, live) = exported().await;
     let (record, question) = (store.join("record.yaml"), store.join("review.json"));

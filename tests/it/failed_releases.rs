@@ -107,6 +107,7 @@ async fn reconcile_order_resolves_conflict_that_blocks_upgrade_and_rollback() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn order_returns_fields_with_declared_values_on_which_upgrade_failed() {
     let scene = Scene::own().install("returned", TEMPLATES).await;
     let _guard = reporting(&scene.control_plane).await;
@@ -143,6 +144,7 @@ async fn wait_for_doubt(scene: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn order_reverts_value_in_doubt_that_a_dry_run_does_not_yield() {
     let scene = Scene::own().install("yielded", TEMPLATES).await;
     let _guard = reporting(&scene.control_plane).await;
@@ -165,6 +167,7 @@ async fn order_reverts_value_in_doubt_that_a_dry_run_does_not_yield() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn order_leaves_value_that_was_confirmed_by_an_earlier_failed_upgrade() {
     let scene = Scene::own().install("confirmed", TEMPLATES).await;
     let _guard = reporting(&scene.control_plane).await;
@@ -178,6 +181,7 @@ async fn order_leaves_value_that_was_confirmed_by_an_earlier_failed_upgrade() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn reconcile_writes_no_unseen_value_of_failed_release() {
     let scene = Scene::own().install("unseen", TEMPLATES).await;
     let settings = scene.config_map("settings");
@@ -199,6 +203,7 @@ async fn reconcile_writes_no_unseen_value_of_failed_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn failed_first_install_is_reported_by_status_and_commands() {
     let scene = Scene::own().prepare("first", &format!("{TEMPLATES}{BROKEN}")).await;
     let _guard = reporting(&scene.control_plane).await;
@@ -238,6 +243,7 @@ async fn failed_first_install_is_reported_by_status_and_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn order_during_operation_waits_for_its_end() {
     let scene = Scene::own().install("during", TEMPLATES).await;
     let _guard = reporting(&scene.control_plane).await;

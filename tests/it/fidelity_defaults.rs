@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use kubemoor::declaration::declare::declare;
-use kubemoor::declaration::embedded;
-use kubemoor::declaration::openapi::Reduction;
-use kubemoor::declaration::schema::KindSchema;
-use kubemoor::helm::release::gvk;
-use kubemoor::model::Gvk;
+use kubemoor_declare::declare::declare;
+use kubemoor_declare::embedded;
+use kubemoor_declare::model::Gvk;
+use kubemoor_declare::openapi::Reduction;
+use kubemoor_declare::schema::KindSchema;
+use kubemoor_helm::release::gvk;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -54,6 +54,7 @@ async fn an_allowance_never_covers_helms_label_and_annotations() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn policy_that_ignores_helms_label_reports_no_effect() {
     let shop = Scene::policed().install("masked", SETTINGS).await;
     let path = "/metadata/labels/app.kubernetes.io~1managed-by";
@@ -78,6 +79,7 @@ async fn policy_that_ignores_helms_label_reports_no_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn repair_leaves_ignored_fields_to_those_who_apply_them() {
     let options = json!({"server_side_apply": true});
     let shop = Scene::own().options(options).install("applied", SETTINGS).await;
@@ -100,6 +102,7 @@ async fn repair_leaves_ignored_fields_to_those_who_apply_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn repair_by_apply_keeps_ignored_parts_of_values_that_are_replaced_as_a_whole() {
     const WEB: &str = "
 apiVersion: apps/v1

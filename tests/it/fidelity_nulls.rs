@@ -124,6 +124,7 @@ async fn explicit_null_is_guarded_in_server_side_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn explicit_null_is_guarded_in_client_side_release() {
     check_nulls(false).await;
 }

@@ -50,6 +50,7 @@ async fn wait_for_drifts(shop: &Scene, wanted: &[&str]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn sealed_fields_that_were_set_are_drift() {
     let shop = Scene::policed().install("seals", TEMPLATES).await;
     seal(&shop, "Report").await;
@@ -73,6 +74,7 @@ async fn sealed_fields_that_were_set_are_drift() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn sealed_fields_that_may_be_undone_are_repaired() {
     let shop = Scene::policed().install("seals", TEMPLATES).await;
     seal(&shop, "Repair").await;

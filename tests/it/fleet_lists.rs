@@ -5,6 +5,7 @@ use crate::fleet_tenants::fill;
 use crate::support::{Identity, Postgres, moor, run};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn fleet_lists_take_the_flags_of_kubectl_lists() {
     let server = Postgres::start().await;
     let url = server.database();
@@ -42,6 +43,7 @@ async fn fleet_lists_take_the_flags_of_kubectl_lists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn fleet_prints_its_requests_and_limits_their_time() {
     let flags = ["fleet", "-v", "6", "--request-timeout", "30s", "-o", "name"];
     let ran = moor(unguarded(), Identity::Admin, &flags);

@@ -72,6 +72,7 @@ async fn rows(guard: &Guard) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "slow: make test-all"]
 async fn flood_of_denied_edits_uses_little_memory_and_delays_nobody() {
     let ledger = format!("sqlite:{}", folder("ledger").join("ledger.db").display());
     let flags = ["--edits=Deny", &format!("--ledger={ledger}"), &format!("--ledger-rows={ROWS}")];
@@ -199,6 +200,7 @@ async fn assert_in_time(guard: &Guard) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "slow: make test-all"]
 async fn flood_of_denied_requests_costs_no_other_request_under_fail() {
     let shop = Scene::on(ControlPlane::start()).install("flooded", MODE_AND_COLOR).await;
     let beside = shop.install_beside("beside").await;

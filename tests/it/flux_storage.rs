@@ -155,6 +155,7 @@ async fn release_with_records_elsewhere_is_guarded_and_helm_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_deleted_object_comes_back_and_the_next_upgrade_passes() {
     let flux = Flux::guarded("flux-repair").await;
     let guarded = flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
@@ -205,6 +206,7 @@ async fn records_count_only_while_a_policy_trusts_their_namespace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn the_commands_find_a_release_by_its_own_name() {
     let flux = Flux::guarded("flux-commands").await;
     flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
@@ -228,6 +230,7 @@ async fn the_commands_find_a_release_by_its_own_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn records_count_only_for_releases_their_namespace_is_trusted_with() {
     let flux = Flux::guarded("flux-attack").await;
     let third = Flux::guarded("flux-victim").await;
@@ -263,6 +266,7 @@ async fn records_count_only_for_releases_their_namespace_is_trusted_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn records_elsewhere_are_protected_by_policy_of_their_release() {
     let flux = Flux::guarded("flux-records").await;
     let refused = |answer: Answer, why: &str| {
@@ -301,6 +305,7 @@ async fn records_elsewhere_are_protected_by_policy_of_their_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn second_history_of_a_release_blocks_repairs_but_not_helm() {
     let flux = Flux::guarded("flux-twice").await;
     flux.wait_for_reason(&flux.namespace, RELEASE, "InSync").await;
@@ -318,6 +323,7 @@ async fn second_history_of_a_release_blocks_repairs_but_not_helm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn restarted_guard_keeps_state_of_release_with_records_elsewhere() {
     let flux = Flux::of(Scene::own(), "flux-again").await;
     let mut guard = flux.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;

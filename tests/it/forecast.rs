@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use kubemoor::declaration::path::{Path, Segment};
-use kubemoor::helm::record::ApplyMethod;
-use kubemoor::verdict::ownership::{self, Owners};
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::record::ApplyMethod;
+use kubemoor_verdict::ownership::{self, Owners};
 use serde_json::{Value, json};
 
 use crate::command_diff::unguarded;
@@ -99,6 +99,7 @@ const IMAGE: &str = r#".spec.template.spec.containers[name="app"].image"#;
 const LEVEL: &str = r#".spec.template.spec.containers[name="app"].env[name="LEVEL"].value"#;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_fresh_release_has_no_conflicts_ahead() {
     let shop = install(json!({})).await;
     assert_eq!(forecast(&shop), (Met::new(), Met::new()));
@@ -140,6 +141,7 @@ async fn edited_field_conflicts_with_every_upgrade() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
     let shop = install(json!({})).await;
     for image in ["registry.example/mine:1", "registry.example/shop:one"] {
@@ -179,6 +181,7 @@ async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn another_applier_conflicts_once_a_field_changes() {
     let shop = install(json!({})).await;
     let manifest = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
@@ -200,6 +203,7 @@ async fn another_applier_conflicts_once_a_field_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_secret_that_is_declared_as_text_meets_no_conflict() {
     let shop = install(json!({})).await;
     let patch = r#"{"data": {"password": "bWluZQ=="}}"#;
@@ -209,6 +213,7 @@ async fn a_secret_that_is_declared_as_text_meets_no_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_client_side_release_meets_no_conflict() {
     let shop = install(json!({"server_side_apply": false})).await;
     kubectl(&shop, &["set", "image", "deployment/web", "app=registry.example/mine:1"]);
@@ -219,6 +224,7 @@ async fn a_client_side_release_meets_no_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn forecast_failure_is_reported_in_one_sentence_with_exit_2() {
     let shop = install(json!({})).await;
     let (code, text) = run(&shop, "none", "table");

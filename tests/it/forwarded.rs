@@ -284,6 +284,7 @@ async fn assert_exports_lack_no_rows_unasked(page: &Page, missing: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn audit_shows_the_rows_of_every_replica_with_its_own_ledger() {
     let control_plane = ControlPlane::start();
     let mut replicas = Replicas::start(&control_plane).await;

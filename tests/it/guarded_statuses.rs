@@ -5,28 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubemoor::client::events::Events;
-use kubemoor::client::guarded::GuardedReleases;
-use kubemoor::client::lease::Leadership;
-use kubemoor::client::objects::Objects;
-use kubemoor::config::RecordDriver;
-use kubemoor::guard::announce::Announcer;
-use kubemoor::guard::orders::Command;
-use kubemoor::guard::state::State;
-use kubemoor::guard::status::Statuses;
-use kubemoor::metrics::{NoticeMetrics, RecordMetrics, registry};
-use kubemoor::mirror::kinds::Kinds;
-use kubemoor::mirror::policies::InForce;
-use kubemoor::mirror::releases::{RecordSource, Releases};
-use kubemoor::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
-use kubemoor::policy::Policy;
-use kubemoor::policy::agreement::{Agreement, SeenAlive};
-use kubemoor::policy::guarded::{OrderAnswer, OrderResult};
-use kubemoor::policy::resolver::{Labels, PolicyResolver};
-use kubemoor::policy::signing::SigningKey;
-use kubemoor::policy::suspension::{Suspended, Suspension};
-use kubemoor::reconcile::report::{DriftKind, Drifted, Happening, Incident, ReleaseReport};
-use kubemoor::verdict::health::{Control, Reason, RecordFacts, RecordState};
+use kubemoor_cluster::client::events::Events;
+use kubemoor_cluster::client::guarded::GuardedReleases;
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_cluster::client::objects::Objects;
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::releases::{RecordSource, Releases};
+use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
+use kubemoor_guard::guard::announce::Announcer;
+use kubemoor_guard::guard::orders::Command;
+use kubemoor_guard::guard::state::State;
+use kubemoor_guard::guard::status::Statuses;
+use kubemoor_policy::Policy;
+use kubemoor_policy::agreement::{Agreement, SeenAlive};
+use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor_policy::resolver::{Labels, PolicyResolver};
+use kubemoor_policy::signing::SigningKey;
+use kubemoor_policy::suspension::{Suspended, Suspension};
+use kubemoor_reconcile::report::{DriftKind, Drifted, Happening, Incident, ReleaseReport};
+use kubemoor_runtime::config::RecordDriver;
+use kubemoor_runtime::metrics::{NoticeMetrics, RecordMetrics, registry};
+use kubemoor_verdict::health::{Control, Reason, RecordFacts, RecordState};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -241,6 +241,7 @@ impl Told {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn status_is_written_only_when_known_state_changes() {
     let mut told = Told::new().await;
     told.state.publish(told.report(Reason::InSync));
@@ -281,6 +282,7 @@ async fn status_is_written_only_when_known_state_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn an_event_stands_on_the_object_and_on_its_release() {
     let told = Told::new().await;
     let incident = Incident { release: told.release.clone(), revision: 1, drifted: told.drifted() };
@@ -336,6 +338,7 @@ async fn an_event_stands_on_the_object_and_on_its_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn statuses_are_written_again_after_the_api_server_was_away() {
     let mut told = Told::new().await;
     told.state.publish(told.report(Reason::InSync));

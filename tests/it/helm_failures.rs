@@ -44,6 +44,7 @@ async fn helm_fails_an_upgrade_and_tries_again() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn upgrade_succeeds_after_one_failed_at_immutable_field() {
     let scene = HelmScene::shared("immutable").await;
     let chart = shop();
@@ -58,6 +59,7 @@ async fn upgrade_succeeds_after_one_failed_at_immutable_field() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_waits_in_vain_and_tries_again() {
     let scene = HelmScene::shared("timeout").await;
     let chart = shop();
@@ -75,6 +77,7 @@ async fn helm_waits_in_vain_and_tries_again() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_cleans_up_after_a_failed_upgrade() {
     let scene = HelmScene::shared("cleanup").await;
     let chart = shop();
@@ -116,6 +119,7 @@ async fn helm_rolls_back_on_failure() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_rolls_back_by_hand_after_a_failed_upgrade() {
     let scene = HelmScene::shared("failed-rollback").await;
     let chart = shop();
@@ -136,6 +140,7 @@ async fn helm_rolls_back_by_hand_after_a_failed_upgrade() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_fails_an_install_and_upgrades_it() {
     let scene = HelmScene::shared("failed-install").await;
     let chart = shop();
@@ -149,6 +154,7 @@ async fn helm_fails_an_install_and_upgrades_it() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_fails_an_install_and_replaces_or_removes_it() {
     let scene = HelmScene::shared("failed-replace").await;
     let chart = shop();
@@ -168,6 +174,7 @@ async fn helm_fails_an_install_and_replaces_or_removes_it() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_keeps_two_revisions_one_of_them_failed() {
     let scene = HelmScene::shared("history").await;
     let chart = shop();

@@ -6,6 +6,7 @@ use crate::helm_scene::{HelmScene, with};
 use crate::support::{Chart, ControlPlane};
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_installs_changes_and_drops_cluster_scoped_objects() {
     let scene = HelmScene::shared("cluster-scoped").await;
     let text = "\
@@ -42,6 +43,7 @@ rules: [{apiGroups: [''], resources: [configmaps], verbs: {{ toJson $.Values.ver
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_works_on_objects_in_another_namespace() {
     let scene = HelmScene::shared("here").await;
     let there = ControlPlane::get().namespace("there").await;
@@ -143,6 +145,7 @@ spec:
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_brings_a_kind_and_objects_of_it() {
     let scene = HelmScene::shared("widgets").await;
     let group = format!("{}.example.org", scene.namespace);
@@ -181,6 +184,7 @@ async fn helm_brings_a_kind_and_objects_of_it() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_uninstall_of_definition_deletes_objects_of_its_kind() {
     let scene = HelmScene::shared("definition").await;
     let group = format!("{}.example.org", scene.namespace);

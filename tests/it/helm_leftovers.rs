@@ -13,6 +13,7 @@ const OLD: &str = "registry.example/shop:1";
 const NEW: &str = "registry.example/shop:2";
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
     let scene = HelmScene::shared("killed-atomic").await;
     scene.install("shop", &shop(), json!({})).await;
@@ -52,6 +53,7 @@ async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn object_joins_another_release_only_after_its_owner_drops_it() {
     let (giver, taker) = (HelmScene::shared("gives-away").await, HelmScene::shared("takes-away").await);
     let target = format!("clusterrole/{}-moved", giver.namespace);
@@ -88,6 +90,7 @@ async fn object_joins_another_release_only_after_its_owner_drops_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_adopted_by_argo_cd_stays_guarded_until_record_deletion() {
     let shop = Scene::shared().install("argo", charts::SETTINGS).await;
     let settings = shop.config_map("settings");

@@ -88,6 +88,7 @@ async fn helm_uninstalls_and_installs_again() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_uninstalls_with_its_history_kept_and_replaces_that() {
     let scene = HelmScene::shared("keep-history").await;
     scene.install("shop", &shop(), json!({})).await;
@@ -113,6 +114,7 @@ async fn helm_uninstalls_with_its_history_kept_and_replaces_that() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_keeps_what_the_manifest_says_to_keep() {
     let scene = HelmScene::shared("keep").await;
     let kept = "\
@@ -139,6 +141,7 @@ data: {key: value}
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_adopts_an_object_that_somebody_made_by_hand() {
     let scene = HelmScene::shared("adoption").await;
     scene.run(&["create", "configmap", "settings", "--from-literal=image=mine", "--from-literal=own=1"]);
@@ -158,6 +161,7 @@ async fn helm_adopts_an_object_that_somebody_made_by_hand() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_moves_an_object_from_one_release_to_another() {
     let scene = HelmScene::shared("handover").await;
     let shared = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shared}\ndata: {by: {{ .Values.by }}}\n";
@@ -179,6 +183,7 @@ async fn helm_moves_an_object_from_one_release_to_another() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_runs_two_releases_in_one_namespace() {
     let scene = HelmScene::shared("two").await;
     let other = |image: &str| {
@@ -253,6 +258,7 @@ async fn helm_writes_client_side() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_replaces_whole_objects() {
     let scene = HelmScene::shared("replace").await;
     let settings =

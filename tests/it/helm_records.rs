@@ -72,6 +72,7 @@ async fn helm_upgrades_after_record_of_killed_upgrade_is_deleted() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_rolls_a_killed_upgrade_back() {
     let scene = HelmScene::shared("killed-rollback").await;
     scene.install("shop", &shop(), json!({})).await;
@@ -87,6 +88,7 @@ async fn helm_rolls_a_killed_upgrade_back() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_installs_after_record_of_killed_install_is_deleted() {
     let scene = HelmScene::shared("killed-install").await;
     kill_during(&scene, "install", with(json!({"image": OLD})), 1).await;
@@ -104,6 +106,7 @@ async fn helm_installs_after_record_of_killed_install_is_deleted() {
 }
 
 #[tokio::test]
+#[ignore = "slow: make test-all"]
 async fn helm_uninstalls_what_a_killed_install_left() {
     let scene = HelmScene::shared("killed-uninstall").await;
     kill_during(&scene, "install", with(json!({"image": OLD})), 1).await;
@@ -157,6 +160,7 @@ async fn helm_passes_and_manual_edit_is_refused_while_watch_lags() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_restored_cluster_is_judged_by_what_it_holds() {
     let mut control_plane = ControlPlane::start();
     let _guard = Guard::start(&control_plane, &FLAGS).await;
@@ -187,6 +191,7 @@ async fn a_restored_cluster_is_judged_by_what_it_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn helm_passes_right_after_a_restore() {
     let mut control_plane = ControlPlane::start();
     let watch = LaggingWatch::start(&control_plane, Identity::Guard).await;

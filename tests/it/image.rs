@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::support::root;
 
 #[test]
+#[ignore = "slow: make test-all"]
 fn image_contains_only_program_and_certificates_and_runs_unprivileged() {
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("image.tar");
@@ -47,6 +48,7 @@ fn image_contains_only_program_and_certificates_and_runs_unprivileged() {
 }
 
 #[test]
+#[ignore = "slow: make test-all"]
 fn image_is_reproducible_in_any_folder_with_any_umask() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let archives = [(one.path(), "022"), (other.path(), "077")].map(|(folder, mask)| {
@@ -58,6 +60,7 @@ fn image_is_reproducible_in_any_folder_with_any_umask() {
 }
 
 #[test]
+#[ignore = "slow: make test-all"]
 fn image_is_for_the_architecture_of_its_target() {
     let folder = tempfile::tempdir().unwrap();
     let host = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
@@ -88,6 +91,7 @@ fn image_is_for_the_architecture_of_its_target() {
 }
 
 #[test]
+#[ignore = "slow: make test-all"]
 fn no_path_of_the_machine_gets_into_the_program() {
     let folder = tempfile::tempdir().unwrap();
     // In place of cargo: notes what it is told, and builds nothing.

@@ -78,6 +78,7 @@ async fn installation_creates_pods_and_keeps_added_rights_when_reapplied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn printed_commands_leave_nothing_of_all_modes_and_an_emergency() {
     let control_plane = ControlPlane::start();
     let has_admission_policies = control_plane.minor() >= 30;
@@ -163,6 +164,7 @@ fn a_failure_is_one_sentence_and_exit_code_2() {
 }
 
 #[test]
+#[ignore = "slow: make test-all"]
 fn a_reader_who_goes_away_is_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_kubemoor"))
         .args(["manifests", "webhook"])

@@ -94,6 +94,7 @@ fn broken_platform(platform: &Value) -> Option<String> {
 }
 
 #[test]
+#[ignore = "slow: make test-all"]
 fn manifest_follows_krews_rules_and_names_its_archives() {
     let folder = tempfile::tempdir().unwrap();
     let built = build(folder.path(), URI, &["linux/amd64", "linux/arm64"]);
@@ -122,34 +123,7 @@ fn manifest_follows_krews_rules_and_names_its_archives() {
 }
 
 #[test]
-fn rules_refuse_a_manifest_that_krew_would_refuse() {
-    let folder = tempfile::tempdir().unwrap();
-    assert!(build(folder.path(), URI, &["linux/amd64"]).status.success());
-    let good = manifest(folder.path());
-    for (pointer, value, rule) in [
-        ("/apiVersion", json!("v1"), "apiVersion"),
-        ("/kind", json!("Plug"), "kind"),
-        ("/metadata/name", json!("other"), "metadata.name"),
-        ("/spec/version", json!("0.1.0"), "version"),
-        ("/spec/version", json!("v1.0"), "version"),
-        ("/spec/shortDescription", json!("two\nlines"), "shortDescription"),
-        ("/spec/platforms", json!([]), "platforms"),
-        ("/spec/platforms/0/uri", json!("http://downloads.example/a"), "uri"),
-        ("/spec/platforms/0/sha256", json!("ABC"), "sha256"),
-        ("/spec/platforms/0/bin", json!("../kubectl-moor"), "bin"),
-        ("/spec/platforms/0/files", json!([]), "files"),
-        ("/spec/platforms/0/files/0/to", json!(""), "files"),
-        ("/spec/platforms/0/selector/matchLabels", json!({"cpu": "amd64"}), "selector"),
-        ("/spec/platforms/0/selector/matchLabels", json!({}), "selector"),
-    ] {
-        let mut bad = good.clone();
-        *bad.pointer_mut(pointer).unwrap() = value;
-        assert_eq!(broken("moor", &bad).as_deref(), Some(rule), "{pointer}");
-    }
-    assert_eq!(broken("nul", &good).as_deref(), Some("name of the file"));
-}
-
-#[test]
+#[ignore = "slow: make test-all"]
 fn krew_packing_is_reproducible_and_refuses_invalid_address_or_platform() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let built = [one.path(), other.path()].map(|folder| {

@@ -147,6 +147,7 @@ impl Leaders {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn another_guard_takes_over_when_the_leader_is_killed() {
     let mut guards = Leaders::new().await;
     assert_eq!(guards.break_and_wait().await, 1, "both repaired");
@@ -172,6 +173,7 @@ async fn object_lost_without_a_leader_is_repaired_by_next_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn another_guard_takes_over_immediately_when_leader_terminates() {
     let mut guards = Leaders::new().await;
     let ending = std::thread::spawn(move || {
@@ -190,6 +192,7 @@ async fn another_guard_takes_over_immediately_when_leader_terminates() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn paused_leader_does_not_act_after_losing_its_lease() {
     let guards = Leaders::new().await;
     guards.leader.pause();
@@ -212,6 +215,7 @@ const LOOK: &str = "GET /configmaps/settings";
 const RENEWAL: &str = "PUT /leases/kubemoor";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn in_flight_change_is_rejected_after_lease_is_lost() {
     let guards = Leaders::new().await;
     guards.proxy.stall(&[WRITE, RENEWAL]);
@@ -232,6 +236,7 @@ async fn in_flight_change_is_rejected_after_lease_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn in_flight_recreation_changes_nothing_after_lease_is_lost() {
     let guards = Leaders::new().await;
     guards.proxy.stall(&[WRITE, RENEWAL]);
@@ -248,6 +253,7 @@ async fn in_flight_recreation_changes_nothing_after_lease_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn leader_that_loses_lease_during_read_does_not_write() {
     let guards = Leaders::new().await;
     guards.proxy.stall(&[LOOK, RENEWAL]);
@@ -267,6 +273,7 @@ async fn leader_that_loses_lease_during_read_does_not_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn next_leader_carries_out_no_order_whose_answer_has_not_reached_it() {
     let mut guards = Leaders::with(Scene::own(), &REPORTING).await;
     guards.follower.kill();
@@ -297,6 +304,7 @@ async fn next_leader_carries_out_no_order_whose_answer_has_not_reached_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn only_leader_writes_policy_statuses_and_every_guard_obeys_policies() {
     let mut guards = Leaders::of(Scene::own()).await;
     let policies = POLICY.trim_end_matches("/all");
@@ -334,6 +342,7 @@ async fn only_leader_writes_policy_statuses_and_every_guard_obeys_policies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn the_leader_alone_clears_allowances_away() {
     let guards = Leaders::of(Scene::own()).await;
     let allowances = guards.scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");

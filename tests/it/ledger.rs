@@ -3,16 +3,16 @@
 use std::{sync::atomic::AtomicUsize, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use kubemoor::config::{self, LedgerUrl, Retention};
-use kubemoor::ledger::entry::Entry;
-use kubemoor::ledger::query::{Filter, Page};
-use kubemoor::ledger::row::{Change, GuardedObject, Permitted, Repaired, Row};
-use kubemoor::ledger::store::Store;
-use kubemoor::ledger::{Ledger, Writer};
-use kubemoor::metrics::LedgerMetrics;
-use kubemoor::model::{Actor, ObjectId, ReleaseId};
-use kubemoor::policy::allowance::Allowance;
-use kubemoor::verdict::shown::Shown;
+use kubemoor_declare::model::{Actor, ObjectId, ReleaseId};
+use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::query::{Filter, Page};
+use kubemoor_ledger::row::{Change, GuardedObject, Permitted, Repaired, Row};
+use kubemoor_ledger::store::Store;
+use kubemoor_ledger::{Ledger, Writer};
+use kubemoor_policy::allowance::Allowance;
+use kubemoor_runtime::config::{self, LedgerUrl, Retention};
+use kubemoor_runtime::metrics::LedgerMetrics;
+use kubemoor_verdict::shown::Shown;
 use serde_json::json;
 use tokio::sync::{OnceCell, oneshot};
 use tokio::task::JoinHandle;
@@ -167,6 +167,7 @@ async fn a_row_comes_back_as_it_was_recorded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn every_writer_of_a_ledger_seals_with_its_one_key() {
     for url in both().await {
         let secret = object("Secret", "shop", "db");
@@ -195,6 +196,7 @@ async fn every_writer_of_a_ledger_seals_with_its_one_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn event_seen_by_every_replica_is_stored_once() {
     for url in both().await {
         for _ in 0..2 {
@@ -209,6 +211,7 @@ async fn event_seen_by_every_replica_is_stored_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn event_seen_by_replicas_at_different_times_is_stored_once() {
     for url in both().await {
         let node = ObjectId { namespace: None, ..object("Node", "", "n1") };

@@ -58,6 +58,7 @@ async fn ledger_names_user_who_suspends_resumes_or_reconciles_a_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn ledger_records_suspension_changed_by_creating_or_deleting_guarded_release() {
     let scene = Scene::policed().install("object-acts", charts::TWO).await;
     scene.wait_until_guarded(&scene.config_map("settings")).await;
@@ -97,6 +98,7 @@ async fn ledger_records_suspension_changed_by_creating_or_deleting_guarded_relea
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn changed_exception_closes_and_reopens_in_ledger() {
     let scene = Scene::policed().install("exception-acts", charts::SETTINGS).await;
     scene.wait_until_guarded(&scene.config_map("settings")).await;
@@ -178,6 +180,7 @@ fn write_policy(folder: &Path, edits: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn start_stop_policy_files_and_namespace_labels_are_recorded() {
     let scene = Scene::own().install("lifetime", charts::TWO).await;
     let policies = folder("filed");
@@ -230,6 +233,7 @@ async fn start_stop_policy_files_and_namespace_labels_are_recorded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn policy_deleted_while_no_guard_runs_leaves_one_row() {
     let scene = Scene::own().install("unseen", charts::TWO).await;
     let mut guard = scene.start_guard(&["--edits", "Deny"]).await;

@@ -104,6 +104,7 @@ async fn audit_finds_denied_change_in_database_and_through_guard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn audit_sorts_by_a_field_and_prints_no_headers_on_demand() {
     let denied = Denied::install("audit-sorted").await;
     denied.wait_for_records().await;
@@ -120,6 +121,7 @@ async fn audit_sorts_by_a_field_and_prints_no_headers_on_demand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn repair_of_an_unseen_deletion_is_a_row() {
     let denied = Denied::install("audit-repair").await;
     let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
@@ -140,6 +142,7 @@ fn assert_failed(arguments: &[&str], says: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
     let folder = folder("audit");
     let path = |name: &str| folder.join(name).display().to_string();
@@ -195,6 +198,7 @@ async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_reader_that_goes_away_is_no_error() {
     let guard = Guard::shared().await;
     let script = format!(
@@ -229,6 +233,7 @@ async fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn audit_shows_rows_of_contexts_namespace_and_reports_omitted_ones() {
     let shop = Scene::shared().install("audit-namespace", charts::SETTINGS).await;
     let settings = shop.config_map("settings");

@@ -31,6 +31,7 @@ fn autoscaler(name: &str, target: &str, most: u32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn autoscaler_of_declared_workload_leaves_rows_while_it_covers() {
     let scene = Scene::own().install("scaled-rows", charts::DEPLOYMENT).await;
     let mut guard = scene.start_guard(&["--edits", "Deny"]).await;
@@ -68,6 +69,7 @@ async fn autoscaler_of_declared_workload_leaves_rows_while_it_covers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn replica_writes_autoscaler_rows_once_it_leads() {
     let scene = Scene::on(ControlPlane::start()).install("scaled-leaders", charts::DEPLOYMENT).await;
     let replica = ["--service=kubemoor-system/kubemoor"];
@@ -88,6 +90,7 @@ async fn replica_writes_autoscaler_rows_once_it_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn autoscaler_deleted_while_no_guard_runs_leaves_one_row() {
     let scene = Scene::own().install("scaled-away", charts::DEPLOYMENT).await;
     let mut guard = scene.start_guard(&["--edits", "Deny"]).await;

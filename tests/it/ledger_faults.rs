@@ -102,6 +102,7 @@ impl Denied<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn minute_long_database_outage_loses_no_row_and_delays_nobody() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
@@ -117,6 +118,7 @@ async fn minute_long_database_outage_loses_no_row_and_delays_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn repeated_database_restarts_lose_no_row() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
@@ -133,6 +135,7 @@ async fn repeated_database_restarts_lose_no_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn ledger_reports_up_after_database_recovery_without_new_denials() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
@@ -148,6 +151,7 @@ async fn ledger_reports_up_after_database_recovery_without_new_denials() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn silent_database_loses_no_row_and_delays_nobody() {
     let server = Postgres::start().await;
     let wire = Wire::to(server.port()).await;
@@ -166,6 +170,7 @@ async fn silent_database_loses_no_row_and_delays_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn full_disk_loses_no_row_and_ledger_recovers_with_space() {
     let disk = SmallDisk::new();
     let ledger = ledger_on(&disk);
@@ -180,6 +185,7 @@ async fn full_disk_loses_no_row_and_ledger_recovers_with_space() {
 
 /// Through a real API server, which waits for each answer and admits nothing without one.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn full_disk_changes_no_verdict_on_requests() {
     let disk = SmallDisk::new();
     let ledger = ledger_on(&disk);

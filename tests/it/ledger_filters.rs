@@ -1,9 +1,9 @@
 //! Every filter of the ledger, the same on SQLite and on PostgreSQL.
 
 use jiff::SignedDuration;
-use kubemoor::ledger::query::Filter;
-use kubemoor::ledger::store::Store;
-use kubemoor::model::{NamedObject, Operation};
+use kubemoor_declare::model::{NamedObject, Operation};
+use kubemoor_ledger::query::Filter;
+use kubemoor_ledger::store::Store;
 
 use crate::ledger::{FOREVER, Written, begin, both, details, row};
 
@@ -48,6 +48,7 @@ fn filters() -> Vec<(Filter, Vec<&'static str>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rows_are_filtered_paged_and_sorted_newest_first() {
     for url in both().await {
         let written = Written::start(&url, "east", FOREVER);
@@ -81,6 +82,7 @@ async fn rows_are_filtered_paged_and_sorted_newest_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn names_that_share_a_key_are_told_apart() {
     // FNV-1a with 32 bits gives both the same.
     let (user, other) = ("liquid", "costarring");

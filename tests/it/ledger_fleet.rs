@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubemoor::config::{LedgerUrl, Retention};
-use kubemoor::ledger::fleet::{FleetFilter, GuardState, ReleaseState, ReleaseView};
-use kubemoor::ledger::store::{ClusterFleet, Store};
-use kubemoor::model::ReleaseId;
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_ledger::fleet::{FleetFilter, GuardState, ReleaseState, ReleaseView};
+use kubemoor_ledger::store::{ClusterFleet, Store};
+use kubemoor_runtime::config::{LedgerUrl, Retention};
 
 use crate::ledger::{FOREVER, Written};
 use crate::support::{Postgres, SOON, eventually, folder, run};
@@ -99,6 +99,7 @@ async fn row_of_a_release_says_its_state_and_since_when() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn filters_find_releases_of_some_clusters_namespaces_and_names() {
     let server = Postgres::start().await;
     let url: LedgerUrl = server.database().parse().unwrap();
@@ -131,6 +132,7 @@ async fn filters_find_releases_of_some_clusters_namespaces_and_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn silent_cluster_is_stale_and_later_forgotten_with_its_releases() {
     let server = Postgres::start().await;
     let text = server.database();
@@ -178,6 +180,7 @@ async fn silent_cluster_is_stale_and_later_forgotten_with_its_releases() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn older_tables_are_migrated_and_keep_their_rows() {
     let server = Postgres::start().await;
     let text = server.database();
@@ -198,6 +201,7 @@ async fn older_tables_are_migrated_and_keep_their_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn file_of_one_guard_keeps_no_fleet() {
     let url: LedgerUrl = LedgerUrl::Sqlite(folder("fleet").join("ledger.db"));
     let written = Written::start(&url, "east", FOREVER);

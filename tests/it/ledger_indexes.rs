@@ -14,6 +14,7 @@ fn parts_without(index: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rows_of_an_object_are_found_by_index_of_its_month() {
     let shared = Shared::start().await;
     let without = &parts_without("%(cluster, object_name, id, %");
@@ -36,6 +37,7 @@ async fn rows_of_an_object_are_found_by_index_of_its_month() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn deletions_are_found_by_index_of_their_month() {
     let shared = Shared::start().await;
     let without = parts_without("%(cluster, operation, id) WHERE%");
@@ -57,6 +59,7 @@ async fn deletions_are_found_by_index_of_their_month() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_of_a_namespace_is_found_by_index_of_its_month() {
     let shared = Shared::start().await;
     let without = parts_without("%(cluster, namespace_key, release_key, id, user_key, verdict_key)");
@@ -74,6 +77,7 @@ async fn release_of_a_namespace_is_found_by_index_of_its_month() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn months_with_rows_get_their_indexes_by_the_documented_statements() {
     let shared = Shared::start().await;
     shared.record("east", [at(noon(0), "this")]).await;

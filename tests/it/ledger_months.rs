@@ -4,10 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, ToSpan as _, civil::Date, tz::TimeZone};
-use kubemoor::config::{LedgerUrl, Retention};
-use kubemoor::ledger::query::Filter;
-use kubemoor::ledger::row::Row;
-use kubemoor::ledger::store::Store;
+use kubemoor_ledger::query::Filter;
+use kubemoor_ledger::row::Row;
+use kubemoor_ledger::store::Store;
+use kubemoor_runtime::config::{LedgerUrl, Retention};
 
 use crate::ledger::{FOREVER, Written, details, row};
 use crate::support::{Document, Guard, Postgres, SOON, eventually, run};
@@ -16,10 +16,10 @@ const DAY: u64 = 86400;
 
 /// The tables of each version.
 const SCRIPTS: [&str; 4] = [
-    include_str!("../../src/ledger/migrations/postgres.1.sql"),
-    include_str!("../../src/ledger/migrations/postgres.2.sql"),
-    include_str!("../../src/ledger/migrations/postgres.3.sql"),
-    include_str!("../../src/ledger/migrations/postgres.4.sql"),
+    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.1.sql"),
+    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.2.sql"),
+    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.3.sql"),
+    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.4.sql"),
 ];
 
 /// A PostgreSQL with one ledger.
@@ -152,6 +152,7 @@ fn kept_for(days: u64) -> Retention {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rows_lie_in_their_months_and_come_back_in_order() {
     let shared = Shared::start().await;
     let old: Timestamp = "2021-03-04T05:06:07Z".parse().unwrap();
@@ -166,6 +167,7 @@ async fn rows_lie_in_their_months_and_come_back_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rows_from_the_future_move_into_their_month_once_made() {
     let shared = Shared::start().await;
     let rows = [at(noon(1), "next"), at(noon(2), "last"), at(noon(3), "beyond")];
@@ -188,6 +190,7 @@ async fn rows_from_the_future_move_into_their_month_once_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn mark_seen_by_two_guards_across_months_is_one_row() {
     let shared = Shared::start().await;
     let edge = TimeZone::UTC.to_timestamp(month_of(noon(1)).at(0, 0, 0, 0)).unwrap();
@@ -258,6 +261,7 @@ async fn month_that_no_cluster_keeps_is_dropped_despite_silent_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn cluster_of_an_older_guard_holds_its_rows_while_heard() {
     let shared = Shared::start().await;
     shared.record("west", []).await;
@@ -281,6 +285,7 @@ async fn cluster_of_an_older_guard_holds_its_rows_while_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn two_guards_at_once_update_older_tables() {
     let shared = Shared::start().await;
     let rows = [at(noon(-3), "old"), at(noon(0), "now"), at(noon(2), "ahead"), at(noon(13), "far ahead")];
@@ -306,6 +311,7 @@ async fn two_guards_at_once_update_older_tables() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn tenant_reads_only_its_rows_after_older_tables_are_updated() {
     let shared = Shared::start().await;
     let of = |namespace: &str| Row { detail: String::new(), ..row(1, namespace, "web", "alice", "Deny") };
@@ -351,6 +357,7 @@ async fn tenant_reads_only_its_rows_after_older_tables_are_updated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn guard_waits_for_a_long_update_of_older_tables() {
     let shared = Shared::start().await;
     shared.record("here", [at(noon(-1), "old")]).await;

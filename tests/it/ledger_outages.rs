@@ -68,6 +68,7 @@ fn quoted(values: &[&str]) -> Vec<String> {
 
 /// Through a real API server, which waits for each answer.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn database_outage_loses_no_row_and_ledger_recovers() {
     let mut server = Postgres::start().await;
     let ledger = server.database();

@@ -60,6 +60,7 @@ impl Meddler {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn retried_update_is_one_row_and_repeated_update_is_two() {
     let scene = Scene::own().install("asked-twice", charts::DEPLOYMENT).await;
     let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;

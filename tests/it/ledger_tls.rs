@@ -56,6 +56,7 @@ async fn ledger_is_kept_over_tls_with_a_ca_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn database_with_a_wrong_certificate_is_refused_in_one_sentence() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = authority.server().await;
@@ -76,6 +77,7 @@ async fn database_with_a_wrong_certificate_is_refused_in_one_sentence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn missing_file_of_a_certificate_or_key_is_named_with_what_to_do() {
     let authority = Authority::new();
     let server = authority.server().await;

@@ -17,6 +17,7 @@ async fn break_and_wait(scene: &Scene, group: &str, release: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_is_followed_if_its_kind_is_defined_later() {
     let group = "after.example.com";
     let scene = Scene::own().install("after", "").await;
@@ -40,6 +41,7 @@ async fn release_is_followed_if_its_kind_is_defined_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_is_followed_if_kind_is_defined_soon_after_start() {
     let (group, never) = ("soon.example.com", "never.example.com");
     let scene = Scene::own().install("soon", "").await;

@@ -20,6 +20,7 @@ async fn wait_for_one_repair(guard: &Guard) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn drift_before_minute_long_api_server_outage_is_repaired_once() {
     let mut scene = Scene::own().install("away", charts::TWO).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -46,6 +47,7 @@ async fn drift_before_minute_long_api_server_outage_is_repaired_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn edits_are_judged_while_the_loop_still_lists() {
     let scene = Scene::own().install("listing", charts::WORKLOAD).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
@@ -74,6 +76,7 @@ async fn edits_are_judged_while_the_loop_still_lists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn throttled_guard_backs_off_and_repairs_once_afterwards() {
     let scene = Scene::own().install("throttled", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
@@ -92,6 +95,7 @@ async fn throttled_guard_backs_off_and_repairs_once_afterwards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn changes_missed_by_expired_watch_are_found_by_listing() {
     let scene = Scene::own().install("expired", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
@@ -109,6 +113,7 @@ async fn changes_missed_by_expired_watch_are_found_by_listing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn hand_edit_after_upgrade_behind_expired_watch_is_reverted() {
     let scene = Scene::own().install("upgraded", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
@@ -140,6 +145,7 @@ async fn hand_edit_after_upgrade_behind_expired_watch_is_reverted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn objects_deleted_with_their_definition_are_reported_until_it_returns() {
     let control_plane = ControlPlane::start_defined();
     let group = "going.example.com";
@@ -171,6 +177,7 @@ async fn objects_deleted_with_their_definition_are_reported_until_it_returns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn nothing_comes_back_into_a_namespace_that_goes() {
     let scene = Scene::own().install("ending", charts::TWO).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -198,6 +205,7 @@ async fn nothing_comes_back_into_a_namespace_that_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn repair_rejected_by_api_server_is_reported_with_its_reason() {
     let scene = Scene::own().install("refused", charts::TWO).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -241,6 +249,7 @@ async fn repair_rejected_by_api_server_is_reported_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn repairs_wait_for_reconcile_order_after_record_restore() {
     let scene = Scene::own().install("restored", charts::TWO).await;
     let _guard = scene.start_guard(&["--register", "--drift", "Repair"]).await;

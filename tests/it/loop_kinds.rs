@@ -90,6 +90,7 @@ async fn repaired(prefix: &str, group: &'static str, version: &str) -> (Definiti
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn kind_is_followed_in_another_version_when_one_is_removed() {
     let control_plane = ControlPlane::start();
     let definition = Definition::new(&control_plane, "ending.example.com").await;
@@ -118,6 +119,7 @@ async fn kind_is_followed_in_another_version_when_one_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn unserved_kind_is_reported_and_followed_again_when_served() {
     let (definition, scene, guard) = repaired("unserved", "paused.example.com", "v1").await;
     scene.wait_for_reason("InSync").await;
@@ -140,6 +142,7 @@ async fn unserved_kind_is_reported_and_followed_again_when_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_definition_that_is_made_anew_is_read_anew() {
     let (definition, scene, guard) = repaired("anew", "anew.example.com", "v1").await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -162,6 +165,7 @@ async fn a_definition_that_is_made_anew_is_read_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn object_is_not_recreated_while_its_definition_is_being_deleted() {
     let (definition, scene, guard) = repaired("ending", "deleted.example.com", "v1").await;
     let path =
@@ -180,6 +184,7 @@ async fn object_is_not_recreated_while_its_definition_is_being_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn repair_refused_by_stricter_schema_is_retried_until_allowed() {
     let (definition, scene, guard) = repaired("strict", "strict.example.com", "v1").await;
     let widget = definition.widget(&scene, "v1");
@@ -209,6 +214,7 @@ async fn repair_refused_by_stricter_schema_is_retried_until_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn object_refused_by_stricter_schema_is_recreated_once_allowed() {
     let (definition, scene, guard) = repaired("stricter", "stricter.example.com", "v1").await;
     let widget = definition.widget(&scene, "v1");

@@ -45,6 +45,7 @@ async fn object_deleted_during_downtime_is_recreated_if_manifest_is_unchanged() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_installed_anew_while_no_guard_ran_is_seen_anew() {
     let scene = Scene::own().install("anew", charts::TWO).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -73,6 +74,7 @@ async fn release_installed_anew_while_no_guard_ran_is_seen_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn object_deleted_during_downtime_is_only_reported_without_kubemoor_crds() {
     let scene = Scene::on(ControlPlane::start()).install("forgotten", charts::TWO).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -154,6 +156,7 @@ async fn suspended_release_is_not_repaired_until_resumed_across_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_is_repaired_when_its_suspension_ends() {
     let scene = Scene::own().install("suspended-for", charts::TWO).await;
     let _guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -186,6 +189,7 @@ async fn release_is_repaired_when_its_suspension_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_release_says_which_of_its_objects_another_release_owns() {
     let scene = Scene::own().install("owned", charts::TWO).await;
     let _guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -218,6 +222,7 @@ async fn a_release_says_which_of_its_objects_another_release_owns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn contested_object_is_repaired_slowly_after_guard_restart() {
     let scene = Scene::own().install("rival", charts::TWO).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -246,6 +251,7 @@ async fn contested_object_is_repaired_slowly_after_guard_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn mass_drift_stops_repairs_until_reconcile_is_requested() {
     let many = "
 {{- range $i := until 30 }}
@@ -279,6 +285,7 @@ data: {a: b}
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn clusterrole_is_repaired_only_if_policy_and_rights_permit() {
     let role = r#"
 apiVersion: rbac.authorization.k8s.io/v1
@@ -307,6 +314,7 @@ rules:
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn read_only_guard_reports_drift_that_policy_would_repair() {
     let scene = Scene::own().install("reading", charts::TWO).await;
     scene.policy_for_all(json!({"drift": "Repair"})).await;
@@ -325,6 +333,7 @@ async fn read_only_guard_reports_drift_that_policy_would_repair() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn autoscaled_replicas_stay_after_guard_restart_until_reconcile_order() {
     let deployment = |name: &str| {
         format!(

@@ -55,16 +55,19 @@ async fn an_upgrade_in_between_wins(server_side: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn upgrade_during_a_repair_wins_in_server_side_release() {
     an_upgrade_in_between_wins(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn upgrade_during_a_repair_wins_in_client_side_release() {
     an_upgrade_in_between_wins(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn object_dropped_by_upgrade_during_recreation_is_removed_again() {
     const WRITE: &str = "PATCH /configmaps/extra";
     let scene = Scene::own().install("dropped", charts::TWO).await;
@@ -82,6 +85,7 @@ async fn object_dropped_by_upgrade_during_recreation_is_removed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn object_uninstalled_during_recreation_is_removed_again() {
     const WRITE: &str = "PATCH /configmaps/extra";
     let scene = Scene::own().install("leaving", charts::TWO).await;
@@ -98,6 +102,7 @@ async fn object_uninstalled_during_recreation_is_removed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn autoscaler_change_during_a_repair_stays() {
     const WRITE: &str = "PATCH /deployments/web";
     let scene = Scene::own().install("scaled", charts::DEPLOYMENT).await;

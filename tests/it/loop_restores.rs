@@ -23,6 +23,7 @@ data: {color: red}
 ";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn an_older_state_is_repaired_by_what_it_declares() {
     let mut scene = Scene::own().install("older", charts::TWO).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;

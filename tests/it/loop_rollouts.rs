@@ -89,6 +89,7 @@ async fn installed(prefix: &str) -> Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn workload_repair_waits_for_rollout_of_another_workload() {
     let scene = installed("rolling").await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -116,6 +117,7 @@ async fn workload_repair_waits_for_rollout_of_another_workload() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_wish_lasts_until_every_workload_has_had_its_turn() {
     let scene = installed("wished").await;
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;

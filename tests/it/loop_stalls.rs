@@ -43,6 +43,7 @@ async fn states(scene: &Scene, names: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn pod_templates_are_repaired_in_turn_without_ready_pods() {
     // No node is there to run a pod.
     let names = ["one", "two"];
@@ -75,6 +76,7 @@ async fn pod_templates_are_repaired_in_turn_without_ready_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn workload_without_pods_delays_no_other_template_repair() {
     let names = ["one", "two"];
     let scene = Scene::own().install("idle", &names.map(|name| deployment(name, 0)).concat()).await;

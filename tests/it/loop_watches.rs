@@ -13,6 +13,7 @@ automountServiceAccountToken: false
 ";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn unreadable_kind_is_reported_once_and_blocks_no_repair() {
     const GROUP: &str = "closed.example.com";
     let control_plane = ControlPlane::start();
@@ -57,6 +58,7 @@ async fn unreadable_kind_is_reported_once_and_blocks_no_repair() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn kind_is_watched_only_while_a_release_declares_it() {
     let scene = Scene::own().install("followed", SETTINGS).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;

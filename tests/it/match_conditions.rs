@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use kubemoor::config::{Endpoint, RecordDriver};
-use kubemoor::webhook::registration::{Address, Resource, Surface, configuration, mutating};
+use kubemoor_guard::webhook::registration::{Address, Resource, Surface, configuration, mutating};
+use kubemoor_runtime::config::{Endpoint, RecordDriver};
 
 use crate::support::{Answer, Caller, ControlPlane, Identity, SOON, eventually};
 

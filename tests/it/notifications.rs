@@ -114,6 +114,7 @@ async fn denials_exceptions_and_emergency_reach_each_receiver_in_its_format() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn drift_alert_fires_and_resolves_despite_receiver_faults() {
     // What Alertmanager tells others.
     let told = Service::open(Kind::Json, &[]).await;

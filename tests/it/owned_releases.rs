@@ -24,6 +24,7 @@ fn annotated(number: usize) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn denial_names_the_argo_application_that_took_over() {
     let scene = Scene::policed().install("argo-owned", charts::DEPLOYMENT).await;
     let path = format!("{}?fieldManager=argocd-controller&force=true", scene.deployment("web"));

@@ -105,6 +105,7 @@ async fn a_group_for_emergencies_edits_what_it_wants() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_restore_brings_back_what_was() {
     check(Case {
         file: "restore-tools.yaml",
@@ -121,6 +122,7 @@ async fn a_restore_brings_back_what_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn image_updater_may_set_image_of_workload_that_opts_in() {
     let image = "/spec/template/spec/containers/0/image";
     check(Case {
@@ -152,6 +154,7 @@ async fn jenkins_is_scaled_to_nothing_for_the_weekend() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_queue_decides_how_wide_a_job_runs() {
     const JOB: &str = "
 apiVersion: batch/v1
@@ -176,6 +179,7 @@ spec:
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn an_operator_renews_a_secret_that_says_so() {
     const SECRET: &str = "
 apiVersion: v1
@@ -197,6 +201,7 @@ stringData: {password: first}
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn third_party_scaler_may_scale_workload_that_opts_in() {
     check(Case {
         file: "scaled-by-others.yaml",
@@ -212,6 +217,7 @@ async fn third_party_scaler_may_scale_workload_that_opts_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_bound_claim_is_enlarged() {
     const CLAIM: &str = "
 apiVersion: storage.k8s.io/v1
@@ -247,6 +253,7 @@ spec:
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn the_operator_of_prometheus_writes_its_annotation() {
     const RULE: &str = "
 apiVersion: monitoring.coreos.com/v1

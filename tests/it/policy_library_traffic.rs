@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::policy_library::{Case, DEPLOYMENT, WEB, check, replace};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_certificate_solver_adds_its_path_to_an_ingress() {
     const INGRESS: &str = "
 apiVersion: networking.k8s.io/v1
@@ -35,6 +36,7 @@ spec:
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_canary_gets_the_services_traffic() {
     const SERVICE: &str = "
 apiVersion: v1
@@ -56,6 +58,7 @@ spec: {selector: {app: web}, ports: [{port: 80, protocol: TCP}]}
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_load_balancer_gives_a_service_its_addresses() {
     const SERVICE: &str = "
 apiVersion: v1
@@ -77,6 +80,7 @@ spec: {selector: {app: web}, ports: [{port: 80, protocol: TCP}], externalIPs: [2
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_workload_moves_to_another_revision_of_the_mesh() {
     let label = "/spec/template/metadata/labels/istio.io~1rev";
     check(Case {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{Identity, Scene, charts, moor};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn lint_finds_targets_that_select_no_declared_object() {
     let scene = Scene::policed().install("aimless", charts::DEPLOYMENT).await;
     scene.wait_until_guarded(&scene.deployment("web")).await;

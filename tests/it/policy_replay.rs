@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use kubemoor::ledger::query::Filter;
-use kubemoor::ledger::row::Row;
-use kubemoor::ledger::store::Store;
+use kubemoor_ledger::query::Filter;
+use kubemoor_ledger::row::Row;
+use kubemoor_ledger::store::Store;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, SqliteConnection};
 
@@ -118,12 +118,13 @@ async fn permitted_change_is_stored_once_an_hour_for_stricter_replay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn facts_come_back_only_where_they_are_asked_for() {
     for url in both().await {
         let written = Written::start(&url, "east", FOREVER);
         let facts = |row: Row, facts: &str| Row { facts: Some(facts.to_owned()), ..row };
         let verdict = |seconds| Row {
-            kind: kubemoor::ledger::row::Kind::Verdict,
+            kind: kubemoor_ledger::row::Kind::Verdict,
             ..row(seconds, "shop", "web", "alice", "Warn")
         };
         written.ledger.record(facts(verdict(1), "\"cut\""));
@@ -144,12 +145,13 @@ async fn facts_come_back_only_where_they_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rows_of_an_older_ledger_are_counted_and_not_judged() {
     let path = folder("older").join("ledger.db");
-    let url: kubemoor::config::LedgerUrl = format!("sqlite:{}", path.display()).parse().unwrap();
+    let url: kubemoor_runtime::config::LedgerUrl = format!("sqlite:{}", path.display()).parse().unwrap();
     let written = Written::start(&url, "east", FOREVER);
     for seconds in 0..3 {
-        let kind = kubemoor::ledger::row::Kind::Verdict;
+        let kind = kubemoor_ledger::row::Kind::Verdict;
         written.ledger.record(Row { kind, ..row(seconds, "shop", "web", "alice", "Warn") });
     }
     written.close().await;

@@ -58,6 +58,7 @@ fn metrics(query: &str) -> BTreeSet<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn prometheus_answers_every_query_of_alerts_and_dashboard() {
     let (rules, dashboard) = rules_and_dashboard().await;
     let file = folder("rules").join("alerts.yaml");
@@ -119,6 +120,7 @@ async fn prometheus_answers_every_query_of_alerts_and_dashboard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn guard_that_is_never_ready_or_whose_certificate_ends_raises_an_alarm() {
     let (rules, _) = rules_and_dashboard().await;
     let file = folder("firing").join("alerts.yaml");
@@ -172,6 +174,7 @@ fn every_alert_of_the_chart_is_documented() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn service_monitor_verifies_certificate_of_each_source() {
     for (certificates, secret) in [
         (json!({}), "kubemoor-certificate"),
@@ -203,11 +206,4 @@ async fn service_monitor_verifies_certificate_of_each_source() {
         if up.len() == 1 && up[0]["value"][1] == "1" { Ok(()) } else { Err(format!("{up:?}")) }
     })
     .await;
-}
-
-#[test]
-fn queries_for_unknown_metrics_would_be_found() {
-    let found: Vec<_> =
-        metrics("sum(rate(kubemoor_a_bucket[5m])) / kubemoor_b{c=\"kubemoor\"}").into_iter().collect();
-    assert_eq!(found, ["kubemoor_a", "kubemoor_b"]);
 }

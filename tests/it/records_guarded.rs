@@ -94,6 +94,7 @@ async fn edit_that_makes_record_inconsistent_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn creating_a_record_that_disagrees_with_itself_is_refused() {
     let shop = shop("record-forged").await;
     let honest = || forged(&shop.namespace, "shop", 2, "deployed", "");
@@ -125,6 +126,7 @@ async fn deleting_the_last_deployed_record_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn pruning_a_superseded_record_passes() {
     let shop = shop("record-pruned").await;
     shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
@@ -134,6 +136,7 @@ async fn pruning_a_superseded_record_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn deleting_a_stuck_pending_record_passes() {
     let shop = shop("record-stuck").await;
     create(&shop, &forged(&shop.namespace, "shop", 2, "pending-upgrade", "")).await.unwrap();

@@ -12,10 +12,10 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use kubemoor::client::lease::Leadership;
-use kubemoor::config::{Endpoint, RecordDriver};
-use kubemoor::webhook::registration::keep::{DesiredState, WriteOutcome, keep, maintain, withdraw};
-use kubemoor::webhook::registration::{Address, NAME, Resource, Surface, configuration};
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_guard::webhook::registration::keep::{DesiredState, WriteOutcome, keep, maintain, withdraw};
+use kubemoor_guard::webhook::registration::{Address, NAME, Resource, Surface, configuration};
+use kubemoor_runtime::config::{Endpoint, RecordDriver};
 
 use crate::support::{ControlPlane, Identity, eventually};
 

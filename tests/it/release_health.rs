@@ -23,6 +23,7 @@ fn row(scene: &Scene) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn statuses_follow_the_emergency_switch_within_seconds() {
     let scene = Scene::own().install("switched", charts::TWO).await;
     let _guard = scene.start_guard(&["--edits", "Deny", "--drift", "Repair"]).await;
@@ -80,6 +81,7 @@ async fn status_of_a_stopped_guard_is_stale() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn in_sync_release_counts_allowed_deletions_and_changes() {
     let scene = Scene::own().install("allowed", charts::TWO).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -119,6 +121,7 @@ async fn in_sync_release_counts_allowed_deletions_and_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn status_diff_and_explain_report_lost_ownership_as_same_drift() {
     let scene = Scene::own().install("owners", charts::TWO).await;
     let _guard = scene.start_guard(&["--drift", "Repair"]).await;
@@ -147,6 +150,7 @@ async fn status_diff_and_explain_report_lost_ownership_as_same_drift() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn audit_shows_recorded_edits_that_deny_would_refuse() {
     let scene = Scene::own().install("recorded", charts::TWO).await;
     let guard = scene.start_guard(&["--register", "--edits", "Record"]).await;

@@ -270,6 +270,7 @@ fn names(objects: &Value, of: impl Fn(&Value) -> &Value) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn drift_is_reported_exactly_where_server_side_apply_would_change() {
     for (chart, edits) in [
         (CONFIGURATION, edits_of_configuration()),

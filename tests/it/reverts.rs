@@ -95,12 +95,14 @@ async fn patch_is_reverted_and_next_upgrade_has_no_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn the_same_of_a_client_side_release() {
     let patch = async |shop: &Scene| said(&shop.kubectl(&["patch", "deployment/web", "--patch", EDIT]));
     check_reverted(patch, json!({"server_side_apply": false})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn forced_apply_is_reverted_and_next_upgrade_has_no_conflict() {
     let apply = async |shop: &Scene| {
         let file = crate::support::folder("apply").join("web.yaml");
@@ -123,6 +125,7 @@ async fn forced_apply_is_reverted_and_next_upgrade_has_no_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn replaced_object_is_reverted_and_next_upgrade_has_no_conflict() {
     let replace = async |shop: &Scene| {
         let file = crate::support::folder("replace").join("web.json");
@@ -137,6 +140,7 @@ async fn replaced_object_is_reverted_and_next_upgrade_has_no_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_new_image_alone_is_refused_and_leaves_nothing_behind() {
     let shop = install(json!({})).await;
     let before = shop.get(&shop.deployment("web")).await;
@@ -163,6 +167,7 @@ async fn scaling_creating_and_deleting_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn removed_variable_and_container_return_owned_by_helm() {
     let shop = install(json!({})).await;
     let before = shop.get(&shop.deployment("web")).await;
@@ -188,6 +193,7 @@ async fn removed_variable_and_container_return_owned_by_helm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn renamed_variable_is_replaced_by_the_declared_one() {
     let shop = install(json!({})).await;
     let mut edit = shop.get(&shop.deployment("web")).await;
@@ -204,6 +210,7 @@ async fn renamed_variable_is_replaced_by_the_declared_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_sealed_field_is_set_back() {
     let shop = install(json!({})).await;
     let mine = json!({"metadata": {"annotations": {"mine": "yes", "helm.sh/resource-policy": "keep"}},
@@ -239,6 +246,7 @@ async fn a_secret_is_set_back_without_being_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn an_edit_of_nothing_declared_passes_without_a_word() {
     let shop = install(json!({})).await;
     let patch = r#"{"spec": {"minReadySeconds": 3}, "metadata": {"annotations": {"mine": "yes"}}}"#;
@@ -266,6 +274,7 @@ async fn an_edit_is_never_completed_with_forged_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn revert_webhook_exists_only_while_revert_mode_is_configured() {
     let scene = Scene::on(ControlPlane::start()).install("registered", &templates()).await;
     let at =

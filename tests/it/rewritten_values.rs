@@ -134,6 +134,7 @@ async fn rewritten_values_of_helm_4_are_canonical_for_the_loop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rewritten_values_of_helm_3_are_canonical_for_the_loop() {
     check_loop("mirror-csa", json!({"server_side_apply": false})).await;
 }
@@ -178,16 +179,19 @@ async fn check_edits(prefix: &str, mode: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn edits_of_rewritten_values_are_refused_and_others_pass() {
     check_edits("mirror-deny", "Deny").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn edits_of_rewritten_values_are_reverted_to_what_they_were() {
     check_edits("mirror-revert", "Revert").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn edits_that_bring_a_rewritten_value_back_pass() {
     let mirrored = Mirrored::install("mirror-back", json!({})).await;
     let scene = &mirrored.scene;
@@ -204,6 +208,7 @@ async fn edits_that_bring_a_rewritten_value_back_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn rewritten_values_are_in_doubt_without_the_right_to_patch() {
     let mirrored = Mirrored::install("mirror-doubt", json!({})).await;
     let _guard = mirrored.scene.start_guard(&["--drift", "Report"]).await;

@@ -60,6 +60,7 @@ impl<'a> Served<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn ten_rolling_restarts_lose_no_request_under_fail() {
     let control_plane = ControlPlane::start();
     let Served { chart, balancer, mut pods, edits, stop, .. } = Served::start(&control_plane).await;
@@ -88,6 +89,7 @@ async fn ten_rolling_restarts_lose_no_request_under_fail() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn death_of_the_leader_costs_requests_only_until_its_address_goes_and_lets_none_pass_unjudged() {
     let control_plane = ControlPlane::start();
     let Served { mut pods, edits, start, stop, balancer, .. } = Served::start(&control_plane).await;

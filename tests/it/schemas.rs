@@ -134,6 +134,7 @@ async fn command_output_matches_its_schema() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn ledger_output_matches_its_schema() {
     let shop = Scene::policed().install("schemas-ledger", TEMPLATES).await;
     shop.wait_until_guarded(&shop.deployment("web")).await;
@@ -194,6 +195,7 @@ fn checked(folder: &Path) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn answer_of_a_receiver_keeps_to_its_schema() {
     let service = Service::open(Kind::Slack, &[]).await;
     let folder = tempfile::tempdir().unwrap();
@@ -204,6 +206,7 @@ async fn answer_of_a_receiver_keeps_to_its_schema() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn answers_of_emergency_and_uninstall_keep_to_their_schemas() {
     let control_plane = ControlPlane::start();
     let moor =

@@ -63,6 +63,7 @@ async fn a_scale_of_a_declared_workload_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_scale_to_the_declared_number_passes() {
     let shop = Scene::shared().install("scale", WORKLOADS).await;
     let path = shop.deployment("web");
@@ -73,6 +74,7 @@ async fn a_scale_to_the_declared_number_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_scale_of_a_declared_custom_resource_is_refused() {
     define_widgets(ControlPlane::get(), "sealed.example").await;
     let shop = Scene::shared().install("scale", WIDGET).await;
@@ -95,6 +97,7 @@ async fn a_pause_of_a_declared_deployment_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_suspension_of_a_declared_cron_job_is_refused() {
     let version = if ControlPlane::get().minor() > 20 { "v1" } else { "v1beta1" };
     let shop = Scene::shared().install("sealed", &CRON_JOB.replace("VERSION", version)).await;
@@ -113,6 +116,7 @@ async fn a_declared_config_map_or_secret_cannot_be_made_immutable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_new_owner_of_a_declared_object_is_refused() {
     let shop = Scene::shared().install("sealed", SETTINGS).await;
     let path = shop.config_map("settings");
@@ -128,6 +132,7 @@ async fn a_new_owner_of_a_declared_object_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn a_resource_policy_on_a_declared_object_is_refused() {
     let shop = Scene::shared().install("sealed", SETTINGS).await;
     let path = shop.config_map("settings");

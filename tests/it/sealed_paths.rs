@@ -82,6 +82,7 @@ async fn additions_are_refused_and_helm_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn appliers_add_and_nobody_fights_them() {
     let shop = Scene::policed().install("seal", TEMPLATES).await;
     let web = shop.deployment("web");
@@ -107,6 +108,7 @@ async fn appliers_add_and_nobody_fights_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn reverted_edit_loses_its_additions_alone() {
     let shop = Scene::policed().install("seal", TEMPLATES).await;
     let web = shop.deployment("web");
@@ -129,6 +131,7 @@ async fn reverted_edit_loses_its_additions_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn loop_removes_new_sealed_fields_and_only_reports_older_ones() {
     let scene = Scene::own().install("seal", TEMPLATES).await;
     let (web, settings) = (scene.deployment("web"), scene.config_map("settings"));
@@ -172,6 +175,7 @@ async fn loop_removes_new_sealed_fields_and_only_reports_older_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn field_older_than_its_seal_stays_across_an_upgrade() {
     let scene = Scene::own().install("seal", TEMPLATES).await;
     let web = scene.deployment("web");
@@ -208,6 +212,7 @@ async fn wait_until_removed(scene: &Scene, web: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn diff_shows_additions() {
     let scene = Scene::own().install("seal", TEMPLATES).await;
     scene.edit(&scene.config_map("settings"), json!({"data": {"extra": "x"}})).await;

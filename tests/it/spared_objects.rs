@@ -53,6 +53,7 @@ async fn scaled_until(shop: &Scene, workload: Workload<'_>, group: &str, end: Ti
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn change_under_exception_is_repaired_when_exception_ends() {
     let shop = Scene::policed().install("window", WORKLOADS).await;
     let web = shop.deployment("web");
@@ -70,6 +71,7 @@ async fn change_under_exception_is_repaired_when_exception_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn jenkins_comes_back_when_its_weekend_is_over() {
     let shop = Scene::policed().install("weekend", WORKLOADS).await;
     let jenkins = shop.at("apis/apps/v1", "statefulsets/jenkins");
@@ -94,6 +96,7 @@ async fn jenkins_comes_back_when_its_weekend_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn object_deleted_under_exception_is_recreated_when_exception_ends() {
     let shop = Scene::policed().install("delete", WORKLOADS).await;
     let settings = shop.config_map("settings");
@@ -134,6 +137,7 @@ async fn autoscaled(shop: &Scene) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn replicas_of_deleted_autoscaler_stay_until_reconcile_order() {
     let shop = Scene::policed().install("scaled", WORKLOADS).await;
     let web = shop.deployment("web");
@@ -163,6 +167,7 @@ async fn replicas_of_deleted_autoscaler_stay_until_reconcile_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn guard_leaves_replicas_outside_changed_range_to_autoscaler() {
     let shop = Scene::policed().install("narrowed", WORKLOADS).await;
     let web = shop.deployment("web");
@@ -203,6 +208,7 @@ async fn guard_leaves_replicas_outside_changed_range_to_autoscaler() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn policy_stops_undeclared_autoscaler_from_widening_declared_range() {
     const DECLARED: &str = "
 ---
@@ -236,6 +242,7 @@ spec:
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn undeclared_autoscaler_cannot_scale_if_policy_requires_declared_ones() {
     let shop = Scene::policed().install("unscaled", WORKLOADS).await;
     let web = shop.deployment("web");

@@ -67,6 +67,7 @@ async fn review_span_joins_api_servers_trace_and_contains_no_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn each_repair_is_a_span() {
     let collector = Collector::open().await;
     let scene = Scene::own().install("traced", charts::DEPLOYMENT).await;
@@ -91,6 +92,7 @@ async fn each_repair_is_a_span() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn missing_collector_is_reported_once_and_delays_nobody() {
     let mut guard = Guard::start_embedded(&["--edits=Deny", "--otlp-endpoint=http://127.0.0.1:1"]).await;
     assert!(!edit(&guard, "b").await);

@@ -100,6 +100,7 @@ async fn uninstalling_leaves_nothing_but_the_definitions_that_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn guard_started_after_uninstall_registers_nothing_until_note_is_removed() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
@@ -127,6 +128,7 @@ async fn guard_started_after_uninstall_registers_nothing_until_note_is_removed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn uninstall_hook_ends_under_fail_with_and_without_a_guard() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;

@@ -237,6 +237,7 @@ async fn requests_that_no_page_of_the_visitor_sent_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn visitors_see_and_order_what_their_rights_allow() {
     let shop = Shop::start().await;
     shop.drift().await;
@@ -282,6 +283,7 @@ async fn visitors_see_and_order_what_their_rights_allow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn clusters_stand_side_by_side_and_each_fails_alone() {
     let shop = Shop::start().await;
     let text = std::fs::read_to_string(shop.scene.control_plane.kubeconfig(Identity::Alice)).unwrap();
@@ -315,6 +317,7 @@ async fn clusters_stand_side_by_side_and_each_fails_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn denied_changes_are_counted_opened_exported_and_explained() {
     let scene = Scene::own().install("ledger", TEMPLATES).await;
     let guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;

@@ -13,6 +13,7 @@ async fn confirm(browser: &Browser, asks: &str, done: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn pauses_and_exceptions_are_ordered_by_keyboard_alone() {
     let template = charts::config_map!("settings", "{level: info}");
     let scene = Scene::own().install("actions", template).await;
@@ -58,6 +59,7 @@ async fn pauses_and_exceptions_are_ordered_by_keyboard_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn exception_that_took_the_name_of_another_is_not_ended() {
     let scene = Scene::own().install("ended", charts::SETTINGS).await;
     let allowances = scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");

@@ -49,6 +49,7 @@ fn pages(namespace: &str, exception: &str) -> Vec<(&'static str, String, &'stati
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn each_page_fits_its_window_and_keeps_nobody_out() {
     let scene = Scene::own().install("browser", TEMPLATES).await;
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
@@ -182,6 +183,7 @@ async fn inspect(browser: &Browser, what: &str, page: &Page, pages: &[(&str, &st
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn pages_of_several_clusters_without_rights_and_after_orders_keep_nobody_out() {
     let scene = Scene::own().install("several", TEMPLATES).await;
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
@@ -220,6 +222,7 @@ fn clusters(scene: &Scene) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn repairs_are_ordered_by_keyboard_alone_and_open_pages_follow() {
     let scene = Scene::own().install("keyboard", TEMPLATES).await;
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;

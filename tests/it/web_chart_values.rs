@@ -17,6 +17,7 @@ fn row<'p>(page: &'p str, object: &str, field: &str) -> &'p str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_page_names_chart_values_that_explain_names_first() {
     let values =
         json!({"values": {"replicas": 2, "tag": "one", "level": "info", "password": "planted-secret"}});

@@ -1,9 +1,9 @@
 //! The web page of a PostgreSQL that the guards of many clusters share: no cluster and no kubeconfig is asked.
 
 use jiff::Timestamp;
-use kubemoor::config::LedgerUrl;
-use kubemoor::ledger::fleet::ReleaseState;
-use kubemoor::ledger::store::ClusterFleet;
+use kubemoor_ledger::fleet::ReleaseState;
+use kubemoor_ledger::store::ClusterFleet;
+use kubemoor_runtime::config::LedgerUrl;
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -156,6 +156,7 @@ async fn all_clusters_of_a_ledger_are_shown_without_any_kubeconfig() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn database_finds_sorts_and_counts_releases_of_all_clusters() {
     let shared = Shared::start().await;
     let page = shared.page().await;
@@ -202,6 +203,7 @@ async fn database_finds_sorts_and_counts_releases_of_all_clusters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn open_page_follows_the_ledger_and_names_silent_clusters() {
     let shared = Shared::start().await;
     let page = shared.page().await;
@@ -250,6 +252,7 @@ async fn page_shows_a_tenant_its_own_rows_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn shared_ledger_excludes_flags_of_clusters_and_files() {
     let url = "postgres://moor@127.0.0.1:1/none";
     for flags in [
@@ -268,6 +271,7 @@ async fn shared_ledger_excludes_flags_of_clusters_and_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn guard_address_in_the_environment_refuses_no_page() {
     let server = Postgres::start().await;
     let url = server.database();
@@ -297,6 +301,7 @@ async fn guard_address_in_the_environment_refuses_no_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn shared_ledger_pages_fit_their_window_and_keep_nobody_out() {
     let shared = Shared::start().await;
     let page = shared.page().await;

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use kubemoor::config::LedgerUrl;
-use kubemoor::ledger::fleet::{GuardState, ReleaseState};
+use kubemoor_ledger::fleet::{GuardState, ReleaseState};
+use kubemoor_runtime::config::LedgerUrl;
 use serde_json::json;
 
 use crate::ledger::{FOREVER, Written, begin, row};
@@ -45,6 +45,7 @@ fn routes(namespace: &str, name: &str, cluster: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn whatever_a_shared_ledger_holds_is_text() {
     let server = Postgres::start().await;
     let url = server.database();
@@ -79,6 +80,7 @@ async fn whatever_a_shared_ledger_holds_is_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn values_of_secrets_stand_on_no_shared_page() {
     let server = Postgres::start().await;
     let url = server.database();

@@ -1,7 +1,7 @@
 //! Open pages of a shared ledger follow its rows.
 
 use jiff::Timestamp;
-use kubemoor::config::LedgerUrl;
+use kubemoor_runtime::config::LedgerUrl;
 
 use crate::fleet_tenants::{divide, fill};
 use crate::ledger::{FOREVER, Written, begin, row};
@@ -22,6 +22,7 @@ async fn filled() -> (Postgres, String, Written) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn new_rows_appear_on_open_pages_of_a_shared_ledger() {
     let (_server, url, written) = filled().await;
     let page = Page::of_ledger(&url).await;
@@ -57,6 +58,7 @@ async fn new_rows_appear_on_open_pages_of_a_shared_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn tenant_is_told_of_new_rows_without_seeing_others() {
     let (server, url, written) = filled().await;
     divide(&server, url.rsplit_once('/').unwrap().1);

@@ -101,6 +101,7 @@ async fn set_hidden(browser: &Browser, is_hidden: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn refused_stream_is_opened_again_and_hidden_page_has_none() {
     let releases = Releases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
@@ -132,6 +133,7 @@ async fn refused_stream_is_opened_again_and_hidden_page_has_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn open_page_asks_for_login_once_the_session_ends() {
     let releases = Releases::start().await;
     let page = ClusterPage::start(&releases.control_plane, &["--host=localhost"]).await;
@@ -149,6 +151,7 @@ async fn open_page_asks_for_login_once_the_session_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_page_asks_nothing_when_another_release_changes() {
     let releases = Releases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
@@ -192,6 +195,7 @@ data: {level: info}
 ";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_page_follows_exceptions_in_all_namespaces_of_its_objects() {
     let control_plane = ControlPlane::start_defined();
     let (elsewhere, other) = (control_plane.namespace("there").await, control_plane.namespace("other").await);
@@ -247,6 +251,7 @@ async fn page_of_policies_shows_a_policy_as_soon_as_it_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn open_page_refreshes_at_once_and_then_rests() {
     let releases = Releases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
@@ -275,6 +280,7 @@ async fn open_page_refreshes_at_once_and_then_rests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn focus_stays_where_it_is_while_pages_follow() {
     let releases = Releases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;

@@ -9,6 +9,7 @@ use crate::support::{Browser, Caller, ControlPlane, Identity, Look, Page, SOON, 
 use crate::web::assert_holds;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn ten_thousand_releases_are_listed_in_pages() {
     let control_plane = ControlPlane::start_defined();
     let namespace = control_plane.namespace("many").await;

@@ -176,6 +176,7 @@ async fn plant_records(scene: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn whatever_the_cluster_holds_is_text_on_every_page() {
     let options = json!({"values": {"mode": MARKUP}});
     let scene = Scene::own().options(options).install("markup", TEMPLATES).await;
@@ -285,6 +286,7 @@ async fn assert_reflected(page: &Page, namespace: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn whatever_the_ledger_holds_is_text_on_every_page() {
     let (scene, guard) = recorded().await;
     let asked = guard.asked();

@@ -47,6 +47,7 @@ fn file(shown: &Shown) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn auditor_who_may_list_and_not_watch_is_shown_all_namespaces() {
     let (near, far, guard) = two().await;
     let asked = guard.asked();
@@ -83,6 +84,7 @@ async fn auditor_who_may_list_and_not_watch_is_shown_all_namespaces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn member_of_one_namespace_is_told_so_on_pages_and_in_exports() {
     let (near, far, guard) = two().await;
     let asked = guard.asked();
@@ -115,6 +117,7 @@ async fn member_of_one_namespace_is_told_so_on_pages_and_in_exports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn release_is_hidden_from_who_may_read_its_records_alone() {
     let scene = Scene::own().install("records", TEMPLATES).await;
     let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
@@ -138,6 +141,7 @@ async fn release_is_hidden_from_who_may_read_its_records_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn exceptions_of_a_release_are_those_of_its_objects_namespaces() {
     let control_plane = ControlPlane::start_defined();
     let there = control_plane.namespace("there").await;
@@ -172,6 +176,7 @@ async fn exceptions_of_a_release_are_those_of_its_objects_namespaces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn cluster_that_never_answers_leaves_the_others_on_every_page() {
     let scene = Scene::own().install("beside", charts::SETTINGS).await;
     let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;

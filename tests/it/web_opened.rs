@@ -106,6 +106,7 @@ async fn browser_is_led_in_by_a_private_file_that_goes_with_the_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn page_that_is_to_outlive_its_terminal_goes_on() {
     let mut opened = Opened::start(&["sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""]);
     let address = opened.address().await;
@@ -115,6 +116,7 @@ async fn page_that_is_to_outlive_its_terminal_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn file_of_somebody_else_in_its_place_is_neither_opened_nor_written() {
     // The command has the process of the shell that plants the file.
     let plant = "echo planted > \"$XDG_RUNTIME_DIR/kubemoor-ui-$$.html\"; exec \"$0\" \"$@\"";

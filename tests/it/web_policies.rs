@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::support::{Identity, Member, Page, RELEASE, Right, SOON, Scene, charts, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn no_selector_is_useless_while_releases_may_be_missing() {
     // No guard speaks of the release, so that its record alone tells of it.
     let scene = Scene::own().install("policies", charts::config_map!("settings", "{mode: fast}")).await;
@@ -30,6 +31,7 @@ async fn no_selector_is_useless_while_releases_may_be_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn each_disagreement_of_policies_is_listed_with_the_one_that_counts() {
     let scene = Scene::own().install("disagree", charts::config_map!("settings", "{mode: fast}")).await;
     let beside = scene.install_beside("beside").await;

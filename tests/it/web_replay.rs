@@ -87,6 +87,7 @@ async fn assert_useless_policy_is_told(scene: &Scene, page: &Page) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn replay_page_matches_replay_command_and_links_its_rows() {
     let scene =
         Scene::own().install("replayed", charts::config_map!("settings", "{mode: fast, level: info}")).await;
@@ -146,6 +147,7 @@ async fn assert_compressed(page: &Page) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn denied_changes_are_drawn_by_day_and_user() {
     let scene = Scene::own().install("denied", charts::SETTINGS).await;
     let guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Report"]).await;

@@ -45,6 +45,7 @@ async fn log_out(page: &ClusterPage, session: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn logout_at_one_replica_is_known_to_all() {
     let replicas = Replicas::new();
     let (first, second) = (replicas.start(0).await, replicas.start(1).await);
@@ -71,6 +72,7 @@ async fn logout_at_one_replica_is_known_to_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn nobody_without_the_session_key_is_told_of_logouts() {
     let replicas = Replicas::new();
     let first = replicas.start(0).await;

@@ -31,6 +31,7 @@ pub(crate) async fn make_exception(scene: &Scene, namespace: &str, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn open_pages_hide_releases_once_the_right_ends() {
     let scene = Scene::own().install("revoked", charts::SETTINGS).await;
     let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
@@ -87,6 +88,7 @@ async fn open_pages_hide_releases_once_the_right_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn open_page_hides_exceptions_once_the_right_ends() {
     let scene = Scene::own().install("excepted", charts::SETTINGS).await;
     let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
@@ -117,6 +119,7 @@ async fn open_page_hides_exceptions_once_the_right_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn end_of_exceptions_is_offered_where_it_is_permitted() {
     let scene = Scene::own().install("ends", charts::TWO).await;
     let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;

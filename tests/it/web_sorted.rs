@@ -65,6 +65,7 @@ fn contexts(clusters: &[(&str, &ControlPlane)]) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn releases_of_several_clusters_are_sorted_together() {
     let (east, west) = (ControlPlane::start(), ControlPlane::start());
     let reported = |name, state, drifted, revision, edits| Reported { name, state, drifted, revision, edits };

@@ -68,6 +68,7 @@ async fn make_events(scene: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn events_of_a_release_stand_in_its_line_of_time() {
     let scene = Scene::own().install("timeline", charts::SETTINGS).await;
     make_events(&scene).await;

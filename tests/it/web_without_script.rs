@@ -24,6 +24,7 @@ async fn follow(browser: &Browser, link: &str, words: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn pages_and_actions_work_without_any_script() {
     let (scene, guard) = drifted().await;
     let asked = guard.asked();
@@ -65,6 +66,7 @@ async fn logged_in(page: &ClusterPage, member: &Member, namespace: &str) -> Brow
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
 async fn each_user_is_offered_what_their_rights_allow() {
     let (scene, _guard) = drifted().await;
     let here = scene.namespace.as_str();

@@ -10,7 +10,7 @@ use super::{Link, Work};
 use crate::app::parts::Parts;
 use crate::app::permitting::Permitting;
 use crate::app::{Services, transitions};
-use crate::client::lease::Leadership;
+use kubemoor_cluster::client::lease::Leadership;
 
 impl Work {
     /// Starts to record how records, allowances and autoscalers change.

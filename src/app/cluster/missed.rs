@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::scaling::{ScalingHistory, declared, ended, named};
 use crate::app::policing::{IN_FILE, Subject};
-use crate::ledger::entry::{Entry, Object};
-use crate::ledger::query::Filter;
-use crate::ledger::row::{Act, ReviewedEdit, Row};
-use crate::model::{ObjectId, Operation};
-use crate::telemetry::FailureLog;
+use kubemoor_declare::model::{ObjectId, Operation};
+use kubemoor_ledger::entry::{Entry, Object};
+use kubemoor_ledger::query::Filter;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_runtime::telemetry::FailureLog;
 
 /// The pause before a ledger that does not answer is asked again.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -11,17 +11,17 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::policing::{Subject, Witnessed};
-use crate::client::lease::Leadership;
-use crate::declaration::path::Path;
-use crate::helm::index::Index;
-use crate::helm::release::Release;
-use crate::ledger::Ledger;
-use crate::ledger::row::{Act, ReviewedEdit, Row};
-use crate::mirror::autoscalers::{Autoscalers, Scaling};
-use crate::mirror::releases::Releases;
-use crate::model::{ObjectId, ReleaseId};
-use crate::policy::resolver::PolicyResolver;
-use crate::verdict::exceptions::may_scale;
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_cluster::mirror::autoscalers::{Autoscalers, Scaling};
+use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::path::Path;
+use kubemoor_helm::index::Index;
+use kubemoor_helm::release::Release;
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_verdict::exceptions::may_scale;
 
 /// How the details of all rows begin, before the autoscaler's name.
 const KIND: &str = "HorizontalPodAutoscaler ";

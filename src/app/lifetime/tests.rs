@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Callers, Cluster, Endpoint, RecordDriver, Retention};
-use crate::model::{DriftMode, EditsMode};
+use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_runtime::config::{Callers, Cluster, Endpoint, RecordDriver, Retention};
 
 #[test]
 fn settings_name_what_is_enforced_and_no_password() {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 
-use crate::model::ObjectId;
+use kubemoor_declare::model::ObjectId;
 
 /// The most subjects that are noted: a replica may wait for months to lead, while policies and autoscalers of other
 /// names come and go.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::ledger::entry::{Entry, Object};
-use crate::policy::resource::{IgnoreRule, MAX_PATHS, MAX_RULES, ReleaseSelector, TargetSpec};
+use kubemoor_ledger::entry::{Entry, Object};
+use kubemoor_policy::resource::{IgnoreRule, MAX_PATHS, MAX_RULES, ReleaseSelector, TargetSpec};
 
 const API_VERSION: &str = "kubemoor.dev/v1alpha1";
 const KIND: &str = "DriftPolicy";

@@ -13,9 +13,9 @@ use jiff::Timestamp;
 use super::source::SourceArgs;
 use crate::cli::serve::ConflictError;
 use crate::cli::{Outcome, output, warn};
-use crate::inspect::ledger::facts::{self, Facts, Period};
-use crate::inspect::times::Moment;
-use crate::ledger::query::Filter;
+use kubemoor_inspect::ledger::facts::{self, Facts, Period};
+use kubemoor_inspect::times::Moment;
+use kubemoor_ledger::query::Filter;
 
 /// The flags of `kubemoor audit report`.
 #[derive(Debug, clap::Args)]

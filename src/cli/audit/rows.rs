@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::show::Show;
 use crate::cli::warn;
-use crate::inspect::ledger::{Source, rows};
-use crate::ledger::entry::Entry;
-use crate::ledger::query::Filter;
+use kubemoor_inspect::ledger::{Source, rows};
+use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::query::Filter;
 
 /// How often the ledger is polled for new rows.
 const EVERY: Duration = Duration::from_secs(2);

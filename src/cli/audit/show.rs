@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use super::permit::{Permit, PermitPolicy, permits};
 use crate::cli::list::Items;
 use crate::cli::output::{Data, Form};
-use crate::inspect::ledger::columns::{COLUMNS, changes, columns, plain};
-use crate::inspect::sheet::Sheet;
-use crate::ledger::entry::Entry;
+use kubemoor_inspect::ledger::columns::{COLUMNS, changes, columns, plain};
+use kubemoor_inspect::sheet::Sheet;
+use kubemoor_ledger::entry::Entry;
 
 const HEAD: [&str; 8] = ["TIME", "VERDICT", "REASON", "RELEASE", "OBJECT", "OPERATION", "USER", "WHAT"];
 

@@ -10,8 +10,8 @@ use crate::cli::connect::{ClusterArgs, NamespacesArgs};
 use crate::cli::guard::GuardArgs;
 use crate::cli::serve::ConflictError;
 use crate::cli::standing;
-use crate::config::LedgerUrl;
-use crate::inspect::ledger::Source;
+use kubemoor_inspect::ledger::Source;
+use kubemoor_runtime::config::LedgerUrl;
 
 /// The flags that choose where rows come from.
 #[derive(Debug, clap::Args)]

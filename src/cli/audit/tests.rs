@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cli::output::Data;
-use crate::policy::resource::{MAX_PATHS, MAX_RULES};
+use kubemoor_policy::resource::{MAX_PATHS, MAX_RULES};
 
 fn entry(verdict: &str, object: &str, fields: serde_json::Value) -> Entry {
     let time: Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();

@@ -11,8 +11,8 @@ use crate::cli::contexts;
 use crate::cli::list::Items;
 use crate::cli::output::{self, Form, HEAD, Text};
 use crate::cli::{Outcome, standing, warn};
-use crate::client::connection::{self, Access};
-use crate::inspect::comparison::ReleaseReport;
+use kubemoor_cluster::client::connection::{self, Access};
+use kubemoor_inspect::comparison::ReleaseReport;
 
 /// A release of one of several clusters.
 #[derive(Serialize)]

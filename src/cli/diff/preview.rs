@@ -9,11 +9,11 @@ use serde::Serialize;
 use super::super::connect::spoken;
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Text};
 use super::Report;
-use crate::inspect::comparison::object::State;
-use crate::inspect::comparison::{ObjectReport, ReleaseReport};
-use crate::model::{ObjectId, ReleaseId};
-use crate::verdict::health::Reason;
-use crate::verdict::health::reported::ReportedHealth;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_inspect::comparison::object::State;
+use kubemoor_inspect::comparison::{ObjectReport, ReleaseReport};
+use kubemoor_verdict::health::Reason;
+use kubemoor_verdict::health::reported::ReportedHealth;
 
 /// The changes that repairs of releases would make.
 #[derive(Debug)]

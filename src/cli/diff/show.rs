@@ -6,11 +6,11 @@ use anstyle::Style;
 
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text, counted};
 use super::Report;
-use crate::inspect::comparison::object::{FieldReport, State, What};
-use crate::inspect::comparison::{ObjectReport, ReleaseReport};
-use crate::verdict::difference::Difference;
-use crate::verdict::health::reported::ReportedHealth;
-use crate::verdict::health::{Health, Reason};
+use kubemoor_inspect::comparison::object::{FieldReport, State, What};
+use kubemoor_inspect::comparison::{ObjectReport, ReleaseReport};
+use kubemoor_verdict::difference::Difference;
+use kubemoor_verdict::health::reported::ReportedHealth;
+use kubemoor_verdict::health::{Health, Reason};
 
 /// The comparison: every object that is not in sync, with its fields. For many releases only those with such
 /// objects are shown, and a line of counts.

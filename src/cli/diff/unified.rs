@@ -6,7 +6,7 @@
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Text};
 use super::Report;
 use super::show::{of_many, state};
-use crate::inspect::comparison::{ObjectReport, ReleaseReport};
+use kubemoor_inspect::comparison::{ObjectReport, ReleaseReport};
 
 /// The comparison of releases.
 pub(super) fn text(report: &Report) -> Text {

@@ -3,11 +3,11 @@
 //! Entry point: [`text`].
 
 use super::super::output::{BAD, GOOD, HEAD, NOTE, PLAIN, Table, Text};
-use crate::helm::values::Candidate;
-use crate::inspect::explanation::fields::{Field, FieldState};
-use crate::inspect::explanation::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
-use crate::verdict::difference::Difference;
-use crate::verdict::health::reported::ReportedHealth;
+use kubemoor_helm::values::Candidate;
+use kubemoor_inspect::explanation::fields::{Field, FieldState};
+use kubemoor_inspect::explanation::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
+use kubemoor_verdict::difference::Difference;
+use kubemoor_verdict::health::reported::ReportedHealth;
 
 /// The answer in words.
 pub(super) fn text(report: &Report) -> Text {

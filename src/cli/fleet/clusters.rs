@@ -7,7 +7,7 @@ use anstyle::Style;
 use super::show::{Columned, moment, seconds, time};
 use crate::cli::list::Listed;
 use crate::cli::output::{BAD, GOOD, PLAIN};
-use crate::inspect::fleet::{self, ClusterRow};
+use kubemoor_inspect::fleet::{self, ClusterRow};
 
 impl Listed for ClusterRow {
     const PLURAL: &'static str = "clusters";

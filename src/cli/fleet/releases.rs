@@ -7,7 +7,7 @@ use anstyle::Style;
 use super::show::{Columned, moment, seconds, time};
 use crate::cli::list::Listed;
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
-use crate::inspect::fleet::ReleaseRow;
+use kubemoor_inspect::fleet::ReleaseRow;
 
 impl Listed for ReleaseRow {
     const PLURAL: &'static str = "releases";

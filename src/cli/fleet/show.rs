@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::cli::list::{self, Items, Listed, RowsArgs};
 use crate::cli::output::{self, Form};
 use crate::cli::{Outcome, warn};
-use crate::inspect::sheet::Sheet;
+use kubemoor_inspect::sheet::Sheet;
 
 /// How an answer is printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -10,9 +10,9 @@ use crate::cli::follow::{self, Change, Follow};
 use crate::cli::list::{self, ListArgs, Listed, WatchArgs};
 use crate::cli::output::{BAD, GOOD, PLAIN};
 use crate::cli::{Outcome, standing};
-use crate::client::allowances::defined;
-use crate::client::connection::Connection;
-use crate::inspect::allowances::{self, Row, State};
+use kubemoor_cluster::client::allowances::defined;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_inspect::allowances::{self, Row, State};
 
 /// The flags of `kubemoor get allowances`.
 #[derive(Debug, clap::Args)]

@@ -9,9 +9,9 @@ use crate::cli::follow::{self, Change, Follow};
 use crate::cli::list::{self, ListArgs, Listed, WatchArgs};
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
 use crate::cli::{Outcome, standing};
-use crate::client::connection::Connection;
-use crate::client::policy_statuses;
-use crate::inspect::policies::{self, Row};
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::policy_statuses;
+use kubemoor_inspect::policies::{self, Row};
 
 /// The flags of `kubemoor get policies`.
 #[derive(Debug, clap::Args)]

@@ -12,9 +12,9 @@ use crate::cli::contexts::ContextsArgs;
 use crate::cli::list::{self, ListArgs, Listed, WatchArgs};
 use crate::cli::output::{BAD, GOOD, NOTE, PLAIN};
 use crate::cli::{Outcome, standing, warn};
-use crate::inspect::reading::Reader;
-use crate::inspect::releases::{self, Listing, NOT_GUARDED, Row, State, parse_state};
-use crate::policy::resolver::Labels;
+use kubemoor_inspect::reading::Reader;
+use kubemoor_inspect::releases::{self, Listing, NOT_GUARDED, Row, State, parse_state};
+use kubemoor_policy::resolver::Labels;
 
 /// The flags of `kubemoor get releases`.
 #[derive(Debug, clap::Args)]
@@ -126,9 +126,9 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::model::ReleaseId;
-    use crate::policy::guarded::GuardedReleaseStatus;
-    use crate::verdict::health::reported::{Pulse, ReportedHealth};
+    use kubemoor_declare::model::ReleaseId;
+    use kubemoor_policy::guarded::GuardedReleaseStatus;
+    use kubemoor_verdict::health::reported::{Pulse, ReportedHealth};
 
     #[test]
     fn unguarded_releases_are_listed_beside_guarded_releases() {

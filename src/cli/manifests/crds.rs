@@ -7,8 +7,8 @@ use anyhow::Context;
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::policy::guarded::GuardedRelease;
-use crate::policy::resource::{DriftAllowance, DriftPolicy};
+use kubemoor_policy::guarded::GuardedRelease;
+use kubemoor_policy::resource::{DriftAllowance, DriftPolicy};
 
 const HEAD: &str = "# What `kubemoor manifests crds` prints: write it anew, never by hand.\n";
 

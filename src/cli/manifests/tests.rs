@@ -220,7 +220,7 @@ fn guard_may_read_every_resource_of_the_static_webhook() {
 #[test]
 fn the_static_webhook_names_every_version_of_its_kinds_once() {
     let declared: Vec<_> = chart_resources().into_iter().collect();
-    let catalog = crate::declaration::catalog::Catalog::with_core();
+    let catalog = kubemoor_declare::catalog::Catalog::with_core();
     for resource in &declared {
         // One group's kind goes by two groups at a time.
         let Some(facts) = catalog.kind_of_resource(&resource.group, &resource.plural) else { continue };
@@ -323,7 +323,7 @@ fn only_the_secrets_of_callers_and_certificate_may_be_updated() {
     let role = find(&objects, "Role", "kubemoor").unwrap();
     let rules = role["rules"].as_array().unwrap();
     let secrets: Vec<_> = rules.iter().filter(|rule| rule["resources"][0] == "secrets").collect();
-    let named = serde_json::json!([crate::client::caller_secret::NAME, "kubemoor-certificate"]);
+    let named = serde_json::json!([kubemoor_cluster::client::caller_secret::NAME, "kubemoor-certificate"]);
     assert!(secrets[0]["resourceNames"].is_null() && secrets[0]["verbs"] == serde_json::json!(["create"]));
     assert!(
         secrets[1]["resourceNames"] == named && secrets[1]["verbs"] == serde_json::json!(["get", "update"])

@@ -10,10 +10,10 @@ use anyhow::Context;
 
 use super::super::connect::parse_namespace;
 use super::NAMESPACE;
-use crate::callers;
-use crate::config::{Endpoint, RecordDriver, ServiceRef, WebhookUrl};
-use crate::model::EditsMode;
-use crate::webhook::registration::{Address, Resource, Surface, configuration, mutating};
+use kubemoor_declare::model::EditsMode;
+use kubemoor_guard::webhook::registration::{Address, Resource, Surface, configuration, mutating};
+use kubemoor_runtime::callers;
+use kubemoor_runtime::config::{Endpoint, RecordDriver, ServiceRef, WebhookUrl};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Webhook {

@@ -8,10 +8,10 @@ use json_patch::Patch;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::declaration::catalog::Catalog;
-use crate::helm::release::gvk;
-use crate::model::{Actor, Gvk, ObjectId, Operation};
-use crate::webhook::review::{Head, Kind, Question, Resource};
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::model::{Actor, Gvk, ObjectId, Operation};
+use kubemoor_guard::webhook::review::{Head, Kind, Question, Resource};
+use kubemoor_helm::release::gvk;
 
 /// An edit of one object of the release.
 #[derive(Debug, Default, Deserialize)]

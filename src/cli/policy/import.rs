@@ -12,11 +12,11 @@ use serde_json::Value;
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs};
 use crate::cli::list::nothing;
 use crate::cli::{Outcome, output, policy_files, warn};
-use crate::client::pages::Pages;
-use crate::inspect::reading::kinds;
-use crate::model::Gvk;
-use crate::policy::flux::{self, Lost};
-use crate::policy::read;
+use kubemoor_cluster::client::pages::Pages;
+use kubemoor_declare::model::Gvk;
+use kubemoor_inspect::reading::kinds;
+use kubemoor_policy::flux::{self, Lost};
+use kubemoor_policy::read;
 
 /// The flags of `kubemoor policy import`.
 #[derive(Debug, clap::Args)]

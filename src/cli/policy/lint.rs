@@ -14,17 +14,17 @@ use crate::cli::connect::{self, ClusterArgs, RecordArgs};
 use crate::cli::list::Items;
 use crate::cli::output::{self, BAD, Form, HEAD, PLAIN, Text, counted};
 use crate::cli::{Outcome, policy_files, warn};
-use crate::client::connection::Connection;
-use crate::client::{guarded, policy_statuses};
-use crate::config::RecordDriver;
-use crate::helm::release::Release;
-use crate::inspect::reading::Reader;
-use crate::model::ReleaseId;
-use crate::policy::flaw::{Flaw, FlawReason};
-use crate::policy::lint::{Finding, aimless, lint, targeted, unmatched};
-use crate::policy::read;
-use crate::policy::resolver::Labels;
-use crate::policy::resource::DriftPolicy;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::{guarded, policy_statuses};
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_helm::release::Release;
+use kubemoor_inspect::reading::Reader;
+use kubemoor_policy::flaw::{Flaw, FlawReason};
+use kubemoor_policy::lint::{Finding, aimless, lint, targeted, unmatched};
+use kubemoor_policy::read;
+use kubemoor_policy::resolver::Labels;
+use kubemoor_policy::resource::DriftPolicy;
+use kubemoor_runtime::config::RecordDriver;
 
 /// The flags of `kubemoor policy lint`.
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,6 @@
 //! `kubemoor policy replay`: judges recorded changes by other policies.
 //!
-//! Entry point: [`run`]. Invariant: the verdicts are those of [`crate::verdict::replay`]. A change that it
+//! Entry point: [`run`]. Invariant: the verdicts are those of [`kubemoor_verdict::replay`]. A change that it
 //! cannot judge is counted and never shown as a verdict.
 
 mod show;
@@ -17,11 +17,11 @@ use crate::cli::check::OPERATION_TIMEOUT;
 use crate::cli::output::{self, Form};
 use crate::cli::serve::ConflictError;
 use crate::cli::{Outcome, policy_files, warn};
-use crate::inspect::replay::{Judges, Judging};
-use crate::inspect::times::Moment;
-use crate::ledger::query::Filter;
-use crate::model::{DriftMode, EditsMode};
-use crate::policy::Policy;
+use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_inspect::replay::{Judges, Judging};
+use kubemoor_inspect::times::Moment;
+use kubemoor_ledger::query::Filter;
+use kubemoor_policy::Policy;
 
 /// The flags of `kubemoor policy replay`.
 #[derive(Debug, clap::Args)]

@@ -15,11 +15,11 @@ use serde_json::Value;
 pub(super) use self::case::Case;
 pub(super) use self::ground::Ground;
 use super::super::policy_files;
-use crate::helm::manifest;
-use crate::model::{DriftMode, EditsMode};
-use crate::policy::read::typed;
-use crate::policy::resolver::Labels;
-use crate::policy::resource::DriftAllowanceSpec;
+use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_helm::manifest;
+use kubemoor_policy::read::typed;
+use kubemoor_policy::resolver::Labels;
+use kubemoor_policy::resource::DriftAllowanceSpec;
 
 /// Cases that share a release and policies.
 #[derive(Debug)]

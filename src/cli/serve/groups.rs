@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ConflictError;
-use crate::config::{
+use kubemoor_declare::model::is_dns_label;
+use kubemoor_inspect::times::parse_duration;
+use kubemoor_runtime::config::{
     Callers, Endpoint, Ledger, LedgerUrl, Proof, Registration, Retention, ServiceRef, Tls, WebhookUrl,
-    is_dns_label,
 };
-use crate::inspect::times::parse_duration;
 
 /// For how long a token is registered. The API server may quote the address to
 /// whomever it could not ask the guard for.

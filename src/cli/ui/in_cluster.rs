@@ -17,18 +17,18 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::callers;
 use crate::cli::Outcome;
-use crate::client::connection::{Access, ApiServer};
-use crate::config::{LogFilter, RecordDriver};
-use crate::metrics::{self, ConnectionMetrics};
-use crate::policy::resolver::Labels;
-use crate::policy::signing::SigningKey;
-use crate::server::{Ending, TlsPort, descriptors};
-use crate::telemetry;
-use crate::tls::{Certificates, Source};
-use crate::web::in_cluster::{self, Settings};
-use crate::web::{ClusterSettings, GuardAddress};
+use kubemoor_cluster::client::connection::{Access, ApiServer};
+use kubemoor_policy::resolver::Labels;
+use kubemoor_policy::signing::SigningKey;
+use kubemoor_runtime::callers;
+use kubemoor_runtime::config::{LogFilter, RecordDriver};
+use kubemoor_runtime::metrics::{self, ConnectionMetrics};
+use kubemoor_runtime::server::{Ending, TlsPort, descriptors};
+use kubemoor_runtime::telemetry;
+use kubemoor_runtime::tls::{Certificates, Source};
+use kubemoor_web::in_cluster::{self, Settings};
+use kubemoor_web::{ClusterSettings, GuardAddress};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt as _;
-use kubemoor::declaration::path::Path;
+use kubemoor_declare::path::Path;
 use serde_json::{Value, json};
 
 use super::draw::Draw;

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use kubemoor::config::LedgerUrl;
-use kubemoor::ledger::entry::Entry;
-use kubemoor::ledger::query::{Filter, PAGE};
-use kubemoor::ledger::store::Store;
-use kubemoor::model::{Actor, DriftMode, EditsMode, ObjectId, Operation};
-use kubemoor::policy::Policy;
-use kubemoor::verdict::replay::{PastEdit, Replay, Replayed};
+use kubemoor_declare::model::{Actor, DriftMode, EditsMode, ObjectId, Operation};
+use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::query::{Filter, PAGE};
+use kubemoor_ledger::store::Store;
+use kubemoor_policy::Policy;
+use kubemoor_runtime::config::LedgerUrl;
+use kubemoor_verdict::replay::{PastEdit, Replay, Replayed};
 use serde_json::{Value, json};
 
 use super::draw::Draw;

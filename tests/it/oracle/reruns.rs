@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use kubemoor::config::LedgerUrl;
-use kubemoor::ledger::entry::Entry;
-use kubemoor::ledger::query::Filter;
-use kubemoor::ledger::store::Store;
-use kubemoor::model::{DriftMode, EditsMode};
-use kubemoor::policy::Policy;
-use kubemoor::policy::compile::Compiled;
-use kubemoor::policy::read::read;
-use kubemoor::verdict::replay::{Replay, Replayed};
+use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::query::Filter;
+use kubemoor_ledger::store::Store;
+use kubemoor_policy::Policy;
+use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::read::read;
+use kubemoor_runtime::config::LedgerUrl;
+use kubemoor_verdict::replay::{Replay, Replayed};
 use serde_json::{Value, json};
 
 use super::draw::Draw;

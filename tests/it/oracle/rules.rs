@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kubemoor::policy::pattern::Pattern;
+use kubemoor_policy::pattern::Pattern;
 use serde_json::{Value, json};
 
 use super::draw::Draw;

@@ -375,7 +375,7 @@ impl Drop for SharedGuard {
 
 /// A file with a new token.
 pub(crate) fn token_file(dir: &Path) -> PathBuf {
-    let (file, token) = (dir.join("caller-token"), kubemoor::callers::CallerToken::random().unwrap());
+    let (file, token) = (dir.join("caller-token"), kubemoor_runtime::callers::CallerToken::random().unwrap());
     std::fs::write(&file, token.expose()).unwrap();
     file
 }

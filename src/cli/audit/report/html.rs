@@ -6,8 +6,8 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::section::{MOST, Section, Table, sections};
-use crate::inspect::chart;
-use crate::inspect::ledger::facts::{Report, time};
+use kubemoor_inspect::chart;
+use kubemoor_inspect::ledger::facts::{Report, time};
 
 /// The Content-Security-Policy: a page may load and run nothing but its own style.
 const SECURITY: &str = "default-src 'none'; style-src 'unsafe-inline'";

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::section::{MOST, Section, Table, sections};
-use crate::inspect::ledger::facts::{Report, time};
+use kubemoor_inspect::ledger::facts::{Report, time};
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();

@@ -2,8 +2,8 @@
 //!
 //! Entry point: [`sections`]. Invariant: a page and a text made of them have the same tables. Must not know a format.
 
-use crate::inspect::ledger::facts::{Breakdown, Report, time};
-use crate::inspect::ledger::spans::lasting;
+use kubemoor_inspect::ledger::facts::{Breakdown, Report, time};
+use kubemoor_inspect::ledger::spans::lasting;
 
 /// The rows of a table that people read; a spreadsheet has them all.
 pub(super) const MOST: usize = 25;

@@ -2,8 +2,8 @@
 //!
 //! Entry point: [`text`]. Invariant: the head never changes, but for columns that are added behind.
 
-use crate::inspect::ledger::facts::{Breakdown, Report};
-use crate::inspect::sheet::Sheet;
+use kubemoor_inspect::ledger::facts::{Breakdown, Report};
+use kubemoor_inspect::sheet::Sheet;
 
 /// Each row is one number of `section`; cells that do not apply to it are empty.
 const COLUMNS: [&str; 10] =

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::inspect::ledger::facts::Report;
-use crate::inspect::ledger::spans::{Stay, lasting};
-use crate::ledger::entry::Entry;
+use kubemoor_inspect::ledger::facts::Report;
+use kubemoor_inspect::ledger::spans::{Stay, lasting};
+use kubemoor_ledger::entry::Entry;
 
 /// A row of so many minutes after the beginning of the period.
 fn entry(minute: i64, change: Value) -> Entry {

@@ -12,10 +12,10 @@ use crate::cli::contexts;
 use crate::cli::list::{self, Listed};
 use crate::cli::output::PLAIN;
 use crate::cli::{Outcome, standing, warn};
-use crate::client::connection::{self, Access};
-use crate::inspect::reading::Reader;
-use crate::inspect::releases::{self, Listing, Row};
-use crate::policy::resolver::Labels;
+use kubemoor_cluster::client::connection::{self, Access};
+use kubemoor_inspect::reading::Reader;
+use kubemoor_inspect::releases::{self, Listing, Row};
+use kubemoor_policy::resolver::Labels;
 
 /// A release of one of several clusters.
 #[derive(Serialize)]

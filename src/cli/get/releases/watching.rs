@@ -7,10 +7,10 @@ use super::is_wanted;
 use crate::cli::Outcome;
 use crate::cli::follow::{self, Change, Follow};
 use crate::cli::list::ListArgs;
-use crate::client::guarded;
-use crate::inspect::pulses::Pulses;
-use crate::inspect::reading::Reader;
-use crate::inspect::releases::{Row, State};
+use kubemoor_cluster::client::guarded;
+use kubemoor_inspect::pulses::Pulses;
+use kubemoor_inspect::reading::Reader;
+use kubemoor_inspect::releases::{Row, State};
 
 /// Prints the rows, and each that comes, changes or goes.
 pub(super) async fn watched(

@@ -4,8 +4,8 @@
 
 use crate::cli::output::{BAD, Form, GOOD, PLAIN, Table, Text};
 use crate::cli::warn;
-use crate::inspect::replay::{Changed, HelmOperation, Key, REFUSED, Report, TouchedOperation};
-use crate::inspect::sheet::Sheet;
+use kubemoor_inspect::replay::{Changed, HelmOperation, Key, REFUSED, Report, TouchedOperation};
+use kubemoor_inspect::sheet::Sheet;
 
 const HEAD: [&str; 8] = ["RELEASE", "USER", "FIELD", "WAS", "NOW", "RULE", "CHANGES", "LAST"];
 

@@ -12,8 +12,8 @@ use super::super::super::check::{Bench, Report};
 use super::super::super::policy_files;
 use super::super::edit::Change;
 use super::Ground;
-use crate::model::Actor;
-use crate::webhook::review::Request;
+use kubemoor_declare::model::Actor;
+use kubemoor_guard::webhook::review::Request;
 
 /// One edit and what must become of it.
 #[derive(Debug, Deserialize)]

@@ -12,16 +12,16 @@ use super::super::super::check::{self, OPERATION_TIMEOUT};
 use super::super::super::policy_files;
 use super::super::edit;
 use super::{AutoscalerSpec, ReleaseSpec, Spec, Suite};
-use crate::declaration::catalog::Catalog;
-use crate::helm::record::Record;
-use crate::helm::release::{self, Release};
-use crate::mirror::directory::{self, Content};
-use crate::model::{Autoscaler, ObjectId, ReleaseId};
-use crate::policy::Policy;
-use crate::policy::allowance::Allowance;
-use crate::policy::compile::Compiled;
-use crate::policy::resolver::{Policies, PolicyResolver};
-use crate::policy::resource::DriftAllowance;
+use kubemoor_cluster::mirror::directory::{self, Content};
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::model::{Autoscaler, ObjectId, ReleaseId};
+use kubemoor_helm::record::Record;
+use kubemoor_helm::release::{self, Release};
+use kubemoor_policy::Policy;
+use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::resolver::{Policies, PolicyResolver};
+use kubemoor_policy::resource::DriftAllowance;
 
 /// The shared inputs of a suite's cases.
 pub(in crate::cli::policy) struct Ground {

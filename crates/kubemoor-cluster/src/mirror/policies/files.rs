@@ -1,0 +1,257 @@
+//! Policies in the files of a directory, read again when they change.
+//!
+//! Entry point: [`Folder::open`]. The directory is polled every second instead of watched: a ConfigMap's
+//! volume changes by swapping a link, and network file systems send no notifications. Invariant: a file that
+//! is deleted, or gets a flaw, keeps its last accepted policies in force.
+
+mod history;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use self::history::{History, Placed, short};
+use super::change::FileChange;
+use super::{Accepted, InForce};
+use kubemoor_policy::flaw::{Flaw, FlawReason};
+use kubemoor_policy::read::{self, FileFlaw, MAX_FILE};
+use kubemoor_runtime::telemetry::FailureLog;
+
+/// How often the directory is polled.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The most files that are read.
+const MOST: usize = 1000;
+
+/// A directory of policies.
+pub struct Folder {
+    path: PathBuf,
+    /// As it was when it was read.
+    stamps: Stamps,
+    /// The files that could not be read, with the reasons; they are tried again.
+    unread: BTreeMap<String, String>,
+    files: BTreeMap<String, File>,
+    history: History,
+}
+
+/// Why the policies cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// The directory cannot be listed.
+    #[error("the policies in {} cannot be listed: {source}", .path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There are more files than are read.
+    #[error("{} holds more than {MOST} policy files: put several policies into one", .path.display())]
+    TooMany {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// Shows whether a file changed.
+type Stamps = BTreeMap<String, (Option<SystemTime>, u64, u64)>;
+
+/// The accepted content of a file.
+#[derive(Default)]
+struct File {
+    accepted: Accepted,
+    gone: bool,
+}
+
+impl Folder {
+    /// Reads the policies of a directory: its files `*.yaml`, `*.yml` and
+    /// `*.json`, without those of directories in it.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed. Flaws of a policy are logged, and it
+    /// is not in force.
+    pub fn open(path: &Path, in_force: &InForce) -> Result<Self, FolderError> {
+        let (path, history) = (path.to_owned(), History::default());
+        let (unread, files) = (BTreeMap::new(), BTreeMap::new());
+        let mut folder = Self { path, stamps: Stamps::new(), unread, files, history };
+        let stamps = folder.look()?;
+        folder.read(stamps, in_force);
+        Ok(folder)
+    }
+
+    /// The same, telling `keep` of each policy that is added, changed or removed from now on.
+    #[must_use]
+    pub fn keeping(mut self, keep: impl Fn(FileChange) + Send + Sync + 'static) -> Self {
+        self.history.keep = Box::new(keep);
+        self
+    }
+
+    /// The files that are read, each with a digest of the policies in it.
+    pub fn digests(&self) -> Vec<(String, String)> {
+        let digest = |file: &File| {
+            let mut all = Sha256::new();
+            file.accepted.values().for_each(|policy| all.update(policy.digest));
+            short(&all.finalize())
+        };
+        self.files.iter().map(|(name, file)| (name.clone(), digest(file))).collect()
+    }
+
+    /// Reads the files again when they have changed and rest, until `stop`.
+    pub async fn keep(mut self, in_force: Arc<InForce>, stop: CancellationToken) {
+        let mut last = self.stamps.clone();
+        let mut failures = FailureLog::default();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let in_force = Arc::clone(&in_force);
+            let looking = tokio::task::spawn_blocking(move || {
+                let stamps = self.look();
+                if let Ok(stamps) = &stamps
+                    && *stamps != self.stamps
+                    && *stamps == last
+                {
+                    self.read(stamps.clone(), &in_force);
+                }
+                (self, stamps)
+            });
+            let Ok((folder, stamps)) = looking.await else { return };
+            self = folder;
+            last = match stamps {
+                Ok(stamps) => {
+                    failures.note_success();
+                    stamps
+                }
+                Err(error) => {
+                    if failures.note_failure() {
+                        tracing::warn!(
+                            "policy files cannot be read again; what they said stays in force: {error}"
+                        );
+                    }
+                    Stamps::new()
+                }
+            };
+        }
+    }
+
+    fn look(&self) -> Result<Stamps, FolderError> {
+        let failed = |source| FolderError::List { path: self.path.clone(), source };
+        let mut stamps = Stamps::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            if name.starts_with('.') || !matches!(extension, Some("yaml" | "yml" | "json")) {
+                continue;
+            }
+            // Through links: it is what they lead to that changes.
+            if let Ok(metadata) = fs::metadata(&path)
+                && metadata.is_file()
+            {
+                stamps.insert(name.to_owned(), (metadata.modified().ok(), metadata.len(), metadata.ino()));
+            }
+            if stamps.len() > MOST {
+                return Err(FolderError::TooMany { path: self.path.clone() });
+            }
+        }
+        Ok(stamps)
+    }
+
+    fn read(&mut self, mut stamps: Stamps, in_force: &InForce) {
+        self.unread.retain(|name, _| stamps.contains_key(name));
+        let changed: Vec<String> = stamps
+            .iter()
+            .filter(|(name, stamp)| self.stamps.get(*name) != Some(stamp))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut is_news = self.stamps.is_empty();
+        for name in changed {
+            let text = match text(&self.path.join(&name), stamps.get(&name).map_or(0, |stamp| stamp.1)) {
+                Ok(text) => text,
+                Err(message) => {
+                    stamps.remove(&name);
+                    if self.unread.insert(name.clone(), message.clone()).as_ref() != Some(&message) {
+                        let flaw = Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
+                        complain(&FileFlaw { file: name, policy: "1".to_owned(), flaw });
+                    }
+                    continue;
+                }
+            };
+            self.unread.remove(&name);
+            is_news = true;
+            let (accepted, flaws) = read::read([(name.as_str(), text.as_str())]);
+            flaws.iter().for_each(complain);
+            let file = self.files.entry(name).or_default();
+            file.gone = false;
+            let accepted = accepted.into_iter().map(|policy| (policy.name.clone(), policy));
+            if flaws.is_empty() {
+                file.accepted = accepted.collect();
+            } else {
+                file.accepted.extend(accepted);
+            }
+        }
+        for (name, file) in &mut self.files {
+            let is_there = stamps.contains_key(name) || self.unread.contains_key(name);
+            if !is_there && !std::mem::replace(&mut file.gone, true) {
+                is_news = true;
+                tracing::warn!(
+                    file = name,
+                    "a policy file is gone; its policies stay in force until the guard starts again"
+                );
+            }
+        }
+        self.stamps = stamps;
+        if !is_news {
+            return;
+        }
+        let all = self.all();
+        self.history.note(&all, Timestamp::now());
+        in_force.set_files(all.into_iter().map(|(name, (policy, _))| (name, policy)).collect());
+    }
+
+    /// All policies. If several files have a policy of one name, the first file's counts; deleted files come
+    /// last.
+    fn all(&self) -> Placed {
+        let mut all = Placed::new();
+        let mut told = BTreeSet::new();
+        let (gone, there): (Vec<_>, Vec<_>) = self.files.iter().partition(|(_, file)| file.gone);
+        for (file_name, file) in there.into_iter().chain(gone) {
+            for (name, policy) in &file.accepted {
+                if let Some((_, first)) = all.get(name) {
+                    if !file.gone && told.insert(name) {
+                        let message = format!("{first} has a policy of this name: rename one of them");
+                        let (field, reason) = ("metadata.name".to_owned(), FlawReason::DuplicateName);
+                        let flaw = Flaw { field, reason, message };
+                        complain(&FileFlaw { file: file_name.clone(), policy: name.clone(), flaw });
+                    }
+                } else {
+                    all.insert(name.clone(), (Arc::clone(policy), file_name.clone()));
+                }
+            }
+        }
+        all
+    }
+}
+
+fn text(path: &Path, length: u64) -> Result<String, String> {
+    if usize::try_from(length).unwrap_or(usize::MAX) > MAX_FILE {
+        return Err(format!("the file has more than {MAX_FILE} bytes"));
+    }
+    fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+fn complain(flaw: &FileFlaw) {
+    tracing::warn!("a policy is not in force as it is written; what it said before stays: {flaw}");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Keeps what a process knows of the objects of one resource as a list and a
+//! watch of them tell it.
+//!
+//! Entry points: [`Reflector::run`], or [`Reflector::next`] and
+//! [`Reflector::take`] for callers that wait for something else too; [`RewoundWatch`] for their source. Invariant: an
+//! object that a whole listing does not name is gone, and is not gone before; a
+//! failure takes nothing away and is logged once until the watch works again.
+//! Must not know what is kept of an object: a [`Mirror`] does.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+use tokio::sync::watch as channel;
+
+use super::progress::Listings;
+use crate::client::call::CallError;
+use crate::client::watch::{Event, Form, Watch};
+use kubemoor_runtime::telemetry::FailureLog;
+
+/// The stored form of a resource's objects.
+pub(super) trait Mirror {
+    /// An object as it comes.
+    type Object;
+    /// The identity of an object.
+    type Key: Eq + Hash;
+    /// The plural name of the objects.
+    const OBJECTS: &'static str;
+
+    /// Takes in an object that is there; its key, if it can be read.
+    fn set(&mut self, object: Self::Object) -> Option<Self::Key>;
+
+    /// Forgets an object that is gone.
+    fn remove(&mut self, object: Self::Object);
+
+    /// Forgets all objects but those of these keys.
+    fn retain(&mut self, listed: &HashSet<Self::Key>);
+
+    /// Logs that the objects cannot be watched, and what serves meanwhile.
+    fn warn(&self, error: &CallError);
+
+    /// Where it is kept how far the first listing is.
+    fn listings(&self) -> Option<&Listings>;
+}
+
+/// Where objects come from.
+pub(super) trait Source {
+    /// An object as it comes.
+    type Object;
+
+    /// What happens next. Never ends. Safe to cancel.
+    fn next(&mut self) -> impl Future<Output = Event<Self::Object>> + Send;
+}
+
+/// A watch that lists everything again after each rewind of etcd.
+pub(super) struct RewoundWatch<F: Form> {
+    watch: Watch<F>,
+    rewinds: channel::Receiver<u64>,
+}
+
+/// Feeds a [`Mirror`].
+pub(super) struct Reflector<S, K> {
+    source: S,
+    /// The keys of a listing under way.
+    listed: Option<HashSet<K>>,
+    /// Whether a listing was whole already.
+    is_whole: bool,
+    failures: FailureLog,
+}
+
+impl<S: Source, K: Eq + Hash> Reflector<S, K> {
+    pub(super) fn new(source: S) -> Self {
+        Self { source, listed: None, is_whole: false, failures: FailureLog::default() }
+    }
+
+    /// Feeds `mirror`. Never ends.
+    pub(super) async fn run<M: Mirror<Object = S::Object, Key = K>>(mut self, mirror: &mut M) {
+        loop {
+            let event = self.next().await;
+            self.take(event, mirror);
+        }
+    }
+
+    /// What happens next, to be handed to [`Reflector::take`]. Safe to cancel.
+    pub(super) async fn next(&mut self) -> Event<S::Object> {
+        self.source.next().await
+    }
+
+    /// Takes an event in.
+    pub(super) fn take<M>(&mut self, event: Event<S::Object>, mirror: &mut M)
+    where
+        M: Mirror<Object = S::Object, Key = K>,
+    {
+        match event {
+            Event::Relisting => self.listed = Some(HashSet::new()),
+            Event::Listed(object) => self.listed.get_or_insert_default().extend(mirror.set(object)),
+            Event::Applied(object) => drop(mirror.set(object)),
+            Event::Deleted(object) => mirror.remove(object),
+            Event::Synced => {
+                mirror.retain(&self.listed.take().unwrap_or_default());
+                if !std::mem::replace(&mut self.is_whole, true) {
+                    mirror.listings().into_iter().for_each(Listings::whole);
+                }
+            }
+            Event::Watching => self.failures.note_success(),
+            Event::Broken(error) => {
+                mirror.listings().into_iter().for_each(|listings| listings.fail(M::OBJECTS, &error));
+                if self.failures.note_failure() {
+                    mirror.warn(&error);
+                }
+            }
+        }
+    }
+
+    /// Goes on with another source of the same objects, which lists them anew.
+    pub(super) fn switch(&mut self, source: S) {
+        self.source = source;
+    }
+
+    /// Whether a listing is under way, so that what is known is not whole.
+    pub(super) fn is_listing(&self) -> bool {
+        self.listed.is_some()
+    }
+}
+
+impl<F: Form> RewoundWatch<F> {
+    /// `watch`, which is told of [`super::kinds::Kinds::rewinds`].
+    pub(super) fn new(watch: Watch<F>, rewinds: channel::Receiver<u64>) -> Self {
+        Self { watch, rewinds }
+    }
+
+    /// Goes on with another watch.
+    pub(super) fn switch(&mut self, watch: Watch<F>) {
+        self.watch = watch;
+    }
+}
+
+impl<F: Form> Source for RewoundWatch<F> {
+    type Object = F;
+
+    async fn next(&mut self) -> Event<F> {
+        loop {
+            tokio::select! {
+                event = self.watch.next() => return event,
+                Ok(()) = self.rewinds.changed() => self.watch.relist(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

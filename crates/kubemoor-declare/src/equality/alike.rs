@@ -1,0 +1,151 @@
+//! Compares lists whose order does not matter, without trying every pair of elements.
+//!
+//! Entry point: [`Alike`]. Invariant: gives the result of [`super::is_same`] for each element, in time that
+//! is linear in the list. Elements that mean the same are in one class, and only elements of one class are
+//! compared. A list may be crafted to put most of its elements into one class. The number of comparisons is
+//! therefore limited; beyond the limit no match is found.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::{Number, Value};
+
+use super::scalars::base64_digits;
+use super::{counts, same};
+use crate::quantity;
+use crate::schema::{ListKind, MAX_DEPTH, Scalar, Shape, TypeId, Types};
+
+/// The limit on comparisons of a list, in multiples of its size.
+const TRIES: usize = 8;
+
+/// The longest text of a number.
+const MAX_DIGITS: usize = 32;
+
+/// The elements of a list, to find those that mean the same as others.
+pub(crate) struct Alike<'v, 't> {
+    types: &'t Types,
+    item: TypeId,
+    depth: usize,
+    classes: HashMap<u64, Vec<(&'v Value, usize)>>,
+    /// How many values may still be compared without a match.
+    left: Cell<usize>,
+}
+
+impl<'v, 't> Alike<'v, 't> {
+    /// The elements of a list of this type of elements.
+    pub(crate) fn new(types: &'t Types, item: TypeId, items: &'v [Value]) -> Self {
+        Self::at(types, item, items, 0)
+    }
+
+    /// Like `new`, for a list at `depth` levels of nesting.
+    pub(super) fn at(types: &'t Types, item: TypeId, items: &'v [Value], depth: usize) -> Self {
+        let mut alike =
+            Self { types, item, depth, classes: HashMap::with_capacity(items.len()), left: Cell::new(0) };
+        items.iter().for_each(|item| alike.add(item));
+        alike
+    }
+
+    /// Takes in one more element.
+    pub(crate) fn add(&mut self, item: &'v Value) {
+        let (class, size) = self.class(item);
+        self.classes.entry(class).or_default().push((item, size));
+        self.left.set(self.left.get().saturating_add(TRIES * size));
+    }
+
+    /// The first element that means the same as `wanted`.
+    pub(crate) fn find(&self, wanted: &Value) -> Option<&'v Value> {
+        let found = self.classes.get(&self.class(wanted).0)?;
+        for (item, size) in found {
+            if same(self.types, self.item, Some(item), Some(wanted), self.depth) {
+                return Some(item);
+            }
+            self.left.set(self.left.get().checked_sub(*size)?);
+        }
+        None
+    }
+
+    fn class(&self, value: &Value) -> (u64, usize) {
+        let mut size = 0;
+        (class(self.types, self.item, Some(value), self.depth, &mut size), size)
+    }
+}
+
+/// A number that is the same for scalars that mean the same.
+pub fn class_of_scalar(kind: Scalar, value: &Value) -> u64 {
+    match (kind, value) {
+        (Scalar::Text | Scalar::IntOrString, Value::String(text)) => hash_of(&spelled(text)),
+        (Scalar::Text | Scalar::IntOrString | Scalar::Plain, Value::Number(number)) => {
+            hash_of(&canonical(number))
+        }
+        (Scalar::Quantity, value) => match quantity::of(value) {
+            Some(quantity) => hash_of(&quantity),
+            None => hash_of(&value.to_string()),
+        },
+        (Scalar::Bytes, Value::String(text)) => hash_of(&base64_digits(text).collect::<Vec<u8>>()),
+        (Scalar::Time, Value::String(text)) => match text.parse::<jiff::Timestamp>() {
+            Ok(time) => hash_of(&time.as_nanosecond()),
+            Err(_) => hash_of(text),
+        },
+        (_, Value::String(text)) => hash_of(text),
+        (_, other) => hash_of(&other.to_string()),
+    }
+}
+
+/// A class number that is equal for values that mean the same; adds the number of visited values to `size`.
+fn class(types: &Types, ty: TypeId, value: Option<&Value>, depth: usize, size: &mut usize) -> u64 {
+    *size += 1;
+    super::work::note();
+    let shape = types.shape(ty);
+    let Some(value) = value.filter(|value| counts(shape, value)) else { return 0 };
+    if depth >= MAX_DEPTH {
+        return 1;
+    }
+    match value {
+        Value::Object(map) => {
+            let mut sum = hash_of(&"map");
+            for (name, value) in map {
+                let below = class(types, super::member(shape, name), Some(value), depth + 1, size);
+                if below != 0 {
+                    sum = sum.wrapping_add(hash_of(&(name, below)));
+                }
+            }
+            sum | 2
+        }
+        Value::Array(items) => {
+            let (item, ordered) = match shape {
+                Shape::List { item, kind } => (*item, *kind == ListKind::Atomic),
+                _ => (TypeId::ANY, true),
+            };
+            let mut classes: Vec<u64> =
+                items.iter().map(|own| class(types, item, Some(own), depth + 1, size)).collect();
+            if !ordered {
+                classes.sort_unstable();
+                classes.dedup();
+            }
+            hash_of(&("list", items.len(), classes)) | 2
+        }
+        scalar => {
+            let kind = if let Shape::Scalar(kind) = shape { *kind } else { Scalar::Plain };
+            class_of_scalar(kind, scalar) | 2
+        }
+    }
+}
+
+/// A text, or the number that it would be the text of.
+fn spelled(text: &str) -> String {
+    let may_be = text.len() <= MAX_DIGITS && text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let number = may_be.then(|| text.parse::<Number>().ok()).flatten();
+    number.filter(|number| number.to_string() == text).map_or_else(|| text.to_owned(), |it| canonical(&it))
+}
+
+/// One text for all spellings of a number.
+fn canonical(number: &Number) -> String {
+    number.as_f64().map_or_else(|| number.to_string(), |number| format!("{}", number + 0.0))
+}
+
+fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,284 @@
+//! The nouns that every other module speaks in: which object, which release,
+//! who, and what was done.
+//!
+//! Entry points: [`ObjectId`], [`ReleaseId`], [`Actor`]. Invariant: plain values.
+//! Must not know a wire format, I/O, a clock or a rule.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use smol_str::SmolStr;
+
+pub mod build;
+mod named;
+
+pub use self::named::NamedObject;
+
+/// The field manager of the arbiter's dry runs. A dry run under this name
+/// stores nothing and is never judged.
+pub const PROBE_MANAGER: &str = "kubemoor-probe";
+
+/// Helm's label on every object that it writes, and its value.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "Helm");
+
+/// Helm's annotation that names the release which wrote an object.
+pub const RELEASE_NAME: &str = "meta.helm.sh/release-name";
+
+/// Helm's annotation that names the namespace of that release.
+pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+
+/// The fields by which Helm and the guard know an object's release.
+pub const HELM_MARKS: [[&str; 3]; 3] = [
+    ["metadata", "labels", MANAGED_BY.0],
+    ["metadata", "annotations", RELEASE_NAME],
+    ["metadata", "annotations", RELEASE_NAMESPACE],
+];
+
+/// Helm's annotation that keeps an object when its release drops it.
+pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+
+/// The annotation that names what may be changed locally: paths separated by
+/// commas, `*` or `delete`.
+pub const ALLOW: &str = "kubemoor.dev/allow";
+
+/// The annotation that says until when (RFC 3339).
+pub const ALLOW_UNTIL: &str = "kubemoor.dev/allow-until";
+
+/// The annotation that says why.
+pub const ALLOW_REASON: &str = "kubemoor.dev/allow-reason";
+
+/// An API group, a kind and one of its versions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gvk {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version, such as `v1`.
+    pub version: String,
+    /// The kind, such as `Deployment`.
+    pub kind: String,
+}
+
+/// What names one object in a cluster. The version is no part of it: Helm and
+/// the API server hold the same object under every version of its group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+pub struct ObjectId {
+    /// The API group; empty for the core group.
+    pub group: SmolStr,
+    /// The kind, such as `Deployment`.
+    pub kind: SmolStr,
+    /// The namespace; `None` for cluster-scoped objects.
+    pub namespace: Option<SmolStr>,
+    /// The name.
+    pub name: SmolStr,
+}
+
+/// What names one release, as `meta.helm.sh/*` annotations do: the namespace that
+/// it was installed into, and its name. Of records it is the namespace that
+/// holds them, and the name of the release: the same, but where a policy trusts
+/// another namespace with them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+pub struct ReleaseId {
+    /// The release's namespace.
+    pub namespace: SmolStr,
+    /// The release's name.
+    pub name: SmolStr,
+}
+
+/// The user who asks, as the API server authenticated them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Actor {
+    /// The user's name.
+    pub user: String,
+    /// The user's groups.
+    pub groups: Vec<String>,
+    /// The user's uid; empty without one.
+    pub uid: String,
+    /// The authenticator's extra attributes, such as the scopes of a token: part of every check of this
+    /// user's rights.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// What an edit does to its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Operation {
+    /// The object comes into being.
+    Create,
+    /// The object is changed.
+    Update,
+    /// The object is removed.
+    Delete,
+}
+
+/// The range in which an autoscaler may scale one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Autoscaler {
+    /// The fewest replicas.
+    pub minimum: i32,
+    /// The most replicas.
+    pub maximum: i32,
+    /// Whether KEDA made the autoscaler: its operator scales an idle workload
+    /// to zero and back, below the minimum.
+    pub by_keda: bool,
+    /// The releases that declare the autoscaler, or what made it.
+    pub declared_by: Vec<ReleaseId>,
+}
+
+/// How to answer a change that causes drift, from lenient to strict.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    clap::ValueEnum,
+)]
+#[value(rename_all = "PascalCase")]
+pub enum EditsMode {
+    /// The change passes and is not recorded.
+    Allow,
+    /// The change passes and is recorded.
+    Record,
+    /// The change passes and is recorded, and the user gets a warning.
+    Warn,
+    /// Fields that would drift are reverted, the rest of the change passes, and the user
+    /// gets a warning. A change that would only cause drift is denied.
+    Revert,
+    /// The change is denied and recorded.
+    Deny,
+}
+
+/// How to treat drift in the cluster.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
+)]
+#[value(rename_all = "PascalCase")]
+pub enum DriftMode {
+    /// The guard does not look for drift.
+    Ignore,
+    /// Drift is logged, counted and shown in the status.
+    Report,
+    /// Drift is repaired, logged and counted.
+    Repair,
+}
+
+/// One field at fault in a refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The reason word, such as `FieldValueInvalid`.
+    pub reason: String,
+    /// The field, such as `spec.clusterIP`; may be empty.
+    pub field: String,
+    /// The API server's message. Withheld where it could quote a Secret.
+    pub message: String,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Create, Self::Update, Self::Delete];
+
+    /// The operation's name, as in an AdmissionReview.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+impl Autoscaler {
+    /// Whether the autoscaler sets this count. KEDA scales an idle workload to zero.
+    pub fn sets(&self, replicas: i64) -> bool {
+        let minimum = if self.by_keda { 0 } else { self.minimum };
+        (i64::from(minimum)..=i64::from(self.maximum)).contains(&replicas)
+    }
+
+    /// Whether the autoscaler moves a workload with this many replicas into its range without a metric. It
+    /// treats a workload with zero replicas as switched off, and does nothing.
+    pub fn brings_in(&self, replicas: i64) -> bool {
+        replicas != 0 || self.sets(0)
+    }
+}
+
+impl Gvk {
+    /// Splits `apiVersion` (`v1`, `apps/v1`) and takes `kind` along.
+    pub fn from_api_version(api_version: &str, kind: &str) -> Self {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        Self { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() }
+    }
+
+    /// The `apiVersion` of a manifest: `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+impl From<&ReleaseId> for Arc<ReleaseId> {
+    fn from(release: &ReleaseId) -> Self {
+        Self::new(release.clone())
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{}/{} in namespace {namespace}", self.kind, self.name),
+            None => write!(f, "{}/{}", self.kind, self.name),
+        }
+    }
+}
+
+impl ObjectId {
+    /// An object in a namespace.
+    pub fn namespaced(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        Self { group: group.into(), kind: kind.into(), namespace: Some(namespace.into()), name: name.into() }
+    }
+}
+
+impl ReleaseId {
+    /// The release that Helm's annotations name, if they name one: `text` gives the value of an annotation.
+    pub fn from_annotations(text: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        Some(Self { namespace: text(RELEASE_NAMESPACE)?.into(), name: text(RELEASE_NAME)?.into() })
+    }
+
+    /// The same of an object as JSON.
+    pub fn named_by(object: &Value) -> Option<Self> {
+        let annotations = object.get("metadata")?.get("annotations")?;
+        Self::from_annotations(|key| annotations.get(key)?.as_str().map(str::to_owned))
+    }
+}
+
+impl fmt::Display for ReleaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Actor {
+    /// Whether the actor is the service account `name` of `namespace`.
+    pub fn is_service_account(&self, namespace: &str, name: &str) -> bool {
+        self.user
+            .strip_prefix("system:serviceaccount:")
+            .and_then(|rest| rest.split_once(':'))
+            .is_some_and(|(ns, account)| ns == namespace && account == name)
+    }
+}
+
+/// Whether `text` can name a namespace or a Service (RFC 1123 label).
+pub fn is_dns_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.len() <= 63
+        && text.bytes().all(|byte| inner(byte) || byte == b'-')
+        && text.bytes().next().is_some_and(inner)
+        && text.bytes().next_back().is_some_and(inner)
+}

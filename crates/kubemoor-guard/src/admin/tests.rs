@@ -1,0 +1,125 @@
+//! Health and metrics as probes and scrapers see them.
+
+use std::convert::Infallible;
+
+use http::HeaderMap;
+use http_body_util::BodyExt;
+use prometheus_client::metrics::counter::Counter;
+use serde_json::json;
+use tower::ServiceExt;
+
+use super::*;
+
+/// A ledger that nobody has opened.
+fn books() -> LedgerReader {
+    let settings = kubemoor_runtime::config::Ledger {
+        url: "sqlite:/nowhere/ledger.db".parse().unwrap(),
+        cluster_name: None,
+        retention: kubemoor_runtime::config::Retention { age: std::time::Duration::MAX, rows: 1 },
+    };
+    let ledger = kubemoor_ledger::Ledger::new(settings, kubemoor_runtime::metrics::LedgerMetrics::default())
+        .unwrap()
+        .0;
+    LedgerReader::new(ledger, kubemoor_runtime::tls::UserAuthority::default())
+}
+
+/// Status, headers and body of the answer to `GET path`, with a token where one is given.
+async fn get(router: &Router, path: &str, token: Option<&str>) -> (u16, HeaderMap, String) {
+    let mut request = Request::get(path);
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let mut request = request.body(axum::body::Body::empty()).unwrap();
+    request.extensions_mut().insert(Peer { address: [10, 0, 0, 1].into(), certificates: Arc::default() });
+    let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
+    let body = body.collect().await.unwrap().to_bytes().to_vec();
+    (parts.status.as_u16(), parts.headers, String::from_utf8(body).unwrap())
+}
+
+#[tokio::test]
+async fn health_and_metrics_are_open_and_the_ledger_is_not() {
+    let readiness = Readiness::new();
+    let mut registry = Registry::with_prefix("kubemoor");
+    registry.register("tests", "Tests", Counter::<u64>::default());
+    let router = router(readiness.clone(), Arc::new(registry), books());
+
+    let (status, _, body) = get(&router, "/livez", None).await;
+    assert_eq!((status, body.as_str()), (200, "ok\n"));
+
+    let records = readiness.condition("records");
+    let (status, _, body) = get(&router, "/readyz", None).await;
+    assert_eq!((status, body.as_str()), (503, "[-]records: not yet known\nnot ready\n"));
+    records.met();
+    let (status, _, body) = get(&router, "/readyz", None).await;
+    assert_eq!((status, body.as_str()), (200, "[+]records ok\nready\n"));
+
+    let (status, headers, body) = get(&router, "/metrics", None).await;
+    assert_eq!((status, headers[header::CONTENT_TYPE].to_str().unwrap()), (200, METRICS_TYPE));
+    assert!(body.contains("kubemoor_tests_total 0\n") && body.ends_with("# EOF\n"), "{body}");
+
+    assert_eq!(get(&router, "/else", None).await.0, 404);
+    let (status, headers, body) = get(&router, ledger::PATH, None).await;
+    assert_eq!((status, headers[header::WWW_AUTHENTICATE].to_str().unwrap()), (401, "Bearer"), "{body}");
+    assert!(body.contains("\"kind\":\"Status\""), "{body}");
+}
+
+/// An API server that knows the token `good`, and never answers on `slow`.
+async fn api_server(
+    request: Request<kube::client::Body>,
+) -> Result<http::Response<kube::client::Body>, Infallible> {
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let body = String::from_utf8_lossy(&body);
+    if body.contains("\"slow\"") {
+        std::future::pending::<()>().await;
+    }
+    let status = json!({"status": {"authenticated": true, "user": {"username": "alice"}, "allowed": true}});
+    Ok(http::Response::new(status.to_string().into_bytes().into()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_are_never_vouched_for_hold_up_no_other() {
+    let books = books();
+    books.trust(kube::Client::new(tower::service_fn(api_server), "default"));
+    let router = router(Readiness::new(), Arc::new(Registry::default()), books);
+    let slow = futures::future::join_all((0..8).map(|_| get(&router, ledger::PATH, Some("slow"))));
+    let mut slow = std::pin::pin!(slow);
+    assert!(futures::poll!(&mut slow).is_pending());
+    let (status, _, body) = get(&router, ledger::PATH, Some("good")).await;
+    // As far as the database, which nobody has opened here.
+    assert!(status == 503 && body.contains("the ledger is not open"), "{status} {body}");
+    // They do not wait for ever themselves.
+    for (status, _, body) in slow.await {
+        assert!(status == 503 && body.contains("cannot be asked"), "{status} {body}");
+    }
+}
+
+#[test]
+fn without_conditions_all_is_ready() {
+    let readiness = Readiness::new();
+    assert!(readiness.is_ready());
+    assert_eq!(readiness.report(), (true, "ready\n".to_owned()));
+}
+
+#[test]
+fn readiness_fails_with_reason_when_one_condition_is_unmet() {
+    let readiness = Readiness::new();
+    let records = readiness.condition("records");
+    let certificate = readiness.condition("certificate");
+    assert!(!readiness.is_ready());
+    records.met();
+    assert!(!readiness.is_ready());
+    certificate.met();
+    assert!(readiness.is_ready());
+    records.clone().unmet("the API server does not answer");
+    assert!(!readiness.is_ready());
+    let report = "[-]records: the API server does not answer\n[+]certificate ok\nnot ready\n";
+    assert_eq!(readiness.report(), (false, report.to_owned()));
+}
+
+#[test]
+fn requesting_an_existing_readiness_condition_keeps_its_state() {
+    let readiness = Readiness::new();
+    readiness.condition("records").met();
+    let _ = readiness.condition("records");
+    assert_eq!(readiness.report(), (true, "[+]records ok\nready\n".to_owned()));
+}

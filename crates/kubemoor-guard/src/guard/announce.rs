@@ -1,0 +1,206 @@
+//! Reports incidents of objects as Kubernetes events on the object and on its GuardedRelease.
+//!
+//! Entry point: [`Announcer::run`]. Invariant: only the leader writes events; the loop never waits
+//! for them, and events beyond the capacity are counted as missed; values appear only as in
+//! findings. Must not decide anything.
+
+use std::sync::Arc;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use super::state::State;
+use kubemoor_cluster::client::Resource;
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::events::{Events, Notice, Published, Regarding};
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_cluster::client::objects::{Objects, Target};
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_reconcile::report::{DriftKind, Drifted, Happening, Incident};
+use kubemoor_runtime::metrics::{EventFate, NoticeMetrics};
+use kubemoor_runtime::telemetry::FailureLog;
+use kubemoor_verdict::patch::patch;
+
+/// The most characters of a patch in an event.
+const PATCH: usize = 500;
+
+/// Writes events about incidents.
+pub struct Announcer {
+    /// Where incidents come from.
+    pub state: Arc<State>,
+    /// Writes events.
+    pub events: Events,
+    /// The kinds that the cluster serves.
+    pub kinds: Arc<Kinds>,
+    /// The releases, which say in which version an object is declared.
+    pub releases: Arc<Releases>,
+    /// Single objects.
+    pub objects: Objects,
+    /// Whether this replica leads and so writes events.
+    pub leadership: Leadership,
+    /// The metrics of events.
+    pub metrics: NoticeMetrics,
+}
+
+impl Announcer {
+    /// Writes events until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut happenings = self.state.happenings();
+        let mut failures = FailureLog::default();
+        loop {
+            let happening = tokio::select! {
+                () = stop.cancelled() => return,
+                happening = happenings.recv() => happening,
+            };
+            match happening {
+                Ok(happening) => {
+                    if let Happening::Object(incident) = &*happening
+                        && self.leadership.holds()
+                    {
+                        self.publish(incident, &mut failures).await;
+                    }
+                }
+                Err(RecvError::Lagged(missed)) => self.metrics.missed(missed),
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    async fn publish(&self, incident: &Incident, failures: &mut FailureLog) {
+        let object = self.object(&incident.release, &incident.drifted.object).await;
+        let release = guarded(&incident.release);
+        let uid =
+            self.objects.sight(&place(&incident.release)).await.ok().flatten().map(|sighting| sighting.uid);
+        let notice = notice(incident);
+        let on_object = Notice {
+            regarding: object.clone(),
+            related: uid.is_some().then(|| release.clone()),
+            ..notice.clone()
+        };
+        // Without the CustomResourceDefinition there is no GuardedRelease for the event.
+        let on_release = uid.map(|uid| Notice {
+            regarding: Regarding { uid: Some(uid), ..release },
+            related: Some(object),
+            ..notice
+        });
+        for notice in std::iter::once(on_object).chain(on_release) {
+            let fate = match self.events.publish(&notice).await {
+                Ok(Published::Written) => EventFate::Written,
+                Ok(Published::Counted) => EventFate::Counted,
+                Ok(Published::Dropped) => EventFate::Dropped,
+                Err(error) => {
+                    // A namespace that is being deleted takes no events.
+                    if !is_terminating(&error) && failures.note_failure() {
+                        tracing::warn!("events cannot be written: {error}");
+                    }
+                    EventFate::Failed
+                }
+            };
+            if fate == EventFate::Written {
+                failures.note_success();
+            }
+            self.metrics.event(fate);
+        }
+    }
+
+    /// The reference of an event to an object, with the uid of its present life, by which
+    /// `kubectl describe` finds it.
+    async fn object(&self, release: &ReleaseId, object: &ObjectId) -> Regarding {
+        let version = {
+            let index = self.releases.index().read();
+            index.release(release).and_then(|release| Some(release.declared(object)?.version.to_string()))
+        };
+        let version = version.unwrap_or_else(|| "v1".to_owned());
+        let target = self.kinds.target(object, &version);
+        let uid = match &target {
+            Some(target) => self.objects.sight(target).await.ok().flatten().map(|sighting| sighting.uid),
+            None => None,
+        };
+        let group = &object.group;
+        let api_version = match &target {
+            Some(target) => target.resource.api_version(),
+            None if group.is_empty() => version,
+            None => format!("{group}/{version}"),
+        };
+        Regarding {
+            api_version,
+            kind: object.kind.to_string(),
+            namespace: object.namespace.as_deref().map(str::to_owned),
+            name: object.name.to_string(),
+            uid,
+        }
+    }
+}
+
+fn place(release: &ReleaseId) -> Target {
+    Target {
+        resource: Resource::new("kubemoor.dev", "v1alpha1", "GuardedRelease", "guardedreleases"),
+        namespace: Some(release.namespace.to_string()),
+        name: release.name.to_string(),
+    }
+}
+
+fn guarded(release: &ReleaseId) -> Regarding {
+    Regarding {
+        api_version: "kubemoor.dev/v1alpha1".to_owned(),
+        kind: "GuardedRelease".to_owned(),
+        namespace: Some(release.namespace.to_string()),
+        name: release.name.to_string(),
+        uid: None,
+    }
+}
+
+/// The event for an incident; `regarding` is replaced later.
+fn notice(incident: &Incident) -> Notice {
+    let Incident { release, revision, drifted } = incident;
+    let what = match drifted.kind {
+        DriftKind::Missing => "is missing".to_owned(),
+        DriftKind::Changed => format!("does not match its release: {}", patch(&drifted.findings, PATCH)),
+        DriftKind::Ownership => {
+            format!(
+                "has fields that may make the next helm upgrade fail: {}",
+                patch(&drifted.findings, PATCH)
+            )
+        }
+        DriftKind::Terminating => "is being deleted, and a finalizer may be blocking the deletion".to_owned(),
+        DriftKind::Unreadable => "is nested too deeply to be checked".to_owned(),
+    };
+    let by = drifted.by.as_deref().filter(|by| !by.is_empty()).map(|by| format!(", by {by}"));
+    let outcome = match (&drifted.repaired, detail(drifted)) {
+        (Some(Ok(())), _) => "; repaired".to_owned(),
+        (Some(Err(_)), Some(detail)) => format!("; not repaired: {detail}"),
+        (None, Some(detail)) => format!("; {detail}"),
+        (Some(Err(_)) | None, None) => String::new(),
+    };
+    let (reason, action, warning) = match &drifted.repaired {
+        Some(Ok(())) => ("Repaired", "Repair", false),
+        Some(Err(_)) => ("NotRepaired", "Repair", true),
+        None => ("Drifted", "Judge", true),
+    };
+    let note = format!(
+        "{} of Helm release {release} (revision {revision}) {what}{}{outcome}",
+        drifted.object,
+        by.unwrap_or_default()
+    );
+    let note = note.replace(char::is_control, " ");
+    Notice { regarding: guarded(release), related: None, warning, reason, action, note }
+}
+
+/// The reason why an object is not repaired.
+fn detail(drifted: &Drifted) -> Option<&str> {
+    match &drifted.repaired {
+        Some(Err(error)) => Some(error),
+        Some(Ok(())) => None,
+        None => drifted.kept.as_deref(),
+    }
+}
+
+/// Whether the namespace of an event is gone, or going.
+fn is_terminating(error: &CallError) -> bool {
+    error.is_not_found() || error.is_terminating()
+}
+
+#[cfg(test)]
+mod tests;

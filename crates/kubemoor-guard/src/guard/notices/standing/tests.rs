@@ -1,0 +1,128 @@
+//! Tables of what the loop says, and what is told of it.
+
+use super::*;
+use kubemoor_declare::model::DriftMode;
+use kubemoor_reconcile::report::DriftKind;
+use kubemoor_verdict::health::{Control, RecordFacts};
+
+fn now() -> Timestamp {
+    "2026-11-23T10:00:00Z".parse().unwrap()
+}
+
+fn web() -> ReleaseId {
+    ReleaseId { namespace: "shop".into(), name: "web".into() }
+}
+
+fn drifted(name: &str, repaired: Option<Result<(), String>>) -> Drifted {
+    Drifted {
+        object: ObjectId::namespaced("", "ConfigMap", "shop", name).into(),
+        kind: DriftKind::Changed,
+        findings: Vec::new(),
+        by: Some("kubectl-edit".to_owned()),
+        since: Timestamp::UNIX_EPOCH,
+        repaired,
+        kept: None,
+        contested_by: None,
+        unconfirmed: false,
+        doubt: false,
+        allowed: false,
+    }
+}
+
+fn incident(name: &str, repaired: Option<Result<(), String>>) -> Happening {
+    Happening::Object(Box::new(Incident { release: web(), revision: 3, drifted: drifted(name, repaired) }))
+}
+
+fn report(drifted: Vec<Drifted>, state: RecordState) -> Box<ReleaseReport> {
+    Box::new(ReleaseReport {
+        release: web(),
+        record: None,
+        digest: [0; 32],
+        declared: 3,
+        seen_alive: Vec::new(),
+        confirmed: 0,
+        unconfirmed: Vec::new(),
+        drifted,
+        flaws: Vec::new(),
+        foreign: Vec::new(),
+        unwatched: Vec::new(),
+        excused: Vec::new(),
+        records: RecordFacts { revision: 3, deployed: None, state },
+        control: Control::of(DriftMode::Repair),
+        leads: true,
+        answer: None,
+    })
+}
+
+/// What the loop says next.
+enum Said {
+    Happened(Happening),
+    Reported(Option<Box<ReleaseReport>>),
+}
+
+fn told(standing: &mut Standing, said: Said) -> Vec<String> {
+    let messages = match said {
+        Said::Happened(happening) => standing.happened(&happening, now()),
+        Said::Reported(report) => standing.reported(&web(), report.as_deref(), now()),
+    };
+    let name = |message: &Message| message.object.as_ref().map_or("-", |it| it.name.as_str()).to_owned();
+    messages.iter().map(|message| format!("{} of {}", message.subject.as_str(), name(message))).collect()
+}
+
+#[test]
+fn end_is_notified_once_for_each_notified_start() {
+    use Said::{Happened, Reported};
+    let deployed = |drifted| Reported(Some(report(drifted, RecordState::Deployed)));
+    let allowed = || Drifted { allowed: true, ..drifted("c", None) };
+    let contested = || Drifted { contested_by: Some("operator".to_owned()), ..drifted("a", None) };
+    let course: Vec<(Said, &[&str])> = vec![
+        // Nobody was told of it: a repair is under way.
+        (deployed(vec![drifted("a", None)]), &[]),
+        (Happened(incident("a", Some(Ok(())))), &["drift.repaired of a"]),
+        (deployed(vec![]), &[]),
+        // It ends by itself.
+        (Happened(incident("a", None)), &["drift.detected of a"]),
+        (Happened(incident("b", Some(Err("no".to_owned())))), &["drift.not-repaired of b"]),
+        (deployed(vec![drifted("a", None), drifted("b", None)]), &[]),
+        (deployed(vec![drifted("b", None)]), &["drift.ended of a"]),
+        (deployed(vec![drifted("b", None)]), &[]),
+        // It is repaired after all.
+        (Happened(incident("b", Some(Ok(())))), &["drift.repaired of b"]),
+        (deployed(vec![]), &[]),
+        // An exception ends it.
+        (Happened(incident("c", None)), &["drift.detected of c"]),
+        (deployed(vec![allowed()]), &["drift.ended of c"]),
+        (deployed(vec![contested()]), &["contest.detected of a"]),
+        (deployed(vec![contested()]), &[]),
+        (deployed(vec![drifted("a", None)]), &["contest.ended of a"]),
+        (Reported(Some(report(vec![], RecordState::Locked))), &["operation.stuck of -"]),
+        (Reported(Some(report(vec![], RecordState::Locked))), &[]),
+        (deployed(vec![]), &["operation.ended of -"]),
+        // The release goes, and with it what lasted.
+        (Happened(incident("a", None)), &["drift.detected of a"]),
+        (
+            Reported(Some(report(vec![contested()], RecordState::Locked))),
+            &["contest.detected of a", "operation.stuck of -"],
+        ),
+        (Reported(None), &["contest.ended of a", "drift.ended of a", "operation.ended of -"]),
+        (Reported(None), &[]),
+    ];
+    let mut standing = Standing::default();
+    for (step, (said, expected)) in course.into_iter().enumerate() {
+        assert_eq!(told(&mut standing, said), expected, "step {step}");
+    }
+    assert!(standing.of_releases.is_empty());
+}
+
+#[test]
+fn a_brake_is_told_by_its_reach() {
+    let mut standing = Standing::default();
+    for namespace in [None, Some("shop".to_owned())] {
+        let braked = Happening::Braked { namespace: namespace.clone(), drifting: 20, declared: 100 };
+        let messages = standing.happened(&braked, now());
+        assert_eq!((messages[0].subject, &messages[0].namespace), (Subject::Braked, &namespace));
+        assert_eq!(messages[0].detail.as_deref(), Some("20 of 100 declared objects drift"));
+        let messages = standing.happened(&Happening::Eased { namespace: namespace.clone() }, now());
+        assert_eq!((messages[0].subject, &messages[0].namespace), (Subject::BrakeReleased, &namespace));
+    }
+}

@@ -1,0 +1,108 @@
+//! What the loop knows of each release, for those who show it.
+//!
+//! Entry point: [`State`]: the last [`ReleaseReport`] of each release, a queue of releases with a
+//! changed report, and a stream of [`Happening`]s. Invariant: an unchanged report is not announced,
+//! values are shown only as findings, which redact, and a slow listener does not delay the loop.
+//! Must not decide anything.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::broadcast;
+
+use kubemoor_cluster::mirror::{Announcer, Changes};
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_reconcile::report::{Happening, ReleaseReport};
+use kubemoor_runtime::metrics::releases::Standing;
+use kubemoor_verdict::health::Health;
+
+/// Happenings that a slow listener may fall behind before it loses some.
+const HAPPENINGS: usize = 1024;
+
+/// The loop's published knowledge about all releases.
+#[derive(Debug)]
+pub struct State {
+    reports: Mutex<HashMap<ReleaseId, Known>>,
+    changed: Announcer<ReleaseId>,
+    happenings: broadcast::Sender<Arc<Happening>>,
+}
+
+/// The last report of a release, and its metrics, which are read far more often than it changes.
+#[derive(Debug)]
+struct Known {
+    report: Arc<ReleaseReport>,
+    standing: Standing,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            reports: Mutex::default(),
+            changed: Announcer::default(),
+            happenings: broadcast::Sender::new(HAPPENINGS),
+        }
+    }
+}
+
+impl State {
+    /// Every release with a report, then each one whose report changes or goes.
+    pub fn changes(&self) -> Changes<ReleaseId> {
+        let known: Vec<_> = self.reports.lock().keys().cloned().collect();
+        self.changed.subscribe(known)
+    }
+
+    /// The last report of a release; `None` for releases that are gone.
+    pub fn of(&self, release: &ReleaseId) -> Option<Arc<ReleaseReport>> {
+        self.reports.lock().get(release).map(|known| Arc::clone(&known.report))
+    }
+
+    /// The states of all releases, for metrics.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.reports.lock().values().map(|known| known.standing.clone()).collect()
+    }
+
+    /// Subscribes to happenings. A listener that falls behind loses the oldest and receives their
+    /// number.
+    pub fn happenings(&self) -> broadcast::Receiver<Arc<Happening>> {
+        self.happenings.subscribe()
+    }
+
+    /// Stores a report, and announces it if it has changed.
+    pub fn publish(&self, report: ReleaseReport) {
+        let release = report.release.clone();
+        let changed = {
+            let mut reports = self.reports.lock();
+            let same = reports.get(&release).is_some_and(|known| *known.report == report);
+            if !same {
+                let standing = standing(&report);
+                reports.insert(release.clone(), Known { report: Arc::new(report), standing });
+            }
+            !same
+        };
+        if changed {
+            self.changed.announce(&release);
+        }
+    }
+
+    /// Removes the report of a release that is gone.
+    pub fn withdraw(&self, release: &ReleaseId) {
+        if self.reports.lock().remove(release).is_some() {
+            self.changed.announce(release);
+        }
+    }
+
+    /// Tells all listeners; there may be none.
+    pub fn tell(&self, happening: Happening) {
+        drop(self.happenings.send(Arc::new(happening)));
+    }
+}
+
+fn standing(report: &ReleaseReport) -> Standing {
+    let Health { reason, counts, .. } = report.health();
+    let drifted = u64::try_from(counts.drifted).unwrap_or(u64::MAX);
+    Standing { release: report.release.clone(), reason: reason.as_str(), drifted }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! Turns a report into the status of a GuardedRelease.
+//!
+//! Entry point: [`summary`]. Invariant: values only; the same report over the same status gives an
+//! equal status, so that nothing is written. Must not read a cluster or a clock.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
+use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::guarded::{
+    DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, LeaseReference, ObjectReference,
+    OrderAnswer, SeenObject, hidden_digest,
+};
+use kubemoor_policy::resource::Condition;
+use kubemoor_policy::signing::SigningKey;
+use kubemoor_policy::suspension::Suspension;
+use kubemoor_reconcile::report::{Drifted, ReleaseReport};
+use kubemoor_verdict::health::Control;
+use kubemoor_verdict::health::{Health, named};
+
+/// Objects whose drift is shown, those that drift for longest.
+const DRIFTS: usize = 10;
+
+/// Fields of one object that are shown.
+const FIELDS: usize = 10;
+
+/// The most characters of a text that comes from elsewhere.
+const TEXT: usize = 300;
+
+/// The most objects seen alive that are remembered; further ones are not re-created after a
+/// restart.
+const SEEN: usize = 5000;
+
+/// The most bytes of them. The API server takes a request of 3 MiB, and etcd one of 1.5 MiB.
+const SEEN_BYTES: usize = 1 << 20;
+
+/// The other sources of a status, besides the report.
+pub(super) struct Context<'a> {
+    pub(super) spec: &'a GuardedReleaseSpec,
+    pub(super) generation: Option<i64>,
+    pub(super) edits: EditsMode,
+    pub(super) drift: DriftMode,
+    /// Whether the emergency switch is off.
+    pub(super) open: bool,
+    /// The spec.reconcileAt that was acted on last.
+    pub(super) reconciled: Option<String>,
+    /// The answer to the last order that was carried out.
+    pub(super) order: Option<OrderAnswer>,
+    /// The Lease that the guard renews.
+    pub(super) lease: Option<LeaseReference>,
+    /// The key that hides the manifest's digest from others.
+    pub(super) key: &'a SigningKey,
+    pub(super) now: Timestamp,
+}
+
+/// The status for `report`, where `before` is the present status.
+pub(super) fn summary(
+    report: &ReleaseReport,
+    before: Option<&GuardedReleaseStatus>,
+    context: Context<'_>,
+) -> GuardedReleaseStatus {
+    let home = &report.release.namespace;
+    let mut facts = report.facts();
+    let suspension = Suspension::of(context.spec).filter(|it| !it.is_over(context.now));
+    let suspended = suspension.or_else(|| facts.control.suspended.take());
+    facts.control = Control { drift: context.drift, open: context.open, suspended, ..facts.control };
+    let health = Health::of(&facts);
+    let conditions = Conditions {
+        before: before.map(|before| before.conditions.as_slice()).unwrap_or_default(),
+        generation: context.generation,
+        now: context.now,
+    };
+    let record = (report.records.revision, report.record.as_deref());
+    let digest = hidden_digest(context.key, &report.release, record, report.digest);
+    let known: Vec<_> =
+        before.iter().flat_map(|before| &before.drifts).map(|it| (it.object.id(home), it)).collect();
+    let mut drifts: Vec<(Timestamp, &Drifted)> =
+        report.drifted.iter().map(|drifted| (since(drifted, &known), drifted)).collect();
+    // Drifted objects come first, and of these the oldest drift.
+    drifts.sort_by_key(|(since, drifted)| (!drifted.state().is_drift(), *since));
+    GuardedReleaseStatus {
+        observed_generation: context.generation,
+        conditions: conditions.all(report, &health, facts.unwatched_clause()),
+        revision: report.records.revision,
+        record_uid: report.record.clone(),
+        manifest_digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        declared: number(health.counts.declared),
+        confirmed: number(report.confirmed),
+        drifted: number(health.counts.drifted),
+        counts: health.counts.kept(),
+        edits: format!("{:?}", context.edits),
+        drift: format!("{:?}", context.drift),
+        last_reconcile_at: context.reconciled,
+        order: context.order,
+        lease: context.lease,
+        drifts: drifts.into_iter().take(DRIFTS).map(|(since, drifted)| shown(drifted, home, since)).collect(),
+        seen: remembered(&report.seen_alive, home),
+    }
+}
+
+/// The values for new conditions.
+struct Conditions<'a> {
+    /// The present conditions.
+    before: &'a [Condition],
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+impl Conditions<'_> {
+    /// Ready, Stalled and further conditions that users should know of; `unwatched` names the
+    /// objects that cannot be watched.
+    fn all(&self, report: &ReleaseReport, health: &Health, unwatched: Option<String>) -> Vec<Condition> {
+        let Health { ready, stalled, reason, message, .. } = health;
+        let is_stalled = if *stalled { "True" } else { "False" };
+        let mut all = vec![
+            self.one("Ready", ready.as_str(), reason.as_str(), message),
+            self.one("Stalled", is_stalled, reason.as_str(), message),
+        ];
+        if let Some((_, flaw)) = report.flaws.first() {
+            let told = report.flaws.iter().map(|(object, flaw)| format!("{object}: {flaw}"));
+            let message = format!("the chart has invalid annotations, which have no effect: {}", named(told));
+            all.push(self.one("AnnotationsAccepted", "False", flaw.reason.as_str(), &message));
+        }
+        if !report.foreign.is_empty() {
+            let told = report.foreign.iter().map(|(object, owner)| format!("{object} of release {owner}"));
+            let message =
+                format!("declared here, and held to another release by their annotations: {}", named(told));
+            all.push(self.one("ForeignOwned", "True", "ForeignOwned", &message));
+        }
+        all.extend(unwatched.map(|unwatched| self.one("Unwatched", "True", "Forbidden", &unwatched)));
+        all
+    }
+
+    /// One condition, which keeps its transition time while its status is the same.
+    fn one(&self, r#type: &str, status: &str, reason: &str, message: &str) -> Condition {
+        let known = self.before.iter().find(|known| known.r#type == r#type && known.status == status);
+        Condition {
+            r#type: r#type.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            last_transition_time: known.map_or(self.now, |known| known.last_transition_time),
+            observed_generation: self.generation,
+        }
+    }
+}
+
+/// The remembered objects that were seen alive. If there is too little room, settled values are
+/// dropped first: dry runs can find them again.
+fn remembered(seen: &[SeenAlive], home: &str) -> Vec<SeenObject> {
+    let mut seen: Vec<SeenObject> = seen.iter().take(SEEN).map(|it| SeenObject::of(it, home)).collect();
+    if bytes(&seen) > SEEN_BYTES {
+        seen.iter_mut().for_each(|it| it.settled = None);
+        let mut left = SEEN_BYTES;
+        seen.retain(|it| {
+            let fits = left.checked_sub(bytes(it));
+            left = fits.unwrap_or_default();
+            fits.is_some()
+        });
+    }
+    seen
+}
+
+/// The length of a value as JSON.
+fn bytes(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
+}
+
+/// Since when a drift lasts. A drift that was `known` before keeps its beginning: a restarted guard
+/// finds it again.
+fn since(drifted: &Drifted, known: &[(ObjectId, &DriftedObject)]) -> Timestamp {
+    let r#type = drifted.state().as_str();
+    let before = known.iter().find(|(object, it)| *object == *drifted.object && it.r#type == r#type);
+    before.map_or(drifted.since, |(_, before)| before.since.min(drifted.since))
+}
+
+/// A drift as the status shows it.
+fn shown(drifted: &Drifted, home: &str, since: Timestamp) -> DriftedObject {
+    let message = match (&drifted.kept, &drifted.repaired) {
+        (Some(kept), _) => Some(cut(kept)),
+        (None, Some(Err(error))) => Some(format!("not repaired: {}", cut(error))),
+        (None, _) => None,
+    };
+    DriftedObject {
+        object: ObjectReference::of(&drifted.object, home),
+        r#type: drifted.state().as_str().to_owned(),
+        fields: drifted
+            .findings
+            .iter()
+            .take(FIELDS)
+            .map(|finding| DriftedField {
+                path: cut(&finding.path.to_string()),
+                declared: finding.declared.as_ref().map(ToString::to_string),
+                live: finding.new.as_ref().map(ToString::to_string),
+            })
+            .collect(),
+        more_fields: number(drifted.findings.len().saturating_sub(FIELDS)),
+        by: drifted.by.as_deref().map(cut),
+        since,
+        message,
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(TEXT).collect()
+}
+
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

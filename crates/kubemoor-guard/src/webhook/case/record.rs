@@ -1,0 +1,66 @@
+//! Reviews of Helm's records.
+//!
+//! Entry point: `Case::judge_record`. Invariant: a denial depends on the known records only if the
+//! last deployed record would be deleted. Must not do I/O.
+
+use parking_lot::RwLock;
+
+use super::{Case, Judgement};
+use crate::webhook::held::Held;
+use crate::webhook::review;
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_helm::index::Index;
+use kubemoor_verdict::edit::{Reason, Rules, Verdict};
+use kubemoor_verdict::facts::Facts;
+use kubemoor_verdict::message::{self, Message};
+use kubemoor_verdict::records::{self, RecordEdit};
+
+impl Case<'_> {
+    pub(super) fn judge_record(&self, index: &RwLock<Index>, rules: &Rules<'_>) -> Judgement {
+        let object = &self.subject.object;
+        let Some((id, _)) = records::names(object) else {
+            return Judgement::of(
+                Verdict::allow(Reason::NotDeclared),
+                Message::default(),
+                Vec::new(),
+                Vec::new(),
+            );
+        };
+        let release = index.read().uncontested(&id).cloned();
+        let old = self.old.as_ref().map(|old| review::object(old.get())).transpose();
+        let being_deleted =
+            matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());
+        let read;
+        let held = match &self.held {
+            Some(held) => held,
+            None => {
+                read = Held::of(self.old.as_ref(), self.new.as_ref());
+                &read
+            }
+        };
+        let edit = RecordEdit {
+            operation: self.operation,
+            actor: &self.actor,
+            object,
+            old: held.old.as_ref(),
+            new: held.new.as_ref(),
+            being_deleted,
+        };
+        let facts = match records::facts(&edit, release.as_deref(), rules) {
+            Ok(facts) => facts,
+            Err(reason) => {
+                let verdict = Verdict::allow(reason);
+                return Judgement::of(verdict, Message::default(), Vec::new(), Vec::new());
+            }
+        };
+        let policy = |release: &ReleaseId| rules.resolver.of(release);
+        let (verdict, falsified) = records::decide(&self.actor, &facts, policy);
+        let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
+        let rests_on = match falsified {
+            Some(records::Falsified::LastDeployed) => vec![release.map_or(id, |release| release.id.clone())],
+            _ => Vec::new(),
+        };
+        let judgement = Judgement::of(verdict, message, rests_on, Vec::new());
+        Judgement { facts: Some(Facts::Record(facts)), ..judgement }
+    }
+}

@@ -1,0 +1,283 @@
+//! Orders: `spec.reconcileAt` of a GuardedRelease, set by users who may patch it. Its creation and deletion are sent
+//! too: a suspension may begin or end with them.
+//!
+//! Entry points: `is_order`, then `answer`. Invariant: an order is always allowed. The guard writes
+//! values that it has never seen in the live objects only if the API server confirms that the user
+//! who orders it may write these objects; a ticket records that, which the leader, perhaps another
+//! replica, can check. A dry run makes no ticket. Must not repair anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::look::Live;
+use super::review::{self, Answer, Head, Request};
+use kubemoor_cluster::client::access::{self, Right};
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::objects::Target;
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
+use kubemoor_declare::outline::Excerpt;
+use kubemoor_helm::release::Release;
+use kubemoor_policy::order::{CONFIRMED_BY, Grant, Order, Ticket, Verb, hex};
+use kubemoor_runtime::callers::Callers;
+use kubemoor_verdict::message::{Unwritten, of_order};
+
+/// The most objects that are checked for one order; the rest needs another order.
+const OBJECTS: usize = 200;
+
+/// Questions about single objects that one order may cost, and how many at once.
+const QUESTIONS: usize = 50;
+const AT_ONCE: usize = 10;
+
+/// Objects that the answer names one by one.
+const NAMED: usize = 10;
+
+/// The API group whose objects need more than the permission to update: the API server requires
+/// further permissions, which depend on the values.
+const ESCALATING: &str = "rbac.authorization.k8s.io";
+
+/// Returns the objects of a release that are not repaired without a person's confirmation, and the
+/// action of a repair on each.
+pub type Unconfirmed = dyn Fn(&ReleaseId) -> Vec<(Verb, ObjectId)> + Send + Sync;
+
+/// The knowledge of the loop, and the key for tickets.
+pub struct Orders {
+    /// The objects that the loop leaves unchanged until a person confirms the repair.
+    pub unconfirmed: Box<Unconfirmed>,
+    /// Holds the guard's key.
+    pub callers: Callers,
+}
+
+/// Objects of one kind in one namespace, and what is done to them.
+type OfKind = (Verb, Target, Vec<ObjectId>);
+
+/// The API server's answers about one order.
+struct Asked {
+    objects: Vec<Grant>,
+    /// The objects that stay unchanged, and why.
+    refused: Vec<String>,
+}
+
+/// The user who gives an order, and the time until which the guard asks what they may do.
+struct Orderer<'a> {
+    live: &'a Live,
+    user: &'a Actor,
+    deadline: Instant,
+    /// The time from the first question to the deadline.
+    within: Duration,
+}
+
+/// Whether a review may be an order.
+pub(super) fn is_order(head: &Head<'_>) -> bool {
+    head.resource.resource == "guardedreleases"
+        && head.resource.group == "kubemoor.dev"
+        && head.subresource.is_none()
+        && head.operation.is_some()
+}
+
+/// The GuardedRelease before and after an edit. Before its creation and after its deletion it is null. Returns `None` if
+/// either object cannot be read.
+pub(super) fn objects(request: &Request<'_>) -> Option<(Value, Value)> {
+    let read = |text: &Option<Excerpt<'_>>| match text {
+        Some(text) => review::object(text.get()).ok(),
+        None => Some(Value::Null),
+    };
+    Some((read(&request.old_object)?, read(&request.object)?))
+}
+
+/// The answer to an order, and to any other change of a GuardedRelease from `old` to `new`.
+pub(super) async fn answer(
+    request: &Request<'_>,
+    (old, new): (&Value, &Value),
+    (orders, live): (&Orders, &Live),
+    deadline: Instant,
+) -> Answer {
+    // A ticket is for one object, whose uid the API server has not made yet when it is created.
+    if request.head.operation != Some(Operation::Update) {
+        return Answer::allow();
+    }
+    let text = |object: &Value, pointer| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let [before, at] = [old, new].map(|object| text(object, "/spec/reconcileAt"));
+    let (Some(at), Some(uid)) = (at.filter(|at| before.as_ref() != Some(at)), text(new, "/metadata/uid"))
+    else {
+        return Answer::allow();
+    };
+    let (Some(namespace), Some(name)) = (&request.head.namespace, &request.head.name) else {
+        return Answer::allow();
+    };
+    let release = ReleaseId { namespace: (&**namespace).into(), name: (&**name).into() };
+    let known = live.releases.index().read().release(&release).cloned();
+    let Some(known) = known else { return Answer::allow() };
+    let asking = asked(&known, &request.actor, orders, live, deadline);
+    let Asked { objects, refused } = asking.await;
+    let answer = refused.iter().take(NAMED).fold(Answer::allow(), |answer, why| answer.warn(why));
+    let answer = match refused.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        Some(more) => answer.warn(format!("{more} more objects stay as they are")),
+        None => answer,
+    };
+    if request.dry_run {
+        return answer;
+    }
+    let ticket = Ticket {
+        user: request.actor.user.clone(),
+        issued: Timestamp::now(),
+        revision: known.state.revision,
+        manifest: hex(&known.state.digest),
+        objects,
+    };
+    let order = Order { release: &release, uid: &uid, at: &at };
+    let secret = orders.callers.secret();
+    let key = secret.signing().filter(|_| !ticket.objects.is_empty());
+    let text = key.and_then(|key| ticket.sign(key, &order).ok());
+    answer.patch(annotating(new, text))
+}
+
+/// Asks the API server whether the user may write the unconfirmed objects: first about all objects
+/// of a kind in a namespace, then about each one.
+async fn asked(
+    release: &Arc<Release>,
+    user: &Actor,
+    orders: &Orders,
+    live: &Live,
+    deadline: Instant,
+) -> Asked {
+    let mut open = (orders.unconfirmed)(&release.id);
+    let beyond = open.split_off(open.len().min(OBJECTS));
+    let (kinds, only_helm) = by_kind(release, open, &live.kinds);
+    let (mut granted, mut single) = (Vec::new(), Vec::new());
+    let mut refused: Vec<_> =
+        only_helm.iter().map(|object| of_order(object, &release.id, Unwritten::OnlyHelm)).collect();
+    let within = deadline.saturating_duration_since(Instant::now());
+    let orderer = &Orderer { live, user, deadline, within };
+    let unchecked = |object: &ObjectId, verb, error: &CallError| {
+        let (user, verb, reason) = (&*user.user, word(verb), error.to_string());
+        let why = Unwritten::Unchecked { user, verb, error: &reason, is_outage: error.is_outage() };
+        of_order(object, &release.id, why)
+    };
+    let whole = kinds.into_iter().map(|(verb, target, objects)| async move {
+        let may = orderer.may(verb, &target, None).await;
+        (verb, target, objects, may)
+    });
+    let answers: Vec<_> = futures::stream::iter(whole).buffered(AT_ONCE).collect().await;
+    for (verb, target, objects, may) in answers {
+        match may {
+            Ok(true) => granted.extend(objects.iter().map(|object| Grant::new(verb, object, &release.id))),
+            Ok(false) => single.extend(objects.into_iter().map(|object| (verb, target.clone(), object))),
+            Err(error) => refused.extend(objects.iter().map(|object| unchecked(object, verb, &error))),
+        }
+    }
+    let unasked = single.split_off(single.len().min(QUESTIONS));
+    let single = single.into_iter().map(|(verb, target, object)| async move {
+        let may = orderer.may(verb, &target, Some(&object.name)).await;
+        (verb, object, may)
+    });
+    let answers: Vec<_> = futures::stream::iter(single).buffered(AT_ONCE).collect().await;
+    for (verb, object, may) in answers {
+        match may {
+            Ok(true) => granted.push(Grant::new(verb, &object, &release.id)),
+            Ok(false) => {
+                let why = Unwritten::NoRight { user: &user.user, verb: word(verb) };
+                refused.push(of_order(&object, &release.id, why));
+            }
+            Err(error) => refused.push(unchecked(&object, verb, &error)),
+        }
+    }
+    let unasked = unasked.into_iter().map(|(_, _, object)| object);
+    let rest = unasked.chain(beyond.into_iter().map(|(_, object)| object));
+    refused.extend(rest.map(|object| of_order(&object, &release.id, Unwritten::OrderAgain)));
+    Asked { objects: granted, refused }
+}
+
+/// The objects of each kind in each namespace, by what is done to them, and those that only Helm may confirm.
+fn by_kind(release: &Release, open: Vec<(Verb, ObjectId)>, served: &Kinds) -> (Vec<OfKind>, Vec<ObjectId>) {
+    let mut kinds: Vec<OfKind> = Vec::new();
+    let mut only_helm = Vec::new();
+    for (verb, object) in open {
+        let target = release.declared(&object).and_then(|it| served.target(&object, &it.version));
+        let Some(target) = target.filter(|_| object.group != ESCALATING) else {
+            only_helm.push(object);
+            continue;
+        };
+        let is_alike = |(known, other, _): &&mut OfKind| {
+            *known == verb && other.resource == target.resource && other.namespace == target.namespace
+        };
+        match kinds.iter_mut().find(is_alike) {
+            Some((_, _, objects)) => objects.push(object),
+            None => kinds.push((verb, target, vec![object])),
+        }
+    }
+    (kinds, only_helm)
+}
+
+impl Orderer<'_> {
+    /// Whether the user may do that, if the API server says so in time.
+    async fn may(&self, verb: Verb, target: &Target, name: Option<&str>) -> Result<bool, CallError> {
+        let right = Right {
+            verb: word(verb),
+            group: &target.resource.group,
+            resource: &target.resource.plural,
+            namespace: target.namespace.as_deref(),
+            name,
+        };
+        let asking = access::may(&self.live.client, self.user, &right);
+        timeout_at(self.deadline, asking).await.unwrap_or(Err(CallError::Late { within: self.within }))
+    }
+}
+
+/// The API server's word for an action.
+fn word(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create => "create",
+        Verb::Update => "update",
+    }
+}
+
+/// The patch that replaces any other ticket by that of this order.
+fn annotating(object: &Value, ticket: Option<String>) -> Patch {
+    let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
+    let has = annotations.is_some_and(|annotations| annotations.contains_key(CONFIRMED_BY));
+    let path = || PointerBuf::from_tokens(["metadata", "annotations", CONFIRMED_BY]);
+    let operation = match (ticket, annotations) {
+        (Some(ticket), Some(_)) => {
+            Some(PatchOperation::Add(AddOperation { path: path(), value: Value::String(ticket) }))
+        }
+        (Some(ticket), None) => Some(PatchOperation::Add(AddOperation {
+            path: PointerBuf::from_tokens(["metadata", "annotations"]),
+            value: json!({CONFIRMED_BY: ticket}),
+        })),
+        (None, _) => has.then(|| PatchOperation::Remove(RemoveOperation { path: path() })),
+    };
+    Patch(operation.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticket_takes_the_place_of_any_other() {
+        let annotated = |value: &Value, ticket: Option<&str>| {
+            let mut object = value.clone();
+            json_patch::patch(&mut object, &annotating(value, ticket.map(str::to_owned)).0).unwrap();
+            object
+        };
+        let bare = json!({"metadata": {}});
+        let with = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+        assert_eq!(annotated(&bare, Some("t")), with(json!({CONFIRMED_BY: "t"})));
+        assert_eq!(annotated(&bare, None), bare);
+        assert_eq!(
+            annotated(&with(json!({"a": "b"})), Some("t")),
+            with(json!({"a": "b", CONFIRMED_BY: "t"}))
+        );
+        let forged = with(json!({"a": "b", CONFIRMED_BY: "forged"}));
+        assert_eq!(annotated(&forged, Some("t")), with(json!({"a": "b", CONFIRMED_BY: "t"})));
+        assert_eq!(annotated(&forged, None), with(json!({"a": "b"})));
+    }
+}

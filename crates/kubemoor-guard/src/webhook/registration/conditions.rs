@@ -1,0 +1,54 @@
+//! The conditions by which the API server skips a webhook, where it knows `matchConditions`.
+//!
+//! Entry points: [`sparing`] for edits and records, [`helms_metadata_changes`] for statuses.
+//! Invariant: a condition skips only requests that the guard allows whatever a policy says, so that
+//! they also pass while no guard answers. Must not skip a request that any guard could refuse.
+
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+
+use kubemoor_declare::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
+use kubemoor_verdict::identities;
+
+/// The names of the guard's own conditions. All others are the admin's.
+pub(super) const OWN: [&str; 3] = [METADATA, CLEANUP, DELETED];
+
+/// Helm's label or one of its annotations changes.
+const METADATA: &str = "helms-metadata-changes";
+
+/// The request is not a deletion by a controller that may delete everything.
+const CLEANUP: &str = "not-a-controllers-cleanup";
+
+/// The object is not being deleted already.
+const DELETED: &str = "not-being-deleted";
+
+/// Skips what keeps namespaces from staying `Terminating` and garbage from piling up: deletions by
+/// the namespace controller and the garbage collector, and changes of objects that are being
+/// deleted, such as the removal of a finalizer.
+pub(super) fn sparing() -> Vec<MatchCondition> {
+    let users: Vec<_> = identities::delete_everything().map(|user| format!("'{user}'")).collect();
+    let is_theirs = format!("request.userInfo.username in [{}]", users.join(", "));
+    vec![condition(CLEANUP, format!("request.operation != 'DELETE' || !({is_theirs})")), being_deleted()]
+}
+
+/// Skips changes of objects that are being deleted. Only the API server sets their `deletionTimestamp`.
+pub(super) fn being_deleted() -> MatchCondition {
+    condition(DELETED, "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned())
+}
+
+/// Skips what changes neither Helm's label nor one of its annotations.
+pub(super) fn helms_metadata_changes() -> MatchCondition {
+    let value = |of: &str, map: &str, key: &str| {
+        let map = format!("{of}.metadata.{map}");
+        format!("(has({map}) && '{key}' in {map} ? {map}['{key}'] : '')")
+    };
+    let changes = |(map, key): (&str, &str)| {
+        format!("{} != {}", value("object", map, key), value("oldObject", map, key))
+    };
+    let changed =
+        [("labels", MANAGED_BY.0), ("annotations", RELEASE_NAME), ("annotations", RELEASE_NAMESPACE)];
+    condition(METADATA, changed.map(changes).join(" || "))
+}
+
+fn condition(name: &str, expression: String) -> MatchCondition {
+    MatchCondition { name: name.to_owned(), expression }
+}

@@ -1,0 +1,385 @@
+//! `/validate/TOKEN` and `/mutate/TOKEN`: judges the reviews of the API server.
+//!
+//! Entry point: [`Validator::answer`]. Invariant: an edit of an undeclared object is allowed by the
+//! review's head alone and without a call; no denial is sent before the records were read again.
+//! Knows HTTP and the order of reads. Must not hold a rule: the rules are in [`kubemoor_verdict`].
+
+mod keep;
+mod respond;
+mod span;
+mod spared;
+mod unread;
+
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::{Body, Bytes};
+use tokio::time::{Instant, timeout_at};
+
+use self::respond::{annotated, decision, put, says};
+use self::span::Span;
+use self::spared::SparedEdits;
+use super::aside::aside;
+use super::case::{Aspect, Case, Subject};
+use super::claims::{certain, governing};
+use super::door::{Door, Stage};
+use super::early;
+use super::held::Held;
+use super::intake::{Intake, Received, Submission};
+use super::look::{Looker, ReleaseSource, Unreached};
+use super::mutate;
+use super::order::{self, Orders};
+use super::repeats::Repeats;
+use super::request::{self, Asked};
+use super::review::{self, Answer, Head, ReviewError};
+use super::rights::ExceptionRights;
+use super::suggest;
+use kubemoor_ledger::Ledger;
+use kubemoor_notify::Notifiers;
+use kubemoor_policy::Policy;
+use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_runtime::config::RecordDriver;
+use kubemoor_runtime::metrics::{AdmissionMetrics, Decision, UNREACHED, Webhook};
+use kubemoor_runtime::server::turns::Turns;
+use kubemoor_verdict::edit::{Evidence, Reason, Rules, Verdict};
+use kubemoor_verdict::records;
+
+/// A review above this size, in bytes, has to wait for its turn.
+const LARGE: usize = 256 << 10;
+
+/// The same for what the manifests declare of its object.
+const HEAVY: usize = 1 << 20;
+
+/// The reason why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+enum Unjudged {
+    /// The body is no review.
+    #[error(transparent)]
+    Malformed(ReviewError),
+    /// The basis of a denial could not be read: `failurePolicy` decides.
+    #[error(transparent)]
+    Unreached(#[from] Unreached),
+}
+
+/// A review that was received whole.
+struct Whole<'b> {
+    bytes: &'b Bytes,
+    head: Head<'b>,
+    subject: Subject,
+    stage: Stage,
+    deadline: Instant,
+}
+
+/// The setup of the webhook.
+pub struct Setup {
+    /// The access check.
+    pub door: Door,
+    /// The source of releases.
+    pub source: ReleaseSource,
+    /// The policies in force.
+    pub resolver: Arc<PolicyResolver>,
+    /// The form of Helm's records.
+    pub record_driver: RecordDriver,
+    /// The user name under which Kubemoor itself writes, where it is known.
+    pub own_account: Option<String>,
+    /// The namespace that Kubemoor runs in, whose objects only the loop guards.
+    pub own_namespace: Option<String>,
+    /// The source of answers to repair orders; `None` if nothing is repaired.
+    pub orders: Option<Orders>,
+    /// Where verdicts are counted.
+    pub metrics: AdmissionMetrics,
+    /// The ledger that stores verdicts.
+    pub ledger: Ledger,
+    /// The receivers of denials.
+    pub notifiers: Notifiers,
+}
+
+/// Answers reviews. Cheap to clone.
+#[derive(Clone)]
+pub struct Validator {
+    intake: Intake,
+    setup: Arc<Setup>,
+    /// For records, which are decoded, and for large reviews.
+    decoding: Arc<Turns<String>>,
+    judging: Arc<Turns<String>>,
+    spared: Arc<SparedEdits>,
+    repeats: Arc<Repeats>,
+    rights: Arc<ExceptionRights>,
+}
+
+impl Validator {
+    /// A validator for this setup.
+    pub fn new(intake: Intake, setup: Setup) -> Self {
+        // As many turns as there are processors, and half of them for one namespace.
+        let count = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
+        let turns = || Arc::new(Turns::new(count, count / 2));
+        let (decoding, judging) = (turns(), turns());
+        let (spared, repeats, rights) = (Arc::default(), Arc::default(), Arc::default());
+        Self { intake, setup: Arc::new(setup), decoding, judging, spared, repeats, rights }
+    }
+
+    /// Answers one request of the API server, which comes from `peer`; other callers get an empty
+    /// response.
+    pub async fn answer<B>(&self, peer: IpAddr, request: Request<B>) -> Response<review::Body>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let Some(stage) = self.setup.door.stage(request.uri().path()) else { return review::nothing() };
+        let mut span = Span::begin(request.headers());
+        let submission = match self.intake.receive(peer, request).await {
+            Ok(submission) => submission,
+            Err(error) => {
+                self.setup.metrics.malformed();
+                return error.respond();
+            }
+        };
+        let arrived = Instant::now();
+        let head = match Head::parse(submission.body.bytes()) {
+            Ok(head) => head,
+            Err(error) => return self.malformed(&error),
+        };
+        span.note(&head);
+        if stage == Stage::Mutate && order::is_order(&head) {
+            return self.order(&submission.body, head, submission.deadline).await;
+        }
+        let uid = head.uid.clone();
+        let (webhook, judged) = self.judge(&submission, head, stage).await;
+        let (mut response, verdict) = match judged {
+            Ok(judged) => judged,
+            Err(Unjudged::Malformed(error)) => return self.malformed(&error),
+            Err(Unjudged::Unreached(error)) => {
+                self.setup.metrics.answered(webhook, Decision::Error, UNREACHED, arrived.elapsed());
+                span.answered(stage, StatusCode::INTERNAL_SERVER_ERROR);
+                return self.unreached(&uid, submission.body.bytes(), &error);
+            }
+        };
+        if matches!(submission.body, Received::Late(_)) {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        self.setup.metrics.answered(
+            webhook,
+            decision(verdict.outcome),
+            verdict.reason.as_str(),
+            arrived.elapsed(),
+        );
+        span.judged(stage, response.status(), &verdict);
+        response
+    }
+
+    /// Judges a review, and names the webhook that asks.
+    async fn judge(
+        &self,
+        submission: &Submission,
+        head: Head<'_>,
+        stage: Stage,
+    ) -> (Webhook, Result<(Response<review::Body>, Verdict), Unjudged>) {
+        let read = match &self.setup.source {
+            ReleaseSource::Cluster(live) if live.releases.is_incomplete() => {
+                Box::pin(early::read_needed(live, &head, &submission.body, submission.deadline)).await
+            }
+            _ => Ok(()),
+        };
+        let subject = self.subject(&head, stage);
+        let webhook = match stage {
+            Stage::Mutate => Webhook::Reverts,
+            Stage::Validate => subject.as_ref().map_or(Webhook::Edits, Subject::webhook),
+        };
+        let judged = match (read, subject, &submission.body) {
+            (Err(error), ..) => Err(error.into()),
+            (Ok(()), Err(reason), _) => Ok((Answer::allow().respond(&head.uid), Verdict::allow(reason))),
+            (Ok(()), Ok(subject), Received::Whole(bytes)) => {
+                let deadline = submission.deadline;
+                self.judged(Whole { bytes, head, subject, stage, deadline }).await
+            }
+            (Ok(()), Ok(subject), cut) => Ok(self.judged_unread(cut, &head, &subject, stage)),
+        };
+        (webhook, judged)
+    }
+
+    /// Answers a review on which no verdict could be reached.
+    fn unreached(&self, uid: &str, body: &[u8], error: &Unreached) -> Response<review::Body> {
+        tracing::warn!(review.uid = %uid, "a review could not be answered: {error}");
+        self.keep_unreached(body, error);
+        review::failed(&error.to_string())
+    }
+
+    /// Answers a request that is not a review.
+    fn malformed(&self, error: &ReviewError) -> Response<review::Body> {
+        self.setup.metrics.malformed();
+        review::malformed(error)
+    }
+
+    /// Answers an order, which is always allowed.
+    async fn order(&self, body: &Received, head: Head<'_>, deadline: Instant) -> Response<review::Body> {
+        let (arrived, uid) = (Instant::now(), head.uid.clone());
+        let answer = match (body, &self.setup.orders, &self.setup.source) {
+            (Received::Whole(bytes), Some(orders), ReleaseSource::Cluster(live)) => {
+                match review::Request::behind(head, bytes) {
+                    Ok(request) => match order::objects(&request) {
+                        Some((old, new)) => {
+                            self.keep_acts(&request, &old, &new);
+                            Box::pin(order::answer(&request, (&old, &new), (orders, live), deadline)).await
+                        }
+                        None => Answer::allow(),
+                    },
+                    Err(error) => return self.malformed(&error),
+                }
+            }
+            _ => Answer::allow(),
+        };
+        let reason = Reason::NotDeclared.as_str();
+        self.setup.metrics.answered(Webhook::Orders, Decision::Allow, reason, arrived.elapsed());
+        answer.respond(&uid)
+    }
+
+    /// The subject of the review, or the reason why it is allowed unread.
+    fn subject(&self, head: &Head<'_>, stage: Stage) -> Result<Subject, Reason> {
+        let index = self.setup.source.index().read();
+        let subject = Subject::of(head, &index, self.setup.record_driver)
+            .filter(|subject| subject.concerns(&head.kind.version, &index))
+            .filter(|subject| stage == Stage::Validate || subject.aspect == Aspect::Object);
+        let subject = subject.ok_or(Reason::NotDeclared)?;
+        let own = self.setup.own_namespace.as_deref();
+        if own.is_some() && subject.object.namespace.as_deref() == own {
+            return Err(Reason::OwnNamespace);
+        }
+        Ok(subject)
+    }
+
+    /// The policy for a subject of which only the head is known.
+    fn policy(&self, subject: &Subject, head: &Head<'_>) -> Arc<Policy> {
+        self.policy_in(subject, subject.version_of(head))
+    }
+
+    fn policy_in(&self, subject: &Subject, version: Option<&str>) -> Arc<Policy> {
+        let (resolver, index) = (&self.setup.resolver, self.setup.source.index().read());
+        match (&subject.aspect, records::names(&subject.object)) {
+            (Aspect::Record, Some((stored, _))) => resolver.of(&index.release_stored_as(stored)),
+            _ => governing(resolver, &subject.object, &certain(&subject.object, version, &index)),
+        }
+    }
+
+    /// Judges a review; a large one waits for its turn, and is judged apart from the threads that
+    /// answer.
+    async fn judged(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
+        if !self.is_large(whole.bytes, &whole.subject) {
+            return self.judged_now(whole).await;
+        }
+        let Whole { bytes, head, subject, stage, deadline } = &whole;
+        let namespace = subject.object.namespace.as_deref().unwrap_or_default().to_owned();
+        // The remaining time is for its judgement.
+        let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
+        let Some(_turn) = self.judging.take(namespace.clone(), until).await else {
+            if *stage == Stage::Mutate {
+                return Ok((Answer::allow().respond(&head.uid), Verdict::allow(Reason::Busy)));
+            }
+            let policy = self.policy(subject, head);
+            let verdict = match self.judging.is_spent(&namespace) {
+                true => Verdict::by_mode(&policy, Reason::Busy, None),
+                false => Verdict::unjudged(&policy, Reason::Busy),
+            };
+            self.keep_unread(&verdict, subject, head, bytes);
+            return Ok((put(&verdict, &subject.no_room()).respond(&head.uid), verdict));
+        };
+        aside(self.judged_now(whole)).await
+    }
+
+    /// Whether judging an edit takes long. Records are decoded in turns of their own.
+    fn is_large(&self, bytes: &Bytes, subject: &Subject) -> bool {
+        if subject.aspect == Aspect::Record {
+            return false;
+        }
+        let weight = || -> usize {
+            let index = self.setup.source.index().read();
+            let claims = index.claims(&subject.object).into_iter();
+            let declared = claims.filter_map(|claim| claim.objects.get(&subject.object));
+            declared
+                .flat_map(|it| it.latest.iter().chain(&it.baseline))
+                .map(|declared| declared.weight())
+                .sum()
+        };
+        bytes.len() > LARGE || weight() > HEAVY
+    }
+
+    async fn judged_now(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
+        let Whole { bytes, head, subject, stage, deadline } = whole;
+        let request = review::Request::behind(head, bytes).map_err(Unjudged::Malformed)?;
+        let uid = request.head.uid.clone();
+        let mut case = Case::of(subject, request, self.setup.record_driver);
+        if case.subject.aspect == Aspect::Record {
+            match self.held(&case, bytes.clone(), deadline).await {
+                Some(held) => case.hold(held),
+                None => {
+                    let (verdict, message) =
+                        self.judge_unread_record(&case.subject, case.operation, &case.actor, Reason::Late);
+                    let response = put(&verdict, &message).respond(&uid);
+                    if !case.dry_run {
+                        self.keep(&verdict, None, case, uid.into_owned());
+                    }
+                    return Ok((response, verdict));
+                }
+            }
+        }
+        let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
+        let looker = Looker { source: &self.setup.source, rules: &rules, deadline };
+        let asked = self.asked(&case, &looker).await;
+        if let Asked::Granted(granted) = &asked {
+            case.granted = Some(Arc::clone(&granted.allowance));
+        }
+        if stage == Stage::Mutate {
+            let first = looker.judged(&case, Evidence::None);
+            if !mutate::concerns(&case, &first) {
+                let verdict = Verdict::allow(first.verdict.reason);
+                return Ok((Answer::allow().respond(&uid), verdict));
+            }
+        }
+        let (mut judgement, case) = looker.judge(case).await?;
+        let values = suggest::values(&looker, &case, &judgement).await;
+        judgement.message.suggest(&values);
+        self.rights.tell(&looker, &case, &mut judgement).await;
+        let answer = match stage {
+            Stage::Mutate if mutate::concerns(&case, &judgement) => {
+                asked.known()?;
+                mutate::answer(&case, &mut judgement, rules.resolver, &values)
+            }
+            Stage::Mutate => {
+                judgement.verdict = Verdict::allow(judgement.verdict.reason);
+                Answer::allow()
+            }
+            Stage::Validate => {
+                let warnings = request::settle(asked, &case, &mut judgement, &looker).await?;
+                mutate::refuse(&mut judgement.verdict);
+                let answer = says(&judgement.verdict, &judgement.message);
+                warnings.into_iter().fold(answer, Answer::warn)
+            }
+        };
+        let response = annotated(answer, &judgement.verdict).respond(&uid);
+        self.record(&judgement, case, uid.into_owned());
+        Ok((response, judgement.verdict))
+    }
+
+    /// The request of the edit by annotations. Kubemoor itself requests nothing.
+    async fn asked(&self, case: &Case<'_>, looker: &Looker<'_>) -> Asked {
+        match self.setup.own_account.as_deref() {
+            Some(own) if own == case.actor.user => Asked::Nothing,
+            _ => request::answer(case, looker).await,
+        }
+    }
+
+    /// Decodes records apart from the threads that answer, a few at a time; `None` if that takes
+    /// longer than until `deadline`.
+    async fn held(&self, case: &Case<'_>, body: Bytes, deadline: Instant) -> Option<Held> {
+        let namespace = case.subject.object.namespace.as_deref().unwrap_or_default();
+        let turn = self.decoding.take(namespace.to_owned(), deadline).await?;
+        let decoding = tokio::task::spawn_blocking(move || {
+            // Held until decoding ends, even if its result is no longer needed.
+            let _turn = turn;
+            Held::read(&body)
+        });
+        Some(timeout_at(deadline, decoding).await.ok()?.unwrap_or_default())
+    }
+}

@@ -1,0 +1,94 @@
+use super::*;
+use crate::record::RecordError;
+use crate::samples::{Given, assembled, deployed, second};
+use crate::storage::Storage;
+use kubemoor_declare::catalog::Catalog;
+
+mod assembling;
+
+/// The revisions of latest and baseline among records such as
+/// `1 superseded, 2 deployed`.
+#[track_caller]
+fn check_choice(records: &str, wanted: (Option<u64>, Option<u64>)) {
+    let mut heads: Vec<Arc<Head>> = records
+        .split(',')
+        .filter_map(|record| record.trim().split_once(' '))
+        .map(|(revision, status)| {
+            let (revision, status) = (revision.parse().unwrap(), status.parse().unwrap());
+            Given { revision, status, ..Given::default() }.head()
+        })
+        .collect();
+    for _ in 0..2 {
+        let found = (latest(&heads).map(|head| head.revision), baseline(&heads).map(|head| head.revision));
+        assert_eq!(found, wanted, "{records}");
+        heads.reverse();
+    }
+}
+
+#[test]
+fn latest_is_highest_revision_and_baseline_matches_helm_comparison() {
+    check_choice("", (None, None));
+    check_choice("1 pending-install", (Some(1), None));
+    check_choice("1 deployed", (Some(1), None));
+    check_choice("1 failed", (Some(1), None));
+    check_choice("1 superseded", (Some(1), None));
+    check_choice("1 superseded, 2 deployed", (Some(2), None));
+    check_choice("1 deployed, 2 pending-upgrade", (Some(2), Some(1)));
+    check_choice("1 superseded, 2 pending-upgrade", (Some(2), Some(1)));
+    check_choice("1 deployed, 2 failed", (Some(2), Some(1)));
+    check_choice("1 deployed, 2 failed, 3 pending-rollback", (Some(3), Some(1)));
+    check_choice("1 failed, 2 pending-upgrade", (Some(2), None));
+    check_choice("1 superseded, 2 superseded, 3 failed", (Some(3), Some(2)));
+    check_choice("1 deployed, 2 superseded, 3 pending-upgrade", (Some(3), Some(1)));
+    check_choice("9 superseded, 10 deployed, 11 uninstalling", (Some(11), Some(10)));
+    check_choice("2 deployed, 3 deployed, 4 pending-upgrade", (Some(4), Some(3)));
+}
+
+#[test]
+fn a_stale_pending_record_is_no_baseline() {
+    check_choice("1 superseded, 2 pending-upgrade, 3 deployed", (Some(3), None));
+    check_choice("1 superseded, 2 pending-upgrade, 3 deployed, 4 failed", (Some(4), Some(3)));
+    check_choice("1 pending-install, 2 pending-upgrade", (Some(2), None));
+}
+
+/// Why the record that is `payload` is not believed under what is `metadata`.
+#[track_caller]
+fn check_belief(metadata: &Given<'_>, payload: &Given<'_>, wanted: Option<&str>) {
+    let payload = payload.payload();
+    let disbelief = believe(&metadata.id(), &metadata.head(), &payload, &Storage::default()).err();
+    assert_eq!(disbelief.map(|it| it.to_string()).as_deref(), wanted);
+}
+
+#[test]
+fn record_is_invalid_when_metadata_and_payload_disagree() {
+    let given = Given::default;
+    check_belief(&given(), &given(), None);
+    check_belief(
+        &given(),
+        &Given { name: "api", ..given() },
+        Some("its release is web by its metadata and api by its payload"),
+    );
+    check_belief(
+        &given(),
+        &Given { namespace: "bank", ..given() },
+        Some("its namespace is shop by its metadata and bank by its payload"),
+    );
+    check_belief(
+        &given(),
+        &Given { revision: 7, ..given() },
+        Some("its revision is 1 by its metadata and 7 by its payload"),
+    );
+    check_belief(
+        &Given { status: Status::PendingUpgrade, ..given() },
+        &given(),
+        Some("its status is pending-upgrade by its metadata and deployed by its payload"),
+    );
+}
+
+#[test]
+fn a_payload_that_does_not_decode_is_not_believed() {
+    let (head, error) = (Given::default().head(), RecordError::Missing { field: "manifest" });
+    let payload = Payload::whole(Err(error));
+    let disbelief = believe(&Given::default().id(), &head, &payload, &Storage::default()).unwrap_err();
+    assert_eq!(disbelief, Disbelief::Decode("the record has no `manifest`".to_owned()));
+}

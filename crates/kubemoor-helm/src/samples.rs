@@ -1,0 +1,100 @@
+//! Releases for tests, as records would make them. Other crates' tests include this file by its path.
+
+use std::sync::Arc;
+
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_helm::record::{ApplyMethod, Record, Status, record_name};
+use kubemoor_helm::release::{Appearance, Head, Payload, Release, StoredRecords, Writer, assemble, digest};
+use kubemoor_helm::storage::Storage;
+
+/// What a record of the release `shop/web` is to be, for tests.
+pub struct Given<'a> {
+    pub(crate) revision: u64,
+    pub(crate) status: Status,
+    pub(crate) manifest: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) namespace: &'a str,
+    /// When the record was made and last written.
+    pub(crate) created: &'a str,
+    pub(crate) touched: &'a str,
+    pub(crate) appearance: Appearance,
+}
+
+impl Default for Given<'_> {
+    fn default() -> Self {
+        Self {
+            revision: 1,
+            status: Status::Deployed,
+            manifest: "",
+            name: "web",
+            namespace: "shop",
+            created: "2026-05-01T12:00:00Z",
+            touched: "2026-05-01T12:00:00Z",
+            appearance: Appearance::Listed,
+        }
+    }
+}
+
+impl Given<'_> {
+    pub(crate) fn id(&self) -> ReleaseId {
+        ReleaseId { namespace: self.namespace.into(), name: self.name.into() }
+    }
+
+    pub(crate) fn head(&self) -> Arc<Head> {
+        Arc::new(Head {
+            secret: record_name(self.name, self.revision),
+            uid: format!("uid-{}", self.revision),
+            resource_version: "1".to_owned(),
+            revision: self.revision,
+            status: self.status,
+            created: self.created.parse().unwrap(),
+            touched: self.touched.parse().unwrap(),
+            appearance: self.appearance,
+            writer: Writer::Other,
+        })
+    }
+
+    pub(crate) fn payload(&self) -> Payload {
+        let record = Record {
+            name: self.name.to_owned(),
+            namespace: self.namespace.to_owned(),
+            revision: self.revision,
+            status: self.status,
+            manifest: self.manifest.to_owned(),
+            digest: digest(self.manifest),
+            values: [0; 32],
+            apply_method: ApplyMethod::ServerSide,
+            chart: None,
+            last_deployed: None,
+            deleted: None,
+        };
+        Payload::whole(Ok(record))
+    }
+}
+
+/// A release of these two records.
+pub(crate) fn assembled(latest: Given<'_>, baseline: Option<Given<'_>>) -> Release {
+    let base = baseline.map(|given| (given.head(), given.payload()));
+    let base = base.as_ref().map(|(head, payload)| (head, payload));
+    let catalog = Catalog::with_core();
+    assemble(
+        StoredRecords { stored: &latest.id(), latest: (&latest.head(), &latest.payload()), baseline: base },
+        None,
+        &Storage::default(),
+        &catalog,
+        &Arc::default(),
+    )
+    .release
+}
+
+/// The release whose first revision is deployed, of this manifest.
+pub(crate) fn deployed(manifest: &str) -> Release {
+    assembled(Given { manifest, ..Given::default() }, None)
+}
+
+/// The release whose second revision has this status and manifest, over a deployed first one.
+pub(crate) fn second(status: Status, manifest: &str, baseline: &str) -> Release {
+    let latest = Given { revision: 2, status, manifest, ..Given::default() };
+    assembled(latest, Some(Given { manifest: baseline, ..Given::default() }))
+}

@@ -1,0 +1,131 @@
+//! Who may write: what the state of a release's record authorises.
+//!
+//! Entry point: [`standing`]. Invariant: only the latest record counts; a
+//! stale pending one in the history authorises nothing. The state says which
+//! manifest is the declaration; a Helm operation passes because what it writes
+//! is that manifest, for every user. Knows no user and no policy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::record::Status;
+use super::release::{Declared, Release};
+use kubemoor_declare::model::{ObjectId, RESOURCE_POLICY};
+
+/// For how long after a failed operation Helm may still delete what that
+/// operation created (`--cleanup-on-fail` runs after the record says failed).
+pub const CLEANUP: SignedDuration = SignedDuration::from_mins(10);
+
+/// The claim of one release on one object right now.
+#[derive(Clone, Debug)]
+pub struct Standing<'r> {
+    /// The release.
+    pub release: &'r Release,
+    /// The manifests that an edit may agree with: one is enough. Never empty.
+    pub alternatives: Vec<&'r Arc<Declared>>,
+    /// The deletions that Helm's own operation makes.
+    pub deletion: Deletion,
+    /// An operation is under way, so a valid Helm write may come at any time.
+    pub pending: bool,
+}
+
+/// The deletions of the object that Helm's own operation makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// None.
+    Never,
+    /// An upgrade or rollback drops it, unless the live object says `keep`.
+    Dropped,
+    /// The release is being uninstalled.
+    Uninstalled,
+    /// The failed operation is cleaned up: objects created since this time.
+    CreatedSince(Timestamp),
+}
+
+impl Standing<'_> {
+    /// The part that applies to a review in `version`. `None` where the current manifest uses another
+    /// version: the object is judged in that one.
+    pub fn in_version(mut self, version: &str) -> Option<Self> {
+        let is_meant = |declared: &Declared| declared.served() == version;
+        if !self.alternatives.first().is_some_and(|first| is_meant(first)) {
+            return None;
+        }
+        self.alternatives.retain(|declared| is_meant(declared));
+        Some(self)
+    }
+}
+
+/// The claim of `release` on `object` at `now`. `None` if the state of its record declares no such object.
+pub fn standing<'r>(
+    release: &'r Release,
+    object: &ObjectId,
+    operation_timeout: Duration,
+    now: Timestamp,
+) -> Option<Standing<'r>> {
+    let declarations = release.objects.get(object)?;
+    let (latest, baseline) = (declarations.latest.as_ref(), declarations.baseline.as_ref());
+    let state = &release.state;
+    let locked = is_locked(release, operation_timeout, now);
+    let unless_locked = |deletion| if locked { Deletion::Never } else { deletion };
+    let (alternatives, deletion) = match state.status {
+        Status::PendingInstall | Status::PendingUpgrade | Status::PendingRollback => match (latest, baseline)
+        {
+            (Some(latest), Some(baseline)) if locked => (vec![latest, baseline], Deletion::Never),
+            (Some(latest), _) => (vec![latest], Deletion::Never),
+            (None, baseline) => (Vec::from_iter(baseline), unless_locked(Deletion::Dropped)),
+        },
+        Status::Uninstalling => {
+            // A locked uninstallation deletes no more objects, so a change may also match the manifest that
+            // was deployed before.
+            let others = baseline.filter(|_| locked);
+            let keep = latest.is_some_and(|declared| declared.keep);
+            let deletion = if keep { Deletion::Never } else { unless_locked(Deletion::Uninstalled) };
+            (latest.into_iter().chain(latest.and(others)).collect(), deletion)
+        }
+        Status::Failed => {
+            let fresh = now.duration_since(state.touched) <= CLEANUP;
+            let deletion = if fresh { Deletion::CreatedSince(state.created) } else { Deletion::Never };
+            (latest.into_iter().chain(baseline).collect(), deletion)
+        }
+        Status::Deployed | Status::Superseded | Status::Unknown => (Vec::from_iter(latest), Deletion::Never),
+        Status::Uninstalled => (Vec::new(), Deletion::Never),
+    };
+    let pending = !locked && (state.status.is_pending() || state.status == Status::Uninstalling);
+    (!alternatives.is_empty()).then_some(Standing { release, alternatives, deletion, pending })
+}
+
+/// Whether an operation's record stayed untouched for so long that the operation counts as dead: Helm's
+/// process was killed, or a hook failed and Helm stopped writing.
+pub fn is_locked(release: &Release, operation_timeout: Duration, now: Timestamp) -> bool {
+    let state = &release.state;
+    let underway = state.status.is_pending() || state.status == Status::Uninstalling;
+    let timeout = SignedDuration::try_from(operation_timeout).unwrap_or(SignedDuration::MAX);
+    underway && now.duration_since(state.touched.max(state.created)) > timeout
+}
+
+impl Deletion {
+    /// Whether this covers the deletion of `live`, the object as it is.
+    pub fn covers(self, live: &Value) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Uninstalled => true,
+            // Helm asks the live object here, and for exactly this word.
+            Self::Dropped => annotation(live, RESOURCE_POLICY) != Some("keep"),
+            Self::CreatedSince(since) => live
+                .pointer("/metadata/creationTimestamp")
+                .and_then(Value::as_str)
+                .and_then(|text| text.parse::<Timestamp>().ok())
+                .is_some_and(|created| created >= since),
+        }
+    }
+}
+
+fn annotation<'v>(object: &'v Value, name: &str) -> Option<&'v str> {
+    object.pointer("/metadata/annotations")?.get(name)?.as_str()
+}
+
+#[cfg(test)]
+mod tests;

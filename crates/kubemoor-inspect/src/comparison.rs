@@ -1,0 +1,355 @@
+//! The result of a comparison, ready to be printed.
+//!
+//! Entry point: [`compare`]. Invariant: no report shows a Secret's values.
+
+pub mod chart_values;
+mod hunks;
+pub mod object;
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use json_patch::Patch;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use self::object::{FieldReport, State};
+use super::failure::spoken;
+use super::reading::{Found, Reader, Surroundings};
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
+use kubemoor_declare::path::Path;
+use kubemoor_helm::record::{ApplyMethod, Status};
+use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::state;
+use kubemoor_policy::Policy;
+use kubemoor_policy::guarded::ObjectCounts;
+use kubemoor_verdict::drift::{self, Drift, Live};
+use kubemoor_verdict::edit::{Evidence, Owner};
+use kubemoor_verdict::health::reported::ReportedHealth;
+use kubemoor_verdict::health::{Control, Facts, Health, ObjectFacts, RecordFacts};
+use kubemoor_verdict::ownership::{self, Manager, NextUpgrade, Owners, Taken, Votes};
+use kubemoor_verdict::shown::Shown;
+
+/// Objects of one release that are read at once.
+const OBJECTS_AT_ONCE: usize = 8;
+
+/// Paths of one object that a reason names.
+const PATHS: usize = 5;
+
+/// One release.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseReport {
+    #[serde(flatten)]
+    pub release: ReleaseId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Why the latest record does not count; an earlier one does then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub invalid: Option<String>,
+    /// Why the release could not be compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What the guard says of the release; none where it says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guard: Option<ReportedHealth>,
+    /// How the release stands by this comparison.
+    #[serde(skip)]
+    pub health: Option<Health>,
+    /// What could not be read and may spare some of what is reported, or declare otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_considered: Vec<String>,
+    /// How many objects were compared.
+    pub compared: usize,
+    /// How many of them drifted.
+    pub drifted: usize,
+    /// How the others stand.
+    pub counts: ObjectCounts,
+    /// Those of them that are not in sync, and those that could not be compared.
+    pub objects: Vec<ObjectReport>,
+}
+
+/// One object.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectReport {
+    #[serde(flatten)]
+    pub object: ObjectId,
+    pub state: State,
+    /// Why it could not be compared, or its doubt not be settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<FieldReport>,
+    /// What would make the live object as declared, as far as that is certain.
+    /// Left out for Secrets: it would show their values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<Patch>,
+    /// The same as hunks of a unified diff.
+    #[serde(skip)]
+    pub hunks: Option<String>,
+}
+
+/// What all comparisons of a release share.
+struct Subject<'a> {
+    reader: &'a Reader,
+    release: &'a Release,
+    policy: &'a Policy,
+    surroundings: &'a Surroundings,
+    settle: bool,
+    /// Whether drift is repaired: then lost ownership of fields counts as drift.
+    is_repaired: bool,
+    /// The field managers that may be Helm's.
+    votes: &'a Mutex<Votes>,
+    now: Timestamp,
+}
+
+/// Holds every object of a release against its declaration.
+pub async fn compare(
+    reader: &Reader,
+    release: &Release,
+    settle: bool,
+    now: Timestamp,
+    step: &(dyn Fn() + Sync),
+) -> ReleaseReport {
+    let surroundings = reader.surroundings(release).await;
+    let policy = reader.resolver.of(&release.id);
+    let mut not_considered = surroundings.unread.clone();
+    let guard = reader.pulses.of(&release.id).await.unwrap_or_else(|error| {
+        not_considered.push(format!("what the guard says of the release: {error}"));
+        None
+    });
+    not_considered.extend(reader.pulses.notes().await);
+    // The guard's own flags count too, and only the status shows them.
+    let repair = format!("{:?}", DriftMode::Repair);
+    let is_repaired = guard.as_ref().map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair);
+    let (method, votes) = (release.state.apply_method, Votes::new(release.state.apply_method).into());
+    let surroundings = &surroundings;
+    let subject =
+        Subject { reader, release, policy: &policy, surroundings, settle, is_repaired, votes: &votes, now };
+    let looks: Vec<_> = release.objects.keys().map(|object| subject.object(object)).collect();
+    let found: Vec<Option<Look>> = futures::stream::iter(looks)
+        .buffer_unordered(OBJECTS_AT_ONCE)
+        .inspect(|_| step())
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    let compared = found.len();
+    let helm = votes.lock().manager();
+    let report = |look: Look| look.report((helm.as_ref(), method));
+    let mut objects: Vec<ObjectReport> = found.into_iter().flatten().map(report).collect();
+    objects.sort_by(|left, right| (left.state, &left.object).cmp(&(right.state, &right.object)));
+    let facts = Facts {
+        release: release.id.clone(),
+        record: RecordFacts::of(release, policy.operation_timeout, now),
+        control: Control::of(if is_repaired { DriftMode::Repair } else { DriftMode::Report }),
+        declared: compared,
+        objects: objects.iter().map(|it| ObjectFacts::new(it.object.clone(), it.state.health())).collect(),
+        unwatched: Vec::new(),
+    };
+    let health = Health::of(&facts);
+    ReleaseReport {
+        release: release.id.clone(),
+        revision: Some(release.state.revision),
+        status: Some(release.state.status.to_string()),
+        invalid: release.invalid.as_ref().map(|invalid| format!("{}: {}", invalid.secret, invalid.reason)),
+        error: None,
+        guard,
+        not_considered,
+        compared,
+        drifted: health.counts.drifted,
+        counts: health.counts.kept(),
+        health: Some(health),
+        objects,
+    }
+}
+
+/// The facts about one object that is not in sync.
+struct Look {
+    report: ObjectReport,
+    /// Its fields that differ, or may.
+    differing: Option<Differing>,
+}
+
+/// The fields of a live object that differ from its declaration, or may.
+struct Differing {
+    declared: Arc<Declared>,
+    live: Value,
+    changes: Vec<FieldChange>,
+}
+
+impl Look {
+    fn of(object: &ObjectId, state: State, reason: Option<String>) -> Self {
+        let (fields, patch, hunks) = (Vec::new(), None, None);
+        let report = ObjectReport { object: object.clone(), state, reason, fields, patch, hunks };
+        Self { report, differing: None }
+    }
+
+    /// The report of the object, which says what the next upgrade does to each field.
+    fn report(self, by: (Option<&Manager>, ApplyMethod)) -> ObjectReport {
+        let Self { mut report, differing } = self;
+        if let Some(Differing { declared, live, changes }) = differing {
+            let (object, owners) = (&report.object, Owners::of(&live));
+            let next = NextUpgrade::of(object, &declared.fields(), &live, by);
+            report.fields =
+                changes.into_iter().map(|field| FieldReport::of(object, field, &owners, &next)).collect();
+        }
+        report
+    }
+}
+
+impl Subject<'_> {
+    /// The facts about an object: `None` where it is not declared now, `Some(None)` where it is in sync.
+    async fn object(&self, object: &ObjectId) -> Option<Option<Look>> {
+        let report = |state, reason| Some(Some(Look::of(object, state, reason)));
+        let timeout = self.policy.operation_timeout;
+        let standing = state::standing(self.release, object, timeout, self.now)?;
+        let version = self.release.declared(object).map(|declared| declared.version.clone())?;
+        let circumstances = self.surroundings.of(self.release, object);
+        let subject = drift::Subject {
+            object,
+            standing: &standing,
+            policy: self.policy,
+            circumstances: &circumstances,
+            now: self.now,
+        };
+        let found = match self.reader.live(object, &version).await {
+            Found::Object(live) => Some(live),
+            Found::Absent => None,
+            Found::NotServed => {
+                let reason =
+                    format!("the API server serves no {} in the group {:?}", object.kind, object.group);
+                return report(State::NotServed, Some(reason));
+            }
+            Found::Unread(reason) => return report(State::Unread, Some(reason)),
+        };
+        if let Some(owner) = self.other_owner(object, found.as_ref()).await {
+            return report(State::Foreign, Some(format!("release {} owns it", spoken(&owner))));
+        }
+        if let (Some(live), ApplyMethod::ServerSide) = (&found, self.release.state.apply_method) {
+            self.votes.lock().add(&Owners::of(live));
+        }
+        let (stands, reason) = self.settled(&subject, found.as_ref()).await;
+        match stands {
+            Live::AsDeclared(agreed) => {
+                let is_allowed = agreed.is_some_and(|agreed| agreed.allowed);
+                Some(self.agreement(&subject, found.as_ref(), is_allowed))
+            }
+            Live::AsBefore | Live::Dropped => Some(None),
+            Live::OptedOut => report(State::OptedOut, None),
+            Live::BeingDeleted => report(State::BeingDeleted, None),
+            Live::Awaited if self.release.state.status == Status::Failed => report(State::NotCreated, None),
+            Live::Awaited => report(State::Awaited, None),
+            Live::Allowed => report(State::Allowed, None),
+            Live::Missing => report(State::Missing, None),
+            Live::Drifted(drift) => {
+                let state = if drift.is_doubt() { State::InDoubt } else { State::Drifted };
+                let restored = found.as_ref().and_then(|live| restored(&subject, &drift, live));
+                let hunks = found.as_ref().zip(restored.as_ref());
+                let hunks = hunks.and_then(|(live, (restored, _))| hunks::hunks(live, restored));
+                let patch = restored.map(|(_, patch)| patch);
+                let Drift { declared, changes } = drift;
+                let differing = found.map(|live| Differing { declared: Arc::clone(declared), live, changes });
+                let look = Look::of(object, state, reason);
+                Some(Some(Look { report: ObjectReport { patch, hunks, ..look.report }, differing }))
+            }
+        }
+    }
+
+    /// The report of an object that matches its declaration, if another field manager owns some of its
+    /// fields, or an allowance permits its difference (`is_allowed`).
+    fn agreement(
+        &self,
+        subject: &drift::Subject<'_, '_>,
+        live: Option<&Value>,
+        is_allowed: bool,
+    ) -> Option<Look> {
+        let report = |state, reason| Some(Look::of(subject.object, state, reason));
+        match live.and_then(|live| self.taken(subject, live)) {
+            Some(Taken { by, paths, .. }) => {
+                let paths: Vec<_> = paths.iter().take(PATHS).map(ToString::to_string).collect();
+                let reason = format!("field manager {by} owns {}", paths.join(", "));
+                report(State::Ownership, Some(reason))
+            }
+            None if is_allowed => report(State::AllowedToDiffer, None),
+            None => None,
+        }
+    }
+
+    /// The fields that another field manager than Helm's owns, where that is drift.
+    fn taken(&self, subject: &drift::Subject<'_, '_>, live: &Value) -> Option<Taken> {
+        if !self.is_repaired || self.release.state.status != Status::Deployed {
+            return None;
+        }
+        let declared = self.release.declared(subject.object)?;
+        let spared = subject.exceptions(declared).mask(live);
+        ownership::taken(&declared.fields(), live, self.release.state.apply_method, &spared)
+    }
+
+    /// The other release that owns a live object: its annotations name it, and it declares
+    /// the object. The guard holds the object to that one alone.
+    async fn other_owner(&self, object: &ObjectId, live: Option<&Value>) -> Option<ReleaseId> {
+        let owner = Owner::of(live?).release().filter(|owner| *owner != self.release.id)?;
+        let other = self.reader.release(&owner).await.ok()?;
+        other.declared(object).is_some().then_some(owner)
+    }
+
+    /// The health of the object, with the API server's answer to doubts where it is to be asked; and the
+    /// error if it could not be asked.
+    async fn settled<'r>(
+        &self,
+        subject: &drift::Subject<'_, 'r>,
+        live: Option<&Value>,
+    ) -> (Live<'r>, Option<String>) {
+        let stands = drift::compare(subject, live, Evidence::None);
+        let in_doubt = matches!(&stands, Live::Drifted(drift) if drift.has_doubt());
+        let Some(found) = live.filter(|_| self.settle && in_doubt) else { return (stands, None) };
+        match self.reader.canonical(self.release, subject.object, found).await {
+            Ok(canonical) => (drift::compare(subject, live, Evidence::Canonical(&canonical)), None),
+            Err(reason) => (stands, Some(reason)),
+        }
+    }
+}
+
+/// The object with its certain differences restored, and the JSON Patch for that; `None` where it changes
+/// nothing, or would show a secret.
+fn restored(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> Option<(Value, Patch)> {
+    let certain = drift.changes.iter().filter(|field| field.agreement > Agreement::Doubt);
+    let mut restored = live.clone();
+    let mask = subject.exceptions(drift.declared).mask(live);
+    let mut moves = drift.declared.fields().moved(live);
+    moves.retain(|it| !mask.covers(&it.live));
+    Fields::put_back(&moves, &mut restored);
+    drift.declared.fields().restore(certain.map(|field| &field.path), live, &mut restored);
+    mask.carry(live, &mut restored);
+    let patch = json_patch::diff(live, &restored);
+    let is_hidden = |value: &Value| Shown::of(subject.object, &Path::default(), value).is_masked();
+    let is_hidden = is_hidden(&json!(patch)) || is_hidden(live) || is_hidden(&restored);
+    (!is_hidden && !patch.0.is_empty()).then_some((restored, patch))
+}
+
+impl ReleaseReport {
+    /// A release that could not be compared.
+    pub fn unread(release: ReleaseId, error: String) -> Self {
+        Self {
+            release,
+            revision: None,
+            status: None,
+            invalid: None,
+            error: Some(error),
+            guard: None,
+            health: None,
+            not_considered: Vec::new(),
+            compared: 0,
+            drifted: 0,
+            counts: ObjectCounts::default(),
+            objects: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::sample_releases::{Given, assembled};
+use crate::sample_verdicts::{context, drift, object, refused};
+use kubemoor_declare::model::{ObjectId, Operation};
+use kubemoor_verdict::dependants::Dependant;
+use kubemoor_verdict::edit::Reason;
+use kubemoor_verdict::message::{self, Message, Unwritten};
+use kubemoor_verdict::records::Falsified;
+use kubemoor_verdict::revert::SetBack;
+
+#[track_caller]
+fn check(text: &str, wanted: Option<(&str, Option<&str>, &[&str])>) {
+    let found = Denial::parse(text);
+    let paths = |denial: &Denial| denial.paths.clone();
+    let found = found.as_ref().map(|it| (it.object.as_str(), it.namespace.as_deref(), paths(it)));
+    let wanted = wanted.map(|(object, namespace, paths)| {
+        (object, namespace, paths.iter().map(|path| (*path).to_owned()).collect())
+    });
+    assert_eq!(found, wanted, "{text}");
+}
+
+/// A message, whole and in all its forms.
+#[track_caller]
+fn check_message(message: &Message, object: &str, namespace: Option<&str>, paths: &[&str]) {
+    let denial = message.denial();
+    let around = format!(
+        "Error from server (Forbidden): admission webhook \"v1.apps.edits.kubemoor.dev\" denied the request: {denial}\n"
+    );
+    let warnings: String = message.warnings().iter().map(|it| format!("Warning: {it}\n")).collect();
+    for text in [denial.as_str(), &around, &around.replace(' ', "\n"), &warnings] {
+        check(text, Some((object, namespace, paths)));
+    }
+}
+
+fn cluster_role() -> ObjectId {
+    ObjectId { namespace: None, ..object("rbac.authorization.k8s.io", "ClusterRole") }
+}
+
+fn widget() -> ObjectId {
+    ObjectId { namespace: Some("other".into()), ..object("example.org", "Widget") }
+}
+
+#[test]
+fn messages_on_edits_are_understood() {
+    let (web, role) = (object("apps", "Deployment"), cluster_role());
+    let image = "/spec/template/spec/containers/[name=app]/image";
+    let changes = || {
+        vec![
+            ("/spec/replicas", [json!(2), json!(2), json!(5)]),
+            (image, [json!("a"), json!("a: b -> c"), json!("it's; /spec/x")]),
+            ("/spec/paused", [json!(null), json!(null), json!(true)]),
+            ("/metadata/annotations/example.org~1it's", [json!("1"), json!("1"), json!("2")]),
+        ]
+    };
+    let paths = ["/spec/replicas", image, "/spec/paused", "/metadata/annotations/example.org~1it's"];
+    check_message(&drift(&web, changes()), "deployment/web", Some("shop"), &paths);
+    check_message(&drift(&role, changes()), "clusterrole/web", Some("shop"), &paths);
+    check_message(&drift(&widget(), changes()), "widget.example.org/web", Some("other"), &paths);
+    let path: Path = "/spec/replicas".parse().unwrap();
+    let reverted = [SetBack { path, wanted: None, now: None }];
+    let of_revert =
+        context(&web, Operation::Update).of_revert(&refused(Reason::Drift, Vec::new()), &reverted);
+    check_message(&of_revert, "deployment/web", Some("shop"), &["/spec/replicas"]);
+}
+
+#[test]
+fn messages_on_deletions_and_records_are_understood() {
+    let web = object("apps", "Deployment");
+    let of_deletion = |object: &ObjectId, operation| {
+        context(object, operation).of_edit(&refused(Reason::Deletion, Vec::new()))
+    };
+    for operation in [Operation::Delete, Operation::Update] {
+        check_message(&of_deletion(&web, operation), "deployment/web", Some("shop"), &[]);
+        check_message(&of_deletion(&cluster_role(), operation), "clusterrole/web", Some("shop"), &[]);
+    }
+    let record = ObjectId { name: "sh.helm.release.v1.shop.v7".into(), ..object("", "Secret") };
+    for falsified in
+        [Falsified::Manifest, Falsified::LastDeployed, Falsified::Disagreement, Falsified::Stranger]
+    {
+        let (message, name) = (message::of_record(&record, falsified), "secret/sh.helm.release.v1.shop.v7");
+        check_message(&message, name, Some("shop"), &[]);
+    }
+    let place = ObjectId { namespace: None, name: "shop".into(), ..object("", "Namespace") };
+    let crd = ObjectId {
+        namespace: None,
+        name: "widgets.example.org".into(),
+        ..object("apiextensions.k8s.io", "CustomResourceDefinition")
+    };
+    let dependants = [Dependant { release: Arc::new(assembled(Given::default(), None)), object: web }];
+    check_message(&message::of_dependants(&place, &dependants), "namespace/shop", None, &[]);
+    let name = "customresourcedefinition.apiextensions.k8s.io/widgets.example.org";
+    check_message(&message::of_dependants(&crd, &dependants), name, None, &[]);
+}
+
+#[test]
+fn messages_on_exceptions_and_orders_are_understood() {
+    let web = object("apps", "Deployment");
+    let release = assembled(Given::default(), None);
+    let reason = "NoRight: bob may not create driftallowances.kubemoor.dev in namespace shop";
+    check_message(&message::refused(&web, &release.id, reason), "deployment/web", Some("shop"), &[]);
+    check_message(&message::without_effect(&web, reason), "deployment/web", Some("shop"), &[]);
+    let until = "2026-05-01T12:00:00Z".parse().unwrap();
+    let granted = message::granted(&web, ("shop", "web-1"), (&["/spec/replicas".to_owned()], until), false);
+    check_message(&granted, "deployment/web", Some("shop"), &[]);
+    check_message(&message::withdrawn(&web, &release.id), "deployment/web", Some("shop"), &[]);
+    let (user, verb) = ("bob", "update");
+    let reasons = [
+        Unwritten::OnlyHelm,
+        Unwritten::NoRight { user, verb },
+        Unwritten::Unchecked { user, verb, error: "no answer within 2s", is_outage: true },
+        Unwritten::Unchecked { user, verb, error: "it is forbidden", is_outage: false },
+        Unwritten::OrderAgain,
+    ];
+    for why in reasons {
+        check(&message::of_order(&web, &release.id, why), Some(("deployment/web", None, &[])));
+        check(&message::of_order(&widget(), &release.id, why), Some(("widget/web", Some("other"), &[])));
+    }
+}
+
+#[test]
+fn messages_on_unjudged_edits_are_understood_or_get_advice() {
+    let web = object("apps", "Deployment");
+    for is_record in [true, false] {
+        for message in [message::of_beyond_judgement(&web, is_record), message::of_no_room(&web, is_record)] {
+            check_message(&message, "deployment/web", Some("shop"), &[]);
+        }
+    }
+    let nameless = ObjectId { name: "".into(), ..web };
+    for message in [message::of_no_room(&nameless, false), message::of_beyond_judgement(&nameless, false)] {
+        let advice = advice(&message.denial()).unwrap();
+        assert!(
+            Denial::parse(&message.denial()).is_none() && advice.contains("kubectl get deployment"),
+            "{advice}"
+        );
+    }
+}
+
+#[test]
+fn sentences_of_conditions_and_notifications_are_understood() {
+    for (text, object, namespace, paths) in [
+        (
+            "1 of 2 objects in doubt; 1 may not match, and only a dry run could tell: Deployment/web in namespace shop: no right",
+            "deployment/web",
+            Some("shop"),
+            &[][..],
+        ),
+        (
+            "2 of 3 match revision 4; 1 is being deleted: ClusterRole/system:web",
+            "clusterrole/system:web",
+            None,
+            &[],
+        ),
+        (
+            "Deployment/web in namespace shop does not match Helm release shop/shop (revision 7)\n\
+             /spec/replicas: release 2, live 5\nChanged by: kubectl-edit\nDetails: kubemoor diff shop -n shop",
+            "deployment/web",
+            Some("shop"),
+            &["/spec/replicas"],
+        ),
+        (
+            "The guard repaired ConfigMap/a.b in namespace shop of Helm release shop/shop (revision 7)",
+            "configmap/a.b",
+            Some("shop"),
+            &[],
+        ),
+        ("The exception for Secret/key in namespace shop has ended", "secret/key", Some("shop"), &[]),
+    ] {
+        check(text, Some((object, namespace, paths)));
+    }
+}
+
+#[test]
+fn message_without_an_object_gets_advice() {
+    let diff = "kubectl moor diff shop -n prod";
+    for (text, expected) in [
+        ("all 3 objects match revision 4", "get releases"),
+        (
+            "suspended (INC-7), so nothing is repaired until `kubemoor resume shop -n prod`; all 2 objects match revision 1",
+            diff,
+        ),
+        (
+            "a Helm operation has been under way for too long at revision 3, so nothing is repaired; `helm rollback shop -n prod` ends it",
+            diff,
+        ),
+        ("A Helm operation is stuck, of release prod/shop\nDetails: helm history shop -n prod", diff),
+        ("repairs of Helm release prod/shop continue", diff),
+        (
+            "All repairs have stopped, because too many objects drift at once\nLook at the drift, then run: kubemoor reconcile RELEASE -n NAMESPACE",
+            "get releases",
+        ),
+        ("the emergency is open: no change is checked", "emergency status"),
+    ] {
+        assert!(Denial::parse(text).is_none(), "{text}");
+        let advice = advice(text).unwrap_or_else(|| panic!("{text}"));
+        assert!(advice.contains(expected), "{text}: {advice}");
+    }
+    assert_eq!(advice("hello"), None);
+}
+
+#[test]
+fn first_sentence_alone_is_understood() {
+    let web = object("apps", "Deployment");
+    let message = drift(&web, vec![("/spec/replicas", [json!(2), json!(2), json!(5)])]);
+    let release = Some(ReleaseId { namespace: "shop".into(), name: "shop".into() });
+    let warning = message.warnings().remove(0);
+    for text in [warning, message.line()] {
+        check(&text, Some(("deployment/web", None, &["/spec/replicas"])));
+    }
+    let message = drift(&cluster_role(), vec![("/rules", [json!(1), json!(1), json!(2)])]);
+    let found = Denial::parse(&message.warnings()[0]).unwrap();
+    assert_eq!((found.object.as_str(), &found.release), ("clusterrole/web", &release));
+}
+
+#[test]
+fn other_text_is_no_message() {
+    for text in
+        ["", " is managed by Helm release ", "web is managed by Helm release \"a\"", "x", "kubemoor explain"]
+    {
+        check(text, None);
+    }
+}

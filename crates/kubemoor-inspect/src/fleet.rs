@@ -1,0 +1,366 @@
+//! How the releases of many clusters stand: from the ledger that their guards share, or asked of each cluster.
+//!
+//! Entry points: [`kept`] and [`search`] read the ledger, [`live`] asks one cluster; [`compare`] says in what one
+//! release differs across clusters. Invariant: reads only; a cluster that fails takes none of the others along; digests
+//! of values are keyed, so that nobody can try guesses against them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::reading::Reader;
+use super::releases::{self, Listing, Row, State};
+use kubemoor_cluster::client::connection::{self, Access};
+use kubemoor_cluster::client::guarded;
+use kubemoor_cluster::client::lease::Place;
+use kubemoor_cluster::client::lease::leader_info::{self, LeaderInfo};
+use kubemoor_helm::record::ChartVersion;
+use kubemoor_ledger::fleet::{ClusterView, FleetFilter, FleetSearch, ReleaseView, StateCount};
+use kubemoor_ledger::store::Store;
+use kubemoor_policy::guarded::LeaseReference;
+use kubemoor_policy::resolver::Labels;
+use kubemoor_runtime::config::RecordDriver;
+use kubemoor_verdict::health::reported::STALE_AFTER;
+use kubemoor_verdict::shown::SealingKey;
+
+/// Releases of one cluster whose records are read at once.
+const AT_ONCE: usize = 8;
+
+/// The state of every release with drift.
+pub const DRIFTED: &str = "Drifted";
+
+/// A fact to compare between clusters, and its name.
+type Fact = (&'static str, fn(&ReleaseRow) -> Option<String>);
+
+/// What one cluster has to say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRow {
+    pub cluster: String,
+    /// How many releases it has.
+    pub releases: u64,
+    /// How many of them have objects that drifted.
+    pub drifted: u64,
+    /// How many of them are in each state. A release whose objects drifted is also in the state `Drifted`, whatever
+    /// other state it is in.
+    pub(crate) states: BTreeMap<String, u64>,
+    pub oldest_drift: Option<Timestamp>,
+    /// The version of the guard.
+    pub version: Option<String>,
+    /// When the guard's certificate ends; only a ledger knows.
+    pub certificate_until: Option<Timestamp>,
+    pub last_heard: Option<Timestamp>,
+    /// Since when the guard is silent, where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_since: Option<Timestamp>,
+    /// Why the cluster could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// One release of one cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseRow {
+    pub cluster: String,
+    pub namespace: String,
+    pub name: String,
+    pub ready: Option<String>,
+    pub reason: String,
+    pub revision: Option<u64>,
+    pub chart: Option<String>,
+    /// Tells the values that the user gave from those of other clusters in the same answer.
+    pub values: Option<String>,
+    pub drifted: u64,
+    pub oldest_drift: Option<Timestamp>,
+    pub edits: Option<String>,
+    pub drift: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_since: Option<Timestamp>,
+    pub message: String,
+    /// In what the release is not the same in all clusters of the answer that have it.
+    pub differs: Vec<&'static str>,
+}
+
+/// The filter on releases.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    pub clusters: Vec<String>,
+    pub namespace: Option<String>,
+    /// The release's name.
+    pub release: Option<String>,
+    pub states: Vec<State>,
+}
+
+/// One cluster that is asked.
+pub struct Asked {
+    pub name: String,
+    pub access: Access,
+    pub driver: RecordDriver,
+}
+
+/// The clusters in the ledger.
+pub async fn clusters(store: &Store, wanted: &Wanted) -> Result<Vec<ClusterRow>, Failure> {
+    let views = store.fleet(&wanted.filter()).await?;
+    Ok(views.into_iter().filter_map(|view| ClusterRow::kept(view, wanted)).collect())
+}
+
+/// The releases in the ledger, by namespace, name and cluster.
+pub async fn kept(store: &Store, wanted: &Wanted) -> Result<Vec<ReleaseRow>, Failure> {
+    let mut rows: Vec<_> =
+        store.fleet_releases(&wanted.filter()).await?.into_iter().map(ReleaseRow::from).collect();
+    compare(&mut rows);
+    rows.retain(|row| wanted.is_met(row));
+    Ok(rows)
+}
+
+/// The releases in the ledger that `search` asks for in one of `states`, and how many there are. They are compared with
+/// none.
+pub async fn search(
+    store: &Store,
+    search: FleetSearch,
+    states: &[State],
+) -> Result<(Vec<ReleaseRow>, u64), Failure> {
+    let reasons = states.iter().filter_map(|state| state.reason()).map(str::to_owned).collect();
+    let (drifted, stale) = (states.iter().any(|it| it.is_drifted()), states.contains(&State::Stale));
+    let found = store.fleet_search(&FleetSearch { reasons, drifted, stale, ..search }).await?;
+    Ok((found.releases.into_iter().map(ReleaseRow::from).collect(), found.total))
+}
+
+/// What one cluster says of itself, by the releases that were read of it.
+pub async fn at_a_glance(
+    cluster: &str,
+    client: &kube::Client,
+    namespace: Option<&str>,
+    rows: &[Arc<Row>],
+) -> ClusterRow {
+    let guard = guard(client, namespace).await;
+    let facts = rows.iter().map(|row| (row.state(), row.drifted.unwrap_or_default(), row.oldest_drift));
+    ClusterRow::counted(cluster, facts, guard)
+}
+
+/// The facts of one cluster about itself and its releases. Charts and values are read from the records, and
+/// only where the filter names one release; `key` makes the values of one answer comparable.
+pub async fn live(
+    asked: &Asked,
+    wanted: &Wanted,
+    key: &SealingKey,
+) -> Result<(ClusterRow, Vec<ReleaseRow>), Failure> {
+    let connection = connection::connect_by(&asked.access).await?;
+    let reader = Reader::new(connection, asked.driver, &Labels::new()).await?;
+    let namespace = wanted.namespace.as_deref();
+    let Listing { rows, notes: _ } = releases::read(&reader, namespace, None).await?;
+    let guard = guard(&reader.connection.client, namespace).await;
+    let mut rows: Vec<_> = rows.into_iter().map(|row| ReleaseRow::live(&asked.name, row)).collect();
+    rows.retain(|row| wanted.release.as_ref().is_none_or(|name| *name == row.name));
+    if wanted.release.is_some() {
+        let reader = &reader;
+        let read = rows.into_iter().map(|row| row.with_record(reader, key));
+        rows = futures::stream::iter(read).buffered(AT_ONCE).collect().await;
+    }
+    let mut counted: Vec<&ReleaseRow> = rows.iter().collect();
+    if !wanted.states.is_empty() {
+        counted.retain(|row| wanted.is_met(row));
+    }
+    let facts = counted.into_iter().map(|row| (row.reason.as_str(), row.drifted, row.oldest_drift));
+    Ok((ClusterRow::counted(&asked.name, facts, guard), rows))
+}
+
+/// What one cluster says of one release, with what the records say; `key` makes the values of one answer comparable.
+pub async fn with_record(reader: &Reader, cluster: &str, row: Row, key: &SealingKey) -> ReleaseRow {
+    ReleaseRow::live(cluster, row).with_record(reader, key).await
+}
+
+/// The releases of clusters by state.
+pub fn states<'r>(rows: impl IntoIterator<Item = &'r ClusterRow>) -> BTreeMap<&'r str, u64> {
+    let mut states = BTreeMap::new();
+    for (state, count) in rows.into_iter().flat_map(|row| &row.states) {
+        *states.entry(state.as_str()).or_default() += count;
+    }
+    states
+}
+
+/// Marks in which facts each release differs between its clusters, and sorts by namespace, name and cluster.
+pub fn compare(rows: &mut [ReleaseRow]) {
+    rows.sort_by(|a, b| (&a.namespace, &a.name, &a.cluster).cmp(&(&b.namespace, &b.name, &b.cluster)));
+    for group in rows.chunk_by_mut(|a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name)) {
+        // An unknown fact is not compared.
+        let mut differs = Vec::new();
+        let facts: [Fact; 4] = [
+            ("revision", |row| row.revision.map(|revision| revision.to_string())),
+            ("chart", |row| row.chart.clone()),
+            ("values", |row| row.values.clone()),
+            ("drift", |row| row.revision.map(|_| (row.drifted > 0).to_string())),
+        ];
+        for (name, fact) in facts {
+            let mut known = group.iter().filter_map(fact);
+            if let Some(first) = known.next()
+                && known.any(|other| other != first)
+            {
+                differs.push(name);
+            }
+        }
+        group.iter_mut().for_each(|row| row.differs.clone_from(&differs));
+    }
+}
+
+/// The data of the guard's leader, where the user may read it.
+async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderInfo> {
+    let LeaseReference { namespace, name } = guarded::lease(client, namespace).await.ok()??;
+    leader_info::read(client, &Place { namespace, name }).await.ok()?
+}
+
+impl Wanted {
+    /// Whether a row has one of the requested states.
+    pub fn is_met(&self, row: &ReleaseRow) -> bool {
+        let is_stale = row.stale_since.is_some();
+        let is_in = |state: &State| state.is_of_reason(&row.reason, row.drifted, is_stale);
+        self.states.is_empty() || self.states.iter().any(is_in)
+    }
+
+    fn filter(&self) -> FleetFilter {
+        let Self { clusters, namespace, release, states: _ } = self.clone();
+        FleetFilter { clusters, namespace, release }
+    }
+}
+
+impl ClusterRow {
+    /// A cluster that could not be read.
+    pub fn failed(cluster: &str, error: String) -> Self {
+        Self { cluster: cluster.to_owned(), error: Some(error), ..Self::default() }
+    }
+
+    /// A cluster of the ledger; `None` where it has no release in a requested state.
+    fn kept(view: ClusterView, wanted: &Wanted) -> Option<Self> {
+        let ClusterView { cluster, states, oldest_drift, .. } = view;
+        let asked = |reason: &str, it: &StateCount| {
+            let is_in = |drifted| {
+                let mut states = wanted.states.iter();
+                states.any(|state| state.is_of_reason(reason, drifted, view.is_stale))
+            };
+            match () {
+                () if wanted.states.is_empty() || is_in(0) => it.clone(),
+                // Of those in another state the ones that drifted.
+                () if is_in(1) => StateCount { releases: it.drifted, drifted: it.drifted },
+                () => StateCount::default(),
+            }
+        };
+        let asked: BTreeMap<_, _> = states
+            .iter()
+            .map(|(reason, count)| (reason.clone(), asked(reason, count)))
+            .filter(|(_, count)| count.releases > 0)
+            .collect();
+        if asked.is_empty() && !wanted.states.is_empty() {
+            return None;
+        }
+        let row = Self {
+            cluster,
+            releases: asked.values().map(|count| count.releases).sum(),
+            drifted: asked.values().map(|count| count.drifted).sum(),
+            states: asked.into_iter().map(|(reason, count)| (reason, count.releases)).collect(),
+            oldest_drift,
+            version: Some(view.version),
+            certificate_until: view.certificate_until,
+            last_heard: Some(view.heard),
+            stale_since: Some(view.heard).filter(|_| view.is_stale),
+            error: None,
+        };
+        Some(row.with_drifted())
+    }
+
+    /// A cluster whose releases are in these states, with so many drifted objects, since then.
+    fn counted<'r>(
+        cluster: &str,
+        rows: impl Iterator<Item = (&'r str, u64, Option<Timestamp>)>,
+        guard: Option<LeaderInfo>,
+    ) -> Self {
+        let mut row = Self { cluster: cluster.to_owned(), ..Self::default() };
+        for (reason, drifted, oldest) in rows {
+            row.releases += 1;
+            row.drifted += u64::from(drifted > 0);
+            *row.states.entry(reason.to_owned()).or_default() += 1;
+            row.oldest_drift = [row.oldest_drift, oldest].into_iter().flatten().min();
+        }
+        let (version, last_heard) = guard.map_or((None, None), |guard| (guard.version, guard.renewed));
+        let is_stale = |heard: &Timestamp| Timestamp::now().duration_since(*heard) > STALE_AFTER;
+        Self { version, last_heard, stale_since: last_heard.filter(is_stale), ..row }.with_drifted()
+    }
+
+    /// Counts each release with drift as drifted, also one whose repairs are paused, as lists of releases find them.
+    fn with_drifted(mut self) -> Self {
+        if self.drifted > 0 {
+            self.states.insert(DRIFTED.to_owned(), self.drifted);
+        }
+        self
+    }
+}
+
+impl ReleaseRow {
+    fn live(cluster: &str, row: Row) -> Self {
+        let reason = row.state().to_owned();
+        Self {
+            cluster: cluster.to_owned(),
+            namespace: row.namespace,
+            name: row.name,
+            ready: row.ready,
+            reason,
+            revision: row.revision,
+            chart: None,
+            values: None,
+            drifted: row.drifted.unwrap_or_default(),
+            oldest_drift: row.oldest_drift,
+            edits: row.edits,
+            drift: row.drift,
+            stale_since: row.stale_since,
+            message: row.message,
+            differs: Vec::new(),
+        }
+    }
+
+    /// The same with what the records say.
+    async fn with_record(self, reader: &Reader, key: &SealingKey) -> Self {
+        let id = kubemoor_declare::model::ReleaseId {
+            namespace: self.namespace.clone().into(),
+            name: self.name.clone().into(),
+        };
+        // The row's message reports a record that cannot be read.
+        let Ok(release) = reader.release(&id).await else { return self };
+        let state = &release.state;
+        let values = Some(state.values).filter(|digest| *digest != [0; 32]);
+        Self {
+            revision: self.revision.or(Some(state.revision)),
+            chart: state.chart.as_ref().map(ChartVersion::label),
+            values: values.and_then(|digest| key.seal(&digest)),
+            ..self
+        }
+    }
+}
+
+impl From<ReleaseView> for ReleaseRow {
+    fn from(view: ReleaseView) -> Self {
+        Self {
+            cluster: view.cluster,
+            namespace: view.release.namespace.to_string(),
+            name: view.release.name.to_string(),
+            ready: Some(view.ready),
+            reason: view.reason,
+            revision: Some(view.revision),
+            chart: view.chart,
+            values: view.values,
+            drifted: view.drifted,
+            oldest_drift: view.oldest_drift,
+            edits: Some(view.edits),
+            drift: Some(view.drift),
+            stale_since: view.stale_since,
+            message: view.message,
+            differs: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

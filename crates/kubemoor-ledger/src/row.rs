@@ -1,0 +1,323 @@
+//! One row of the ledger, as the parts of the program create it.
+//!
+//! Entry points: the constructors of [`Row`]. Invariant: values in a row are [`Shown`], so that no plain
+//! value of a Secret can be in it. Pure.
+
+mod act;
+mod changes;
+
+use jiff::Timestamp;
+
+pub use self::act::Act;
+use self::changes::FIELDS;
+pub use self::changes::{Change, Changes};
+use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
+use kubemoor_helm::release::Release;
+use kubemoor_policy::allowance::Allowance;
+use kubemoor_verdict::edit::Verdict;
+#[cfg(doc)]
+use kubemoor_verdict::recorded;
+#[cfg(doc)]
+use kubemoor_verdict::shown::Shown;
+
+/// The subject of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An edit that was not plainly allowed.
+    Verdict,
+    /// A release's latest record reached another status or revision.
+    Record,
+    /// The loop wrote to an object, or tried to.
+    Repair,
+    /// An allowance was opened or closed.
+    Allowance,
+    /// A user gave the guard an order.
+    Act,
+}
+
+/// An edit, as the review of it tells.
+#[derive(Clone, Debug)]
+pub struct ReviewedEdit {
+    /// The object.
+    pub object: ObjectId,
+    /// The operation on it; `None` where that is unknown.
+    pub operation: Option<Operation>,
+    /// By whom.
+    pub actor: Actor,
+    /// The uid of the admission request; may be empty.
+    pub uid: String,
+}
+
+/// An object of a release that the loop guards.
+#[derive(Clone, Copy, Debug)]
+pub struct GuardedObject<'a> {
+    /// The release.
+    pub release: &'a ReleaseId,
+    /// Its revision.
+    pub revision: u64,
+    /// The object.
+    pub object: &'a ObjectId,
+}
+
+/// The result of a repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repaired {
+    /// A missing object was created again.
+    Recreated,
+    /// Fields were set back to what is declared.
+    Restored,
+    /// An object was removed again, since its release dropped it meanwhile.
+    TakenBack,
+    /// The API server refused, or did not answer.
+    Failed,
+    /// It may not be repaired, and was reported.
+    Reported,
+    /// It drifts no more, and the guard did not repair it.
+    Ended,
+}
+
+/// Whether an allowance begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permitted {
+    /// It begins.
+    Opened,
+    /// It ran out, or was taken back.
+    Closed,
+}
+
+/// One row, before it is sealed.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// When it happened.
+    pub time: Timestamp,
+    /// What it is about.
+    pub kind: Kind,
+    /// The release concerned; none where the request was not read that far.
+    pub release: Option<(ReleaseId, u64)>,
+    /// The object concerned.
+    pub object: ObjectId,
+    /// What was done to it.
+    pub operation: Option<Operation>,
+    /// By whom; nobody for events without a user.
+    pub actor: Actor,
+    /// The outcome in one word: of an edit `Record`, `Warn`, `Revert` or `Deny`, or
+    /// `Error` where `failurePolicy` decided; of a record its status, of repairs, allowances and acts theirs.
+    pub verdict: &'static str,
+    /// Why, as one word; may be empty.
+    pub reason: &'static str,
+    /// A sentence for a person; may be empty.
+    pub detail: String,
+    /// The declared fields that it hung on.
+    pub fields: Changes,
+    /// The changes of an edit, in the form of [`recorded::text`], so that other policies can judge them.
+    pub facts: Option<String>,
+    /// The uid of the admission request; may be empty.
+    pub uid: String,
+    /// Set where every guard of a cluster sees the same: what makes it the same.
+    pub same: Option<String>,
+    /// Whether it may use only half of the queue, because such rows can come in large numbers: requests that
+    /// were not read, and edits that pass.
+    pub yields: bool,
+}
+
+impl ReviewedEdit {
+    /// An edit that a watch reported, and no review: only the API server's audit log knows its user.
+    pub fn watched(object: ObjectId, operation: Option<Operation>) -> Self {
+        Self { object, operation, actor: Actor::default(), uid: String::new() }
+    }
+}
+
+impl Row {
+    /// An edit that was not plainly allowed.
+    pub fn verdict(time: Timestamp, edit: ReviewedEdit, verdict: &Verdict) -> Self {
+        let ReviewedEdit { object, operation, actor, uid } = edit;
+        let grounds = verdict.grounds.as_ref();
+        Self {
+            time,
+            kind: Kind::Verdict,
+            release: grounds.map(|grounds| (grounds.release.clone(), grounds.revision)),
+            object,
+            operation,
+            actor,
+            verdict: verdict.outcome.as_str(),
+            reason: verdict.reason.as_str(),
+            detail: grounds.map(|grounds| grounds.exceptions.join("; ")).unwrap_or_default(),
+            fields: grounds.map_or_else(Changes::default, Changes::of),
+            facts: None,
+            uid,
+            same: None,
+            yields: false,
+        }
+    }
+
+    /// An edit that could not be judged and was left to the webhook's
+    /// `failurePolicy`.
+    pub fn unreached(
+        time: Timestamp,
+        edit: ReviewedEdit,
+        release: Option<(ReleaseId, u64)>,
+        reason: &'static str,
+    ) -> Self {
+        let ReviewedEdit { object, operation, actor, uid } = edit;
+        Self {
+            time,
+            kind: Kind::Verdict,
+            release,
+            object,
+            operation,
+            actor,
+            verdict: "Error",
+            reason,
+            detail: String::new(),
+            fields: Changes::default(),
+            facts: None,
+            uid,
+            same: None,
+            yields: false,
+        }
+    }
+
+    /// A release whose latest record says something new, or that has no record any more (`gone`).
+    ///
+    /// Its time is that of the record's last write, by the API server's clock; for a deleted record, `now`.
+    pub fn transition(now: Timestamp, release: &Release, gone: bool) -> Self {
+        let invalid = release.invalid.as_ref();
+        let verdict = match (gone, invalid) {
+            (true, _) => "gone",
+            (false, Some(_)) => "record-invalid",
+            (false, None) => release.latest.status.as_str(),
+        };
+        let object = ObjectId {
+            group: "".into(),
+            // The record of Helm's is the object, whatever driver keeps it.
+            kind: "Record".into(),
+            namespace: Some(release.storage.clone().into()),
+            name: release.latest.secret.clone().into(),
+        };
+        Self {
+            time: if gone { now } else { release.latest.touched },
+            kind: Kind::Record,
+            release: Some((release.id.clone(), release.latest.revision)),
+            object,
+            operation: None,
+            actor: Actor::default(),
+            verdict,
+            reason: "",
+            detail: invalid.map(|invalid| invalid.reason.clone()).unwrap_or_default(),
+            fields: Changes::default(),
+            facts: None,
+            uid: String::new(),
+            same: Some(format!("{} {} {verdict}", release.latest.uid, release.latest.resource_version)),
+            yields: false,
+        }
+    }
+
+    /// The loop's action on an object. `detail` is the reason of a failure and must quote no value.
+    pub fn repair(
+        time: Timestamp,
+        of: GuardedObject<'_>,
+        repaired: Repaired,
+        fields: Vec<Change>,
+        detail: &str,
+    ) -> Self {
+        let (operation, verdict) = match repaired {
+            Repaired::Recreated => (Some(Operation::Create), "Recreated"),
+            Repaired::Restored => (Some(Operation::Update), "Restored"),
+            Repaired::TakenBack => (Some(Operation::Delete), "TakenBack"),
+            Repaired::Failed => (None, "Failed"),
+            Repaired::Reported => (None, "Reported"),
+            Repaired::Ended => (None, "Ended"),
+        };
+        Self {
+            time,
+            kind: Kind::Repair,
+            release: Some((of.release.clone(), of.revision)),
+            object: of.object.clone(),
+            operation,
+            actor: Actor::default(),
+            verdict,
+            reason: "drift",
+            detail: detail.to_owned(),
+            fields: Changes::Listed(fields, 0),
+            facts: None,
+            uid: String::new(),
+            same: None,
+            yields: false,
+        }
+    }
+
+    /// An order to the guard, by an edit of `edit.object`.
+    pub fn act(time: Timestamp, edit: ReviewedEdit, release: Option<(ReleaseId, u64)>, act: Act) -> Self {
+        let ReviewedEdit { object, operation, actor, uid } = edit;
+        Self {
+            time,
+            kind: Kind::Act,
+            release,
+            object,
+            operation,
+            actor,
+            verdict: act.as_str(),
+            reason: "",
+            detail: String::new(),
+            fields: Changes::default(),
+            facts: None,
+            uid,
+            same: None,
+            yields: false,
+        }
+    }
+
+    /// An allowance for `object` that opened, or that is over by `now`: it ran
+    /// out, was taken back, or was put in other words. By the user who asked for it.
+    pub fn allowance(
+        now: Timestamp,
+        release: Option<(ReleaseId, u64)>,
+        object: &ObjectId,
+        allowance: &Allowance,
+        permitted: Permitted,
+    ) -> Self {
+        let Allowance { grant, until, reason, by, version: (uid, generation), created, .. } = allowance;
+        let ran_out = *until <= now;
+        let (time, verdict, how) = match permitted {
+            // Another generation came at some later time that nothing tells.
+            Permitted::Opened => (created.filter(|_| *generation <= 1).unwrap_or(now), "Opened", "until"),
+            Permitted::Closed if ran_out => (*until, "Closed", "ran out at"),
+            Permitted::Closed => (now, "Closed", "taken back or changed before"),
+        };
+        let mut words = vec![format!("{how} {until}")];
+        words.extend((!reason.is_empty()).then(|| reason.clone()));
+        let change = |path| Change { path, declared: None, old: None, new: None, difference: None };
+        Self {
+            time,
+            kind: Kind::Allowance,
+            release,
+            object: object.clone(),
+            operation: None,
+            actor: by.clone(),
+            verdict,
+            reason: "",
+            detail: words.join("; "),
+            fields: Changes::Listed(
+                grant.paths().take(FIELDS).map(change).collect(),
+                grant.paths().count().saturating_sub(FIELDS),
+            ),
+            facts: None,
+            uid: String::new(),
+            same: Some(format!("{uid} {generation} {verdict}")),
+            yields: false,
+        }
+    }
+}
+
+impl Kind {
+    /// The kind's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Verdict => "verdict",
+            Self::Record => "record",
+            Self::Repair => "repair",
+            Self::Allowance => "allowance",
+            Self::Act => "act",
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Carries rows from the recording parts to the database, without making them wait.
+//!
+//! Entry points: [`Ledger::record`]; [`Writer::start`], once. Data flows one way: a bounded queue, batches,
+//! the database. Rows for which the queue has no room, or the database fails, go to standard output. The
+//! writer retries the database automatically and logs when it fails and when it works again. It has a thread
+//! of its own, so that preparing a batch cannot delay a webhook's answer.
+
+mod database;
+mod handle;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use std::{io, thread};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use self::database::Open;
+pub use self::handle::Ledger;
+use super::entry::Entry;
+use super::id::Ids;
+use super::opening::within;
+use super::retention;
+use super::row::Row;
+use super::spill::Spill;
+use super::store::{Cluster, Store};
+use kubemoor_runtime::config::{LedgerUrl, Retention};
+use kubemoor_runtime::metrics::{LedgerMetrics, Written};
+use kubemoor_verdict::shown::SealingKey;
+
+/// Rows of one transaction.
+const BATCH: usize = 2000;
+
+/// From this number of rows in a transaction on, the writer lets more rows gather before the next one: then
+/// it writes an index page once for many rows.
+const MANY: usize = 50;
+
+/// How long rows gather, and the pause between checks whether there are enough. The pause also follows a transaction of
+/// fewer rows: as long as the writer sleeps, nobody who records a row has to wake it.
+const GATHERING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(10));
+
+/// The pauses before old rows are deleted again, after that broke down.
+const TRIMMING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+
+/// The pauses so far before old rows are deleted again.
+#[derive(Default)]
+struct TrimPauses {
+    /// The last pause, and when it ended.
+    last: Option<(Duration, Instant)>,
+}
+
+/// How long shutting down waits for the database.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Carries rows to the database.
+pub struct Writer {
+    queue: mpsc::Receiver<Row>,
+    shared: Arc<Shared>,
+    url: LedgerUrl,
+    retention: Retention,
+    open: Option<Open>,
+    closing: CancellationToken,
+    /// Set while the database fails: when it is tried again, and the pause then.
+    failing: Option<(Instant, Duration)>,
+}
+
+struct Shared {
+    ids: Mutex<Ids>,
+    /// Known once the API server has answered.
+    cluster: OnceLock<String>,
+    /// Known once the database was open.
+    key: RwLock<Option<SealingKey>>,
+    /// The database, for readers, and the number of the cluster in it.
+    store: Mutex<Option<(Store, Cluster)>>,
+    /// Whether it is one that clusters may share.
+    is_shared: bool,
+    age: Duration,
+    spill: Spill,
+    metrics: LedgerMetrics,
+}
+
+impl Writer {
+    /// Writes rows under the name of `cluster`, as soon as that is known, until `closing`; then writes the
+    /// queued rest. The returned future is ready when that is done.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start(
+        self,
+        cluster: oneshot::Receiver<String>,
+        closing: CancellationToken,
+    ) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (writing, written) = oneshot::channel::<()>();
+        thread::Builder::new().name("ledger".to_owned()).spawn(move || {
+            runtime.block_on(self.run(cluster, closing));
+            // Before the runtime ends, which waits for writes to standard output.
+            drop(writing);
+        })?;
+        Ok(async move { drop(written.await) })
+    }
+
+    async fn run(mut self, cluster: oneshot::Receiver<String>, closing: CancellationToken) {
+        self.closing = closing.clone();
+        tokio::select! {
+            biased;
+            name = cluster => {
+                if let Ok(name) = name {
+                    let _ = self.shared.cluster.set(name);
+                    self.attempt_to_open().await;
+                }
+            }
+            () = closing.cancelled() => {}
+        }
+        let mut rows = Vec::new();
+        let (mut before, mut pauses) = (0, TrimPauses::default());
+        loop {
+            self.gather(std::mem::take(&mut before), &closing).await;
+            let is_wanting = self.failing.is_some() || self.open.is_none();
+            let is_tried = is_wanting && self.shared.cluster.get().is_some();
+            let again = self.failing.map_or_else(Instant::now, |(at, _)| at);
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => break,
+                received = self.queue.recv_many(&mut rows, BATCH) => {
+                    if received == 0 {
+                        break;
+                    }
+                    before = received;
+                    self.write(&mut rows).await;
+                }
+                () = sleep_until(again), if is_tried => self.attempt().await,
+                () = trimmed(self.open.as_mut()) => self.trim_after(pauses.next(Instant::now())),
+            }
+        }
+        self.drain(rows).await;
+        if let Some(open) = self.open.take() {
+            open.trimming.abort();
+            open.store.close().await;
+        }
+        self.shared.spill.finish().await;
+    }
+
+    /// Deletes old rows again after a pause.
+    fn trim_after(&mut self, pause: Duration) {
+        let Some(Open { store, cluster, trimming }) = &mut self.open else { return };
+        tracing::warn!("the deletion of old rows from the ledger broke down, starting it again");
+        let trim = retention::run(store.clone(), *cluster, self.retention, self.shared.metrics.clone());
+        *trimming = tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            trim.await;
+        });
+    }
+
+    /// Waits until many rows are there, for a while, where there were many `before`; a moment where there were few. Being
+    /// woken by each one would take more than it saves.
+    async fn gather(&self, before: usize, closing: &CancellationToken) {
+        let (longest, step) = GATHERING;
+        let longest = match before {
+            0 => return,
+            MANY.. => longest,
+            _ => step,
+        };
+        let until = Instant::now() + longest;
+        while self.queue.len() < BATCH && Instant::now() < until && !closing.is_cancelled() {
+            tokio::time::sleep(step).await;
+        }
+    }
+
+    async fn drain(&mut self, mut rows: Vec<Row>) {
+        let deadline = Instant::now() + DRAIN;
+        self.queue.close();
+        while self.queue.recv_many(&mut rows, BATCH).await > 0 {
+            if Instant::now() < deadline {
+                self.write(&mut rows).await;
+            } else {
+                let entries = self.sealed(&mut rows);
+                self.shared.spill(&entries, Written::Unavailable);
+            }
+        }
+    }
+
+    fn sealed(&self, rows: &mut Vec<Row>) -> Vec<Entry> {
+        self.shared.metrics.queued(-i64::try_from(rows.len()).unwrap_or(i64::MAX));
+        rows.drain(..).map(|row| self.shared.seal(row)).collect()
+    }
+
+    async fn write(&mut self, rows: &mut Vec<Row>) {
+        if self.open.is_none() && self.is_due() {
+            self.attempt_to_open().await;
+        }
+        let entries = self.sealed(rows);
+        if self.open.is_none() || !self.is_due() {
+            self.shared.spill(&entries, Written::Unavailable);
+            return;
+        }
+        let mut outcome = self.insert(&entries).await;
+        // The first statement on a connection that broke while it was idle fails. The ids make the
+        // second attempt safe.
+        if outcome.is_err() && self.failing.is_none() {
+            outcome = self.insert(&entries).await;
+        }
+        if outcome.is_err() && self.is_replaced().await {
+            self.open_again().await;
+            if self.open.is_none() {
+                self.shared.spill(&entries, Written::Unavailable);
+                return;
+            }
+            outcome = self.insert(&entries).await;
+        }
+        match outcome {
+            Ok(()) => {
+                self.shared.metrics.written(Written::Database, entries.len());
+                self.recovered();
+            }
+            Err(reason) => {
+                self.failed(&reason);
+                self.shared.spill(&entries, Written::Unavailable);
+            }
+        }
+    }
+
+    async fn insert(&self, entries: &[Entry]) -> Result<(), String> {
+        let Some(Open { store, cluster, .. }) = &self.open else { return Err("it is not open".to_owned()) };
+        within(store.insert(*cluster, entries)).await
+    }
+}
+
+impl TrimPauses {
+    /// The pause from `now` on: twice the last one, unless the deletion went well for the longest pause since.
+    fn next(&mut self, now: Instant) -> Duration {
+        let (shortest, longest) = TRIMMING;
+        let grown = self.last.filter(|(_, end)| now < *end + longest).map(|(pause, _)| pause * 2);
+        let pause = grown.unwrap_or(shortest).min(longest);
+        self.last = Some((pause, now + pause));
+        pause
+    }
+}
+
+impl Shared {
+    fn seal(&self, row: Row) -> Entry {
+        let id = self.ids.lock().of(&row);
+        let cluster = self.cluster.get().map_or("", String::as_str);
+        Entry::seal(row, id, cluster, self.key.read().as_ref())
+    }
+
+    fn spill<'e>(&self, entries: impl IntoIterator<Item = &'e Entry>, why: Written) {
+        for entry in entries {
+            let line = serde_json::to_string(&serde_json::json!({ "ledger": entry }));
+            let written = line.is_ok_and(|line| self.spill.line(line));
+            self.metrics.written(if written { why } else { Written::Lost }, 1);
+        }
+    }
+}
+
+/// Waits until the deletion of old rows ends, which it does only by breaking down.
+async fn trimmed(open: Option<&mut Open>) {
+    match open {
+        Some(open) => drop((&mut open.trimming).await),
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

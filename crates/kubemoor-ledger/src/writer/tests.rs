@@ -1,0 +1,215 @@
+//! The queue, and rows that find no room in it.
+
+use std::io::Write;
+
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::handle::QUEUE;
+use super::*;
+use crate::opening::PATIENCE;
+use crate::row::{GuardedObject, Repaired};
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_runtime::config;
+
+/// Standard output as a test reads it.
+#[derive(Clone, Default)]
+struct Out(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Out {
+    fn rows(&self) -> Vec<Entry> {
+        let text = String::from_utf8(self.0.lock().clone()).unwrap();
+        text.lines()
+            .map(|line| {
+                let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+                serde_json::from_value(line["ledger"].take()).unwrap()
+            })
+            .collect()
+    }
+}
+
+fn row(number: usize) -> Row {
+    let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
+    let object = ObjectId::namespaced("", "ConfigMap", "shop", &format!("c{number}"));
+    let of = GuardedObject { release: &release, revision: 1, object: &object };
+    Row::repair(jiff::Timestamp::now(), of, Repaired::Recreated, Vec::new(), "")
+}
+
+/// A ledger at this URL that keeps so many rows.
+fn ledger(url: &str, rows: u64, out: &Out) -> (Ledger, Writer) {
+    let retention = Retention { age: Duration::MAX, rows };
+    let settings = config::Ledger { url: url.parse().unwrap(), cluster_name: None, retention };
+    Ledger::spilling_to(out.clone(), settings, LedgerMetrics::default()).unwrap()
+}
+
+/// The URL of a database in this directory.
+fn database_in(directory: &TempDir) -> String {
+    format!("sqlite:{}", directory.path().join("ledger.db").display())
+}
+
+/// The name of the cluster, which is known from the start.
+fn named() -> oneshot::Receiver<String> {
+    let (name, named) = oneshot::channel();
+    name.send("east".to_owned()).unwrap();
+    named
+}
+
+/// Writes the queued rows.
+async fn drain(writer: Writer) {
+    let closing = CancellationToken::new();
+    closing.cancel();
+    writer.run(named(), closing).await;
+}
+
+/// Waits until the database has so many rows.
+async fn until_written(ledger: &Ledger, rows: usize) {
+    let written = async {
+        while ledger.shared.metrics.rows_written(Written::Database) < rows {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, written).await.expect("the rows are written");
+}
+
+#[tokio::test]
+async fn rows_beyond_the_full_queue_are_logged_without_blocking() {
+    let (out, directory) = (Out::default(), tempfile::tempdir().unwrap());
+    let url = database_in(&directory);
+    let (ledger, writer) = ledger(&url, u64::MAX, &out);
+    // Nobody writes yet.
+    for number in 0..QUEUE + 10 {
+        ledger.record(row(number));
+    }
+    drain(writer).await;
+    let spilled: Vec<_> = out.rows().into_iter().map(|row| row.object.name).collect();
+    let expected: Vec<_> = (QUEUE..QUEUE + 10).map(|number| format!("c{number}")).collect();
+    assert_eq!(spilled, expected);
+
+    let store = Store::read(&url.parse().unwrap()).await.unwrap();
+    let mut kept = 0;
+    let mut filter = crate::query::Filter::default();
+    loop {
+        let page = store.page(&filter).await.unwrap();
+        kept += page.items.len();
+        let Some(next) = page.next else { break };
+        filter.before = Some(next.parse().unwrap());
+    }
+    assert_eq!(kept, QUEUE);
+}
+
+#[tokio::test]
+async fn old_rows_are_deleted_though_their_deletion_broke_down() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ledger, mut writer) = ledger(&database_in(&directory), 1, &Out::default());
+    writer.shared.cluster.set("east".to_owned()).unwrap();
+    writer.attempt_to_open().await;
+    writer.open.as_ref().unwrap().trimming.abort();
+    (0..3).for_each(|number| ledger.record(row(number)));
+    let closing = CancellationToken::new();
+    let (_, unnamed) = oneshot::channel();
+    let writing = tokio::spawn(writer.run(unnamed, closing.clone()));
+    let store = ledger.shared.store.lock().clone().unwrap().0;
+    until_written(&ledger, 3).await;
+    let deleted = async {
+        while store.page(&crate::query::Filter::default()).await.unwrap().items.len() > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, deleted).await.expect("old rows are deleted");
+    closing.cancel();
+    writing.await.unwrap();
+}
+
+#[tokio::test]
+async fn yielding_rows_leave_half_of_the_queue_to_other_rows() {
+    let (out, directory) = (Out::default(), tempfile::tempdir().unwrap());
+    let url = database_in(&directory);
+    let (ledger, writer) = ledger(&url, u64::MAX, &out);
+    // Nobody writes yet.
+    for number in 0..QUEUE {
+        ledger.record(Row { yields: true, ..row(number) });
+    }
+    for number in QUEUE..QUEUE + QUEUE / 2 {
+        ledger.record(row(number));
+    }
+    drain(writer).await;
+    let spilled: Vec<_> = out.rows().into_iter().map(|row| row.object.name).collect();
+    // Standard output has bounds of its own.
+    let first = format!("c{}", QUEUE / 2);
+    assert_eq!(spilled.first(), Some(&first));
+    assert!(!spilled.contains(&format!("c{QUEUE}")), "{}", spilled.len());
+}
+
+#[test]
+fn pause_before_deletion_grows_until_it_has_worked_for_long() {
+    let (mut pauses, mut now) = (TrimPauses::default(), Instant::now());
+    let mut breaks_down_after = |seconds| {
+        now += Duration::from_secs(seconds);
+        let pause = pauses.next(now);
+        now += pause;
+        pause.as_secs()
+    };
+    assert_eq!([0, 0, 599, 0].map(&mut breaks_down_after), [1, 2, 4, 8]);
+    assert_eq!([600, 0].map(&mut breaks_down_after), [1, 2]);
+    assert_eq!([0; 10].map(&mut breaks_down_after)[7..], [512, 600, 600]);
+}
+
+#[tokio::test]
+async fn every_row_is_written_in_batches_and_one_by_one() {
+    let (out, directory) = (Out::default(), tempfile::tempdir().unwrap());
+    let url = database_in(&directory);
+    let (ledger, writer) = ledger(&url, u64::MAX, &out);
+    let closing = CancellationToken::new();
+    let writing = tokio::spawn(writer.run(named(), closing.clone()));
+    let mut number = 0;
+    // Of every size that a statement has, and others.
+    for many in [1, 3, 4, 63, 400, 1, 2 * BATCH + 341, 1] {
+        for _ in 0..many {
+            ledger.record(row(number));
+            number += 1;
+        }
+        until_written(&ledger, number).await;
+    }
+    closing.cancel();
+    timeout(PATIENCE, writing).await.unwrap().unwrap();
+    assert!(out.rows().is_empty());
+}
+
+#[tokio::test]
+async fn every_row_is_logged_in_order_without_a_database() {
+    let out = Out::default();
+    let (ledger, writer) = ledger("sqlite:/proc/nowhere/ledger.db", u64::MAX, &out);
+    let closing = CancellationToken::new();
+    let writing = tokio::spawn(writer.run(named(), closing.clone()));
+    for number in 0..100 {
+        ledger.record(row(number));
+    }
+    closing.cancel();
+    writing.await.unwrap();
+    let rows = out.rows();
+    assert!(rows.iter().all(|row| row.cluster == "east"), "{rows:?}");
+    let names: Vec<_> = rows.into_iter().map(|row| row.object.name).collect();
+    let expected: Vec<_> = (0..100).map(|number| format!("c{number}")).collect();
+    assert_eq!(names, expected);
+}
+
+#[tokio::test]
+async fn invalid_ledger_url_fails_at_once_without_showing_the_password() {
+    let retention = Retention { age: Duration::MAX, rows: 1 };
+    let url: LedgerUrl = "postgres://moor:hunter2@db:notaport/x".parse().unwrap();
+    let settings = config::Ledger { url, cluster_name: None, retention };
+    let error = Ledger::new(settings, LedgerMetrics::default()).err().unwrap().to_string();
+    assert!(error.starts_with("the ledger postgres://db:notaport/x cannot be used"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}

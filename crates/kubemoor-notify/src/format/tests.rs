@@ -1,0 +1,309 @@
+//! Each format as its service documents it, and names that try to be more than text.
+
+use serde_json::{Value, json};
+
+use super::*;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::path::Path;
+use kubemoor_verdict::difference::Values;
+use kubemoor_verdict::edit::Finding;
+
+const SOURCE: &str = "urn:kubemoor:c";
+
+/// Names that would be read as markup somewhere, and as what.
+const HOSTILE: [&str; 12] = [
+    "<!channel> <!everyone> <@U024BE7LH> <http://evil.example|click>",
+    "@channel @all @here",
+    "` *bold* `",
+    "``` code ```",
+    "[click](http://evil.example) ![x](http://evil.example/x.png)",
+    "<at>Everybody</at>",
+    "\",\"text\":\"injected",
+    "\\\" \\u0022",
+    "line\nnext\r\n• more",
+    "{{ 7 * 7 }} {% for x in y %} ${x}",
+    "\u{202e}gnp.exe\u{202c}\u{2066}\u{0}\u{7}",
+    "` <!here> @here `",
+];
+
+fn now() -> Timestamp {
+    "2026-11-23T10:00:00Z".parse().unwrap()
+}
+
+fn message(subject: Subject, name: &str) -> Message {
+    Message {
+        since: "2026-11-23T09:00:00Z".parse().unwrap(),
+        release: Some(ReleaseId { namespace: "shop".into(), name: "web".into() }),
+        revision: Some(3),
+        object: Some(ObjectId::namespaced("apps", "Deployment", "shop", name)),
+        by: Some(name.to_owned()),
+        detail: Some(name.to_owned()),
+        ..Message::new(subject, "2026-11-23T09:59:00Z".parse().unwrap())
+    }
+}
+
+fn key() -> SecretString {
+    "0123456789abcdef0123456789abcdef".into()
+}
+
+fn body(format: &Format, messages: &[Message]) -> Option<Value> {
+    let messages: Vec<_> = messages.iter().cloned().map(Arc::new).collect();
+    let body = format.body(&messages, SOURCE, now()).unwrap()?;
+    Some(serde_json::from_slice(&body).unwrap())
+}
+
+fn texts(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) => found.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Object(fields) => fields.values().for_each(|item| texts(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn slack_reads_nothing_from_the_cluster_as_markup() {
+    for name in HOSTILE {
+        let body = body(&Format::Slack, &[message(Subject::Drifted, name)]).unwrap();
+        let text = body["text"].as_str().unwrap();
+        assert!(!text.contains(['<', '>']), "{text}");
+        for line in text.lines() {
+            // Whatever stands between the backticks is code, and there is an end to each.
+            assert_eq!(line.matches('`').count() % 2, 0, "{line}");
+            let outside: String = line.split('`').step_by(2).collect();
+            assert!(!outside.contains(['@', '[', '{', '*']), "{outside}");
+            let mentions = line.char_indices().filter(|(_, c)| *c == '@');
+            for (at, _) in mentions {
+                assert!(line.get(at + 1..).unwrap().starts_with('\u{200b}'), "{line}");
+            }
+        }
+        assert_eq!(body["unfurl_links"], false);
+    }
+}
+
+#[test]
+fn an_address_of_mail_stays_as_it_is() {
+    for (text, expected) in [
+        ("alice@example.com", "alice@example.com"),
+        ("@alice", "@\u{200b}alice"),
+        ("(@all)", "(@\u{200b}all)"),
+        ("@@all", "@\u{200b}@\u{200b}all"),
+        ("a@b @c", "a@b @\u{200b}c"),
+    ] {
+        assert_eq!(slack::disarmed(text), expected);
+    }
+}
+
+#[test]
+fn a_post_of_slack_stays_within_what_mattermost_takes() {
+    let long = "<&>".repeat(4000);
+    let fields = (0..40).map(|number| {
+        let path: Path = format!("/{number}{long}").parse().unwrap();
+        Finding::of(path, Values { declared: None, old: None, new: None, difference: None })
+    });
+    let large = Message { fields: fields.collect(), ..message(Subject::Drifted, &long) };
+    for count in 1..=slack::TOGETHER {
+        let body = body(&Format::Slack, &vec![large.clone(); count]).unwrap();
+        let text = body["text"].as_str().unwrap();
+        // A title alone may pass the share of one message among many.
+        assert!(text.chars().count() < 8000, "{}", text.chars().count());
+        assert_eq!(text.matches("does not match").count(), count);
+    }
+    let body = body(&Format::Teams, &vec![large; teams::TOGETHER]).unwrap();
+    assert!(body.to_string().len() < 28_000, "{}", body.to_string().len());
+}
+
+#[test]
+fn teams_gets_a_card_that_holds_text_alone() {
+    for name in HOSTILE {
+        let body = body(&Format::Teams, &[message(Subject::Drifted, name)]).unwrap();
+        assert_eq!(body["type"], "message");
+        assert_eq!(body["attachments"][0]["contentType"], "application/vnd.microsoft.card.adaptive");
+        let card = &body["attachments"][0]["content"];
+        assert_eq!((card["type"].as_str(), card["version"].as_str()), (Some("AdaptiveCard"), Some("1.4")));
+        assert!(card["msteams"].get("entities").is_none(), "{card}");
+        for block in card["body"].as_array().unwrap() {
+            // A TextBlock would be read as Markdown.
+            assert_eq!(block["type"], "RichTextBlock", "{block}");
+            for run in block["inlines"].as_array().unwrap() {
+                assert_eq!(run["type"], "TextRun", "{run}");
+                assert!(!run["text"].as_str().unwrap().contains(char::is_control), "{run}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_text_turns_the_direction_of_what_follows() {
+    let name = "\u{202e}gnp.exe\u{2066}\u{200f}\nnext";
+    for format in [Format::Slack, Format::Teams, Format::Alertmanager] {
+        let body = body(&format, &[message(Subject::Drifted, name)]).unwrap();
+        let mut found = Vec::new();
+        let shown = match format {
+            Format::Alertmanager => &body[0]["annotations"],
+            _ => &body,
+        };
+        texts(shown, &mut found);
+        for text in found {
+            assert!(!text.contains(['\u{202e}', '\u{2066}', '\u{200f}']), "{text:?}");
+            assert!(!text.contains("\nnext"), "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn alertmanager_resolves_by_the_same_labels() {
+    for (begins, ends) in [
+        (Subject::Drifted, Subject::Repaired),
+        (Subject::NotRepaired, Subject::DriftEnded),
+        (Subject::Contested, Subject::ContestEnded),
+        (Subject::Braked, Subject::BrakeReleased),
+        (Subject::EmergencyOpened, Subject::EmergencyClosed),
+        (Subject::ExceptionOpened, Subject::ExceptionClosed),
+        (Subject::ExceptionEnding, Subject::ExceptionClosed),
+        (Subject::OperationStuck, Subject::OperationEnded),
+    ] {
+        let alerts = body(&Format::Alertmanager, &[message(begins, "a"), message(ends, "a")]).unwrap();
+        assert_eq!(alerts[0]["labels"], alerts[1]["labels"]);
+        let ends = |alert: &Value| alert["endsAt"].as_str().unwrap().parse::<Timestamp>().unwrap();
+        assert!(ends(&alerts[0]) > now(), "{alerts}");
+        assert_eq!(ends(&alerts[1]), now(), "{alerts}");
+        assert_eq!(alerts[0]["startsAt"], "2026-11-23T09:00:00Z");
+        for value in alerts[0]["labels"].as_object().unwrap().values() {
+            assert!(!value.as_str().unwrap().is_empty(), "{alerts}");
+        }
+    }
+}
+
+#[test]
+fn alert_never_ends_before_start_and_exceptions_end_on_time() {
+    let later: Timestamp = "2026-11-23T11:00:00Z".parse().unwrap();
+    let ahead = Message { since: later, ..message(Subject::Repaired, "a") };
+    let exception = Message { until: Some(later), ..message(Subject::ExceptionOpened, "a") };
+    let alerts = body(&Format::Alertmanager, &[ahead, exception]).unwrap();
+    assert_eq!((&alerts[0]["startsAt"], &alerts[0]["endsAt"]), (&json!(later), &json!(later)));
+    assert_eq!(alerts[1]["endsAt"], json!(later));
+}
+
+#[test]
+fn annotations_mention_nobody_in_the_chat_that_alertmanager_tells() {
+    for name in HOSTILE {
+        let alerts = body(&Format::Alertmanager, &[message(Subject::Drifted, name)]).unwrap();
+        for annotation in ["summary", "description"] {
+            let text = alerts[0]["annotations"][annotation].as_str().unwrap();
+            for (at, sign) in text.char_indices().filter(|(_, c)| matches!(c, '<' | '@')) {
+                let follows = text.get(at + 1..).unwrap().starts_with('\u{200b}');
+                let of_mail = sign == '@' && text.get(..at).unwrap().ends_with(char::is_alphanumeric);
+                assert!(follows || of_mail, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pagerduty_triggers_and_resolves_one_alert_for_a_release() {
+    let format = Format::PagerDuty(key());
+    let trigger = body(&format, &[message(Subject::Drifted, "a")]).unwrap();
+    let other = body(&format, &[message(Subject::Drifted, "b")]).unwrap();
+    assert_eq!(
+        (&trigger["event_action"], &trigger["payload"]["severity"]),
+        (&json!("trigger"), &json!("warning"))
+    );
+    assert_eq!(trigger["payload"]["component"], "shop/web");
+    assert_eq!(trigger["dedup_key"], other["dedup_key"]);
+    assert!(trigger["dedup_key"].as_str().unwrap().len() <= 255);
+    // Something else still drifts.
+    let first = Message { remaining: 1, ..message(Subject::Repaired, "a") };
+    assert_eq!(body(&format, &[first]), None);
+    let resolve = body(&format, &[message(Subject::DriftEnded, "b")]).unwrap();
+    let expected = json!({
+        "routing_key": "0123456789abcdef0123456789abcdef",
+        "event_action": "resolve",
+        "dedup_key": trigger["dedup_key"],
+    });
+    assert_eq!(resolve, expected);
+    let emergency = body(&format, &[Message::new(Subject::EmergencyOpened, now())]).unwrap();
+    assert_eq!(emergency["payload"]["severity"], "critical");
+    assert_ne!(emergency["dedup_key"], trigger["dedup_key"]);
+    let long = body(&format, &[message(Subject::Drifted, &"x".repeat(5000))]).unwrap();
+    assert!(long["payload"]["summary"].as_str().unwrap().chars().count() <= 1024);
+}
+
+#[test]
+fn the_routing_key_is_not_shown() {
+    let shown = format!("{:?}", Format::PagerDuty(key()));
+    assert!(!shown.contains("0123456789abcdef"), "{shown}");
+}
+
+fn template(source: &str) -> Result<Format, String> {
+    Ok(Format::Template(Box::new(Template::parse(source.to_owned())?)))
+}
+
+#[test]
+fn a_template_makes_json_of_whatever_it_prints() {
+    let source = r#"{"event": {{ event }}, "who": {{ by }}, "both": {{ "Object " ~ object.name }}, "all": {{ title }},
+        "fields": [{% for field in fields %}{{ field.path }}{% endfor %}null], "release": {{ release.name }}}"#;
+    assert!(template(source).is_err(), "it is tried with several fields");
+    let source = r#"{"event": {{ event }}, "who": {{ by }}, "both": {{ "Object " ~ object.name }}, "all": {{ title }},
+        "fields": {{ fields }}, "release": {{ release.name }}}"#;
+    let format = template(source).unwrap();
+    for name in HOSTILE {
+        let body = body(&format, &[message(Subject::Drifted, name)]).unwrap();
+        assert_eq!(body["who"], name);
+        assert_eq!(body["both"], format!("Object {name}"));
+        assert_eq!(body.as_object().unwrap().len(), 6, "{body}");
+    }
+    let body = body(&format, &[Message::new(Subject::EmergencyOpened, now())]).unwrap();
+    assert_eq!(body["release"], Value::Null);
+}
+
+#[test]
+fn a_template_that_cannot_serve_is_refused_at_the_start() {
+    let long = "x".repeat((64 << 10) + 1);
+    for (source, said) in [
+        (r#"{"text": "{{ title }}"}"#, "not JSON"),
+        ("hunter2", "not JSON"),
+        ("{% if %}hunter2", "not a template"),
+        (r#"{"a": {{ hunter2 }}}"#, "not there"),
+        (r#"{"a": {{ object.hunter2 }}}"#, "not there"),
+        (r#"{"a": {{ title | safe }}}"#, "filter that is not there"),
+        (r#"{% autoescape false %}{"a": "{{ by }}"}{% endautoescape %}"#, "not JSON"),
+        (r#"{"a": {% for x in range(100000000) %}{{ x }}{% endfor %}}"#, "cannot be carried out"),
+        (
+            r#"[{% for a in fields or "0123456789" %}{% for b in "0123456789" * 1000 %}{% for c in "0123456789" * 1000 %}1,{% endfor %}{% endfor %}{% endfor %}0]"#,
+            "too many steps",
+        ),
+        (r#"{"a": {{ "hunter2" * 100000000 }}}"#, ""),
+        (r#"{"a": {{ "hunter2" * 50000 }}}"#, ""),
+        (r#"{% include "/etc/passwd" %}"#, ""),
+        (long.as_str(), "more than"),
+    ] {
+        let error = template(source).unwrap_err();
+        assert!(error.contains(said) && !error.contains("hunter2"), "{source}: {error}");
+    }
+}
+
+#[test]
+fn every_message_has_words_in_every_format() {
+    let source = r#"{"text": {{ text }}}"#;
+    let formats =
+        [Format::CloudEvents, Format::Slack, Format::Teams, Format::Alertmanager, template(source).unwrap()];
+    for subject in Subject::ALL {
+        for message in [Message::new(subject, now()), message(subject, "web")] {
+            for format in &formats {
+                let mut found = Vec::new();
+                texts(&body(format, std::slice::from_ref(&message)).unwrap(), &mut found);
+                assert!(found.iter().any(|text| text.len() > 3), "{found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pagerduty_takes_what_ends() {
+    let format = Format::PagerDuty(key());
+    assert!(
+        !format.takes(Topic::Denial) && format.takes(Topic::Exception) && !format.tells(Topic::Exception)
+    );
+    assert!(format.tells(Topic::Drift) && Format::Slack.tells(Topic::Denial));
+}

@@ -1,0 +1,298 @@
+//! Compiles a policy from its written form.
+//!
+//! Entry point: [`compile`]. Invariant: everything that can be decided once is decided here, so
+//! that a verdict compiles nothing; a policy with a flaw is not compiled at all. Must not look at
+//! objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::flaw::{Flaw, FlawReason, Flaws};
+use super::glob::Globs;
+use super::grant::{self, Grant};
+use super::mask::Mask;
+use super::resource::{
+    AllowRule, Autoscalers, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS, MAX_RULES,
+    RepairSpec, SealRule, StoragePair, TargetSpec,
+};
+use super::schedule::Schedule;
+use super::seal;
+use super::selector::Selector;
+use super::standing::{Origin, Standing};
+use super::subject::{self, Subject};
+use super::target::{self, Regexes, Target};
+use kubemoor_declare::model::is_dns_label;
+use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
+
+/// A policy that was checked.
+#[derive(Debug)]
+pub struct Compiled {
+    /// Its name.
+    pub name: String,
+    /// SHA-256 of its `spec`, by which two states of a policy are told apart.
+    pub digest: [u8; 32],
+    /// Its priority.
+    pub priority: i32,
+    /// The mode for edits, if set.
+    pub edits: Option<EditsMode>,
+    /// The mode for drift, if set.
+    pub drift: Option<DriftMode>,
+    /// Objects that repairs may write in addition, as far as set.
+    pub repair: RepairSpec,
+    /// The autoscalers that may change replicas, if set.
+    pub autoscalers: Option<Autoscalers>,
+    /// The users whose edits are not judged.
+    pub exempt: Vec<Subject>,
+    /// The users who may write records.
+    pub operators: Vec<Subject>,
+    /// The notifiers that get messages.
+    pub notify: Vec<String>,
+    /// The namespaces that may hold records of others: pairs of both.
+    pub storage: Vec<(String, String)>,
+    /// Kinds that do not exist, and the probably intended ones: the field, and both names.
+    pub misspelled: Vec<(String, String, String)>,
+    /// Paths that no object of their built-in kind has: where they stand, and what is wrong.
+    pub unknown_fields: Vec<(String, String)>,
+    /// The paths that name Helm's own label or annotations, which no rule covers.
+    pub ineffective: Vec<String>,
+    pub(super) ignore: Vec<(Target, Mask)>,
+    pub(super) allow: Vec<(Target, Arc<Standing>)>,
+    pub(super) seal: Vec<(Target, Mask)>,
+    names: Globs,
+    namespaces: Globs,
+    namespace_selector: Selector,
+    cluster_selector: Selector,
+}
+
+/// Checks a policy.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
+    let DriftPolicySpec {
+        priority,
+        releases,
+        cluster_selector,
+        edits,
+        drift,
+        repair,
+        autoscalers,
+        ignore,
+        allow,
+        seal,
+        exempt,
+        operators,
+        notify,
+        storage,
+    } = &policy.spec;
+    let mut flaws = Flaws::default();
+    let flaws_of = &mut flaws;
+    let name = policy.metadata.name.clone().unwrap_or_default();
+    if name.is_empty() {
+        flaws_of.add("metadata.name", FlawReason::Missing, "a policy has a name");
+    }
+    if !are_short(&policy.spec, flaws_of) {
+        return flaws.or(()).and(Err(Vec::new()));
+    }
+    let releases = releases.clone().unwrap_or_default();
+    let mut regexes = Regexes::default();
+    let mut compiled = Compiled {
+        digest: digest(&policy.spec),
+        ineffective: Vec::new(),
+        misspelled: target::misspelled(&policy.spec),
+        unknown_fields: target::unknown_fields(&policy.spec),
+        priority: *priority,
+        edits: *edits,
+        drift: *drift,
+        repair: repair.clone().unwrap_or_default(),
+        autoscalers: *autoscalers,
+        exempt: subject::compile(exempt, "spec.exempt", flaws_of),
+        operators: subject::compile(operators, "spec.operators", flaws_of),
+        notify: notify.clone(),
+        storage: stored(storage, flaws_of),
+        ignore: ignored(ignore, &mut regexes, flaws_of),
+        allow: allowed(&name, allow, &mut regexes, flaws_of),
+        seal: sealed(seal, &mut regexes, flaws_of),
+        names: Globs::compile(&releases.names, "spec.releases.names", flaws_of),
+        namespaces: Globs::compile(&releases.namespaces, "spec.releases.namespaces", flaws_of),
+        namespace_selector: selector(
+            releases.namespace_selector.as_ref(),
+            "spec.releases.namespaceSelector",
+            flaws_of,
+        ),
+        cluster_selector: selector(cluster_selector.as_ref(), "spec.clusterSelector", flaws_of),
+        name,
+    };
+    compiled.ineffective = compiled.paths_of_helms();
+    flaws.or(compiled)
+}
+
+fn selector(spec: Option<&LabelSelector>, at: &str, flaws: &mut Flaws) -> Selector {
+    spec.map(|spec| Selector::compile(spec, at, flaws)).unwrap_or_default()
+}
+
+fn digest(spec: &DriftPolicySpec) -> [u8; 32] {
+    // A spec always has a JSON form.
+    Sha256::digest(serde_json::to_vec(spec).unwrap_or_default()).into()
+}
+
+/// Whether all lists are within the limits.
+fn are_short(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
+    let lists = [
+        ("spec.ignore", spec.ignore.len()),
+        ("spec.allow", spec.allow.len()),
+        ("spec.seal", spec.seal.len()),
+        ("spec.exempt", spec.exempt.len()),
+        ("spec.operators", spec.operators.len()),
+        ("spec.notify", spec.notify.len()),
+        ("spec.storage", spec.storage.len()),
+    ];
+    lists.into_iter().filter(|(field, count)| !flaws.within(field, *count, MAX_RULES)).count() == 0
+}
+
+impl Compiled {
+    /// Whether the policy is for this release; `labels` are its namespace's.
+    pub fn is_for(&self, release: &ReleaseId, labels: &BTreeMap<String, String>) -> bool {
+        self.names.matches(&release.name) && self.is_for_namespace(&release.namespace, labels)
+    }
+
+    /// Whether it may hold for releases of a namespace with these labels.
+    pub(super) fn is_for_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.namespaces.matches(name)
+            && self.namespace_selector.matches(|key| labels.get(key).map(|value| value.as_str().into()))
+    }
+
+    /// Whether it has rules for single objects.
+    pub(super) fn has_object_rules(&self) -> bool {
+        !(self.ignore.is_empty() && self.allow.is_empty() && self.seal.is_empty())
+    }
+
+    /// The targets of its rules.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
+        let masked = self.ignore.iter().chain(&self.seal).map(|(target, _)| target);
+        masked.chain(self.allow.iter().map(|(target, _)| target))
+    }
+
+    /// Whether the policy is in force in a cluster of these labels.
+    pub fn is_in(&self, cluster: &BTreeMap<String, String>) -> bool {
+        self.cluster_selector.matches(|key| cluster.get(key).map(|value| value.as_str().into()))
+    }
+
+    /// The paths of rules that name Helm's own label or annotations.
+    fn paths_of_helms(&self) -> Vec<String> {
+        let ignored = self.ignore.iter().map(|(_, mask)| mask);
+        let masks = ignored.chain(self.allow.iter().map(|(_, standing)| &standing.grant.mask));
+        masks.flat_map(Mask::names_helms).map(ToString::to_string).collect()
+    }
+}
+
+fn stored(pairs: &[StoragePair], flaws: &mut Flaws) -> Vec<(String, String)> {
+    let mut compiled = Vec::new();
+    for (index, StoragePair { records, releases }) in pairs.iter().enumerate() {
+        let at = format!("spec.storage[{index}]");
+        is_namespace(records, &format!("{at}.records"), flaws);
+        let at = format!("{at}.releases");
+        if releases.is_empty() {
+            flaws.add(&at, FlawReason::Missing, "the list is empty: name the namespaces of the releases");
+        }
+        if !flaws.within(&at, releases.len(), MAX_RULES) {
+            continue;
+        }
+        for (index, namespace) in releases.iter().enumerate() {
+            let at = format!("{at}[{index}]");
+            if is_namespace(namespace, &at, flaws) && namespace == records {
+                let own = "a namespace holds the records of its own releases anyway: leave it out";
+                flaws.add(&at, FlawReason::InvalidValue, own);
+            }
+            compiled.push((records.clone(), namespace.clone()));
+        }
+    }
+    compiled
+}
+
+fn is_namespace(name: &str, at: &str, flaws: &mut Flaws) -> bool {
+    let is_name = is_dns_label(name);
+    if !is_name {
+        let what = "this is no name of a namespace: write the whole name, without * or ?";
+        flaws.add(at, FlawReason::InvalidValue, what);
+    }
+    is_name
+}
+
+fn ignored(rules: &[IgnoreRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(Target, Mask)> {
+    let mut compiled = Vec::with_capacity(rules.len());
+    for (index, IgnoreRule { target, paths }) in rules.iter().enumerate() {
+        compiled.extend(masked(target.as_ref(), paths, &format!("spec.ignore[{index}]"), regexes, flaws));
+    }
+    compiled
+}
+
+fn sealed(rules: &[SealRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(Target, Mask)> {
+    let mut compiled = Vec::with_capacity(rules.len());
+    for (index, SealRule { target, paths }) in rules.iter().enumerate() {
+        let at = format!("spec.seal[{index}]");
+        let rule = masked(target.as_ref(), paths, &at, regexes, flaws);
+        let patterns = rule.iter().flat_map(|(_, mask)| &mask.0);
+        for pattern in patterns.filter(|pattern| !seal::can_hold(pattern)) {
+            flaws.add(&format!("{at}.paths"), FlawReason::InvalidPath, seal::refusal(pattern));
+        }
+        compiled.extend(rule);
+    }
+    compiled
+}
+
+/// A rule that is about paths of objects.
+fn masked(
+    target: Option<&TargetSpec>,
+    paths: &[String],
+    at: &str,
+    regexes: &mut Regexes,
+    flaws: &mut Flaws,
+) -> Option<(Target, Mask)> {
+    let target = Target::compile(target, &format!("{at}.target"), regexes, flaws);
+    let at = format!("{at}.paths");
+    if !is_list(paths, &at, flaws) {
+        return None;
+    }
+    let pattern = |(index, path): (usize, &String)| grant::pattern(path, &format!("{at}[{index}]"), flaws);
+    Some((target, Mask(paths.iter().enumerate().filter_map(pattern).collect())))
+}
+
+fn allowed(
+    policy: &str,
+    rules: &[AllowRule],
+    regexes: &mut Regexes,
+    flaws: &mut Flaws,
+) -> Vec<(Target, Arc<Standing>)> {
+    let mut compiled = Vec::with_capacity(rules.len());
+    for (index, AllowRule { name, target, paths, schedule, subjects }) in rules.iter().enumerate() {
+        let at = format!("spec.allow[{index}]");
+        let target = Target::compile(target.as_ref(), &format!("{at}.target"), regexes, flaws);
+        let field = format!("{at}.paths");
+        if !is_list(paths, &field, flaws)
+            || !flaws.within(&format!("{at}.subjects"), subjects.len(), MAX_RULES)
+        {
+            continue;
+        }
+        let grant = Grant::read(paths.iter().map(String::as_str), |index| format!("{field}[{index}]"), flaws);
+        let schedule = schedule
+            .as_ref()
+            .and_then(|schedule| Schedule::compile(schedule, &format!("{at}.schedule"), flaws));
+        let origin = Origin::Policy { policy: policy.to_owned(), name: name.clone() };
+        let subjects = subject::compile(subjects, &format!("{at}.subjects"), flaws);
+        compiled.push((target, Arc::new(Standing { origin, grant, schedule, until: None, subjects })));
+    }
+    compiled
+}
+
+fn is_list(paths: &[String], at: &str, flaws: &mut Flaws) -> bool {
+    if paths.is_empty() {
+        flaws.add(at, FlawReason::Missing, "a rule names at least one path, or * for everything");
+    }
+    flaws.within(at, paths.len(), MAX_PATHS)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,385 @@
+//! The resource type `GuardedRelease` (`kubemoor.dev/v1alpha1`): what the guard
+//! says of a release, and the little that people say to it there.
+//!
+//! Entry point: [`GuardedRelease`]. Invariant: plain data; values of objects
+//! stand in it only as a person may see them. Must not decide anything.
+#![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::agreement::{Agreement, SeenAlive};
+use super::resource::Condition;
+use super::settled::Settled;
+use super::signing::SigningKey;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+
+/// What people say of a guarded release.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kubemoor.dev",
+    version = "v1alpha1",
+    kind = "GuardedRelease",
+    plural = "guardedreleases",
+    doc = "What the guard knows of the Helm release of the same name and namespace. Made and removed by the guard.",
+    namespaced,
+    shortname = "gr",
+    category = "kubemoor",
+    status = "GuardedReleaseStatus",
+    derive = "PartialEq",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
+    ),
+    printcolumn(name = "Revision", type_ = "integer", json_path = ".status.revision"),
+    printcolumn(name = "Drifted", type_ = "integer", json_path = ".status.drifted"),
+    printcolumn(name = "Edits", type_ = "string", json_path = ".status.edits"),
+    printcolumn(name = "Drift", type_ = "string", json_path = ".status.drift"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardedReleaseSpec {
+    /// Whether repairs are suspended. Changes are still judged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// When the suspension ends (RFC 3339); if omitted, when `suspend` is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("format" = "date-time"))]
+    pub suspend_until: Option<String>,
+    /// Why the release is suspended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub suspend_reason: Option<String>,
+    /// A new time (RFC 3339) orders a repair now, whatever the policy says, and
+    /// releases the brake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub reconcile_at: Option<String>,
+}
+
+/// What the guard says of a release.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardedReleaseStatus {
+    /// The generation of the spec that the status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: whether all objects match. Stalled: whether a user has to act.
+    /// AnnotationsAccepted, only if False: annotations of the chart that allow changes are
+    /// invalid. ForeignOwned, only if True: other releases own objects that it declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The revision that the objects are compared with.
+    #[serde(default)]
+    pub revision: u64,
+    /// The uid of that revision's record. A record that is deleted and created
+    /// again has another uid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_uid: Option<String>,
+    /// A keyed hash, in hexadecimal, of that revision's manifest as the guard first saw it.
+    /// Only the guard can use it: a manifest may hold a password, and guesses could be
+    /// tried against a plain hash.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub manifest_digest: String,
+    /// The number of objects that the revision declares.
+    #[serde(default)]
+    pub declared: u64,
+    /// The number of objects that the guard saw in the cluster as they are declared.
+    /// Repairs write only values that it saw.
+    #[serde(default)]
+    pub confirmed: u64,
+    /// The number of objects that do not match, or of which another field manager than
+    /// Helm's owns fields.
+    #[serde(default)]
+    pub drifted: u64,
+    /// The other objects, by state.
+    #[serde(default)]
+    pub counts: ObjectCounts,
+    /// How changes that cause drift are answered.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub edits: String,
+    /// How drift is treated.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub drift: String,
+    /// The last spec.reconcileAt that the guard carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reconcile_at: Option<String>,
+    /// The answer to the last order that was carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderAnswer>,
+    /// The Lease that the guard renews while it keeps this status. If it is not renewed, the
+    /// status is stale. Absent if the guard has no Lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseReference>,
+    /// The first objects that do not match, then those in doubt and those that are being
+    /// deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drifts: Vec<DriftedObject>,
+    /// The objects that the guard saw with the release's annotations. Only these are
+    /// repaired, and only to values that the guard saw in them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen: Vec<SeenObject>,
+}
+
+/// The number of objects in each state, besides those that drifted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectCounts {
+    /// They match.
+    #[serde(default)]
+    pub matching: u64,
+    /// Of those that drifted: they match, but another field manager owns some of their
+    /// fields, so Helm's next upgrade may fail with a conflict.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ownership: u64,
+    /// They may not match; only a dry run could tell.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub in_doubt: u64,
+    /// They differ or are missing, and an exception allows it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub allowed: u64,
+    /// They are being deleted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deleting: u64,
+    /// The operation that failed has not created them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_created: u64,
+    /// The manifest opts them out, or another release owns them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unjudged: u64,
+    /// The guard has no right to read them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unwatched: u64,
+}
+
+/// A Lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeaseReference {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The answer to an order (`spec.reconcileAt`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OrderAnswer {
+    /// The spec.reconcileAt that this answers.
+    pub at: String,
+    /// The result.
+    pub result: OrderResult,
+    /// The result, as a sentence or two.
+    pub message: String,
+}
+
+/// The result of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OrderResult {
+    /// Nothing had to be repaired.
+    NothingToDo,
+    /// Everything that drifted is repaired.
+    Repaired,
+    /// Something has to wait, for example for a Helm operation; the guard continues.
+    Waiting,
+    /// Something is not repaired; the message says why.
+    Refused,
+}
+
+/// An object that the guard saw.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SeenObject {
+    /// The object.
+    #[serde(flatten)]
+    pub object: ObjectReference,
+    /// The declaration that it last matched, as a hash with the guard's key; absent if it
+    /// never matched one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub agreed: Option<String>,
+    /// The paths at which it did not match that declaration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
+    /// The paths at which its values differ from the manifest, although a dry run showed that
+    /// the API server makes these values of the manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<SettledFields>,
+}
+
+/// Values that a dry run confirmed, as hashes with the guard's key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SettledFields {
+    /// The declaration.
+    pub declaration: String,
+    /// The fields.
+    pub fields: Vec<SettledField>,
+}
+
+/// A confirmed value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SettledField {
+    /// The field.
+    pub path: String,
+    /// The hash of the value.
+    pub mark: String,
+}
+
+/// An object that does not match.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftedObject {
+    /// The object.
+    pub object: ObjectReference,
+    /// The kind of drift, as one word.
+    pub r#type: String,
+    /// The first fields that do not match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<DriftedField>,
+    /// The number of further fields.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_fields: u64,
+    /// The field manager that wrote these fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// When the guard found the drift.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub since: Timestamp,
+    /// Why the guard does not repair it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A field that does not match. Values of Secrets are masked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftedField {
+    /// The field.
+    pub path: String,
+    /// Its declared value, as JSON; none where nothing is declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<String>,
+    /// Its live value, as JSON; none where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<String>,
+}
+
+/// One object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectReference {
+    /// The API group; absent for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace; absent where it is the release's own, and for
+    /// cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Whether the object has no namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cluster_scoped: bool,
+    /// The name.
+    pub name: String,
+}
+
+impl GuardedRelease {
+    /// The release that this is about.
+    pub fn release(&self) -> Option<ReleaseId> {
+        Some(ReleaseId {
+            namespace: self.metadata.namespace.clone()?.into(),
+            name: self.metadata.name.clone()?.into(),
+        })
+    }
+}
+
+/// The digest of a manifest as a status holds it, from the plain one; or the plain one, from that of a status. The
+/// revision and the uid of its record are part of the mask, so equal manifests do not show as equal.
+pub fn hidden_digest(
+    key: &SigningKey,
+    release: &ReleaseId,
+    (revision, record): (u64, Option<&str>),
+    digest: [u8; 32],
+) -> [u8; 32] {
+    let ReleaseId { namespace, name } = release;
+    let record = record.unwrap_or_default().as_bytes();
+    let parts = [namespace.as_bytes(), name.as_bytes(), &revision.to_le_bytes(), record];
+    key.hide("manifest digest", &parts, digest)
+}
+
+impl ObjectReference {
+    /// `object` as a release of the namespace `home` names it.
+    pub fn of(object: &ObjectId, home: &str) -> Self {
+        Self {
+            group: object.group.to_string(),
+            kind: object.kind.to_string(),
+            namespace: object.namespace.as_deref().filter(|namespace| *namespace != home).map(str::to_owned),
+            cluster_scoped: object.namespace.is_none(),
+            name: object.name.to_string(),
+        }
+    }
+
+    /// The object that a release of the namespace `home` names like this.
+    pub fn id(&self, home: &str) -> ObjectId {
+        let namespace = self.namespace.clone().unwrap_or_else(|| home.to_owned());
+        ObjectId {
+            group: self.group.clone().into(),
+            kind: self.kind.clone().into(),
+            namespace: (!self.cluster_scoped).then_some(namespace.into()),
+            name: self.name.clone().into(),
+        }
+    }
+}
+
+impl SeenObject {
+    /// What is kept of an object of a release of the namespace `home`.
+    pub fn of(seen: &SeenAlive, home: &str) -> Self {
+        let agreement = seen.agreement.as_ref();
+        Self {
+            object: ObjectReference::of(&seen.object, home),
+            agreed: agreement.map(Agreement::seal),
+            unseen: agreement.map(|agreement| agreement.open().to_vec()).unwrap_or_default(),
+            settled: seen.settled.as_ref().map(|settled| {
+                let (declaration, values) = settled.texts();
+                let field = |(path, mark)| SettledField { path, mark };
+                SettledFields { declaration, fields: values.into_iter().map(field).collect() }
+            }),
+        }
+    }
+
+    /// The part of that which a dry run has settled.
+    pub fn settled(&self, key: &SigningKey, release: &ReleaseId) -> Option<Settled> {
+        let SettledFields { declaration, fields } = self.settled.as_ref()?;
+        let values = fields.iter().map(|field| (field.path.as_str(), field.mark.as_str()));
+        Settled::read(key, release, declaration, values)
+    }
+
+    /// What a guard with this key has kept of an object of this release.
+    pub fn seen(&self, key: &SigningKey, release: &ReleaseId) -> SeenAlive {
+        let settled = self.settled(key, release).map(Arc::new);
+        let agreement = self.agreed.as_deref().and_then(|seal| Agreement::read(seal, &self.unseen));
+        SeenAlive { object: Arc::new(self.object.id(&release.namespace)), agreement, settled }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests;

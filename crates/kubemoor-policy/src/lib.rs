@@ -1,0 +1,297 @@
+//! Policies for edits and drift, the fields that they ignore, and the changes that are allowed
+//! locally.
+//!
+//! Entry points: [`compile::compile`] and [`read::read`] read policies from text,
+//! [`resolver::PolicyResolver`] gives the [`Policy`] of a release, [`Policy::rules`] its rules for
+//! an object; [`allowance::Allowance`] is a temporary exception. Invariant: plain values, each
+//! checked before it takes effect. Must not read a file or judge.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod agreement;
+pub mod allowance;
+pub mod compile;
+pub mod conflict;
+pub mod declaration;
+pub mod flaw;
+pub mod flux;
+pub mod glob;
+pub mod grant;
+pub mod guarded;
+mod kept;
+mod known;
+pub mod lint;
+pub mod mask;
+pub mod nearest;
+pub mod order;
+pub mod pattern;
+pub mod pattern_trie;
+pub mod read;
+pub mod resolver;
+pub mod resource;
+pub mod schedule;
+pub mod seal;
+pub mod selector;
+pub mod settled;
+pub mod signing;
+pub mod standing;
+pub mod subject;
+pub mod suspension;
+pub mod target;
+
+use std::cell::LazyCell;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::compile::Compiled;
+use self::conflict::{Conflict, conflicts};
+use self::flaw::Flaw;
+use self::kept::Kept;
+use self::mask::Mask;
+use self::pattern_trie::PatternTrie;
+use self::resource::Autoscalers;
+use self::seal::Seal;
+use self::standing::Standing;
+use self::subject::Subject;
+use self::target::Target;
+use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
+use kubemoor_declare::path::Path;
+use kubemoor_helm::release::Declared;
+
+/// The policy that holds for a release, resolved from all that match it.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// The mode for edits that drift.
+    pub edits: EditsMode,
+    /// The mode for drift that the loop finds.
+    pub drift: DriftMode,
+    /// The time without a change after which a Helm operation's record counts as dead and loses its
+    /// rights.
+    pub operation_timeout: Duration,
+    /// Objects that repairs may write in addition.
+    pub repair: RepairRights,
+    /// The autoscalers that may change replicas.
+    pub autoscalers: Autoscalers,
+    /// The users whose edits are not judged.
+    pub exempt: Vec<Subject>,
+    /// The users who may write the release's records; all users if empty.
+    pub operators: Vec<Subject>,
+    /// The notifiers that get messages.
+    pub notify: Vec<String>,
+    /// Where each single value comes from.
+    pub sources: Sources,
+    /// Where policies of equal priority disagreed.
+    pub ties: Vec<Tie>,
+    /// The matching policies, in order of precedence.
+    matched: Vec<Arc<Compiled>>,
+    kept: Kept,
+}
+
+/// Objects that repairs may write in addition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepairRights {
+    /// Roles, bindings, webhook configurations and definitions.
+    pub rbac: bool,
+    /// Objects without a namespace, and in other namespaces than the release's.
+    pub cluster_scoped: bool,
+}
+
+/// Where each single value of a [`Policy`] comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Of `edits`.
+    pub edits: Source,
+    /// Of `drift`.
+    pub drift: Source,
+    /// Of `repair.rbac`.
+    pub rbac: Source,
+    /// Of `repair.clusterScoped`.
+    pub cluster_scoped: Source,
+    /// Of `autoscalers`.
+    pub autoscalers: Source,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The flags of the guard.
+    #[default]
+    Default,
+    /// The policy of this name.
+    Policy(String),
+}
+
+/// Two policies of equal priority with different values for a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tie {
+    /// The field.
+    pub field: &'static str,
+    /// The policy whose value applies, the first by name.
+    pub policy: String,
+    /// The policy whose value does not apply.
+    pub over: String,
+    /// The priority of both.
+    pub priority: i32,
+}
+
+/// The rules of a [`Policy`] for one object, as a manifest declares it.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectRules {
+    /// The fields that are never compared and never changed.
+    pub ignored: Mask,
+    /// The standing allowances: the allowed changes, times and users.
+    pub standing: Vec<Arc<Standing>>,
+    /// The places where additions are drift too.
+    pub sealed: Seal,
+    /// The flaws of the manifest's own annotations, which then have no effect.
+    pub flaws: Vec<Flaw>,
+    /// The patterns of `ignored`, then those of `standing`.
+    trie: PatternTrie,
+}
+
+impl Policy {
+    /// The policy of a guard without policies.
+    pub fn new(edits: EditsMode, drift: DriftMode, operation_timeout: Duration) -> Self {
+        Self {
+            edits,
+            drift,
+            operation_timeout,
+            repair: RepairRights::default(),
+            autoscalers: Autoscalers::default(),
+            exempt: Vec::new(),
+            operators: Vec::new(),
+            notify: Vec::new(),
+            sources: Sources::default(),
+            ties: Vec::new(),
+            matched: Vec::new(),
+            kept: Kept::default(),
+        }
+    }
+
+    /// The rules for one object of the release, by its declaration. Computed once for each
+    /// declaration.
+    pub fn rules(&self, object: &ObjectId, declared: &Arc<Declared>) -> Arc<ObjectRules> {
+        let may_have_rules =
+            declared.allow.is_some() || self.matched.iter().any(|policy| policy.has_object_rules());
+        match may_have_rules {
+            true => self.kept.of(declared, || self.resolve(object, declared)),
+            false => self.kept.empty(),
+        }
+    }
+
+    /// The names of the matching policies, in order of precedence.
+    pub fn matched(&self) -> impl Iterator<Item = &str> {
+        self.matched.iter().map(|policy| policy.name.as_str())
+    }
+
+    /// Where the matching policies disagree.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        conflicts(self.matched.iter().map(|policy| &**policy))
+    }
+
+    /// Whether a rule chooses objects by labels or annotations.
+    pub fn reads_metadata(&self) -> bool {
+        self.matched.iter().any(|policy| policy.targets().any(Target::reads_metadata))
+    }
+
+    /// The fields of one object that each of these policies ignores, with the policy's name.
+    pub fn ignoring<'p>(
+        &'p self,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> impl Iterator<Item = (&'p str, Mask)> {
+        let fields = &*declared.fields();
+        let of = |policy: &Compiled| {
+            let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
+            let patterns = ignored.flat_map(|(_, mask)| &mask.0);
+            Mask(patterns.map(|pattern| pattern.placed(fields)).collect())
+        };
+        let masks: Vec<_> = self.matched.iter().map(|policy| (policy.name.as_str(), of(policy))).collect();
+        masks.into_iter().filter(|(_, mask)| !mask.is_empty())
+    }
+
+    fn resolve(&self, object: &ObjectId, declared: &Declared) -> ObjectRules {
+        let mut rules = ObjectRules::default();
+        let fields = LazyCell::new(|| declared.fields());
+        for policy in &self.matched {
+            let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
+            let patterns = ignored.flat_map(|(_, mask)| &mask.0);
+            rules.ignored.0.extend(patterns.map(|pattern| pattern.placed(&fields)));
+            let sealed = policy.seal.iter().filter(|(target, _)| target.selects(object, declared));
+            sealed.for_each(|(_, mask)| rules.sealed.add(mask, &fields));
+            let allowed = policy.allow.iter().filter(|(target, _)| target.selects(object, declared));
+            rules.standing.extend(allowed.map(|(_, standing)| standing::placed(standing, &fields)));
+        }
+        match standing::of_manifest(declared) {
+            Ok(standing) => rules.standing.extend(standing),
+            Err(flaws) => rules.flaws = flaws,
+        }
+        rules.index();
+        rules
+    }
+}
+
+impl ObjectRules {
+    /// A text that identifies the rules under which an object was seen without additions; `None` if
+    /// additions are not searched.
+    pub fn seal(&self) -> Option<String> {
+        self.sealed.text(&self.ignored)
+    }
+
+    /// The rules about the field at `path` or below it; they have the same effect there as all
+    /// rules.
+    pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<Standing>>) {
+        let (mut ignored, mut standing) = (Mask::default(), Vec::new());
+        for rule in self.trie.at(path) {
+            match self.ignored.0.get(rule) {
+                Some(pattern) => ignored.0.push(pattern.clone()),
+                None => standing.extend(self.standing.get(rule - self.ignored.0.len())),
+            }
+        }
+        (ignored, standing)
+    }
+
+    /// Whether there are no rules for the object.
+    fn is_empty(&self) -> bool {
+        self.ignored.is_empty() && self.standing.is_empty() && self.sealed.is_empty() && self.flaws.is_empty()
+    }
+
+    fn index(&mut self) {
+        let allowed = self.standing.iter().map(|standing| standing.grant.mask.0.as_slice());
+        let rules = self.ignored.0.iter().map(std::slice::from_ref).chain(allowed);
+        for (number, patterns) in rules.enumerate() {
+            patterns.iter().for_each(|pattern| self.trie.add(pattern, number));
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Policy(name) => write!(f, "policy {name}"),
+        }
+    }
+}
+
+impl fmt::Display for Tie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, policy, over, priority } = self;
+        write!(
+            f,
+            "{field} of policy {policy} counts, not that of policy {over}: both have priority {priority}, and {policy} comes first by name"
+        )
+    }
+}
+
+// The samples name this crate as the tests of other crates do.
+#[cfg(test)]
+extern crate self as kubemoor_policy;
+
+#[cfg(test)]
+mod samples;
+
+#[cfg(test)]
+#[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]
+#[path = "../../kubemoor-helm/src/samples.rs"]
+mod sample_releases;

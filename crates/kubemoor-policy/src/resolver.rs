@@ -1,0 +1,286 @@
+//! The policies in force, by release.
+//!
+//! Entry points: [`Policies::of`] resolves, [`PolicyResolver::of`] remembers. Invariant:
+//! a caller that asks for one release twice gets the same answer, until the policies
+//! or the labels of its namespace change. Reads no file and makes no call.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use super::compile::Compiled;
+use super::{Policy, Source, Tie};
+use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
+use kubemoor_declare::sweep::Sweep;
+use kubemoor_helm::storage::Storage;
+
+/// The labels of namespaces, or of a cluster.
+pub type Labels = BTreeMap<String, String>;
+
+/// The number of remembered answers above which those that nobody holds any more are dropped: their releases are gone.
+const MANY: usize = 1000;
+
+/// All accepted policies that are in force in this cluster, in order of precedence, and the
+/// defaults.
+#[derive(Clone, Debug)]
+pub struct Policies {
+    defaults: Policy,
+    ranked: Vec<Arc<Compiled>>,
+    storage: Storage,
+    cluster: Labels,
+}
+
+/// What holds for each release. Shared by those who ask and those who learn of
+/// new policies.
+#[derive(Debug)]
+pub struct PolicyResolver {
+    defaults: Arc<Policy>,
+    /// The policy of every release while the emergency switch is off.
+    open: Arc<Policy>,
+    current: RwLock<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    policies: Arc<Policies>,
+    namespaces: HashMap<String, Labels>,
+    resolved: HashMap<ReleaseId, Arc<Policy>>,
+    /// Of answers that nobody holds.
+    sweep: Sweep,
+    /// The emergency switch is off.
+    is_open: bool,
+}
+
+/// The policies that match one release, while their single values are resolved.
+struct Resolution<'p> {
+    matching: &'p [&'p Arc<Compiled>],
+    ties: Vec<Tie>,
+}
+
+impl Policies {
+    /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, by
+    /// which policies may select.
+    pub fn new(
+        defaults: Policy,
+        cluster: &Labels,
+        accepted: impl IntoIterator<Item = Arc<Compiled>>,
+    ) -> Self {
+        let mut ranked: Vec<_> = accepted.into_iter().filter(|policy| policy.is_in(cluster)).collect();
+        ranked.sort_by(|a, b| (Reverse(a.priority), &a.name).cmp(&(Reverse(b.priority), &b.name)));
+        let pairs = ranked.iter().flat_map(|policy| &policy.storage);
+        let storage = pairs.map(|(records, releases)| (records.as_str(), releases.as_str())).collect();
+        Self { defaults, ranked, storage, cluster: cluster.clone() }
+    }
+
+    /// The policy of a release whose namespace has these labels: each single value comes from the
+    /// policy with the highest precedence that sets it, lists come from all.
+    pub fn of(&self, release: &ReleaseId, namespace: &Labels) -> Policy {
+        let matching = || self.ranked.iter().filter(|policy| policy.is_for(release, namespace));
+        let mut policy = self.defaults.clone();
+        let mut resolution = Resolution { matching: &matching().collect::<Vec<_>>(), ties: Vec::new() };
+        let sources = &mut policy.sources;
+        resolution.take("spec.edits", &mut policy.edits, &mut sources.edits, |it| it.edits);
+        resolution.take("spec.drift", &mut policy.drift, &mut sources.drift, |it| it.drift);
+        let repair = &mut policy.repair;
+        resolution.take("spec.repair.rbac", &mut repair.rbac, &mut sources.rbac, |it| it.repair.rbac);
+        resolution.take(
+            "spec.repair.clusterScoped",
+            &mut repair.cluster_scoped,
+            &mut sources.cluster_scoped,
+            |it| it.repair.cluster_scoped,
+        );
+        resolution
+            .take("spec.autoscalers", &mut policy.autoscalers, &mut sources.autoscalers, |it| it.autoscalers);
+        policy.ties = resolution.ties;
+        for compiled in matching() {
+            extend(&mut policy.exempt, &compiled.exempt);
+            extend(&mut policy.operators, &compiled.operators);
+            extend(&mut policy.notify, &compiled.notify);
+            policy.matched.push(Arc::clone(compiled));
+        }
+        policy
+    }
+
+    /// The names of the policies that may hold for releases of a namespace with these labels.
+    pub fn of_namespace(&self, name: &str, labels: &Labels) -> Vec<&str> {
+        let matching = self.ranked.iter().filter(|policy| policy.is_for_namespace(name, labels));
+        matching.map(|policy| policy.name.as_str()).collect()
+    }
+
+    /// The policy that applies where no other sets a value.
+    pub fn defaults(&self) -> &Policy {
+        &self.defaults
+    }
+
+    /// The policies in force in this cluster, in order of precedence.
+    pub fn ranked(&self) -> &[Arc<Compiled>] {
+        &self.ranked
+    }
+
+    /// The labels of this cluster.
+    pub fn cluster(&self) -> &Labels {
+        &self.cluster
+    }
+
+    /// Which namespaces may hold the records of releases in others, by any of
+    /// the policies in force.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Whether any policy reverts edits: only then the reverting webhook is registered.
+    pub fn reverts(&self) -> bool {
+        let modes = self.ranked.iter().filter_map(|policy| policy.edits);
+        modes.chain([self.defaults.edits]).any(|mode| mode == EditsMode::Revert)
+    }
+}
+
+impl PolicyResolver {
+    /// A resolver in which `defaults` apply to every release.
+    pub fn new(defaults: Policy) -> Self {
+        Self::of_policies(Policies::new(defaults, &Labels::new(), []))
+    }
+
+    /// A resolver of policies, with no namespace known.
+    pub fn of_policies(policies: Policies) -> Self {
+        let defaults = Arc::new(policies.defaults.clone());
+        let (namespaces, resolved) = (HashMap::new(), HashMap::new());
+        let current = Current {
+            policies: Arc::new(policies),
+            namespaces,
+            resolved,
+            sweep: Sweep::above(MANY),
+            is_open: false,
+        };
+        let open = Policy::new(EditsMode::Allow, DriftMode::Report, defaults.operation_timeout);
+        Self { defaults, open: Arc::new(open), current: RwLock::new(current) }
+    }
+
+    /// The policy for requests without a release.
+    pub fn defaults(&self) -> &Arc<Policy> {
+        &self.defaults
+    }
+
+    /// The policy of a release.
+    pub fn of(&self, release: &ReleaseId) -> Arc<Policy> {
+        {
+            let current = self.current.read();
+            if current.is_open {
+                return Arc::clone(&self.open);
+            }
+            if current.policies.ranked.is_empty() {
+                return Arc::clone(&self.defaults);
+            }
+            if let Some(policy) = current.resolved.get(release) {
+                return Arc::clone(policy);
+            }
+        }
+        // Resolved under the lock of the cache, so that no answer outlives the policies that it
+        // came from.
+        let mut current = self.current.write();
+        let none = Labels::new();
+        let labels = current.namespaces.get(&*release.namespace).unwrap_or(&none);
+        let policy = Arc::new(current.policies.of(release, labels));
+        if current.sweep.is_due(current.resolved.len()) {
+            current.resolved.retain(|_, policy| Arc::strong_count(policy) > 1);
+            let left = current.resolved.len();
+            current.sweep.note_left(left);
+        }
+        current.resolved.insert(release.clone(), Arc::clone(&policy));
+        policy
+    }
+
+    /// Turns the emergency switch: while everything is open, no policy applies, no edit is denied
+    /// and nothing is repaired.
+    pub fn set_open(&self, is_open: bool) {
+        self.current.write().is_open = is_open;
+    }
+
+    /// Whether everything is open.
+    pub fn is_open(&self) -> bool {
+        self.current.read().is_open
+    }
+
+    /// The present policies of the resolver.
+    pub fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.current.read().policies)
+    }
+
+    /// Replaces the policies. The defaults stay those that the resolver was created with.
+    pub fn set_policies(&self, policies: Policies) {
+        let mut current = self.current.write();
+        current.policies = Arc::new(policies);
+        current.resolved.clear();
+    }
+
+    /// Sets the labels of a namespace; `None` when it is gone. Returns whether an earlier answer
+    /// may change by that.
+    pub fn set_namespace(&self, name: &str, labels: Option<Labels>) -> bool {
+        let mut current = self.current.write();
+        let before = match labels {
+            Some(labels) if current.namespaces.get(name) == Some(&labels) => return false,
+            Some(labels) => current.namespaces.insert(name.to_owned(), labels),
+            None => match current.namespaces.remove(name) {
+                None => return false,
+                before => before,
+            },
+        };
+        drop(before);
+        let mut is_news = false;
+        current.resolved.retain(|release, policy| {
+            let stays = release.namespace != name;
+            is_news |= !stays && Arc::strong_count(policy) > 1;
+            stays
+        });
+        is_news
+    }
+
+    /// The labels of a namespace; none where they are not known.
+    pub fn labels_of(&self, namespace: &str) -> Labels {
+        self.known_labels(namespace).unwrap_or_default()
+    }
+
+    /// The labels of a namespace that is known.
+    pub fn known_labels(&self, namespace: &str) -> Option<Labels> {
+        self.current.read().namespaces.get(namespace).cloned()
+    }
+
+    /// The namespaces whose labels are known.
+    pub fn namespaces(&self) -> Vec<String> {
+        self.current.read().namespaces.keys().cloned().collect()
+    }
+}
+
+impl Resolution<'_> {
+    fn take<T: Copy + PartialEq>(
+        &mut self,
+        field: &'static str,
+        value: &mut T,
+        source: &mut Source,
+        says: impl Fn(&Compiled) -> Option<T>,
+    ) {
+        let mut saying = self.matching.iter().filter_map(|policy| Some((policy, says(policy)?)));
+        let Some((first, said)) = saying.next() else { return };
+        *value = said;
+        *source = Source::Policy(first.name.clone());
+        for (other, said_too) in saying.take_while(|(other, _)| other.priority == first.priority) {
+            if said_too != said {
+                let (over, priority) = (other.name.clone(), first.priority);
+                self.ties.push(Tie { field, policy: first.name.clone(), over, priority });
+            }
+        }
+    }
+}
+
+fn extend<T: Clone + PartialEq>(list: &mut Vec<T>, more: &[T]) {
+    for item in more {
+        if !list.contains(item) {
+            list.push(item.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

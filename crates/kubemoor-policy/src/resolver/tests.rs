@@ -1,0 +1,205 @@
+use super::super::resource::Autoscalers;
+use super::super::samples::{declared, policies, policy};
+use super::super::subject::Subject;
+use super::*;
+use kubemoor_declare::model::DriftMode;
+
+fn release(name: &str) -> ReleaseId {
+    ReleaseId { namespace: "shop".into(), name: name.into() }
+}
+
+fn of(specs: &[(&str, &str)]) -> Policy {
+    policies(specs.iter().map(|(name, spec)| policy(name, spec))).of(&release("web"), &Labels::new())
+}
+
+#[test]
+fn single_values_come_from_the_highest_priority_that_sets_them() {
+    use DriftMode::{Repair, Report};
+    use EditsMode::{Allow, Deny, Record, Warn};
+    let check = |specs: &[(&str, &str)], edits: EditsMode, drift: DriftMode| {
+        let policy = of(specs);
+        assert_eq!((policy.edits, policy.drift), (edits, drift), "{specs:?}");
+        assert_eq!(policy.ties, [], "{specs:?}");
+    };
+    check(&[], Warn, Report);
+    check(&[("a", "{edits: Deny}")], Deny, Report);
+    check(&[("a", "{edits: Deny}"), ("b", "{drift: Repair}")], Deny, Repair);
+    check(&[("a", "{edits: Deny}"), ("b", "{priority: 1, edits: Record}")], Record, Report);
+    check(&[("a", "{edits: Deny}"), ("b", "{priority: 1, drift: Repair}")], Deny, Repair);
+    check(&[("a", "{priority: -1, edits: Deny}"), ("b", "{edits: Allow}")], Allow, Report);
+    check(&[("a", "{edits: Deny, releases: {names: [other]}}")], Warn, Report);
+}
+
+#[test]
+fn a_tie_is_broken_by_name_and_named() {
+    let policy = of(&[
+        ("b", "{edits: Allow}"),
+        ("a", "{edits: Deny}"),
+        ("c", "{edits: Deny}"),
+        ("d", "{priority: -1, edits: Warn}"),
+    ]);
+    assert_eq!(policy.edits, EditsMode::Deny);
+    let tie = Tie { field: "spec.edits", policy: "a".to_owned(), over: "b".to_owned(), priority: 0 };
+    assert_eq!(policy.ties, [tie]);
+    assert_eq!(
+        policy.ties[0].to_string(),
+        "spec.edits of policy a counts, not that of policy b: both have priority 0, and a comes first by name"
+    );
+}
+
+#[test]
+fn every_value_says_where_it_comes_from() {
+    let policy = of(&[
+        ("a", "{edits: Deny, repair: {rbac: true}}"),
+        ("b", "{priority: 1, repair: {clusterScoped: true}, autoscalers: Declared}"),
+    ]);
+    let from = |name: &str| Source::Policy(name.to_owned());
+    assert_eq!((policy.repair.rbac, policy.repair.cluster_scoped), (true, true));
+    assert_eq!(policy.autoscalers, Autoscalers::Declared);
+    let sources = &policy.sources;
+    assert_eq!((&sources.edits, &sources.drift), (&from("a"), &Source::Default));
+    assert_eq!(
+        (&sources.rbac, &sources.cluster_scoped, &sources.autoscalers),
+        (&from("a"), &from("b"), &from("b"))
+    );
+    assert_eq!(policy.matched().collect::<Vec<_>>(), ["b", "a"]);
+}
+
+#[test]
+fn lists_are_unions() {
+    let policy = of(&[
+        ("a", "{exempt: [{kind: Group, name: x}], notify: [oncall], ignore: [{paths: [/a]}]}"),
+        (
+            "b",
+            "{priority: 5, exempt: [{kind: Group, name: x}, {kind: User, name: alice}], notify: [chat], ignore: [{paths: [/b]}], allow: [{name: local, paths: [/c]}]}",
+        ),
+    ]);
+    assert_eq!(policy.exempt, [Subject::Group("x".to_owned()), Subject::User("alice".to_owned())]);
+    assert_eq!(policy.notify, ["chat", "oncall"]);
+    let (object, declared) =
+        declared("{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}}");
+    let rules = policy.rules(&object, &Arc::new(declared));
+    for path in ["/a", "/b"] {
+        assert!(rules.ignored.covers(&path.parse().unwrap()), "{path}");
+    }
+    assert_eq!(rules.standing.len(), 1);
+}
+
+#[test]
+fn a_place_in_a_list_is_that_in_the_manifest() {
+    let policy = of(&[(
+        "a",
+        "{ignore: [{paths: [/spec/template/spec/containers/1/image, /data/0]}], allow: [{name: port, paths: [/spec/template/spec/containers/0/ports/0/hostPort]}]}",
+    )]);
+    let catalog = kubemoor_declare::catalog::Catalog::with_core();
+    let document: serde_json::Value = serde_saphyr::from_str(
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {containers: [{name: app, image: a, ports: [{containerPort: 80}]}, {name: side, image: b}]}}}}",
+    )
+    .unwrap();
+    let (object, mut declared) =
+        declared("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}}");
+    let schema = catalog.schema(&kubemoor_helm::release::gvk(&document));
+    declared.packed = kubemoor_declare::declare::declare(&document, schema.as_deref()).into();
+    let rules = policy.rules(&object, &Arc::new(declared));
+    let shown = |mask: &crate::mask::Mask| mask.0.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(shown(&rules.ignored), ["/spec/template/spec/containers/[name=side]/image", "/data/0"]);
+    let port = "/spec/template/spec/containers/[name=app]/ports/[containerPort=80,protocol=TCP]/hostPort";
+    assert_eq!(shown(&rules.standing[0].grant.mask), [port]);
+}
+
+#[test]
+fn a_cluster_that_does_not_match_has_no_policy() {
+    let compiled = policy("p", "{edits: Deny, clusterSelector: {matchLabels: {env: prod}}}");
+    let check = |cluster: &[(&str, &str)], expected: EditsMode| {
+        let cluster = cluster.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let defaults = policies([]).defaults().clone();
+        let policies = Policies::new(defaults, &cluster, [Arc::clone(&compiled)]);
+        assert_eq!(policies.of(&release("web"), &Labels::new()).edits, expected, "{cluster:?}");
+    };
+    check(&[("env", "prod")], EditsMode::Deny);
+    check(&[("env", "dev")], EditsMode::Warn);
+    check(&[], EditsMode::Warn);
+}
+
+#[test]
+fn a_book_knows_the_labels_of_namespaces_and_remembers() {
+    let compiled = policy("p", "{edits: Deny, releases: {namespaceSelector: {matchLabels: {tier: prod}}}}");
+    let labels = Labels::from([("tier".to_owned(), "prod".to_owned())]);
+    let resolver = PolicyResolver::of_policies(policies([compiled]));
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
+    let held = resolver.of(&release("web"));
+    assert!(resolver.set_namespace("shop", Some(labels.clone())));
+    drop(held);
+    assert!(!resolver.set_namespace("shop", Some(labels)));
+    let other = ReleaseId { namespace: "dev".into(), name: "web".into() };
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Deny);
+    assert_eq!(resolver.of(&other).edits, EditsMode::Warn);
+    assert!(Arc::ptr_eq(&resolver.of(&release("web")), &resolver.of(&release("web"))));
+    assert_eq!(resolver.defaults().edits, EditsMode::Warn);
+    let held = resolver.of(&release("web"));
+    assert!(resolver.set_namespace("shop", None) && !resolver.set_namespace("shop", None));
+    drop(held);
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
+}
+
+#[test]
+fn a_namespace_of_which_nobody_holds_an_answer_changes_none() {
+    let labels = |tier: &str| Some(Labels::from([("tier".to_owned(), tier.to_owned())]));
+    let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
+    resolver.of(&release("web"));
+    assert!(!resolver.set_namespace("ci-1", labels("dev")));
+    assert!(!resolver.set_namespace("ci-1", labels("prod")));
+    assert!(!resolver.set_namespace("ci-1", None));
+    assert!(!resolver.set_namespace("shop", labels("dev")), "the release is gone");
+    let held = resolver.of(&release("web"));
+    assert!(resolver.set_namespace("shop", labels("prod")));
+    drop(held);
+    let without = PolicyResolver::of_policies(policies([]));
+    without.of(&release("web"));
+    assert!(!without.set_namespace("shop", labels("dev")));
+}
+
+#[test]
+fn answers_that_nobody_holds_any_more_are_dropped() {
+    let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
+    let held: Vec<_> = (0..MANY).map(|number| resolver.of(&release(&format!("held-{number}")))).collect();
+    for number in 0..10 * MANY {
+        resolver.of(&release(&format!("gone-{number}")));
+    }
+    let remembered = resolver.current.read().resolved.len();
+    assert!(remembered <= 2 * MANY, "{remembered}");
+    assert!(Arc::ptr_eq(&held[0], &resolver.of(&release("held-0"))));
+}
+
+#[test]
+fn new_policies_hold_for_releases_that_were_asked_for_before() {
+    let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Deny);
+    resolver.set_policies(policies([policy("p", "{edits: Record}")]));
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Record);
+    resolver.set_policies(policies([]));
+    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
+}
+
+#[test]
+fn records_are_stored_elsewhere_only_for_named_pairs() {
+    let policies = policies([
+        policy("p", "{storage: [{records: flux-system, releases: [shop, web]}]}"),
+        policy("q", "{releases: {names: [other]}, storage: [{records: ci, releases: [shop]}]}"),
+        policy(
+            "r",
+            "{clusterSelector: {matchLabels: {env: none}}, storage: [{records: test, releases: [shop]}]}",
+        ),
+    ]);
+    let storage = policies.storage();
+    assert!(storage.holds("flux-system", "shop") && storage.holds("flux-system", "web"));
+    assert!(storage.holds("ci", "shop") && storage.holds("shop", "shop"));
+    assert!(!storage.holds("shop", "flux-system") && !storage.holds("flux-system", "other"));
+    assert!(!storage.holds("ci", "web") && !storage.holds("test", "shop"));
+}
+
+#[test]
+fn reverts_are_needed_only_where_a_policy_says_so() {
+    assert!(policies([policy("p", "{edits: Revert}")]).reverts());
+    assert!(!policies([policy("p", "{edits: Deny}"), policy("q", "{}")]).reverts());
+}

@@ -1,0 +1,368 @@
+//! The resource types `DriftPolicy` and `DriftAllowance`
+//! (`kubemoor.dev/v1alpha1`), as people write them.
+//!
+//! Entry points: [`DriftPolicy`], [`DriftAllowance`]. Invariant: plain data;
+//! what the types cannot say is checked by `compile`. Their schemas are what
+//! `kubemoor manifests crds` prints.
+#![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
+
+mod allowance;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::allowance::{AllowedObject, DriftAllowance, DriftAllowanceSpec, Requester};
+use kubemoor_declare::model::{DriftMode, EditsMode};
+
+/// The most rules of one list, subjects of one rule, and globs of one list.
+pub const MAX_RULES: usize = 100;
+
+/// The most paths of one rule.
+pub const MAX_PATHS: usize = 64;
+
+/// What a path of a rule looks like, as far as a schema can say.
+const PATH: &str = r"^(\*|(/[^/]+)+)$";
+
+/// The same where the deletion may be named as well.
+const GRANTED_PATH: &str = r"^(\*|delete|(/[^/]+)+)$";
+
+/// What the name of a namespace looks like.
+const NAMESPACE: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
+/// What a glob of a release or a namespace looks like.
+const GLOB: &str = r"^[-a-z0-9.*?]+$";
+
+/// Rules for changes to, and drift of, the releases that the policy matches.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kubemoor.dev",
+    version = "v1alpha1",
+    kind = "DriftPolicy",
+    plural = "driftpolicies",
+    doc = "Rules for changes to, and drift of, the Helm releases that the policy matches.",
+    category = "kubemoor",
+    status = "DriftPolicyStatus",
+    derive = "PartialEq",
+    printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority"),
+    printcolumn(name = "Edits", type_ = "string", json_path = ".spec.edits"),
+    printcolumn(name = "Drift", type_ = "string", json_path = ".spec.drift"),
+    printcolumn(
+        name = "Accepted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Accepted\")].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Accepted\")].reason"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DriftPolicySpec {
+    /// If several policies match a release, the one with the highest priority decides each
+    /// single value; among equal priorities, the first by name.
+    #[serde(default)]
+    pub priority: i32,
+    /// The releases that this policy applies to; all releases if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub releases: Option<ReleaseSelector>,
+    /// The clusters in which this policy is in force, by the labels that the guard
+    /// gets with --cluster-label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_selector: Option<LabelSelector>,
+    /// How to answer a change that causes drift.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edits: Option<EditsMode>,
+    /// How to treat drift in the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftMode>,
+    /// Objects that repairs may write in addition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<RepairSpec>,
+    /// The autoscalers that may change the number of replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscalers: Option<Autoscalers>,
+    /// Fields that are never compared, repaired or reverted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES))]
+    pub ignore: Vec<IgnoreRule>,
+    /// Standing exceptions: who may change which fields, and when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES))]
+    pub allow: Vec<AllowRule>,
+    /// Paths below which anything that the release does not declare counts as drift too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES))]
+    pub seal: Vec<SealRule>,
+    /// Users whose changes are not judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES))]
+    pub exempt: Vec<SubjectSpec>,
+    /// Users who may write the records of the release; everyone with the right in
+    /// RBAC if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES))]
+    pub operators: Vec<SubjectSpec>,
+    /// The names of the notifiers that get messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63)))]
+    pub notify: Vec<String>,
+    /// Namespaces that may hold the records of releases in other namespaces, as with
+    /// storageNamespace of Flux. Everyone who may write Secrets in such a namespace can
+    /// act as Helm in the others. Applies whatever `releases` selects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES))]
+    pub storage: Vec<StoragePair>,
+}
+
+/// Selects releases; all given conditions must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReleaseSelector {
+    /// Globs of release names: `*` matches any text, `?` any one character.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 253), regex(pattern = GLOB)))]
+    pub names: Vec<String>,
+    /// Globs of the namespaces of the releases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES), inner(length(min = 1, max = 63), regex(pattern = GLOB)))]
+    pub namespaces: Vec<String>,
+    /// Selects releases by the labels of their namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+}
+
+/// A label selector, as everywhere in Kubernetes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LabelSelector {
+    /// Labels that must have these values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Requirements that the labels must meet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub match_expressions: Vec<LabelExpression>,
+}
+
+/// A requirement that a label must meet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LabelExpression {
+    /// The label key.
+    pub key: String,
+    /// How the label relates to the values.
+    pub operator: SelectorOperator,
+    /// The values; must be empty for Exists and DoesNotExist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub values: Vec<String>,
+}
+
+/// How a label relates to values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs, reason = "the words of the Kubernetes API")]
+pub enum SelectorOperator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+/// Objects that repairs may write in addition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RepairSpec {
+    /// Roles, role bindings, webhook configurations and CustomResourceDefinitions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rbac: Option<bool>,
+    /// Cluster-scoped objects, and objects in namespaces other than the release's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_scoped: Option<bool>,
+}
+
+/// The autoscalers that may change the number of replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Autoscalers {
+    /// Every autoscaler that targets the workload.
+    #[default]
+    Any,
+    /// Only autoscalers that a release declares.
+    Declared,
+}
+
+/// Fields that are never compared, repaired or reverted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IgnoreRule {
+    /// The objects that the rule applies to; all objects if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<TargetSpec>,
+    /// JSON Pointers, in which a segment may be [key=value] or *; a single * means
+    /// every field.
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
+    pub paths: Vec<String>,
+}
+
+/// Paths below which anything that the release does not declare counts as drift too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SealRule {
+    /// The objects that the rule applies to; all objects if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<TargetSpec>,
+    /// Paths as in `ignore`. The status and most of the metadata cannot be sealed.
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = PATH)))]
+    pub paths: Vec<String>,
+}
+
+/// Selects objects as Flux does: by regular expressions that must match the whole value,
+/// and by selectors over the labels and annotations of the manifest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TargetSpec {
+    /// The API group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub group: Option<String>,
+    /// The API version in the manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub version: Option<String>,
+    /// The kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub kind: Option<String>,
+    /// The object's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub namespace: Option<String>,
+    /// The object's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub name: Option<String>,
+    /// A selector over the labels of the manifest, such as key=value,key in (a,b),!key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub label_selector: Option<String>,
+    /// A selector over the annotations of the manifest, written in the same way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub annotation_selector: Option<String>,
+}
+
+/// A standing exception.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AllowRule {
+    /// The name of the exception in messages.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// The objects that the rule applies to; all objects if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<TargetSpec>,
+    /// Paths as in `ignore`; `delete` allows the deletion of the object.
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
+    pub paths: Vec<String>,
+    /// When the exception applies; always if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleSpec>,
+    /// Users who may make the changes; everyone with the right in RBAC if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_RULES))]
+    pub subjects: Vec<SubjectSpec>,
+}
+
+/// Recurring windows of time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScheduleSpec {
+    /// When a window opens, in cron syntax: minute, hour, day of month, month, day of week.
+    #[schemars(length(min = 9, max = 256))]
+    pub cron: String,
+    /// How long the window stays open, such as 10h or 1h30m; at most 744h.
+    #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+h)?([0-9]+m)?([0-9]+s)?$"))]
+    pub duration: String,
+    /// The IANA name of the time zone of the cron expression; UTC if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub time_zone: Option<String>,
+}
+
+/// A user, a group or a service account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "(self.kind == 'ServiceAccount') == (has(self.namespace) && self.namespace != '')",
+    "message": "a ServiceAccount has a namespace; users and groups have none",
+}]))]
+pub struct SubjectSpec {
+    /// User, Group or ServiceAccount.
+    pub kind: SubjectKind,
+    /// The full name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The namespace of a ServiceAccount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+}
+
+/// The kinds of a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs, reason = "the words of the Kubernetes API")]
+pub enum SubjectKind {
+    User,
+    Group,
+    ServiceAccount,
+}
+
+/// Records in one namespace that speak for releases in others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StoragePair {
+    /// The namespace that holds the records.
+    #[schemars(length(min = 1, max = 63), regex(pattern = NAMESPACE))]
+    pub records: String,
+    /// The namespaces of the releases, by their full names.
+    #[schemars(length(min = 1, max = MAX_RULES), inner(length(min = 1, max = 63), regex(pattern = NAMESPACE)))]
+    pub releases: Vec<String>,
+}
+
+/// The status that the guard gives to a policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftPolicyStatus {
+    /// The generation that the conditions describe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Accepted: whether this policy is in force as written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition, as everywhere in Kubernetes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// The aspect that the condition describes, such as Accepted.
+    pub r#type: String,
+    /// True, False or Unknown.
+    pub status: String,
+    /// The reason, as one word.
+    pub reason: String,
+    /// The reason, as a sentence for people.
+    pub message: String,
+    /// When the status last changed.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub last_transition_time: Timestamp,
+    /// The generation that the condition describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}

@@ -1,0 +1,177 @@
+//! The request bodies that restore an object.
+//!
+//! Entry points: [`applied`] for server-side apply, [`Restoration::merged`] for a merge patch, [`immutable`] for
+//! fields that the API server does not allow to change. Invariant: pure; no body changes a masked
+//! path, and a body for an existing object holds the version that it was made for. Must not judge.
+
+use serde_json::{Map, Value};
+
+use kubemoor_declare::compare::Move;
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::model::{Cause, ObjectId};
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_policy::mask::Mask;
+use kubemoor_policy::pattern::Pattern;
+use kubemoor_verdict::{additions, sealed};
+
+/// What a merge patch restores: the declared values of the `changes`, and the places of the `moved` elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Restoration<'a> {
+    pub(crate) object: &'a ObjectId,
+    pub(crate) fields: &'a Fields,
+    pub(crate) changes: &'a [FieldChange],
+    pub(crate) moved: &'a [Move],
+}
+
+impl Restoration<'_> {
+    /// The merge patch that restores them in `live`, in the spelling of `canonical` where the API server was asked.
+    /// `None` if that changes nothing.
+    pub(crate) fn merged(&self, live: &Value, canonical: Option<&Value>, masked: &Mask) -> Option<Value> {
+        let Self { object, fields, changes, moved } = *self;
+        let mut restored = live.clone();
+        Fields::put_back(moved, &mut restored);
+        let is_declared =
+            |change: &&FieldChange| !is_sealed(object, change) && !change.agreement.is_addition();
+        let paths = changes.iter().filter(is_declared).map(|change| &change.path);
+        fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
+        take_away(object, changes, &mut restored);
+        // A part of a value that is restored as a whole may be masked.
+        masked.carry(live, &mut restored);
+        let mut patch = difference(live, &restored)?;
+        set_version(&mut patch, live);
+        Some(patch)
+    }
+}
+
+/// Removes the field at a path of plain names from a document.
+pub(crate) fn leave_out(path: &Path, document: &mut Value) {
+    let Some((Segment::Field(last), above)) = path.0.split_last() else { return };
+    let mut place = document;
+    for segment in above {
+        let Segment::Field(name) = segment else { return };
+        let Some(below) = place.get_mut(name) else { return };
+        place = below;
+    }
+    if let Value::Object(fields) = place {
+        fields.remove(last);
+    }
+}
+
+/// The document as it is applied to `live`: masked fields that it declares have their live values, and the write
+/// fails if the object has changed meanwhile. Other masked fields are not in it: Helm's manager would own them from then
+/// on, and whoever applies them would meet a conflict. Two kinds of them stay in it, because the API server would remove
+/// them: parts of values that server-side apply replaces as a whole, and fields that Helm's manager owns, which
+/// `abandons` asks of a body.
+pub(crate) fn applied(
+    (document, fields): (&Value, &Fields),
+    live: &Value,
+    masked: &Mask,
+    abandons: impl Fn(&Value) -> bool,
+) -> Value {
+    let (mut body, mut whole) = (document.clone(), document.clone());
+    masked.carry_present(live, &mut body);
+    masked.carry(live, &mut whole);
+    if abandons(&body) {
+        body = whole;
+    } else {
+        let atomic = fields.atomic_paths().into_iter();
+        let touched = atomic.filter(|path| masked.covers(path) || masked.reaches_below(path));
+        let touched = touched.filter_map(|path| Pattern::parse(&path.to_string()).ok());
+        Mask(touched.collect()).carry(&whole, &mut body);
+    }
+    set_version(&mut body, live);
+    body
+}
+
+/// The merge patch that restores the keys of the `moved` elements; `None` if there are no such
+/// elements.
+pub(crate) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
+    let mut restored = live.clone();
+    Fields::put_back(moved, &mut restored);
+    let mut patch = difference(live, &restored)?;
+    set_version(&mut patch, live);
+    Some(patch)
+}
+
+/// The merge patch that removes those `changes` that are sealed fields or additions below sealed
+/// paths; `None` if there are no such changes.
+pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value) -> Option<Value> {
+    let mut restored = live.clone();
+    take_away(object, changes, &mut restored);
+    let mut patch = difference(live, &restored)?;
+    set_version(&mut patch, live);
+    Some(patch)
+}
+
+/// The `changes` that the API server refused, found by the fields that it names.
+pub(crate) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> {
+    let refused = |change: &&FieldChange| causes.iter().any(|cause| refuses(cause, &change.path));
+    changes.iter().filter(refused).map(|change| change.path.clone()).collect()
+}
+
+/// Binds a body to the version of an object.
+pub(crate) fn set_version(body: &mut Value, live: &Value) {
+    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    let Value::Object(fields) = body else { return };
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(metadata) = metadata {
+        metadata.insert("resourceVersion".to_owned(), version);
+    }
+}
+
+fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
+    // A change within an addition stays: without it, the addition of a webhook may not even be
+    // valid.
+    let is_added = |change: &&FieldChange| change.agreement == Agreement::Added;
+    additions::take_away(changes.iter().filter(is_added).map(|change| &change.path), from);
+    let of_sealed = |change: &&FieldChange| !change.agreement.is_addition() && is_sealed(object, change);
+    changes.iter().filter(of_sealed).for_each(|change| sealed::undo(&change.path, from));
+}
+
+fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {
+    change.declared.is_none() && sealed::is_sealed(object, &change.path)
+}
+
+/// Whether a cause names the field at `path` or a field above or below it.
+fn refuses(cause: &Cause, path: &Path) -> bool {
+    let named: Vec<&str> =
+        cause.field.split(['.', '[']).filter(|name| !name.is_empty() && !name.ends_with(']')).collect();
+    let fields: Vec<&str> = path
+        .0
+        .iter()
+        .filter_map(|segment| match segment {
+            Segment::Field(name) => Some(name.as_str()),
+            Segment::Key(_) | Segment::Element(_) => None,
+        })
+        .collect();
+    let names_it = !named.is_empty() && named.iter().zip(&fields).all(|(named, field)| named == field);
+    // "updates to statefulset spec for fields other than 'replicas', 'template' are forbidden"
+    let is_exempt = fields.get(named.len()).is_some_and(|field| {
+        cause.message.contains("other than") && cause.message.contains(&format!("'{field}'"))
+    });
+    names_it && !is_exempt
+}
+
+/// The merge patch (RFC 7386) that turns `from` into `to`; `None` if they are equal.
+fn difference(from: &Value, to: &Value) -> Option<Value> {
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) => {
+            let mut patch = Map::new();
+            for (name, value) in to {
+                let changed = match from.get(name) {
+                    Some(before) => difference(before, value),
+                    None => Some(value.clone()),
+                };
+                patch.extend(changed.map(|value| (name.clone(), value)));
+            }
+            let removed = from.keys().filter(|name| !to.contains_key(*name));
+            patch.extend(removed.map(|name| (name.clone(), Value::Null)));
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        _ => (from != to).then(|| to.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! The watched objects, and the watches that have been listed.
+//!
+//! Entry point: [`Scopes`]. Invariant: an object that is absent from an incomplete listing is not
+//! known to be missing. Must not open a watch.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use smol_str::SmolStr;
+
+use kubemoor_declare::model::ObjectId;
+use kubemoor_helm::release::Release;
+use kubemoor_verdict::health::Unwatched;
+
+/// A kind in a version, in one namespace or in all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scope {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub namespace: Option<String>,
+}
+
+/// The namespace of a watch of all namespaces.
+static EVERYWHERE: Option<SmolStr> = None;
+
+/// Scopes by group, kind and namespace: several where a kind is watched in several versions.
+type Kinds = HashMap<String, HashMap<String, HashMap<Option<SmolStr>, Vec<Scope>>>>;
+
+/// The watches that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Scopes {
+    open: BTreeMap<Scope, Watched>,
+    /// The same, by what they hold.
+    kinds: Kinds,
+    /// The watches of the start that have not been listed yet; `None` before there are any.
+    unlisted: Option<BTreeSet<Scope>>,
+}
+
+/// One watch.
+#[derive(Debug, Default)]
+struct Watched {
+    /// Its listing is complete.
+    whole: bool,
+    /// The message of the API server, if the guard has no right to it.
+    forbidden: Option<String>,
+    /// The objects of the listing under way.
+    listing: Option<HashSet<ObjectId>>,
+}
+
+impl Scope {
+    /// Whether the scope includes an object.
+    pub(crate) fn holds(&self, object: &ObjectId) -> bool {
+        object.group == self.group
+            && object.kind == self.kind
+            && (self.namespace.is_none() || self.namespace.as_deref() == object.namespace.as_deref())
+    }
+}
+
+impl Scopes {
+    /// Sets the scopes to watch. Returns the watches to open and to close.
+    pub(crate) fn want(&mut self, wanted: &BTreeSet<Scope>) -> (Vec<Scope>, Vec<Scope>) {
+        let closed: Vec<_> = self.open.keys().filter(|it| !wanted.contains(*it)).cloned().collect();
+        let opened: Vec<_> = wanted.iter().filter(|it| !self.open.contains_key(*it)).cloned().collect();
+        for scope in &closed {
+            self.open.remove(scope);
+        }
+        self.open.extend(opened.iter().map(|scope| (scope.clone(), Watched::default())));
+        self.kinds = by_kind(self.open.keys());
+        let unlisted = self.unlisted.get_or_insert_with(|| wanted.clone());
+        unlisted.retain(|scope| wanted.contains(scope));
+        (opened, closed)
+    }
+
+    /// Whether all that was to be watched at the start has been listed, or cannot be.
+    pub(crate) fn are_listed(&self) -> bool {
+        self.unlisted.as_ref().is_some_and(BTreeSet::is_empty)
+    }
+
+    /// Whether a watch is open.
+    pub(crate) fn has(&self, scope: &Scope) -> bool {
+        self.open.contains_key(scope)
+    }
+
+    /// Whether a watch shows all changes of an object: its listing is complete.
+    pub(crate) fn shows(&self, object: &ObjectId) -> bool {
+        self.holding(object).any(|(_, watched)| watched.whole)
+    }
+
+    /// Whether a watch is open that may show an object.
+    pub(crate) fn is_watched(&self, object: &ObjectId) -> bool {
+        self.holding(object).next().is_some()
+    }
+
+    /// A full listing begins.
+    pub(crate) fn begin_listing(&mut self, scope: &Scope) {
+        if let Some(watched) = self.open.get_mut(scope) {
+            watched.listing = Some(HashSet::new());
+        }
+    }
+
+    /// Adds an object to the running listing.
+    pub(crate) fn list(&mut self, scope: &Scope, object: &ObjectId) {
+        if let Some(listing) = self.open.get_mut(scope).and_then(|watched| watched.listing.as_mut()) {
+            listing.insert(object.clone());
+        }
+    }
+
+    /// Ends a listing and returns its objects. `None` if it began before this watch was opened.
+    pub(crate) fn end_listing(&mut self, scope: &Scope) -> Option<HashSet<ObjectId>> {
+        let watched = self.open.get_mut(scope)?;
+        let listed = watched.listing.take()?;
+        watched.whole = true;
+        self.mark_listed(scope);
+        Some(listed)
+    }
+
+    /// Stops waiting for the first listing of a watch.
+    pub(crate) fn mark_listed(&mut self, scope: &Scope) {
+        if let Some(unlisted) = &mut self.unlisted {
+            unlisted.remove(scope);
+        }
+    }
+
+    /// Records that a watch is established; returns whether the guard had no right to it before.
+    pub(crate) fn permit(&mut self, scope: &Scope) -> bool {
+        self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.take().is_some())
+    }
+
+    /// Records that the guard has no right to a watch; returns whether that is new.
+    pub(crate) fn forbid(&mut self, scope: &Scope, why: String) -> bool {
+        self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.replace(why).is_none())
+    }
+
+    /// Whether the guard has no right to watch an object.
+    pub(crate) fn is_forbidden(&self, object: &ObjectId) -> bool {
+        self.holding(object).any(|(_, watched)| watched.forbidden.is_some())
+    }
+
+    /// The declared objects of a release of kinds that the guard has no right to watch, in the
+    /// order of kinds; without those that are `known` otherwise.
+    pub(crate) fn unwatched(&self, release: &Release, known: &HashSet<&ObjectId>) -> Vec<Unwatched> {
+        let mut counts: BTreeMap<&Scope, (usize, &String)> = BTreeMap::new();
+        let declared = release.objects.iter().filter(|(_, it)| it.latest.is_some());
+        for object in declared.map(|(object, _)| &**object).filter(|object| !known.contains(object)) {
+            for (scope, watched) in self.holding(object) {
+                if let Some(why) = &watched.forbidden {
+                    counts.entry(scope).or_insert((0, why)).0 += 1;
+                }
+            }
+        }
+        let of_scope = |(scope, (objects, why)): (&Scope, (usize, &String))| Unwatched {
+            kind: scope.kind.clone(),
+            objects,
+            why: why.clone(),
+        };
+        let mut unwatched: Vec<_> = counts.into_iter().map(of_scope).collect();
+        unwatched.sort_by(|a, b| (&a.kind, &a.why).cmp(&(&b.kind, &b.why)));
+        unwatched
+    }
+
+    /// The watches that show an object.
+    fn holding(&self, object: &ObjectId) -> impl Iterator<Item = (&Scope, &Watched)> {
+        let places = self.kinds.get(&*object.group).and_then(|kinds| kinds.get(&*object.kind));
+        let own = object.namespace.is_some().then_some(&object.namespace);
+        let scopes =
+            [Some(&EVERYWHERE), own].into_iter().flatten().filter_map(move |place| places?.get(place));
+        scopes.flatten().filter_map(|scope| self.open.get_key_value(scope))
+    }
+}
+
+/// The scopes of each group, kind and namespace.
+fn by_kind<'s>(scopes: impl Iterator<Item = &'s Scope>) -> Kinds {
+    let mut kinds = Kinds::new();
+    for scope in scopes {
+        let places = kinds.entry(scope.group.clone()).or_default().entry(scope.kind.clone()).or_default();
+        places.entry(scope.namespace.as_deref().map(Into::into)).or_default().push(scope.clone());
+    }
+    kinds
+}

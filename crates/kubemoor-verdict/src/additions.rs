@@ -1,0 +1,272 @@
+//! Finds additions below sealed paths: content of an object there that its release does not
+//! declare.
+//!
+//! Entry points: `of_edit` for the additions of an edit, [`drift`] for those of a live object,
+//! [`undo`] reverts one and [`take_away`] removes them. Invariant: content of an `Apply` manager,
+//! the API server, one of its controllers or an admission webhook is not an addition.
+//! `managedFields` show it: additions of a webhook have no owner. Clients choose the names of
+//! managers, so a name can only make the guard leave a field alone. Must not decide whether an
+//! addition is allowed.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::ownership::{Holding, Holdings, Operation, Owners, is_controller};
+use super::sealed;
+use kubemoor_declare::additions::Addition;
+use kubemoor_declare::equality::{self, Agreement};
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::lookup::Lookup;
+use kubemoor_declare::model::{self, HELM_MARKS, ObjectId};
+use kubemoor_declare::outputs;
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_policy::seal::Seal;
+
+mod removal;
+
+pub use self::removal::take_away;
+
+/// Labels and annotations that controllers and the API server set: whole names, and prefixes up to
+/// a `/`.
+const CONTROLLERS_OWN: &[&str] = &[
+    "autoscaling.alpha.kubernetes.io/",
+    "batch.kubernetes.io/",
+    "control-plane.alpha.kubernetes.io/",
+    "controller-uid",
+    "deployment.kubernetes.io/",
+    "deprecated.daemonset.template.generation",
+    "endpoints.kubernetes.io/",
+    "job-name",
+    "kubectl.kubernetes.io/",
+    "kubemoor.dev/",
+    "kubernetes.io/metadata.name",
+    "pv.kubernetes.io/",
+    "volume.beta.kubernetes.io/",
+    "volume.kubernetes.io/",
+];
+
+/// The parts of the metadata that are checked.
+const METADATA: [&str; 2] = ["labels", "annotations"];
+
+/// The value of an absent field.
+static ABSENT: Value = Value::Null;
+
+/// The additions of an edit from `old` (`None` for a new object) to `new` below sealed paths.
+pub(super) fn of_edit<'v>(
+    object: &ObjectId,
+    fields: &Fields,
+    seal: &Seal,
+    old: Option<&'v Value>,
+    new: &'v Value,
+) -> Vec<Addition<'v>> {
+    let mut found = candidates(object, fields, seal, old, new);
+    if !found.is_empty() {
+        let owners = Owners::of(new);
+        let holdings = Holdings::of(&owners);
+        // A field without an owner was added by a webhook or the API server in this request.
+        let is_complete = holdings.is_complete() && new.get("apiVersion").is_some_and(|it| owners.are_of(it));
+        let is_nobodys = |by: &[Holding<'_>]| by.is_empty() && is_complete;
+        found.retain(|it| {
+            let by = holdings.at(&it.path);
+            !is_applied(&by) && !is_nobodys(&by)
+        });
+    }
+    found
+}
+
+/// Drops additions that the API server or a webhook makes whenever the manifest is applied, as
+/// `canonical` shows. In a new object, such an addition may have another value each time; an
+/// earlier value of an existing object is only kept. While an operation is `pending`, additions to
+/// Helm's write count as Helm's, regardless of their former owner.
+pub(super) fn drop_servers(
+    found: &mut Vec<Addition<'_>>,
+    canonical: &Value,
+    (operation, pending): (model::Operation, bool),
+) {
+    if found.is_empty() {
+        return;
+    }
+    let owners = Owners::of(canonical);
+    let (holdings, mut lookup) = (Holdings::of(&owners), Lookup::new(canonical));
+    found.retain(|it| {
+        let wanted = lookup.get(&it.path);
+        let is_same = wanted.contains(&it.new);
+        let is_new = operation == model::Operation::Create && !wanted.is_empty();
+        let is_servers = (is_same || is_new) && holdings.at(&it.path).is_empty();
+        !(is_servers || (pending && is_same))
+    });
+}
+
+/// The additions of a live object below sealed paths, as far as its `managedFields` show who made
+/// them; without `managedFields`, all list elements and map entries that are not declared.
+pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> Vec<FieldChange> {
+    let found = candidates(object, fields, seal, None, live);
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let owners = Owners::of(live);
+    let (holdings, mut lookup) = (Holdings::of(&owners), Lookup::new(live));
+    let change = |path: Path, new: &Value, agreement: Agreement| FieldChange {
+        path,
+        declared: None,
+        old: None,
+        new: Some(new.clone()),
+        agreement,
+    };
+    let mut changes = Vec::new();
+    for it in found {
+        let is_drift = if owners.is_empty() { it.is_member } else { is_somebodys(&holdings, &it) };
+        if is_drift {
+            changes.push(change(it.path, it.new, Agreement::Added));
+            continue;
+        }
+        for path in changed_parts(&holdings, &it) {
+            let new = lookup.get(&path);
+            changes.extend(new.first().map(|new| change(path, new, Agreement::Within)));
+        }
+    }
+    changes
+}
+
+/// Sets the value at `path` to that in `old`.
+pub fn undo(path: &Path, old: &Value, object: &mut Value) {
+    let before = path.get(old).first().map(|value| (*value).clone());
+    set(&path.0, before, old, object);
+}
+
+fn candidates<'v>(
+    object: &ObjectId,
+    fields: &Fields,
+    seal: &Seal,
+    old: Option<&'v Value>,
+    new: &'v Value,
+) -> Vec<Addition<'v>> {
+    if seal.is_empty() {
+        return Vec::new();
+    }
+    let mut found = fields.additions(&seal.scope(), old, new);
+    found.retain(|it| {
+        let is_output = || outputs::is_undeclared_output(object, fields, &it.path);
+        is_judged(&it.path) && !sealed::is_sealed(object, &it.path) && !is_output()
+    });
+    found
+}
+
+/// Whether a release can decide about this path.
+fn is_judged(path: &Path) -> bool {
+    let names: Vec<&str> = path
+        .0
+        .iter()
+        .map(|segment| if let Segment::Field(name) = segment { name.as_str() } else { "" })
+        .collect();
+    match names.as_slice() {
+        ["apiVersion" | "kind" | "status", ..] | ["metadata"] => false,
+        ["metadata", below, ..] if !METADATA.contains(below) => false,
+        [.., "metadata", "labels" | "annotations", name] => {
+            !HELM_MARKS.iter().any(|[.., mark]| name == mark)
+                && !CONTROLLERS_OWN.iter().any(|own| is_named(own, name))
+        }
+        _ => true,
+    }
+}
+
+fn is_named(own: &str, name: &str) -> bool {
+    if own.ends_with('/') { name.starts_with(own) } else { name == own }
+}
+
+fn is_applied(by: &[Holding<'_>]) -> bool {
+    by.iter().any(|it| it.manager.operation == Operation::Apply)
+}
+
+/// Whether a manager other than Kubernetes' own programs made it by an update. Fields that Helm
+/// left behind do not count: the API server completes Helm's objects in Helm's name.
+fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
+    let mut by = holdings.at(&addition.path);
+    if is_applied(&by) {
+        return false;
+    }
+    // An element belongs to the owners of the element itself.
+    if addition.is_member || !is_owned_throughout(holdings, &addition.path, addition.new) {
+        by.retain(|it| !it.is_in_parts);
+    }
+    let is_controllers = || by.iter().all(|it| is_controller(&it.manager.name));
+    let is_helms = || by.iter().all(|it| it.is_helms);
+    !by.is_empty() && !is_controllers() && (addition.is_member || !is_helms())
+}
+
+/// Whether each part of a value has an owner.
+fn is_owned_throughout(holdings: &Holdings<'_>, path: &Path, value: &Value) -> bool {
+    let by = holdings.at(path);
+    let is_below = |map: &Map<String, Value>| {
+        map.iter().all(|(name, below)| is_owned_throughout(holdings, &path.of_field(name), below))
+    };
+    match value {
+        _ if by.iter().any(|it| !it.is_in_parts) => true,
+        Value::Object(map) => !by.is_empty() && is_below(map),
+        _ => !by.is_empty(),
+    }
+}
+
+/// The changed parts of an addition that has no owner as a whole.
+fn changed_parts(holdings: &Holdings<'_>, addition: &Addition<'_>) -> Vec<Path> {
+    let by = holdings.at(&addition.path);
+    if by.iter().any(|it| !it.is_in_parts) || is_applied(&by) {
+        return Vec::new();
+    }
+    let parts = holdings.parts(&addition.path).into_iter();
+    let parts = parts.filter(|(_, manager)| !is_controller(&manager.name));
+    let by_text: BTreeMap<String, Path> = parts.map(|(path, _)| (path.to_string(), path)).collect();
+    by_text.into_values().collect()
+}
+
+fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value) {
+    let Some((segment, below)) = path.split_first() else { return };
+    match (segment, object) {
+        (Segment::Field(name), Value::Object(map)) => {
+            if below.is_empty() {
+                match before {
+                    Some(before) => drop(map.insert(name.clone(), before)),
+                    None => drop(map.remove(name)),
+                }
+            } else if let Some(value) = map.get_mut(name) {
+                let had = old.get(name);
+                set(below, before, had.unwrap_or(&ABSENT), value);
+                // A parent that was created only for it is removed too.
+                if !old.is_null() && had.is_none() && equality::is_void(value) {
+                    map.remove(name);
+                }
+            }
+        }
+        (segment, Value::Array(items)) => {
+            let is = |item: &Value| is_element(segment, item);
+            let old = old.as_array().and_then(|old| old.iter().find(|item| is(item))).unwrap_or(&ABSENT);
+            match (below, before) {
+                ([], None) => items.retain(|item| !is(item)),
+                ([], Some(before)) => {
+                    items.iter_mut().filter(|item| is(item)).for_each(|it| *it = before.clone())
+                }
+                (_, before) => {
+                    items
+                        .iter_mut()
+                        .filter(|item| is(item))
+                        .for_each(|it| set(below, before.clone(), old, it));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_element(segment: &Segment, item: &Value) -> bool {
+    match segment {
+        Segment::Field(_) => false,
+        Segment::Element(wanted) => Segment::alike(item, wanted),
+        Segment::Key(keys) => {
+            keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|own| Segment::alike(own, wanted)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::circumstances::Circumstances;
+use crate::edit::Owner;
+use crate::sample_releases::{Given, assembled};
+use crate::samples::resolver;
+use kubemoor_declare::model::{Actor, EditsMode};
+use kubemoor_helm::record::Status;
+
+const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
+const NOW: &str = "2026-05-01T12:05:00Z";
+
+fn object(group: &str, kind: &str, name: &str) -> ObjectId {
+    ObjectId { group: group.into(), kind: kind.into(), namespace: None, name: name.into() }
+}
+
+fn shop() -> Taken {
+    Taken::Namespace("shop".to_owned())
+}
+
+fn named<'a>(namespace: &'a str, name: &'a str, manifest: &'a str) -> Given<'a> {
+    Given { namespace, name, manifest, ..Given::default() }
+}
+
+fn found(taken: &Taken, releases: Vec<Release>) -> Vec<Dependant> {
+    let mut index = Index::default();
+    releases.into_iter().for_each(|release| index.set(release));
+    let resolver = resolver(EditsMode::Deny);
+    let rules = Rules { resolver: &resolver, own_account: None };
+    of(taken, &index, &rules, NOW.parse().unwrap())
+}
+
+/// The releases with the objects that go along.
+#[track_caller]
+fn check_found(taken: &Taken, releases: Vec<Release>, wanted: &[&str]) {
+    let found: Vec<_> =
+        found(taken, releases).iter().map(|it| format!("{} {}", it.release.id, it.object.name)).collect();
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn namespaces_and_definitions_take_others_along() {
+    assert_eq!(taken(&object("", "Namespace", "shop")), Some(shop()));
+    let kind = Taken::Kind { group: "example.org".to_owned(), plural: "things".to_owned() };
+    let definition = |group, name| object(group, "CustomResourceDefinition", name);
+    assert_eq!(taken(&definition("apiextensions.k8s.io", "things.example.org")), Some(kind));
+    assert_eq!(taken(&definition("apiextensions.k8s.io", "things")), None);
+    assert_eq!(taken(&definition("example.org", "things.example.org")), None);
+    assert_eq!(taken(&object("example.org", "Namespace", "shop")), None);
+    assert_eq!(taken(&object("", "ConfigMap", "shop")), None);
+}
+
+#[test]
+fn a_namespace_takes_one_object_of_each_release_in_it() {
+    let two = format!("{CONFIG}---\n{}", CONFIG.replace("settings", "another"));
+    let elsewhere = CONFIG.replace("{name: settings}", "{name: settings, namespace: shop}");
+    let releases = vec![
+        assembled(named("shop", "web", &two), None),
+        assembled(named("shop", "api", CONFIG), None),
+        assembled(named("bank", "loans", CONFIG), None),
+        assembled(named("bank", "cards", &elsewhere), None),
+    ];
+    check_found(&shop(), releases, &["shop/api settings", "shop/web another"]);
+    check_found(&shop(), Vec::new(), &[]);
+}
+
+#[test]
+fn uninstalled_or_opted_out_objects_are_not_counted_as_dependants() {
+    let in_state = |status, wanted: &[&str]| {
+        let release = assembled(Given { status, ..named("shop", "web", CONFIG) }, None);
+        check_found(&shop(), vec![release], wanted);
+    };
+    for status in [Status::Deployed, Status::Failed, Status::PendingUpgrade, Status::Superseded] {
+        in_state(status, &["shop/web settings"]);
+    }
+    in_state(Status::Uninstalling, &[]);
+    in_state(Status::Uninstalled, &[]);
+    let out =
+        CONFIG.replace("{name: settings}", "{name: settings, annotations: {kubemoor.dev/guard: disabled}}");
+    check_found(&shop(), vec![assembled(named("shop", "web", &out), None)], &[]);
+}
+
+#[test]
+fn a_kind_takes_the_objects_of_that_kind() {
+    let kind = |group: &str, plural: &str| Taken::Kind { group: group.to_owned(), plural: plural.to_owned() };
+    let release = || vec![assembled(named("shop", "web", CONFIG), None)];
+    check_found(&kind("", "configmaps"), release(), &["shop/web settings"]);
+    check_found(&kind("", "secrets"), release(), &[]);
+    check_found(&kind("example.org", "configmaps"), release(), &[]);
+}
+
+struct Case<'a> {
+    operation: Operation,
+    user: &'a str,
+    old: Value,
+    /// The release that declares the namespace itself.
+    claims: Vec<Release>,
+    dependants: Vec<Dependant>,
+    mode: EditsMode,
+}
+
+impl Default for Case<'_> {
+    fn default() -> Self {
+        Self {
+            operation: Operation::Delete,
+            user: "alice",
+            old: json!({"metadata": {"name": "shop"}}),
+            claims: Vec::new(),
+            dependants: found(&shop(), vec![assembled(named("shop", "web", CONFIG), None)]),
+            mode: EditsMode::Deny,
+        }
+    }
+}
+
+#[track_caller]
+fn check(case: Case<'_>, wanted: &str) {
+    let actor = Actor { user: case.user.to_owned(), ..Actor::default() };
+    let circumstances = Circumstances::default();
+    let edit = Edit {
+        circumstances: &circumstances,
+        operation: case.operation,
+        actor: &actor,
+        object: &object("", "Namespace", "shop"),
+        old: Some(&case.old),
+        new: None,
+        version: None,
+        scale: false,
+        owner: Owner::of(&case.old),
+        dry_run: false,
+        field_manager: "",
+    };
+    let claims: Vec<_> = case.claims.into_iter().map(Arc::new).collect();
+    let resolver = resolver(case.mode);
+    let rules = Rules { resolver: &resolver, own_account: Some("moor") };
+    let verdict = judge(&edit, &claims, &case.dependants, &rules, NOW.parse().unwrap());
+    assert_eq!(format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str()), wanted);
+}
+
+#[test]
+fn cascading_deletion_of_declared_objects_follows_the_edits_mode() {
+    for (mode, word) in [
+        (EditsMode::Allow, "Allow"),
+        (EditsMode::Record, "Record"),
+        (EditsMode::Warn, "Warn"),
+        (EditsMode::Deny, "Deny"),
+    ] {
+        check(Case { mode, ..Case::default() }, &format!("{word} dependants"));
+    }
+    check(Case { dependants: Vec::new(), ..Case::default() }, "Allow not-declared");
+    check(Case { operation: Operation::Update, ..Case::default() }, "Allow not-declared");
+}
+
+#[test]
+fn terminating_objects_and_built_in_controllers_may_delete_dependants() {
+    let going = json!({"metadata": {"name": "shop", "deletionTimestamp": "2026-05-01T12:00:00Z"}});
+    check(Case { old: going, ..Case::default() }, "Allow not-declared");
+    let controller = "system:serviceaccount:kube-system:namespace-controller";
+    check(Case { user: controller, ..Case::default() }, "Allow not-declared");
+}
+
+#[test]
+fn helm_deletes_what_its_own_release_declares_whatever_it_takes() {
+    let manifest = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
+    let claims = |status| vec![assembled(Given { status, ..named("bank", "base", manifest) }, None)];
+    let owned = json!({"metadata": {"name": "shop", "annotations": {
+        "meta.helm.sh/release-name": "base", "meta.helm.sh/release-namespace": "bank"}}});
+    let case = |status| Case { claims: claims(status), old: owned.clone(), ..Case::default() };
+    check(case(Status::Uninstalling), "Allow in-band");
+    check(case(Status::Deployed), "Deny deletion");
+    check(Case { mode: EditsMode::Warn, ..case(Status::Deployed) }, "Warn dependants");
+}

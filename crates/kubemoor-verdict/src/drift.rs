@@ -1,0 +1,318 @@
+//! The verdict on a live object: how it compares with its release's declaration.
+//!
+//! Entry point: [`compare`]. Invariant: uses the same comparison and the same exceptions as for
+//! edits, without an editor: a change that [`super::judge`] would allow to every user is no drift,
+//! and a change that it would deny is, sealed fields included. Objects that the manifest opts out
+//! or that are being deleted do not drift, nor does the absence of an object that a failed operation
+//! drops: Helm may have deleted it. Must not decide about repairs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::additions;
+use super::circumstances::{Circumstances, DeclaredObject};
+use super::difference::Values;
+use super::edit::{Evidence, Finding, Reason};
+use super::exceptions::Exceptions;
+use super::ownership::Owners;
+use super::sealed;
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::model::ObjectId;
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::record::Status;
+use kubemoor_helm::release::Declared;
+use kubemoor_helm::state::Standing;
+use kubemoor_policy::Policy;
+
+/// A declared object, and everything that its verdict depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a, 'r> {
+    /// The object.
+    pub object: &'a ObjectId,
+    /// Its release's declaration of it.
+    pub standing: &'a Standing<'r>,
+    /// The policy of that release.
+    pub policy: &'a Policy,
+    /// Other knowledge about the object.
+    pub circumstances: &'a Circumstances,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// The result of the comparison of a live object with its declaration.
+#[derive(Clone, Debug)]
+pub enum Live<'r> {
+    /// The manifest opts it out.
+    OptedOut,
+    /// It is being deleted.
+    BeingDeleted,
+    /// It is absent, and a Helm operation that is under way, or that failed before it
+    /// created the object, accounts for that.
+    Awaited,
+    /// It is absent, and the manifest of the operation that failed does not declare it.
+    Dropped,
+    /// It is absent, and an open allowance permits that.
+    Allowed,
+    /// It is absent.
+    Missing,
+    /// Every declared field matches, or may differ; with its agreement, unless nothing is declared.
+    AsDeclared(Option<Agreed<'r>>),
+    /// It matches the manifest from before a running Helm operation, and not yet the new one.
+    AsBefore,
+    /// Some fields differ, or possibly differ.
+    Drifted(Drift<'r>),
+}
+
+/// The declaration that a live object agrees with.
+#[derive(Clone, Debug)]
+pub struct Agreed<'r> {
+    /// The declaration.
+    pub declared: &'r Arc<Declared>,
+    /// The declared paths at which the object differs, or possibly differs, and is allowed to.
+    pub spared: Vec<Path>,
+    /// Whether an allowance covers some of these paths.
+    pub allowed: bool,
+    /// Whether it holds additions below sealed paths that an allowance permits.
+    pub has_additions: bool,
+}
+
+/// The differences of a live object from its declaration.
+#[derive(Clone, Debug)]
+pub struct Drift<'r> {
+    /// The declaration that it is compared with: among several, the nearest one.
+    pub declared: &'r Arc<Declared>,
+    /// The declared paths at which it differs, or possibly differs. In each, `new` is the live
+    /// value; `old` is `None`.
+    pub changes: Vec<FieldChange>,
+}
+
+/// The places at which an object differs, or possibly differs.
+struct Compared {
+    /// The changes that are not allowed.
+    changes: Vec<FieldChange>,
+    /// The paths at which it may differ.
+    spared: Vec<Path>,
+    /// Whether an allowance covers some of them.
+    allowed: bool,
+    /// Whether it holds additions that it may hold.
+    has_additions: bool,
+}
+
+/// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its
+/// declarations; agreeing with one is enough.
+///
+/// Doubts are settled by `evidence`, which is about the first of the declarations; without evidence
+/// they stay among the changes.
+pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Evidence<'_>) -> Live<'r> {
+    let standing = subject.standing;
+    let before = before(subject);
+    if standing.alternatives.iter().chain(&before).any(|declared| declared.opted_out) {
+        return Live::OptedOut;
+    }
+    let Some(live) = live else { return absent(subject) };
+    if live.pointer("/metadata/deletionTimestamp").is_some() {
+        return Live::BeingDeleted;
+    }
+    let mut nearest: Option<Drift<'r>> = None;
+    let sides = standing.alternatives.iter().copied().map(|declared| (declared, false));
+    for (index, (declared, is_before)) in sides.chain(before.map(|it| (it, true))).enumerate() {
+        let evidence = if index == 0 { evidence } else { Evidence::None };
+        let Compared { changes, spared, allowed, has_additions } = changes(subject, declared, live, evidence);
+        let drift = Drift { declared, changes };
+        if drift.changes.is_empty() {
+            return if is_before {
+                Live::AsBefore
+            } else {
+                Live::AsDeclared(Some(Agreed { declared, spared, allowed, has_additions }))
+            };
+        }
+        if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
+            nearest = Some(drift);
+        }
+    }
+    nearest.map_or(Live::AsDeclared(None), Live::Drifted)
+}
+
+/// The changes as a person may see them.
+pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
+    let finding = |change: &FieldChange| {
+        let FieldChange { path, declared, new, agreement, .. } = change;
+        let values = Values::of(object, path, [declared.as_ref(), None, new.as_ref()]);
+        let (doubt, added) = (*agreement == Agreement::Doubt, agreement.is_addition());
+        Finding { doubt, added, ..Finding::of(path.clone(), values) }
+    };
+    changes.iter().map(finding).collect()
+}
+
+/// The declared paths at which a live object differs, or possibly differs.
+///
+/// A field that Helm set and no other manager removed may be absent because the API server drops
+/// it: that is a doubt. Unless an operation is under way (`settled`), a field with another value that
+/// only Helm has written is a doubt too, except for permissions: a mutating webhook may have
+/// rewritten it. `managedFields` show this; without them it is a difference.
+pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
+    let mut changes = fields.drift(live);
+    let settled = settled && !fields.grant_rights();
+    let may_be = |change: &FieldChange| {
+        change.agreement == Agreement::Missing || (settled && may_be_rewritten(change))
+    };
+    if changes.iter().any(may_be) {
+        let owners = Owners::of(live);
+        for change in changes.iter_mut().filter(|change| may_be(change)) {
+            let are_helms = match change.agreement {
+                Agreement::Missing => owners.are_helms(&change.path),
+                _ => owners.are_helms_alone(&change.path),
+            };
+            if are_helms {
+                change.agreement = Agreement::Doubt;
+            }
+        }
+    }
+    changes
+}
+
+/// Whether a field exists with another value than the declared one.
+fn may_be_rewritten(change: &FieldChange) -> bool {
+    change.agreement > Agreement::Doubt
+        && change.declared.is_some()
+        && matches!(change.path.0.last(), Some(Segment::Field(_)))
+}
+
+impl<'a> Subject<'a, '_> {
+    /// The exceptions of the object as one of its manifests declares it.
+    pub fn exceptions(&self, declared: &'a Arc<Declared>) -> Exceptions<'a> {
+        let of = DeclaredObject { object: self.object, release: &self.standing.release.id, declared };
+        Exceptions::new(of, self.policy, self.circumstances, None, self.now)
+    }
+}
+
+impl Drift<'_> {
+    /// Whether all changes are only doubts.
+    pub fn is_doubt(&self) -> bool {
+        self.changes.iter().all(|change| change.agreement == Agreement::Doubt)
+    }
+
+    /// Whether some change is a doubt, which only the arbiter can settle.
+    pub fn has_doubt(&self) -> bool {
+        self.changes.iter().any(|change| change.agreement == Agreement::Doubt)
+    }
+
+    /// Whether `managedFields` decide if a change is only a doubt.
+    pub fn hangs_on_managers(&self) -> bool {
+        self.changes.iter().any(|it| it.agreement == Agreement::Missing || may_be_rewritten(it))
+    }
+
+    /// The distance of an object from a declaration: doubts weigh least.
+    fn weight(&self) -> (bool, usize) {
+        (!self.is_doubt(), self.changes.len())
+    }
+}
+
+/// The declaration from before a running operation, if an edit may not agree with it.
+fn before<'r>(subject: &Subject<'_, 'r>) -> Option<&'r Arc<Declared>> {
+    let Standing { release, alternatives, pending, .. } = subject.standing;
+    let baseline = release.objects.get(subject.object)?.baseline.as_ref()?;
+    (*pending && !alternatives.iter().any(|known| Arc::ptr_eq(known, baseline))).then_some(baseline)
+}
+
+fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
+    let standing = subject.standing;
+    let release = standing.release;
+    let declarations = release.objects.get(subject.object);
+    let is_of_baseline = || declarations.is_some_and(|it| it.baseline.is_some());
+    if standing.pending || (release.state.status == Status::Failed && !is_of_baseline()) {
+        return Live::Awaited;
+    }
+    // Absence agrees with the latest manifest, as the object may agree with the baseline.
+    if declarations.is_some_and(|it| it.latest.is_none()) {
+        return Live::Dropped;
+    }
+    let mut declared = standing.alternatives.iter();
+    match declared.any(|declared| subject.exceptions(declared).of_deletion().is_some()) {
+        true => Live::Allowed,
+        false => Live::Missing,
+    }
+}
+
+fn changes(
+    subject: &Subject<'_, '_>,
+    declared: &Arc<Declared>,
+    live: &Value,
+    evidence: Evidence<'_>,
+) -> Compared {
+    let exceptions = subject.exceptions(declared);
+    let fields = &*declared.fields();
+    let mut settler = match evidence {
+        Evidence::Canonical(canonical) => Some(fields.settler(canonical)),
+        Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
+    };
+    let (mut changes, mut spared, mut allowed) = (Vec::new(), Vec::new(), false);
+    let Standing { release, pending, .. } = subject.standing;
+    // A running operation may still write the field; what Helm alone has written by its end may be the API server's form
+    // of a manifest. A state that the API server refuses cannot be that.
+    let may_be_rewritten = !pending && !matches!(evidence, Evidence::Unavailable);
+    for mut change in of_fields(fields, live, may_be_rewritten) {
+        if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
+            change.agreement = settler.settle(&change);
+        }
+        let of = DeclaredObject { object: subject.object, release: &release.id, declared };
+        if change.agreement == Agreement::Agrees || subject.circumstances.have_settled(of, &change) {
+            continue;
+        }
+        match exceptions.of_field(&change) {
+            None => changes.push(change),
+            Some(reason) => {
+                allowed |= reason == Reason::Allowed;
+                spared.push(change.path);
+            }
+        }
+    }
+    show_moved(&mut changes, declared, live);
+    for change in sealed::drift(subject.object, fields, live) {
+        let excused = match change.path.0.last() {
+            Some(Segment::Field(last)) if last == "ownerReferences" => exceptions.of_deletion(),
+            _ => exceptions.of_sealed(&change.path, None, change.new.as_ref()),
+        };
+        allowed |= excused == Some(Reason::Allowed);
+        if excused.is_none() && changes.iter().all(|known: &FieldChange| known.path != change.path) {
+            changes.push(change);
+        }
+    }
+    let mut has_additions = false;
+    for change in additions::drift(subject.object, fields, exceptions.sealed(), live) {
+        let excused = exceptions.of_sealed(&change.path, None, change.new.as_ref());
+        allowed |= excused == Some(Reason::Allowed);
+        match excused {
+            None => changes.push(change),
+            // A rule ignores a field permanently; an allowance ends.
+            Some(reason) => has_additions |= reason == Reason::Allowed,
+        }
+    }
+    Compared { changes, spared, allowed, has_additions }
+}
+
+/// Adds to missing list elements the element that replaced them.
+fn show_moved(changes: &mut [FieldChange], declared: &Declared, live: &Value) {
+    let is_missing = |change: &FieldChange| {
+        matches!(change.path.0.last(), Some(Segment::Key(_)))
+            && change.declared.is_none()
+            && change.new.is_none()
+    };
+    if !changes.iter().any(is_missing) {
+        return;
+    }
+    let moved = declared.fields().moved(live).into_iter();
+    let moved: HashMap<String, Path> = moved.map(|it| (it.declared.to_string(), it.live)).collect();
+    for change in changes.iter_mut().filter(|change| is_missing(change)) {
+        if let Some(Segment::Key(keys)) = moved.get(&change.path.to_string()).and_then(|live| live.0.last()) {
+            change.new = Some(Value::Object(keys.iter().cloned().collect()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

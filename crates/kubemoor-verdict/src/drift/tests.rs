@@ -1,0 +1,384 @@
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+use crate::sample_policies::{policies, policy};
+use crate::sample_releases::{Given, assembled, deployed, second};
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::declare::declare;
+use kubemoor_declare::model::{Autoscaler, ReleaseId};
+use kubemoor_helm::record::Status;
+use kubemoor_helm::release::Release;
+use kubemoor_helm::state;
+use kubemoor_policy::resolver::Labels;
+
+const MANIFEST: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec: {replicas: 2, template: {spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: "app:1"}]}}}
+"#;
+
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
+const IMAGE_PATH: &str = "/spec/template/spec/containers/[name=app]/image";
+const TOLERATIONS: &str = "/spec/template/spec/tolerations";
+
+/// A live object held against a release; what a case does not say is as the
+/// deployed release left it, without policies.
+struct Case<'a> {
+    release: Release,
+    live: Option<Value>,
+    /// The spec of the policy.
+    policy: &'a str,
+    circumstances: Circumstances,
+    evidence: Evidence<'a>,
+}
+
+impl Default for Case<'_> {
+    fn default() -> Self {
+        Self {
+            release: deployed(MANIFEST),
+            live: Some(live(&[])),
+            policy: "{}",
+            circumstances: Circumstances::default(),
+            evidence: Evidence::None,
+        }
+    }
+}
+
+fn live(changes: &[(&str, Value)]) -> Value {
+    let mut live = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}},
+        "spec": {"replicas": 2, "template": {"spec": {
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "app", "image": "app:1", "imagePullPolicy": "Always"}]}}},
+    });
+    for (pointer, value) in changes {
+        *live.pointer_mut(pointer).unwrap() = value.clone();
+    }
+    live
+}
+
+/// The same with so many replicas.
+fn scaled(replicas: i64) -> Option<Value> {
+    Some(live(&[("/spec/replicas", json!(replicas))]))
+}
+
+/// How the object stands, in words; of a drift the paths, those in doubt with a
+/// question mark.
+fn stands(case: &Case<'_>) -> String {
+    let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
+    let now = "2026-05-01T12:05:00Z".parse().unwrap();
+    let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
+    let policy = policies([policy("p", case.policy)]).of(&id, &Labels::new());
+    let hour = Duration::from_secs(3600);
+    let Some(standing) = state::standing(&case.release, &object, hour, now) else {
+        return "not declared".to_owned();
+    };
+    let subject = Subject {
+        object: &object,
+        standing: &standing,
+        policy: &policy,
+        circumstances: &case.circumstances,
+        now,
+    };
+    match compare(&subject, case.live.as_ref(), case.evidence) {
+        Live::OptedOut => "opted out".to_owned(),
+        Live::BeingDeleted => "being deleted".to_owned(),
+        Live::Awaited => "awaited".to_owned(),
+        Live::Dropped => "dropped".to_owned(),
+        Live::Allowed => "allowed".to_owned(),
+        Live::Missing => "missing".to_owned(),
+        Live::AsDeclared(agreed) => {
+            let has_additions = agreed.as_ref().is_some_and(|agreed| agreed.has_additions);
+            let spared = agreed.map(|agreed| agreed.spared).unwrap_or_default();
+            let spared: Vec<String> = spared.iter().map(ToString::to_string).collect();
+            if has_additions {
+                "as declared with additions".to_owned()
+            } else if spared.is_empty() {
+                "as declared".to_owned()
+            } else {
+                format!("as declared but {}", spared.join(" "))
+            }
+        }
+        Live::AsBefore => "as before".to_owned(),
+        Live::Drifted(drift) => {
+            let found = findings(&object, &drift.changes);
+            assert_eq!(drift.is_doubt(), found.iter().all(|it| it.doubt));
+            assert_eq!(drift.has_doubt(), found.iter().any(|it| it.doubt));
+            let shown = |it: &Finding| format!("{}{}", it.path, if it.doubt { "?" } else { "" });
+            found.iter().map(shown).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+#[track_caller]
+fn check(case: Case<'_>, expected: &str) {
+    assert_eq!(stands(&case), expected);
+}
+
+/// The deployed release with these changes, under this policy.
+fn changed<'a>(changes: &[(&str, Value)], policy: &'a str) -> Case<'a> {
+    Case { live: Some(live(changes)), policy, ..Case::default() }
+}
+
+#[test]
+fn only_declared_fields_drift_and_only_by_their_meaning() {
+    check(Case::default(), "as declared");
+    check(Case { live: scaled(3), ..Case::default() }, "/spec/replicas");
+    check(changed(&[(IMAGE, json!("app:2"))], "{}"), IMAGE_PATH);
+    let pull = "/spec/template/spec/containers/0/imagePullPolicy";
+    check(changed(&[(pull, json!("Never"))], "{}"), "as declared");
+    let label = "/metadata/labels/app.kubernetes.io~1managed-by";
+    check(changed(&[(label, json!("me"))], "{}"), label);
+    check(Case { live: None, ..Case::default() }, "missing");
+    check(Case { release: deployed(""), ..Case::default() }, "not declared");
+    let uninstalled = Given { manifest: MANIFEST, status: Status::Uninstalled, ..Given::default() };
+    check(Case { release: assembled(uninstalled, None), ..Case::default() }, "not declared");
+}
+
+#[test]
+fn ignored_or_allowed_fields_are_not_drift() {
+    let changes = [("/spec/replicas", json!(3)), (IMAGE, json!("app:2"))];
+    check(changed(&changes, "ignore: [{paths: [/spec/replicas]}]"), IMAGE_PATH);
+    // What differs all the same is not seen to agree.
+    let both = format!("as declared but /spec/replicas {IMAGE_PATH}");
+    let element = "ignore: [{paths: ['/spec/template/spec/containers/[name=app]']}]";
+    check(changed(&changes, element), "/spec/replicas");
+    check(changed(&changes, "ignore: [{paths: ['*']}]"), &both);
+    check(changed(&changes, "allow: [{name: a, paths: ['*']}]"), &both);
+    // Whom an allowance is for counts for an edit; who made a change is not known.
+    let for_bob = "allow: [{name: a, paths: [/spec/replicas], subjects: [{kind: User, name: bob}]}]";
+    check(changed(&changes, for_bob), IMAGE_PATH);
+    let closed = "allow: [{name: a, paths: ['*'], \
+                  schedule: {cron: '0 3 * * *', duration: 1h, timeZone: Europe/Berlin}}]";
+    check(changed(&changes, closed), "/spec/replicas /spec/template/spec/containers/[name=app]/image");
+    let gone = "allow: [{name: a, paths: [delete]}]";
+    check(Case { live: None, policy: gone, ..Case::default() }, "allowed");
+    check(Case { live: None, policy: "allow: [{name: a, paths: ['*']}]", ..Case::default() }, "missing");
+}
+
+#[test]
+fn ignored_part_of_an_atomic_value_is_not_drift() {
+    let operator = "ignore: [{paths: [/spec/template/spec/tolerations/*/operator]}]";
+    let key = "ignore: [{paths: [/spec/template/spec/tolerations/*/key]}]";
+    let live = [(TOLERATIONS, json!([{"operator": "Equal"}]))];
+    check(changed(&live, operator), &format!("as declared but {TOLERATIONS}"));
+    check(changed(&live, key), TOLERATIONS);
+}
+
+#[test]
+fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
+    let local = ReleaseId { namespace: "shop".into(), name: "any".into() };
+    let scaler = |minimum, maximum, by_keda, declared: bool| Circumstances {
+        autoscalers: vec![Autoscaler {
+            minimum,
+            maximum,
+            by_keda,
+            declared_by: declared.then(|| local.clone()).into_iter().collect(),
+        }],
+        ..Circumstances::default()
+    };
+    let of = |replicas, policy: &'static str, circumstances| Case {
+        live: scaled(replicas),
+        policy,
+        circumstances,
+        ..Case::default()
+    };
+    check(of(3, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
+    check(of(6, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
+    // Outside of a range that was just changed the autoscaler brings them in by itself.
+    check(of(7, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
+    check(of(1, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
+    // But not from zero, where it rests, unless zero is one of its counts.
+    check(of(0, "{}", scaler(3, 6, false, false)), "/spec/replicas");
+    check(of(0, "{}", scaler(0, 6, false, false)), "as declared but /spec/replicas");
+    check(of(0, "{}", scaler(3, 6, true, false)), "as declared but /spec/replicas");
+    let only_declared = "autoscalers: Declared";
+    check(of(4, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
+    check(of(7, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
+    check(of(4, only_declared, scaler(3, 6, false, true)), "as declared but /spec/replicas");
+    // What an autoscaler left behind stays, however many these are.
+    check(
+        of(40, "{}", Circumstances { departed: Some(Vec::new()), ..Circumstances::default() }),
+        "as declared but /spec/replicas",
+    );
+    let image = Case {
+        live: Some(live(&[("/spec/replicas", json!(4)), (IMAGE, json!("app:2"))])),
+        circumstances: scaler(3, 6, false, false),
+        ..Case::default()
+    };
+    check(image, IMAGE_PATH);
+}
+
+#[test]
+fn a_doubt_stays_one_until_the_arbiter_has_spoken() {
+    // A zero that the API server keeps, because its absence means something else.
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 0}\n";
+    let mut object = live(&[]);
+    object["spec"] = json!({});
+    let with = |evidence, expected| {
+        let live = Some(object.clone());
+        check(Case { release: deployed(manifest), live, evidence, ..Case::default() }, expected);
+    };
+    for evidence in [Evidence::None, Evidence::Nowhere, Evidence::Unavailable] {
+        with(evidence, "/spec/replicas?");
+    }
+    with(Evidence::Canonical(&object), "as declared");
+    let mut canonical = object.clone();
+    canonical["spec"] = json!({"replicas": 0});
+    with(Evidence::Canonical(&canonical), "/spec/replicas");
+}
+
+#[test]
+fn failed_release_accepts_either_manifest() {
+    let of = |live| Case {
+        release: second(Status::Failed, MANIFEST, &MANIFEST.replace("app:1", "app:0")),
+        live,
+        ..Case::default()
+    };
+    check(of(Some(live(&[]))), "as declared");
+    check(of(Some(live(&[(IMAGE, json!("app:0"))]))), "as declared");
+    check(of(Some(live(&[(IMAGE, json!("app:9"))]))), IMAGE_PATH);
+    check(of(None), "missing");
+}
+
+#[test]
+fn object_that_failed_operation_did_not_create_is_not_missing() {
+    let other = MANIFEST.replace("name: web", "name: other");
+    let release = second(Status::Failed, MANIFEST, &other);
+    check(Case { release, live: None, ..Case::default() }, "awaited");
+}
+
+#[test]
+fn absence_of_an_object_that_a_failed_operation_drops_is_no_drift() {
+    let other = MANIFEST.replace("name: web", "name: other");
+    let of = |status, live| Case { release: second(status, &other, MANIFEST), live, ..Case::default() };
+    check(of(Status::Failed, None), "dropped");
+    check(of(Status::Failed, Some(live(&[]))), "as declared");
+    check(of(Status::Failed, scaled(3)), "/spec/replicas");
+    check(of(Status::PendingUpgrade, None), "awaited");
+    check(of(Status::Deployed, None), "not declared");
+}
+
+#[test]
+fn pending_operation_accepts_both_manifests_and_objects_not_yet_created() {
+    let before = MANIFEST.replace("replicas: 2", "replicas: 1");
+    for status in [Status::PendingUpgrade, Status::PendingRollback] {
+        let of = |live| Case { release: second(status, MANIFEST, &before), live, ..Case::default() };
+        check(of(scaled(1)), "as before");
+        check(of(scaled(2)), "as declared");
+        check(of(scaled(3)), "/spec/replicas");
+        check(of(None), "awaited");
+    }
+    let over =
+        Case { release: second(Status::Deployed, MANIFEST, &before), live: scaled(1), ..Case::default() };
+    check(over, "/spec/replicas");
+}
+
+#[test]
+fn terminating_and_opted_out_objects_never_drift() {
+    let mut going = live(&[("/spec/replicas", json!(3))]);
+    going["metadata"]["deletionTimestamp"] = json!("2026-05-01T12:00:00Z");
+    check(Case { live: Some(going), ..Case::default() }, "being deleted");
+    let opted_out = MANIFEST.replace("name: web}", "name: web, annotations: {kubemoor.dev/guard: disabled}}");
+    let of = |live| Case { release: deployed(&opted_out), live, ..Case::default() };
+    check(of(scaled(3)), "opted out");
+    check(of(None), "opted out");
+}
+
+/// What a manager has applied, as in `managedFields`.
+fn owned(manager: &str, fields: Value) -> Value {
+    json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields})
+}
+
+#[test]
+fn value_that_only_helm_has_written_is_in_doubt_unless_an_operation_is_under_way() {
+    let annotation = json!({"f:annotations": {"f:meta.helm.sh/release-name": {}}});
+    let spec = json!({"f:replicas": {}});
+    let written = |managers: Value| {
+        let mut live = live(&[("/spec/replicas", json!(7))]);
+        live["metadata"]["managedFields"] = managers;
+        Some(live)
+    };
+    let by_helm = written(json!([owned("helm", json!({"f:metadata": annotation, "f:spec": spec}))]));
+    let by_me = written(json!([
+        owned("helm", json!({"f:metadata": annotation})),
+        owned("me", json!({"f:spec": spec})),
+    ]));
+    let before = MANIFEST.replace("replicas: 2", "replicas: 1");
+    let dropped = MANIFEST.replace("name: web", "name: other");
+    let first = Given { manifest: MANIFEST, status: Status::Failed, ..Given::default() };
+    for (release, expected) in [
+        (deployed(MANIFEST), "/spec/replicas?"),
+        (assembled(first, None), "/spec/replicas?"),
+        (second(Status::Failed, MANIFEST, &before), "/spec/replicas?"),
+        (second(Status::Failed, &dropped, MANIFEST), "/spec/replicas?"),
+        (second(Status::PendingUpgrade, MANIFEST, &before), "/spec/replicas"),
+    ] {
+        check(Case { release: release.clone(), live: by_helm.clone(), ..Case::default() }, expected);
+        check(Case { release, live: by_me.clone(), ..Case::default() }, "/spec/replicas");
+    }
+}
+
+#[test]
+fn missing_field_that_helm_still_owns_is_in_doubt() {
+    let annotation = json!({"f:annotations": {"f:meta.helm.sh/release-name": {}}});
+    let without = |managers: Value| {
+        let mut live = live(&[]);
+        live["spec"].as_object_mut().unwrap().remove("replicas");
+        live["metadata"]["managedFields"] = managers;
+        live
+    };
+    let case = |managers| Case { live: Some(without(managers)), ..Case::default() };
+    let spec = json!({"f:replicas": {}});
+    let dropped = || json!([owned("helm", json!({"f:metadata": annotation, "f:spec": spec}))]);
+    check(case(dropped()), "/spec/replicas?");
+    let canonical = without(json!([]));
+    check(Case { evidence: Evidence::Canonical(&canonical), ..case(dropped()) }, "as declared");
+    let kept = live(&[]);
+    check(Case { evidence: Evidence::Canonical(&kept), ..case(dropped()) }, "/spec/replicas");
+    // Whoever takes a field away takes it from its owners.
+    check(case(json!([owned("helm", json!({"f:metadata": annotation}))])), "/spec/replicas");
+    check(case(json!([owned("me", json!({"f:spec": spec}))])), "/spec/replicas");
+    check(case(json!([])), "/spec/replicas");
+}
+
+#[test]
+fn excused_addition_is_told_apart_from_none() {
+    let added = [("/metadata/labels", json!({"app.kubernetes.io/managed-by": "Helm", "mine": "yes"}))];
+    let sealed = |more: &str| format!("{{seal: [{{paths: [/metadata/labels]}}]{more}}}");
+    check(changed(&added, &sealed("")), "/metadata/labels/mine");
+    let allowed = sealed(", allow: [{name: a, paths: [/metadata/labels/mine]}]");
+    check(changed(&added, &allowed), "as declared with additions");
+    check(changed(&[], &allowed), "as declared");
+    // An addition that a rule ignores does not count.
+    check(changed(&added, &sealed(", ignore: [{paths: [/metadata/labels/mine]}]")), "as declared");
+}
+
+#[test]
+fn helm_owned_fields_may_be_rewritten_except_rbac_rules() {
+    let agreement = |manifest: Value, owned: Value, edited: (&str, Value)| {
+        let gvk = kubemoor_helm::release::gvk(&manifest);
+        let fields = declare(&manifest, Catalog::with_core().schema(&gvk).as_deref());
+        let mut live = manifest;
+        live[edited.0] = edited.1;
+        let mut set = json!({"f:metadata": {"f:annotations": {"f:meta.helm.sh/release-name": {}}}});
+        set.as_object_mut().unwrap().extend(owned.as_object().unwrap().clone());
+        live["metadata"]["managedFields"] =
+            json!([{"manager": "helm", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": set}]);
+        let changes = of_fields(&fields, &live, true);
+        changes.into_iter().map(|change| change.agreement).collect::<Vec<_>>()
+    };
+    let object = |api_version: &str, kind: &str, name: &str, value: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "web"}, name: value});
+    let config = object("v1", "ConfigMap", "data", json!({"level": "info"}));
+    let found = agreement(config, json!({"f:data": {"f:level": {}}}), ("data", json!({"level": "mine"})));
+    assert_eq!(found, [Agreement::Doubt]);
+    let rules = |verb: &str| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
+    let role = object("rbac.authorization.k8s.io/v1", "Role", "rules", rules("get"));
+    assert_eq!(agreement(role, json!({"f:rules": {}}), ("rules", rules("*"))), [Agreement::Differs]);
+}

@@ -1,0 +1,324 @@
+//! An edit under judgement, and its verdict.
+//!
+//! Entry points: [`Edit`], [`Verdict`]. Invariant: plain values, without the wire format that
+//! brought them. Must not judge.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::circumstances::Circumstances;
+use super::difference::{Difference, Values};
+use super::shown::Shown;
+use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
+use kubemoor_declare::path::Path;
+use kubemoor_policy::Policy;
+use kubemoor_policy::resolver::PolicyResolver;
+
+/// One edit of one object.
+#[derive(Clone, Debug)]
+pub struct Edit<'a> {
+    /// The operation.
+    pub operation: Operation,
+    /// The user who makes the edit.
+    pub actor: &'a Actor,
+    /// The object.
+    pub object: &'a ObjectId,
+    /// The object before; for `scale`, an object with nothing but the replicas
+    /// where the kind keeps them.
+    pub old: Option<&'a Value>,
+    /// The object after, likewise.
+    pub new: Option<&'a Value>,
+    /// The version in which the objects are sent; `None` where it says nothing about them, as for
+    /// `scale`.
+    pub version: Option<&'a str>,
+    /// Whether the edit uses the `scale` subresource.
+    pub scale: bool,
+    /// The release that the object's annotations name.
+    pub owner: Owner,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+    /// The field manager that the request names; clients can choose any name.
+    pub field_manager: &'a str,
+    /// Other knowledge about the object.
+    pub circumstances: &'a Circumstances,
+}
+
+/// The release that an object's Helm annotations name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The object's metadata is not available, as for `scale`.
+    Unknown,
+    /// None.
+    Nobody,
+    /// This one.
+    Release(ReleaseId),
+}
+
+/// The rules for the judgement of an edit, besides the releases.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// The policies in force.
+    pub resolver: &'a PolicyResolver,
+    /// The user name under which Kubemoor itself writes, where it is known.
+    pub own_account: Option<&'a str>,
+}
+
+/// The arbiter's answer about the object under judgement.
+#[derive(Clone, Copy, Debug)]
+pub enum Evidence<'a> {
+    /// It was not asked.
+    None,
+    /// The object as the API server would store the declared manifest.
+    Canonical(&'a Value),
+    /// It was asked and could not tell.
+    Unavailable,
+    /// There is no arbiter: no cluster, or no permission to write anything.
+    Nowhere,
+}
+
+/// What becomes of an edit, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Verdict {
+    /// What becomes of it.
+    pub outcome: Outcome,
+    /// Why.
+    pub reason: Reason,
+    /// What it hangs on, shared with the ledger; none where nothing drifts.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub grounds: Option<Arc<Grounds>>,
+    /// The arbiter may turn this: a refusal hangs on how a value is spelled, or
+    /// meets an operation that is under way.
+    #[serde(skip)]
+    pub arguable: bool,
+}
+
+/// What becomes of an edit. Ordered from lenient to strict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
+pub enum Outcome {
+    /// It passes, unrecorded.
+    Allow,
+    /// It passes and is recorded.
+    Record,
+    /// It passes, is recorded, and the editor is warned.
+    Warn,
+    /// It passes once what drifts is set back; it is recorded, and the editor
+    /// is warned.
+    Revert,
+    /// It is refused and recorded.
+    Deny,
+}
+
+/// Why an edit is judged as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// No release declares the object.
+    NotDeclared,
+    /// A dry run of the arbiter.
+    Probe,
+    /// The object is in Kubemoor's own namespace, which only the loop guards.
+    OwnNamespace,
+    /// The object is being deleted already.
+    BeingDeleted,
+    /// A built-in identity does its work.
+    Identity,
+    /// The policy exempts the editor.
+    Exempt,
+    /// The manifest opts the object out.
+    OptedOut,
+    /// No declared field changed.
+    Unchanged,
+    /// What changed is as the manifest declares it.
+    AsDeclared,
+    /// A policy ignores what changed.
+    Ignored,
+    /// An autoscaler moves the replicas within its range.
+    Autoscaled,
+    /// An allowance is open.
+    Allowed,
+    /// The state of the record authorises it.
+    InBand,
+    /// An annotation asks for an allowance that is not granted.
+    Request,
+    /// The arbiter could not tell, and an operation is under way; or there is
+    /// no arbiter.
+    Unsettled,
+    /// A declared field would not be as declared.
+    Drift,
+    /// A declared object would be deleted.
+    Deletion,
+    /// Declared objects would be deleted along.
+    Dependants,
+    /// Helm's record would be falsified.
+    Record,
+    /// Helm's record stays true.
+    RecordIntact,
+    /// The request is larger than what is judged.
+    TooLarge,
+    /// The object is nested deeper than what is judged.
+    TooDeep,
+    /// Too many large requests at once.
+    Busy,
+    /// The request did not arrive, or could not be read, in time.
+    Late,
+}
+
+/// What a verdict hangs on.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Grounds {
+    /// The release that declares the object.
+    pub release: ReleaseId,
+    /// The revision of its record.
+    pub revision: u64,
+    /// The fields that drift; empty for deletions.
+    pub fields: Vec<Finding>,
+    /// What lets the edit pass all the same: exceptions and rules, as people name them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exceptions: Vec<String>,
+}
+
+/// One field that drifts.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Finding {
+    /// The field.
+    #[serde(serialize_with = "displayed")]
+    #[schemars(with = "String")]
+    pub path: Path,
+    /// Its declared value; none where the manifest has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub declared: Option<Shown>,
+    /// Its value before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old: Option<Shown>,
+    /// Its value after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new: Option<Shown>,
+    /// Where the values first differ, of long or nested ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Box<Difference>>,
+    /// Whether another spelling of the declared value is not ruled out.
+    pub doubt: bool,
+    /// Whether nobody declares it, and a policy seals what it lies below.
+    #[serde(skip)]
+    pub added: bool,
+}
+
+impl Finding {
+    /// A field with these values.
+    pub fn of(path: Path, values: Values) -> Self {
+        let Values { declared, old, new, difference } = values;
+        Self { path, declared, old, new, difference, doubt: false, added: false }
+    }
+
+    /// A field with its declared value that is named for another reason.
+    pub fn untouched(path: Path) -> Self {
+        Self::of(path, Values::default())
+    }
+}
+
+impl Owner {
+    /// The release that the annotations of `object` name.
+    pub fn of(object: &Value) -> Self {
+        ReleaseId::named_by(object).map_or(Self::Nobody, Self::Release)
+    }
+
+    /// The release, where it is known and there is one.
+    pub fn release(self) -> Option<ReleaseId> {
+        if let Self::Release(release) = self { Some(release) } else { None }
+    }
+}
+
+impl Verdict {
+    /// A plain allow.
+    pub fn allow(reason: Reason) -> Self {
+        Self { outcome: Outcome::Allow, reason, grounds: None, arguable: false }
+    }
+
+    /// The verdict on an edit that drifts and is allowed all the same; it is recorded where drift
+    /// is.
+    pub fn excused(policy: &Policy, reason: Reason, grounds: Grounds) -> Self {
+        let verdict = Self::by_mode(policy, reason, Some(grounds));
+        Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
+    }
+
+    /// The verdict on an edit that could not be judged through no fault of its author: it is
+    /// allowed, and recorded where drift is.
+    pub fn unjudged(policy: &Policy, reason: Reason) -> Self {
+        let verdict = Self::by_mode(policy, reason, None);
+        Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
+    }
+
+    /// Whether the edit is allowed regardless of other releases.
+    pub fn passes(&self) -> bool {
+        self.grounds.is_none() || matches!(self.reason, Reason::Exempt | Reason::Allowed)
+    }
+
+    /// The verdict of the policy's mode on an edit that drifts and is judged as a whole: a revert
+    /// would leave nothing of it.
+    pub fn by_mode(policy: &Policy, reason: Reason, grounds: Option<Grounds>) -> Self {
+        use kubemoor_declare::model::EditsMode;
+        let outcome = match policy.edits {
+            EditsMode::Allow => Outcome::Allow,
+            EditsMode::Record => Outcome::Record,
+            EditsMode::Warn => Outcome::Warn,
+            EditsMode::Revert | EditsMode::Deny => Outcome::Deny,
+        };
+        Self { outcome, reason, grounds: grounds.map(Arc::new), arguable: false }
+    }
+}
+
+impl Outcome {
+    /// The outcome's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "Allow",
+            Self::Record => "Record",
+            Self::Warn => "Warn",
+            Self::Revert => "Revert",
+            Self::Deny => "Deny",
+        }
+    }
+
+    /// Whether an edit is not stored as the user wants it.
+    pub fn is_refusal(self) -> bool {
+        self >= Self::Revert
+    }
+}
+
+impl Reason {
+    /// The reason's name, as in metrics and audit annotations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotDeclared => "not-declared",
+            Self::Probe => "probe",
+            Self::OwnNamespace => "own-namespace",
+            Self::BeingDeleted => "being-deleted",
+            Self::Identity => "identity",
+            Self::Exempt => "exempt",
+            Self::OptedOut => "opted-out",
+            Self::Unchanged => "unchanged",
+            Self::AsDeclared => "as-declared",
+            Self::Ignored => "ignored",
+            Self::Autoscaled => "autoscaled",
+            Self::Allowed => "allowed",
+            Self::InBand => "in-band",
+            Self::Request => "request",
+            Self::Unsettled => "unsettled",
+            Self::Drift => "drift",
+            Self::Deletion => "deletion",
+            Self::Dependants => "dependants",
+            Self::Record => "record",
+            Self::RecordIntact => "record-intact",
+            Self::TooLarge => "too-large",
+            Self::TooDeep => "too-deep",
+            Self::Busy => "busy",
+            Self::Late => "late",
+        }
+    }
+}
+
+fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(path)
+}

@@ -1,0 +1,312 @@
+//! Exceptions from the declaration: fields that an ignore rule, an open allowance or an autoscaler
+//! covers.
+//!
+//! Entry points: [`Exceptions::of_field`], [`Exceptions::of_deletion`], [`exempting`];
+//! [`Exceptions::mask`] is the same for repairs, [`Exceptions::next_change`] gives the time until
+//! which they hold. Invariant: edits and live objects get the same answer, except that an allowance
+//! or an autoscaler must also match the user of an edit. Must not select by the live object, which
+//! the editor controls: only the manifest counts.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::circumstances::{Circumstances, DeclaredObject};
+use super::edit::Reason;
+use super::identities;
+use kubemoor_declare::fields::FieldChange;
+use kubemoor_declare::model::{Actor, Autoscaler, ObjectId, ReleaseId};
+use kubemoor_declare::path::Path;
+use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::mask::Mask;
+use kubemoor_policy::pattern::Pattern;
+use kubemoor_policy::pattern_trie::PatternTrie;
+use kubemoor_policy::resource::Autoscalers;
+use kubemoor_policy::seal::Seal;
+use kubemoor_policy::standing::Standing;
+use kubemoor_policy::subject::Subject;
+use kubemoor_policy::{ObjectRules, Policy};
+
+/// The number of grant patterns above which they are looked up by a trie.
+const MANY: usize = 64;
+
+/// The source of an exception.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'e> {
+    /// The fields that policies ignore.
+    Ignored(&'e Mask),
+    /// A standing allowance that is open.
+    Standing(&'e Standing),
+    /// An open allowance, and the fields of this object that it covers.
+    Allowance(&'e Allowance, &'e Mask),
+    /// An autoscaler, which sets the replicas at this path.
+    Autoscaler(&'e Autoscaler, &'e Path),
+}
+
+/// Whether an autoscaler that these releases declare may set the replicas of an object of `release`.
+pub fn may_scale(policy: &Policy, object: &ObjectId, release: &ReleaseId, declared_by: &[ReleaseId]) -> bool {
+    // Records of other namespaces do not count here, except for that of the object's own release.
+    let has_say = |by: &ReleaseId| by == release || object.namespace.as_ref() == Some(&by.namespace);
+    match policy.autoscalers {
+        Autoscalers::Any => true,
+        Autoscalers::Declared => declared_by.iter().any(has_say),
+    }
+}
+
+/// The exceptions of one object as one manifest declares it.
+pub struct Exceptions<'a> {
+    rules: Arc<ObjectRules>,
+    /// The open allowances, each with the fields of this object that it covers.
+    grants: Vec<(&'a Allowance, Cow<'a, Mask>)>,
+    /// An index of the fields that they may cover; only if there are many.
+    reach: Option<PatternTrie>,
+    autoscalers: Vec<&'a Autoscaler>,
+    departed: bool,
+    replicas: Option<&'a Path>,
+    actor: Option<&'a Actor>,
+    now: Timestamp,
+}
+
+impl<'a> Exceptions<'a> {
+    /// The exceptions of an object; with an actor, only those for this actor.
+    pub fn new(
+        of: DeclaredObject<'a>,
+        policy: &Policy,
+        circumstances: &'a Circumstances,
+        actor: Option<&'a Actor>,
+        now: Timestamp,
+    ) -> Self {
+        let DeclaredObject { object, release, declared } = of;
+        let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
+        let scales = |declared_by: &[ReleaseId]| may_scale(policy, object, release, declared_by);
+        let autoscalers: Vec<_> =
+            circumstances.autoscalers.iter().filter(|it| scales(&it.declared_by)).collect();
+        let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);
+        let grants: Vec<_> =
+            granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields()))).collect();
+        Self {
+            rules: policy.rules(object, declared),
+            reach: reach(&grants),
+            grants,
+            departed: autoscalers.is_empty() && circumstances.departed.as_deref().is_some_and(scales),
+            autoscalers,
+            replicas: declared.scale(),
+            actor,
+            now,
+        }
+    }
+
+    /// The reason why a field may differ; `None` if it may not.
+    pub fn of_field(&self, change: &FieldChange) -> Option<Reason> {
+        let FieldChange { path, declared, old, new, .. } = change;
+        self.of(path, declared.as_ref(), old.as_ref(), new.as_ref())
+    }
+
+    /// The same for a field that the manifest does not declare.
+    pub fn of_sealed(&self, path: &Path, old: Option<&Value>, new: Option<&Value>) -> Option<Reason> {
+        self.of(path, None, old, new)
+    }
+
+    /// The places where additions are drift too.
+    pub fn sealed(&self) -> &Seal {
+        &self.rules.sealed
+    }
+
+    /// The reason why the object may be deleted or missing; `None` if it may not.
+    pub fn of_deletion(&self) -> Option<Reason> {
+        let granted = |standing: &Arc<Standing>| standing.grant.deletes && self.holds(standing);
+        (self.rules.standing.iter().any(granted)
+            || self.grants.iter().any(|(allowance, _)| allowance.grant.deletes))
+        .then_some(Reason::Allowed)
+    }
+
+    /// The allowances that cover a field, or a part of it, as people name them.
+    pub fn naming(&self, path: &Path) -> Vec<String> {
+        let about = |mask: &Mask| mask.covers(path) || mask.reaches_below(path);
+        let standing =
+            self.open().filter(|standing| about(&standing.grant.mask)).map(|it| it.origin.to_string());
+        let granted =
+            self.grants.iter().filter(|(_, mask)| about(mask)).map(|(allowance, _)| named(allowance));
+        standing.chain(granted).collect()
+    }
+
+    /// The allowances by which the object may be deleted, as people name them.
+    pub fn naming_deletion(&self) -> Vec<String> {
+        let standing = self.open().filter(|standing| standing.grant.deletes).map(|it| it.origin.to_string());
+        let granted = self.grants.iter().filter(|(allowance, _)| allowance.grant.deletes);
+        standing.chain(granted.map(|(allowance, _)| named(allowance))).collect()
+    }
+
+    /// All exceptions, whether anything differs by them or not.
+    pub fn sources(&self) -> Vec<Source<'_>> {
+        let ignored = (!self.rules.ignored.is_empty()).then_some(Source::Ignored(&self.rules.ignored));
+        let standing = self.open().map(Source::Standing);
+        let allowances = self.grants.iter().map(|(allowance, mask)| Source::Allowance(allowance, mask));
+        let scaled = self
+            .replicas
+            .into_iter()
+            .flat_map(|path| self.autoscalers.iter().map(|it| Source::Autoscaler(it, path)));
+        ignored.into_iter().chain(standing).chain(allowances).chain(scaled).collect()
+    }
+
+    /// The fields of `live` that are allowed to differ, which a repair leaves unchanged.
+    pub fn mask(&self, live: &Value) -> Mask {
+        let mut mask = Mask(self.masks().flat_map(|mask| &mask.0).cloned().collect());
+        if let Some(path) = self.replicas
+            && self.is_scaled(path, path.get(live).first().copied())
+        {
+            mask.0.extend(Pattern::parse(&path.to_string()));
+        }
+        mask
+    }
+
+    /// Whether the values at `path`, and not the path alone, decide if it may differ.
+    pub fn hang_on_values(&self, path: &Path) -> bool {
+        self.masks().any(|mask| mask.reaches_below(path)) && !self.masks().any(|mask| mask.covers(path))
+    }
+
+    /// Whether the places of list elements in the manifest decide if `path` may differ.
+    pub fn hang_on_places(&self, path: &Path) -> bool {
+        let meets = |mask: &Mask| mask.0.iter().any(|pattern| pattern.meets_by_place(path));
+        // Hardly any rule names a place, and whether it is open now takes a look at its schedule.
+        let standing = self.rules.standing.iter().map(|standing| &standing.grant.mask);
+        let granted = self.grants.iter().map(|(_, mask)| &**mask);
+        let mut all = [&self.rules.ignored].into_iter().chain(standing).chain(granted);
+        all.any(meets) && self.masks().any(meets) && !self.masks().any(|mask| mask.covers(path))
+    }
+
+    /// Whether a user's groups decide what may differ.
+    pub fn hang_on_groups(&self) -> bool {
+        let names_group = |subject: &Subject| matches!(subject, Subject::Group(_));
+        self.rules.standing.iter().any(|standing| standing.subjects.iter().any(names_group))
+    }
+
+    /// Whether a present autoscaler scales the object.
+    pub fn is_autoscaled(&self) -> bool {
+        !self.autoscalers.is_empty()
+    }
+
+    /// The time at which these answers change without an event: a window opens or closes, or an
+    /// allowance ends. `None` if they never do.
+    pub fn next_change(&self) -> Option<Timestamp> {
+        let standing = self.rules.standing.iter().filter_map(|standing| standing.next_change(self.now));
+        standing.chain(self.grants.iter().map(|(allowance, _)| allowance.until)).min()
+    }
+
+    fn of(
+        &self,
+        path: &Path,
+        declared: Option<&Value>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> Option<Reason> {
+        let (ignored, standing) = self.rules.about(path);
+        if covers([&ignored].into_iter(), path, declared, old, new) {
+            return Some(Reason::Ignored);
+        }
+        if self.is_scaled(path, new) {
+            return Some(Reason::Autoscaled);
+        }
+        // One rule may cover a part that another leaves open.
+        let standing = standing.into_iter().filter(|standing| self.holds(standing));
+        let granted: Vec<&Mask> = match &self.reach {
+            None => self.grants.iter().map(|(_, mask)| &**mask).collect(),
+            Some(reach) => {
+                let reached = reach.at(path).into_iter().filter_map(|index| self.grants.get(index));
+                reached.map(|(_, mask)| &**mask).collect()
+            }
+        };
+        let masks = standing.map(|standing| &standing.grant.mask).chain(granted);
+        covers([&ignored].into_iter().chain(masks), path, declared, old, new).then_some(Reason::Allowed)
+    }
+
+    /// All fields that may differ now, for the actor.
+    fn masks(&self) -> impl Iterator<Item = &Mask> {
+        let standing = self.open().map(|standing| &standing.grant.mask);
+        [&self.rules.ignored].into_iter().chain(standing).chain(self.grants.iter().map(|(_, mask)| &**mask))
+    }
+
+    /// The open standing allowances for the actor.
+    fn open(&self) -> impl Iterator<Item = &Standing> {
+        self.rules.standing.iter().filter(|standing| self.holds(standing)).map(Arc::as_ref)
+    }
+
+    fn holds(&self, standing: &Standing) -> bool {
+        standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
+    }
+
+    /// Whether these replicas come from an autoscaler. In an edit, those that it sets itself,
+    /// within its range; replicas that a person sets are judged, whatever autoscalers there are. In
+    /// a live object, also those that it has still to bring into a new range, or left behind when
+    /// it was removed.
+    fn is_scaled(&self, path: &Path, new: Option<&Value>) -> bool {
+        if self.replicas != Some(path) {
+            return false;
+        }
+        let Some(actor) = self.actor else {
+            let brings_in = |count| self.autoscalers.iter().any(|it| it.brings_in(count));
+            return self.departed || new.and_then(Value::as_i64).is_some_and(brings_in);
+        };
+        let sets =
+            |count| self.autoscalers.iter().any(|it| it.sets(count) && identities::autoscales(actor, it));
+        new.and_then(Value::as_i64).is_some_and(sets)
+    }
+}
+
+/// The entry of a policy's `exempt` that matches this actor, as text; `None` if no entry does.
+pub fn exempting(policy: &Policy, actor: &Actor) -> Option<String> {
+    let subject = policy.exempt.iter().find(|subject| subject.is(actor))?;
+    Some(format!("exempt: {subject}"))
+}
+
+/// An allowance as people name it.
+fn named(Allowance { name, reason, .. }: &Allowance) -> String {
+    let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+    format!("DriftAllowance {name}{reason}")
+}
+
+/// An index of many grants by the fields that they may cover.
+fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<PatternTrie> {
+    let patterns =
+        || grants.iter().enumerate().flat_map(|(index, (_, mask))| mask.0.iter().map(move |it| (index, it)));
+    (patterns().nth(MANY).is_some()).then(|| {
+        let mut reach = PatternTrie::default();
+        patterns().for_each(|(index, pattern)| reach.add(pattern, index));
+        reach
+    })
+}
+
+/// Whether `masks` cover all differences of the value at `path` from the declaration, or from the
+/// old value. If they cover only a part of a value, such as of a list that is one value, the rest
+/// is compared with the declaration; the existence of a list element is covered only with the whole
+/// element.
+fn covers<'m>(
+    masks: impl Iterator<Item = &'m Mask>,
+    path: &Path,
+    declared: Option<&Value>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) -> bool {
+    let is_gone = declared.is_none() && new.is_none();
+    let mut carried: Option<(Option<Value>, Option<Value>)> = None;
+    for mask in masks {
+        if mask.covers(path) {
+            return true;
+        }
+        if !is_gone && mask.reaches_below(path) {
+            let (to_declared, to_old) = match &carried {
+                Some((to_declared, to_old)) => (to_declared.as_ref(), to_old.as_ref()),
+                None => (new, new),
+            };
+            carried = Some((mask.carry_at(path, declared, to_declared), mask.carry_at(path, old, to_old)));
+        }
+    }
+    carried.is_some_and(|(to_declared, to_old)| {
+        to_declared.as_ref() == declared || (old.is_some() && to_old.as_ref() == old)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The changes of one edit, compared with one manifest.
+//!
+//! Entry point: [`Observation::facts`]. Invariant: finds all differences of the object from the
+//! manifest, whatever the policies say about them. Must not apply a rule.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::circumstances::DeclaredObject;
+use super::super::edit::{Edit, Evidence, Reason};
+use super::super::facts::{AlternativeFacts, ChangeFacts, ChangeKind};
+use super::super::{additions, identities, sealed};
+use kubemoor_declare::additions::Addition;
+use kubemoor_declare::compare::Settler;
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_helm::release::Declared;
+use kubemoor_helm::state::Standing;
+use kubemoor_policy::seal::Seal;
+
+/// An edit, and the manifest that it is compared with.
+pub(super) struct Observation<'a> {
+    pub(super) edit: &'a Edit<'a>,
+    /// The object after the edit.
+    pub(super) new: &'a Value,
+    pub(super) standing: &'a Standing<'a>,
+    pub(super) declared: &'a Arc<Declared>,
+    pub(super) evidence: Evidence<'a>,
+    /// The paths below which additions count.
+    pub(super) seal: &'a Seal,
+}
+
+impl Observation<'_> {
+    /// The declared fields that change, then the sealed ones, then what is added below sealed paths.
+    pub(super) fn facts(&self) -> AlternativeFacts {
+        let Edit { old, scale, .. } = *self.edit;
+        let fields = self.declared.fields();
+        let changes = match old {
+            Some(old) => fields.changed(old, self.new),
+            None => fields.drift(self.new),
+        };
+        let reason = if changes.is_empty() { Reason::Unchanged } else { Reason::AsDeclared };
+        let declared = Arc::clone(self.declared);
+        let seal = self.seal.written();
+        let mut facts =
+            AlternativeFacts { declared, fields: Arc::clone(&fields), changes: Vec::new(), reason, seal };
+        let fields = &*fields;
+        self.add_declared(changes, fields, &mut facts);
+        if let (Some(old), false) = (old, scale) {
+            for change in sealed::changes(self.edit.object, fields, old, self.new) {
+                self.add_sealed(change, old, &mut facts);
+            }
+        }
+        self.add_additions(fields, &mut facts);
+        facts
+    }
+
+    fn add_declared(&self, changes: Vec<FieldChange>, fields: &Fields, facts: &mut AlternativeFacts) {
+        let Self { edit, standing, declared, .. } = self;
+        let of = DeclaredObject { object: edit.object, release: &standing.release.id, declared };
+        let mut settler = self.settler(fields);
+        for change in changes {
+            if identities::writes(edit.actor, edit.object, &change.path) {
+                facts.reason = Reason::Identity;
+                continue;
+            }
+            let agreement = settled(&change, standing, settler.as_mut());
+            if agreement == Agreement::Agrees || edit.circumstances.have_settled(of, &change) {
+                continue;
+            }
+            let change = FieldChange { agreement, ..change };
+            facts.changes.push(ChangeFacts { change, kind: ChangeKind::Declared });
+        }
+    }
+
+    fn add_sealed(&self, change: sealed::Change<'_>, before: &Value, facts: &mut AlternativeFacts) {
+        let edit = self.edit;
+        if identities::writes(edit.actor, edit.object, &change.path)
+            || (change.deletion && self.standing.deletion.covers(before))
+        {
+            facts.reason = Reason::InBand;
+            return;
+        }
+        let kind = if change.deletion { ChangeKind::Owner } else { ChangeKind::Sealed };
+        let (old, new) = (change.old.cloned(), change.new.cloned());
+        let agreement = Agreement::Differs;
+        let change = FieldChange { path: change.path, declared: None, old, new, agreement };
+        facts.changes.push(ChangeFacts { change, kind });
+    }
+
+    /// Adds the additions of the edit below sealed paths. Only a dry run can tell whether a webhook
+    /// or the API server makes them in any case. The API server may restore fields that a Helm
+    /// operation drops.
+    fn add_additions(&self, fields: &Fields, facts: &mut AlternativeFacts) {
+        let Self { edit, new, standing, evidence, seal, .. } = self;
+        if seal.is_empty() || identities::is_built_in(edit.actor) {
+            return;
+        }
+        let mut found = additions::of_edit(edit.object, fields, seal, edit.old, new);
+        if let Evidence::Canonical(canonical) = evidence {
+            additions::drop_servers(&mut found, canonical, (edit.operation, standing.pending));
+        }
+        let baseline = standing.release.objects.get(edit.object).and_then(|it| it.baseline.as_ref());
+        if let Some(baseline) = baseline.filter(|_| standing.pending) {
+            found.retain(|it| it.is_member || !baseline.fields().covers(&it.path, it.new));
+        }
+        for Addition { path, old, new, .. } in found {
+            let (old, new, agreement) = (old.cloned(), Some(new.clone()), Agreement::Added);
+            let change = FieldChange { path, declared: None, old, new, agreement };
+            facts.changes.push(ChangeFacts { change, kind: ChangeKind::Added });
+        }
+    }
+
+    fn settler<'s>(&'s self, fields: &'s Fields) -> Option<Settler<'s>> {
+        match self.evidence {
+            Evidence::Canonical(canonical) => Some(fields.settler(canonical)),
+            Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
+        }
+    }
+}
+
+/// Whether the new value is the declared one according to the evidence.
+///
+/// During a Helm operation the arbiter overrides even a plain difference: a mutating webhook may
+/// rewrite Helm's request, and the dry run passes through the same webhooks.
+fn settled(change: &FieldChange, standing: &Standing<'_>, settler: Option<&mut Settler<'_>>) -> Agreement {
+    match (change.agreement, settler) {
+        (Agreement::Doubt | Agreement::Missing, Some(settler)) => settler.settle(change),
+        (Agreement::Altered | Agreement::Differs, Some(settler)) if standing.pending => {
+            settler.settle(change)
+        }
+        (agreement, _) => agreement,
+    }
+}

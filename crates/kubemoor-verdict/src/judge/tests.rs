@@ -1,0 +1,338 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::circumstances::Circumstances;
+use crate::edit::Owner;
+use crate::sample_policies::policy;
+use crate::sample_releases::{Given, assembled, deployed, second};
+use crate::samples::{book_of, resolver};
+use kubemoor_declare::model::{Actor, EditsMode, ObjectId, ReleaseId};
+use kubemoor_helm::record::Status;
+use kubemoor_policy::Policy;
+use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
+
+mod additions;
+mod agreement;
+mod deletions;
+mod exceptions;
+mod properties;
+mod replays;
+
+const MANIFEST: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec: {replicas: 2, template: {spec: {tolerations: [], containers: [{name: app, image: "app:1"}]}}}
+"#;
+
+/// One edit of `Deployment/web` in `shop`; what a case does not say is a plain
+/// update by a person of what the deployed release `shop/web` declares.
+struct Case<'a> {
+    claims: Vec<Release>,
+    operation: Operation,
+    user: &'a str,
+    old: Option<Value>,
+    new: Option<Value>,
+    /// The version in which the objects are sent.
+    version: Option<&'a str>,
+    scale: bool,
+    owner: Owner,
+    /// The manager of a dry run.
+    dry_run: Option<&'a str>,
+    mode: EditsMode,
+    /// The spec of a policy, as YAML; empty for none.
+    policy: &'a str,
+    circumstances: Circumstances,
+    own_account: Option<&'a str>,
+    evidence: Evidence<'a>,
+    now: &'a str,
+}
+
+impl Default for Case<'_> {
+    fn default() -> Self {
+        Self {
+            claims: vec![deployed(MANIFEST)],
+            operation: Operation::Update,
+            user: "alice",
+            old: Some(live(&[])),
+            new: Some(live(&[])),
+            version: Some("v1"),
+            scale: false,
+            owner: Owner::Release(release("shop", "web")),
+            dry_run: None,
+            mode: EditsMode::Deny,
+            policy: "",
+            circumstances: Circumstances::default(),
+            own_account: None,
+            evidence: Evidence::None,
+            now: "2026-05-01T12:05:00Z",
+        }
+    }
+}
+
+impl Case<'_> {
+    fn verdict(&self) -> Verdict {
+        self.judged(&self.resolver()).0
+    }
+
+    fn resolver(&self) -> PolicyResolver {
+        let policies = (!self.policy.is_empty()).then(|| policy("shop", self.policy));
+        book_of(self.mode, policies)
+    }
+
+    fn judged(&self, resolver: &PolicyResolver) -> (Verdict, Option<EditFacts>) {
+        let claims: Vec<_> = self.claims.iter().cloned().map(Arc::new).collect();
+        let actor = Actor { user: self.user.to_owned(), ..Actor::default() };
+        let edit = Edit {
+            operation: self.operation,
+            actor: &actor,
+            object: &web(),
+            old: self.old.as_ref(),
+            new: self.new.as_ref(),
+            version: self.version,
+            scale: self.scale,
+            owner: self.owner.clone(),
+            dry_run: self.dry_run.is_some(),
+            field_manager: self.dry_run.unwrap_or("kubectl-edit"),
+            circumstances: &self.circumstances,
+        };
+        let rules = Rules { resolver, own_account: self.own_account };
+        judge_with_facts(&edit, &claims, &rules, self.evidence, self.now.parse().unwrap())
+    }
+}
+
+fn release(namespace: &str, name: &str) -> ReleaseId {
+    ReleaseId { namespace: namespace.into(), name: name.into() }
+}
+
+fn web() -> ObjectId {
+    ObjectId::namespaced("apps", "Deployment", "shop", "web")
+}
+
+/// The object as the release left it, with these values at these pointers.
+fn live(changes: &[(&str, Value)]) -> Value {
+    let mut object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+            "creationTimestamp": "2026-04-01T12:00:00Z",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
+        },
+        "spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "app", "image": "app:1"}]}}},
+    });
+    for (pointer, value) in changes {
+        let (above, name) = pointer.rsplit_once('/').unwrap();
+        let name = name.replace("~1", "/");
+        object.pointer_mut(above).unwrap().as_object_mut().unwrap().insert(name, value.clone());
+    }
+    object
+}
+
+fn scaled(replicas: u32) -> Option<Value> {
+    Some(live(&[("/spec/replicas", json!(replicas))]))
+}
+
+/// What is judged, as `Outcome reason paths`; a `?` behind a reason that the
+/// arbiter may turn.
+fn told(verdict: &Verdict) -> String {
+    let mut text = format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str());
+    if verdict.arguable {
+        text.push('?');
+    }
+    for field in verdict.grounds.iter().flat_map(|grounds| &grounds.fields) {
+        text.push_str(&format!(" {}", field.path));
+    }
+    text
+}
+
+#[track_caller]
+fn check(case: Case<'_>, wanted: &str) {
+    assert_eq!(told(&case.verdict()), wanted);
+    replays::check_replay(&case);
+}
+
+#[test]
+fn an_object_that_no_release_declares_is_nobodys_matter() {
+    let other = MANIFEST.replace("name: web", "name: api");
+    check(Case { claims: Vec::new(), new: scaled(5), ..Case::default() }, "Allow not-declared");
+    check(Case { claims: vec![deployed(&other)], new: scaled(5), ..Case::default() }, "Allow not-declared");
+    let gone = Given { status: Status::Uninstalled, manifest: MANIFEST, ..Given::default() };
+    check(
+        Case { claims: vec![assembled(gone, None)], new: scaled(5), ..Case::default() },
+        "Allow not-declared",
+    );
+}
+
+#[test]
+fn only_a_dry_run_of_the_arbiter_is_a_probe() {
+    let probe = || Case { dry_run: Some(PROBE_MANAGER), new: scaled(5), ..Case::default() };
+    check(probe(), "Allow probe");
+    check(Case { claims: Vec::new(), ..probe() }, "Allow not-declared");
+    check(Case { old: Some(deleting()), ..probe() }, "Allow probe");
+    check(Case { dry_run: Some("helm"), ..probe() }, "Deny drift /spec/replicas");
+    let mut named = probe();
+    named.dry_run = None;
+    check(named, "Deny drift /spec/replicas");
+}
+
+fn deleting() -> Value {
+    live(&[("/metadata/deletionTimestamp", json!("2026-05-01T12:00:00Z"))])
+}
+
+#[test]
+fn an_object_that_is_being_deleted_is_let_go() {
+    let case = || Case { old: Some(deleting()), new: scaled(5), ..Case::default() };
+    check(case(), "Allow being-deleted");
+    check(Case { operation: Operation::Delete, new: None, ..case() }, "Allow being-deleted");
+    check(Case { own_account: Some("alice"), ..case() }, "Allow being-deleted");
+    check(Case { old: Some(live(&[])), new: Some(deleting()), ..Case::default() }, "Allow unchanged");
+}
+
+#[test]
+fn a_built_in_identity_does_its_work_and_no_more() {
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    let delete = || Case { operation: Operation::Delete, new: None, ..Case::default() };
+    check(Case { user: collector, ..delete() }, "Allow identity");
+    check(Case { user: collector, new: scaled(5), ..Case::default() }, "Deny drift /spec/replicas");
+    let bare = |n: u32| Some(json!({"spec": {"replicas": n}}));
+    let scale = || Case { scale: true, owner: Owner::Unknown, old: bare(2), new: bare(5), ..Case::default() };
+    check(scale(), "Deny drift /spec/replicas");
+    check(Case { new: bare(2), ..scale() }, "Allow unchanged");
+    check(Case { old: bare(5), new: bare(2), ..scale() }, "Allow as-declared");
+}
+
+#[test]
+fn kubemoors_own_account_may_do_anything() {
+    let own = || Case { user: "moor", own_account: Some("moor"), new: scaled(5), ..Case::default() };
+    check(own(), "Allow identity");
+    check(Case { operation: Operation::Delete, ..own() }, "Allow identity");
+    check(Case { operation: Operation::Create, old: None, ..own() }, "Allow identity");
+    check(Case { own_account: None, ..own() }, "Deny drift /spec/replicas");
+    check(Case { own_account: Some("other"), ..own() }, "Deny drift /spec/replicas");
+}
+
+#[test]
+fn opt_out_counts_in_the_manifest_but_not_live_object() {
+    for annotation in ["kubemoor.dev/guard", "helm.toolkit.fluxcd.io/driftDetection"] {
+        let named = format!("{{name: web, annotations: {{{annotation}: disabled}}}}");
+        let out = || deployed(&MANIFEST.replace("{name: web}", &named));
+        let case = || Case { claims: vec![out()], new: scaled(5), ..Case::default() };
+        check(case(), "Allow opted-out");
+        check(Case { operation: Operation::Delete, new: None, ..case() }, "Allow opted-out");
+        check(Case { operation: Operation::Create, old: None, ..case() }, "Allow opted-out");
+        check(Case { own_account: Some("alice"), ..case() }, "Allow identity");
+        let pointer = format!("/metadata/annotations/{}", annotation.replace('/', "~1"));
+        let by_hand = live(&[(&pointer, json!("disabled")), ("/spec/replicas", json!(5))]);
+        check(
+            Case { old: Some(by_hand.clone()), new: scaled(6), ..Case::default() },
+            "Deny drift /spec/replicas",
+        );
+        check(Case { new: Some(by_hand), ..Case::default() }, "Deny drift /spec/replicas");
+    }
+}
+
+#[test]
+fn change_of_undeclared_fields_is_allowed() {
+    check(Case::default(), "Allow unchanged");
+    for (pointer, value) in [
+        ("/status", json!({"replicas": 1})),
+        ("/metadata/annotations/a", json!("b")),
+        ("/metadata/labels/a", json!("b")),
+        ("/spec/minReadySeconds", json!(3)),
+        ("/spec/template/metadata", json!({"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}})),
+    ] {
+        check(Case { new: Some(live(&[(pointer, value)])), ..Case::default() }, "Allow unchanged");
+    }
+    // What drifted before stays as it is without being refused.
+    check(Case { old: scaled(5), new: scaled(5), ..Case::default() }, "Allow unchanged");
+}
+
+#[test]
+fn change_to_the_declared_value_is_allowed() {
+    check(Case { old: scaled(5), ..Case::default() }, "Allow as-declared");
+    check(Case { operation: Operation::Create, old: None, ..Case::default() }, "Allow unchanged");
+    let labels = live(&[("/metadata/labels", json!({}))]);
+    check(Case { old: Some(labels), ..Case::default() }, "Allow as-declared");
+}
+
+#[test]
+fn the_mode_says_what_becomes_of_drift() {
+    for (mode, word) in [
+        (EditsMode::Allow, "Allow"),
+        (EditsMode::Record, "Record"),
+        (EditsMode::Warn, "Warn"),
+        (EditsMode::Deny, "Deny"),
+    ] {
+        let wanted = format!("{word} drift /spec/replicas");
+        check(Case { mode, new: scaled(5), ..Case::default() }, &wanted);
+        check(
+            Case { mode, new: scaled(5), operation: Operation::Create, old: None, ..Case::default() },
+            &wanted,
+        );
+        let delete = Case { mode, operation: Operation::Delete, new: None, ..Case::default() };
+        check(delete, &format!("{word} deletion"));
+        check(Case { mode, ..Case::default() }, "Allow unchanged");
+    }
+}
+
+#[test]
+fn revert_mode_denies_everything_except_direct_updates() {
+    let case = || Case { mode: EditsMode::Revert, new: scaled(5), ..Case::default() };
+    check(case(), "Revert drift /spec/replicas");
+    check(Case { scale: true, ..case() }, "Deny drift /spec/replicas");
+    check(Case { operation: Operation::Create, old: None, ..case() }, "Deny drift /spec/replicas");
+    check(Case { operation: Operation::Delete, new: None, ..case() }, "Deny deletion");
+    check(Case { new: Some(live(&[])), ..case() }, "Allow unchanged");
+    check(Case { old: scaled(5), new: scaled(2), ..case() }, "Allow as-declared");
+}
+
+#[test]
+fn each_declared_field_that_drifts_is_named() {
+    #[track_caller]
+    fn check_change(pointer: &str, value: Value, path: &str) {
+        let new = Some(live(&[(pointer, value)]));
+        check(Case { new, ..Case::default() }, &format!("Deny drift {path}"));
+    }
+    let image = "/spec/template/spec/containers/[name=app]/image";
+    let containers = "/spec/template/spec/containers";
+    check_change("/spec/replicas", json!(null), "/spec/replicas");
+    check_change("/spec/replicas", json!(0), "/spec/replicas");
+    check_change(containers, json!([{"name": "app", "image": "app:2"}]), image);
+    check_change(
+        "/metadata/labels/app.kubernetes.io~1managed-by",
+        json!("me"),
+        "/metadata/labels/app.kubernetes.io~1managed-by",
+    );
+    check_change(
+        "/metadata/annotations/meta.helm.sh~1release-name",
+        json!("mine"),
+        "/metadata/annotations/meta.helm.sh~1release-name",
+    );
+    let more = json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": "side:1"}]);
+    check(Case { new: Some(live(&[(containers, more)])), ..Case::default() }, "Allow unchanged");
+}
+
+#[test]
+fn a_sealed_field_is_refused_though_no_manifest_declares_it() {
+    let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u1"}]);
+    let keep = "/metadata/annotations/helm.sh~1resource-policy";
+    for (pointer, value) in
+        [("/spec/paused", json!(true)), (keep, json!("keep")), ("/metadata/ownerReferences", owners.clone())]
+    {
+        let case = || Case { new: Some(live(&[(pointer, value.clone())])), ..Case::default() };
+        check(case(), &format!("Deny drift {pointer}"));
+        check(Case { old: case().new, ..case() }, "Allow unchanged");
+        check(Case { old: case().new, new: Some(live(&[])), ..case() }, "Allow unchanged");
+        check(Case { mode: EditsMode::Warn, ..case() }, &format!("Warn drift {pointer}"));
+    }
+    // An owner ends in a deletion, and an uninstallation deletes anyway.
+    let uninstalling = Given { status: Status::Uninstalling, manifest: MANIFEST, ..Given::default() };
+    let owned = || Case {
+        claims: vec![assembled(Given { ..uninstalling }, None)],
+        new: Some(live(&[("/metadata/ownerReferences", owners)])),
+        ..Case::default()
+    };
+    check(owned(), "Allow in-band");
+}

@@ -1,0 +1,79 @@
+//! The changes of an edit, compared with the exceptions.
+//!
+//! Entry point: [`weigh`]. Invariant: every change is a finding, is covered by an allowance, or has
+//! a reason why it passes. Must not apply the mode or look at an object.
+
+use super::super::difference::Values;
+use super::super::edit::{Finding, Reason};
+use super::super::exceptions::Exceptions;
+use super::super::facts::{AlternativeFacts, ChangeFacts, ChangeKind};
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::FieldChange;
+use kubemoor_declare::model::ObjectId;
+
+/// The result.
+pub(super) struct Weighed {
+    pub(super) findings: Vec<Finding>,
+    /// Whether one of them cannot come from a webhook that only adds fields or an API server that
+    /// drops unknown ones.
+    pub(super) certain: bool,
+    /// Whether a dry run could show that all of them match the declaration.
+    pub(super) in_doubt: bool,
+    /// The drift that an allowance covers.
+    pub(super) allowed: Vec<Finding>,
+    /// These allowances.
+    pub(super) allowed_by: Vec<String>,
+    /// The reason why the edit is allowed if there is no finding.
+    pub(super) reason: Reason,
+}
+
+/// Weighs what an edit of `object` changes.
+pub(super) fn weigh(object: &ObjectId, facts: &AlternativeFacts, exceptions: &Exceptions<'_>) -> Weighed {
+    let (findings, allowed, allowed_by, reason) = (Vec::new(), Vec::new(), Vec::new(), facts.reason);
+    let mut weighed = Weighed { findings, certain: false, in_doubt: true, allowed, allowed_by, reason };
+    for ChangeFacts { change, kind } in &facts.changes {
+        // A declared null is judged already.
+        if matches!(kind, ChangeKind::Sealed | ChangeKind::Owner)
+            && weighed.findings.iter().any(|finding| finding.path == change.path)
+        {
+            continue;
+        }
+        let excused = match kind {
+            ChangeKind::Declared => exceptions.of_field(change),
+            ChangeKind::Owner => exceptions.of_deletion(),
+            ChangeKind::Sealed | ChangeKind::Added => {
+                exceptions.of_sealed(&change.path, change.old.as_ref(), change.new.as_ref())
+            }
+        };
+        if excused.is_none() && *kind != ChangeKind::Added {
+            weighed.certain |= change.agreement == Agreement::Differs;
+            weighed.in_doubt &= matches!(change.agreement, Agreement::Doubt | Agreement::Missing);
+        }
+        match excused {
+            None => weighed.findings.push(finding(object, change, *kind)),
+            Some(Reason::Allowed) => {
+                weighed.allowed_by.extend(match kind {
+                    ChangeKind::Owner => exceptions.naming_deletion(),
+                    _ => exceptions.naming(&change.path),
+                });
+                weighed.allowed.push(finding(object, change, *kind));
+            }
+            Some(other) => weighed.reason = other,
+        }
+    }
+    weighed
+}
+
+fn finding(object: &ObjectId, change: &FieldChange, kind: ChangeKind) -> Finding {
+    let FieldChange { path, declared, old, new, agreement } = change;
+    let values = Values::of(object, path, [declared.as_ref(), old.as_ref(), new.as_ref()]);
+    let (doubt, added) = (*agreement == Agreement::Doubt, kind == ChangeKind::Added);
+    Finding { doubt, added, ..Finding::of(path.clone(), values) }
+}
+
+impl Weighed {
+    /// The distance of the edit from the declaration: doubts weigh least, however many there are.
+    pub(super) fn weight(&self) -> (bool, usize) {
+        (self.findings.iter().any(|finding| !finding.doubt), self.findings.len())
+    }
+}

@@ -1,0 +1,376 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::fieldset::FieldSet;
+use super::owners::MAX_ENTRIES;
+use super::*;
+use crate::sample_values::{any_value, deployment};
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::declare::declare;
+use kubemoor_declare::model::{Gvk, ObjectId};
+
+mod many;
+mod moves;
+mod next_upgrade;
+
+const SSA: ApplyMethod = ApplyMethod::ServerSide;
+const IMAGE: &str = "/spec/template/spec/containers/[name=app]/image";
+
+fn path(text: &str) -> Path {
+    text.parse().unwrap()
+}
+
+fn manager(name: &str, operation: Operation) -> Manager {
+    Manager { name: name.to_owned(), operation, subresource: String::new() }
+}
+
+fn entry(name: &str, operation: &str, fields: &Value) -> Value {
+    json!({
+        "manager": name, "operation": operation, "apiVersion": "apps/v1", "time": "2026-05-01T12:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": fields,
+    })
+}
+
+/// Helm's entry of [`live`].
+fn helms_fields() -> Value {
+    json!({
+        "f:metadata": {
+            "f:annotations": {"f:meta.helm.sh/release-name": {}, "f:meta.helm.sh/release-namespace": {}},
+            "f:labels": {"f:app.kubernetes.io/managed-by": {}},
+        },
+        "f:spec": {"f:replicas": {}, "f:template": {"f:spec": {"f:containers": {
+            "k:{\"name\":\"app\"}": {".": {}, "f:image": {}, "f:name": {}},
+        }}}},
+    })
+}
+
+fn image(fields: &Value) -> Value {
+    json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"app\"}": fields}}}}})
+}
+
+fn live(entries: &[Value]) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "resourceVersion": "7", "managedFields": entries},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "app", "image": "app:1"}]}}},
+    })
+}
+
+fn helm() -> Value {
+    entry("helm", "Apply", &helms_fields())
+}
+
+#[test]
+fn an_owner_is_found_however_the_path_is_spelled() {
+    let check = |fields: Value, text: &str, owned: bool| {
+        let owners = Owners::of(&live(&[entry("who", "Update", &fields)]));
+        assert_eq!(owners.skipped(), []);
+        assert_eq!(!owners.of_path(&path(text)).is_empty(), owned, "{text} in {fields}");
+    };
+    let port = json!({"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}});
+    check(json!({"f:data": {"f:a": {}}}), "/data/a", true);
+    check(json!({"f:data": {"f:a": {}}}), "/data/b", false);
+    check(json!({"f:data": {".": {}, "f:a": {}}}), "/data/b", false);
+    check(json!({"f:data": {}}), "/data/b", true);
+    check(json!({"f:a/b": {}}), "/a~1b", true);
+    check(json!({"f:spec": {"f:selector": {}}}), "/spec/selector/matchLabels/app", true);
+    check(json!({"f:spec": {"f:rules": {"f:deep": {}}}}), "/spec/rules", true);
+    check(port.clone(), "/ports/[containerPort=80,protocol=TCP]/name", true);
+    check(port.clone(), "/ports/[protocol=TCP,containerPort=80]/name", true);
+    check(port.clone(), "/ports/[containerPort=80,protocol=UDP]/name", false);
+    check(port.clone(), "/ports/[containerPort=80]/name", false);
+    check(port, "/ports/[containerPort=80,protocol=TCP]/hostPort", false);
+    check(json!({"f:finalizers": {"v:\"a\"": {}}}), "/finalizers/[=a]", true);
+    check(json!({"f:finalizers": {"v:\"a\"": {}}}), "/finalizers/[=b]", false);
+    check(json!({"f:data": {"f:a": "odd"}}), "/data/a", false);
+    check(json!({}), "", false);
+}
+
+#[test]
+fn unreadable_managed_fields_entry_is_reported_and_preserved() {
+    let odd = [
+        (json!(7), "its operation is neither Apply nor Update"),
+        (
+            json!({"manager": "a", "operation": "Delete", "fieldsV1": {}}),
+            "its operation is neither Apply nor Update",
+        ),
+        (json!({"manager": "a", "operation": "Update"}), "it has no fieldsV1"),
+        (json!({"manager": "a", "operation": "Update", "fieldsV1": []}), "it has no fieldsV1"),
+        (
+            json!({"manager": "a", "operation": "Update", "fieldsType": "FieldsV2", "fieldsV1": {}}),
+            "its fieldsType is not FieldsV1",
+        ),
+    ];
+    for (odd, reason) in odd {
+        let set = entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
+        let object = live(&[odd.clone(), helm(), set]);
+        assert_eq!(Owners::of(&object).skipped(), [Skipped { index: 0, reason }]);
+        let helm = manager("helm", Operation::Apply);
+        let returned = returned(&object, &helm, &[path(IMAGE)]).unwrap();
+        assert_eq!(returned, json!([odd, self::helm()]));
+    }
+    let many: Vec<Value> = (0..MAX_ENTRIES + 2).map(|_| helm()).collect();
+    assert_eq!(Owners::of(&live(&many)).skipped().len(), 2);
+    for none in [json!(null), json!({"metadata": {"managedFields": 7}}), json!({"metadata": []})] {
+        assert!(Owners::of(&none).is_empty());
+    }
+}
+
+#[test]
+fn helm_is_the_manager_of_release_metadata_on_most_objects() {
+    let marks = |fields: &[&str]| {
+        let names = fields.iter().map(|name| (format!("f:{name}"), json!({})));
+        json!({"f:metadata": {"f:annotations": names.collect::<serde_json::Map<_, _>>()}})
+    };
+    let both = || marks(&["meta.helm.sh/release-name", "meta.helm.sh/release-namespace"]);
+    let check = |objects: &[Vec<Value>], method: ApplyMethod, wanted: Option<&str>| {
+        let owners: Vec<_> = objects.iter().map(|entries| Owners::of(&live(entries))).collect();
+        let found = helms(&owners, method).map(|manager| manager.name);
+        assert_eq!(found.as_deref(), wanted, "{objects:?}");
+    };
+    check(&[], SSA, None);
+    check(&[vec![entry("kubectl", "Apply", &json!({"f:data": {}}))]], SSA, None);
+    check(&[vec![entry("python3", "Apply", &both())]], SSA, Some("python3"));
+    check(&[vec![entry("python3", "Update", &both())]], SSA, None);
+    check(&[vec![entry("python3", "Update", &both())]], ApplyMethod::ClientSide, Some("python3"));
+    // Applied by hand as well, in one place or in all.
+    let twice = vec![entry("kubectl", "Apply", &both()), entry("helm", "Apply", &both())];
+    check(std::slice::from_ref(&twice), SSA, Some("helm"));
+    check(&[twice.clone(), vec![entry("mesh", "Apply", &both())], twice], SSA, Some("helm"));
+    // Somebody changed one of the annotations.
+    let stolen = vec![
+        entry("someone", "Update", &marks(&["meta.helm.sh/release-name"])),
+        entry(
+            "theirs",
+            "Update",
+            &json!({"f:metadata": {
+                "f:annotations": {"f:meta.helm.sh/release-namespace": {}},
+                "f:labels": {"f:app.kubernetes.io/managed-by": {}},
+            }}),
+        ),
+    ];
+    check(&[stolen], ApplyMethod::ClientSide, Some("theirs"));
+}
+
+#[test]
+fn returned_fields_leave_update_managers_but_stay_with_apply_managers() {
+    let helm = manager("helm", Operation::Apply);
+    let set = entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
+    let both = entry("kubectl-edit", "Update", &image(&json!({"f:image": {}, "f:tty": {}})));
+    let applier = entry("mesh", "Apply", &image(&json!({".": {}, "f:image": {}, "f:name": {}})));
+    let lost = {
+        let mut lost = helms_fields();
+        lost["f:spec"]["f:template"]["f:spec"]["f:containers"]["k:{\"name\":\"app\"}"]
+            .as_object_mut()
+            .unwrap()
+            .remove("f:image");
+        entry("helm", "Apply", &lost)
+    };
+    let object = live(&[lost, set, both, applier.clone()]);
+    let rest = entry("kubectl-edit", "Update", &image(&json!({"f:tty": {}})));
+    let value = returned(&object, &helm, &[path(IMAGE)]).unwrap();
+    assert_eq!(value, json!([self::helm(), rest, applier]));
+    let after = live(value.as_array().unwrap());
+    assert_eq!(returned(&after, &helm, &[path(IMAGE)]), None);
+
+    let patch = patch(&object, value.clone());
+    let mut patched = object.clone();
+    json_patch::patch(&mut patched, &patch).unwrap();
+    assert_eq!(patched["metadata"]["managedFields"], value);
+    assert!(json!(patch).to_string().contains(r#""path":"/metadata/resourceVersion","value":"7""#));
+}
+
+#[test]
+fn fields_helm_would_drop_and_missing_fields_are_not_returned() {
+    let helm = manager("helm", Operation::Apply);
+    // Helm sends the text; as a key of data its next manifest would not have it.
+    let secret = json!({
+        "metadata": {"managedFields": [
+            entry("helm", "Apply", &json!({"f:stringData": {"f:a": {}}})),
+            entry("kubectl-edit", "Update", &json!({"f:data": {"f:a": {}}})),
+        ]},
+        "data": {"a": "eA=="},
+    });
+    let texts = entry("helm", "Apply", &json!({"f:stringData": {"f:a": {}}}));
+    assert_eq!(returned(&secret, &helm, &[path("/data/a")]), Some(json!([texts])));
+    // A field that is absent is nobody's.
+    assert_eq!(returned(&live(&[self::helm()]), &helm, &[path("/spec/paused")]), None);
+    // One value as a whole cannot be divided.
+    let whole = live(&[self::helm(), entry("whole", "Update", &json!({"f:spec": {}}))]);
+    assert_eq!(returned(&whole, &helm, &[path(IMAGE)]), None);
+}
+
+#[test]
+fn conflicts_are_with_whoever_else_owns_a_declared_field() {
+    let fields = fields(&live(&[]));
+    let check = |entries: &[Value], live_image: &str, method, wanted: &[(&str, &str, bool)]| {
+        let mut live = live(entries);
+        live["spec"]["template"]["spec"]["containers"][0]["image"] = json!(live_image);
+        let owners = Owners::of(&live);
+        let helm = helms([&owners], method);
+        let found = conflicts(&fields, &live, &owners, helm.as_ref(), method);
+        let found: Vec<_> =
+            found.iter().map(|it| (it.path.to_string(), it.manager.name.as_str(), it.differs)).collect();
+        let wanted: Vec<_> =
+            wanted.iter().map(|(path, name, differs)| ((*path).to_owned(), *name, *differs)).collect();
+        assert_eq!(found, wanted, "{entries:?}");
+    };
+    let of = |name, operation| entry(name, operation, &image(&json!({".": {}, "f:image": {}, "f:name": {}})));
+    let set = || of("kubectl-set", "Update");
+    check(&[helm()], "app:1", SSA, &[]);
+    check(&[helm()], "mine:1", SSA, &[]);
+    check(&[helm(), set()], "mine:1", SSA, &[(IMAGE, "kubectl-set", true)]);
+    check(&[helm(), set()], "app:1", SSA, &[(IMAGE, "kubectl-set", false)]);
+    check(&[helm(), of("mesh", "Apply")], "app:1", SSA, &[(IMAGE, "mesh", false)]);
+    // Helm's former way of writing is somebody else to the API server.
+    check(&[helm(), of("helm", "Update")], "app:1", SSA, &[(IMAGE, "helm", false)]);
+    check(&[set()], "mine:1", SSA, &[(IMAGE, "kubectl-set", true)]);
+    check(&[helm(), set()], "mine:1", ApplyMethod::ClientSide, &[]);
+    check(&[entry("helm-controller", "Apply", &helms_fields()), set()], "mine:1", SSA, &[]);
+    check(&[helm(), entry("kubectl", "Update", &image(&json!({"f:tty": {}})))], "app:1", SSA, &[]);
+    let mut scaled = entry("kubectl", "Update", &json!({"f:spec": {"f:replicas": {}}}));
+    scaled["subresource"] = json!("scale");
+    check(&[helm(), scaled], "app:1", SSA, &[("/spec/replicas", "kubectl", false)]);
+}
+
+fn fields(declared: &Value) -> Fields {
+    let schema = Catalog::with_core().schema(&Gvk::from_api_version("apps/v1", "Deployment"));
+    declare(declared, schema.as_deref())
+}
+
+/// Helm's entry, with these fields of the container.
+fn helm_with(fields: &Value) -> Value {
+    let mut left = helms_fields();
+    left["f:spec"]["f:template"]["f:spec"]["f:containers"]["k:{\"name\":\"app\"}"] = fields.clone();
+    entry("helm", "Apply", &left)
+}
+
+/// The same without the image.
+fn helm_without() -> Value {
+    helm_with(&json!({".": {}, "f:name": {}}))
+}
+
+fn set_image() -> Value {
+    entry("kubectl-set", "Update", &image(&json!({"f:image": {}})))
+}
+
+fn applied_image() -> Value {
+    entry("kubectl", "Apply", &image(&json!({".": {}, "f:image": {}, "f:name": {}, "f:tty": {}})))
+}
+
+/// An edit: the object before it, the managedFields after it, and the manager that applied it, if any.
+#[derive(Clone, Copy)]
+struct Edit<'a> {
+    old: &'a Value,
+    new: &'a [Value],
+    applier: &'a str,
+}
+
+fn check_undone(what: &str, edit: Edit<'_>, back: Back, wanted: Option<Value>) {
+    let (back, result, new) = ([back], live(&[]), live(edit.new));
+    let edit = PartUndone { old: edit.old, new: &new, result: &result, editor: edit.applier };
+    assert_eq!(undone(edit, &back, SSA), wanted, "{what}");
+    if let Some(wanted) = &wanted {
+        let again = live(wanted.as_array().unwrap());
+        assert_eq!(undone(PartUndone { new: &again, ..edit }, &back, SSA), None, "{what}: once more");
+    }
+}
+
+#[test]
+fn undoing_a_change_restores_the_previous_field_owners() {
+    let an_image = || Back { path: path(IMAGE), declared: vec![path(IMAGE)] };
+    let undeclared = |text: &str| Back { path: path(text), declared: vec![] };
+    let rest = || entry("kubectl", "Apply", &image(&json!({".": {}, "f:name": {}, "f:tty": {}})));
+    let helms = || Some(json!([helm()]));
+    // Also where old objects come without managedFields.
+    for old in [&live(&[helm()]), &live(&[])] {
+        let edit = [helm_without(), set_image()];
+        check_undone("a new image", Edit { old, new: &edit, applier: "" }, an_image(), helms());
+        let edit = [helm_without(), applied_image()];
+        check_undone(
+            "an apply",
+            Edit { old, new: &edit, applier: "kubectl" },
+            an_image(),
+            Some(json!([helm(), rest()])),
+        );
+        check_undone("nothing", Edit { old, new: &[helm()], applier: "" }, an_image(), None);
+        check_undone("no managedFields", Edit { old, new: &[], applier: "" }, an_image(), None);
+        let paused = entry("kubectl", "Update", &json!({"f:spec": {"f:paused": {}}}));
+        let sealed = Edit { old, new: &[helm(), paused], applier: "" };
+        check_undone("a seal", sealed, undeclared("/spec/paused"), helms());
+        // The edit made a struct to hold it, of which nothing is left.
+        let made = json!({"f:spec": {"f:strategy": {".": {}, "f:type": {}}, "f:minReadySeconds": {}}});
+        let made = [helm(), entry("kubectl", "Update", &made)];
+        let left = entry("kubectl", "Update", &json!({"f:spec": {"f:minReadySeconds": {}}}));
+        let left = Some(json!([helm(), left]));
+        check_undone(
+            "a struct",
+            Edit { old, new: &made, applier: "" },
+            undeclared("/spec/strategy/type"),
+            left,
+        );
+    }
+    // An applier that had the field before keeps it.
+    let shared = live(&[helm(), applied_image()]);
+    let edit = [helm_without(), applied_image(), set_image()];
+    check_undone(
+        "shared",
+        Edit { old: &shared, new: &edit, applier: "" },
+        an_image(),
+        Some(json!([helm(), applied_image()])),
+    );
+}
+
+#[test]
+fn restored_element_returns_its_fields_to_the_previous_owners() {
+    let container = "/spec/template/spec/containers/[name=app]";
+    let all =
+        || Back { path: path(container), declared: vec![path(IMAGE), path(&format!("{container}/name"))] };
+    let mut gone = helms_fields();
+    gone["f:spec"].as_object_mut().unwrap().remove("f:template");
+    let gone = [entry("helm", "Apply", &gone)];
+    let tty = || entry("kubectl-edit", "Update", &image(&json!({"f:tty": {}})));
+    let before = live(&[helm(), tty()]);
+    check_undone(
+        "known",
+        Edit { old: &before, new: &gone, applier: "" },
+        all(),
+        Some(json!([helm(), tty()])),
+    );
+    check_undone("unknown", Edit { old: &live(&[]), new: &gone, applier: "" }, all(), Some(json!([helm()])));
+}
+
+proptest! {
+    #[test]
+    fn any_managed_fields_give_an_answer(entries in any_value(), object in deployment()) {
+        let mut object = object;
+        object["metadata"]["managedFields"] = entries;
+        let owners = Owners::of(&object);
+        let fields = fields(&object);
+        let helm = helms([&owners], SSA);
+        conflicts(&fields, &object, &owners, helm.as_ref(), SSA);
+        let paths: Vec<Path> = fields.leaves().into_iter().map(|(path, _)| path).collect();
+        if let Some(value) = returned(&object, &manager("helm", Operation::Apply), &paths) {
+            let mut after = object.clone();
+            after["metadata"]["managedFields"] = value;
+            prop_assert_eq!(returned(&after, &manager("helm", Operation::Apply), &paths), None);
+        }
+    }
+
+    #[test]
+    fn path_removed_and_restored_is_owned_as_before(object in deployment(), at in 0_usize..40) {
+        let paths: Vec<Path> = fields(&object).leaves().into_iter().map(|(path, _)| path).collect();
+        let mut set = FieldSet::default();
+        paths.iter().for_each(|path| set.add(path));
+        prop_assert!(paths.iter().all(|path| set.owns(path)));
+        if let Some(path) = paths.get(at % paths.len().max(1)) {
+            let had = set.at(path).cloned().unwrap();
+            let before = set.value();
+            set.remove(path);
+            prop_assert!(!set.owns(path));
+            set.put(path, had);
+            prop_assert!(set.owns(path));
+            prop_assert!(paths.iter().all(|path| set.owns(path)), "{} {}", before, set.value());
+        }
+    }
+}

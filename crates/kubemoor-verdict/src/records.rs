@@ -1,0 +1,242 @@
+//! The one rule that guards Helm's records.
+//!
+//! Entry points: [`judge`], [`judge_unread`]; [`facts`] and [`decide`] are the two halves of it.
+//! Denied are changes of the manifest of an existing revision, the deletion of the last deployed
+//! record outside of an uninstallation, and contradictions between a record's name, labels and
+//! payload. Everything else is allowed: pruning, restores, the deletion of a stuck pending record,
+//! re-encryption; unless a policy names the operators who alone may write records.
+//!
+//! Invariant: this prevents accidents; users who may write Secrets in a namespace can still act as
+//! Helm there. Must not pass a payload to other modules.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::edit::{Grounds, Reason, Rules, Verdict};
+use super::exceptions::exempting;
+use super::identities;
+use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
+use kubemoor_helm::record::{Record, RecordError, Status, parse_record_name};
+use kubemoor_helm::release::Release;
+use kubemoor_policy::Policy;
+use kubemoor_policy::subject::Subject;
+
+/// One edit of one record.
+pub struct RecordEdit<'a> {
+    /// The operation.
+    pub operation: Operation,
+    /// The user who makes the edit.
+    pub actor: &'a Actor,
+    /// The Secret or ConfigMap.
+    pub object: &'a ObjectId,
+    /// The record before.
+    pub old: Option<&'a Stored>,
+    /// The record after.
+    pub new: Option<&'a Stored>,
+    /// Whether the object is being deleted already.
+    pub being_deleted: bool,
+}
+
+/// A record as an object holds it.
+pub struct Stored {
+    /// The label `owner`.
+    pub owner: Option<String>,
+    /// The label `name`.
+    pub name: Option<String>,
+    /// The label `version`.
+    pub version: Option<String>,
+    /// The label `status`.
+    pub status: Option<String>,
+    /// The record in the payload.
+    pub payload: Result<Record, RecordError>,
+}
+
+/// Why an edit falsifies a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Falsified {
+    /// The manifest of an existing record would change.
+    Manifest,
+    /// The last deployed record would be gone.
+    LastDeployed,
+    /// Name, labels and payload would disagree.
+    Disagreement,
+    /// A policy names the users who may write the release's records, and this actor is not one of
+    /// them.
+    Stranger,
+}
+
+/// The effects of an edit on a record, before any rule is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordFacts {
+    /// Its revision.
+    pub revision: u64,
+    /// The releases that it describes, before and after.
+    pub releases: Vec<ReleaseId>,
+    /// What would be falsified, for every writer.
+    pub falsified: Option<Falsified>,
+}
+
+/// The release and revision in a record's name.
+pub fn names(object: &ObjectId) -> Option<(ReleaseId, u64)> {
+    let (name, revision) = parse_record_name(&object.name)?;
+    Some((ReleaseId { namespace: object.namespace.clone()?, name: name.into() }, revision))
+}
+
+/// Judges one edit of a record; `release` is the release that these records describe now. The
+/// policies of all releases that the record describes, before or after, apply to the edit. Also
+/// returns the falsified part, and whether the verdict depends on the request alone.
+pub fn judge(
+    edit: &RecordEdit<'_>,
+    release: Option<&Release>,
+    rules: &Rules<'_>,
+) -> (Verdict, Option<Falsified>) {
+    match facts(edit, release, rules) {
+        Ok(facts) => decide(edit.actor, &facts, |release| rules.resolver.of(release)),
+        Err(reason) => (Verdict::allow(reason), None),
+    }
+}
+
+/// The effects of an edit on a record.
+///
+/// # Errors
+/// Why the edit passes whatever the policies say.
+pub fn facts(
+    edit: &RecordEdit<'_>,
+    release: Option<&Release>,
+    rules: &Rules<'_>,
+) -> Result<RecordFacts, Reason> {
+    let (id, revision) = names(edit.object).ok_or(Reason::NotDeclared)?;
+    if edit.being_deleted {
+        return Err(Reason::BeingDeleted);
+    }
+    if edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object) {
+        return Err(Reason::Identity);
+    }
+    let falsified = match edit.operation {
+        Operation::Delete => last_deployed(edit, revision, release),
+        Operation::Create | Operation::Update => rewritten(edit, &id, revision),
+    };
+    Ok(RecordFacts { revision, releases: spoken_for(edit, &id, release, rules), falsified })
+}
+
+/// The verdict on an edit with these effects, by the policies of its releases.
+pub fn decide(
+    actor: &Actor,
+    facts: &RecordFacts,
+    policy: impl Fn(&ReleaseId) -> Arc<Policy>,
+) -> (Verdict, Option<Falsified>) {
+    let RecordFacts { revision, releases, falsified } = facts;
+    let policies: Vec<_> = releases.iter().map(policy).collect();
+    let among = |subjects: &[Subject]| subjects.iter().any(|subject| subject.is(actor));
+    let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
+    let falsified = if is_stranger { Some(Falsified::Stranger) } else { *falsified };
+    if falsified.is_none() {
+        return (Verdict::allow(Reason::RecordIntact), None);
+    }
+    let governed = || releases.iter().zip(&policies);
+    let grounds = |release: &ReleaseId| Grounds {
+        release: release.clone(),
+        revision: *revision,
+        fields: Vec::new(),
+        exceptions: Vec::new(),
+    };
+    let strictest = governed().filter(|(_, policy)| !among(&policy.exempt)).max_by_key(|(_, it)| it.edits);
+    let verdict = match (strictest, governed().next()) {
+        (Some((release, policy)), _) => Verdict::by_mode(policy, Reason::Record, Some(grounds(release))),
+        (None, Some((release, policy))) => {
+            let exceptions = exempting(policy, actor).into_iter().collect();
+            Verdict::excused(policy, Reason::Exempt, Grounds { exceptions, ..grounds(release) })
+        }
+        (None, None) => Verdict::allow(Reason::RecordIntact),
+    };
+    (verdict, falsified)
+}
+
+/// What can be said of an edit of a record without either side: whether somebody
+/// writes who may not, or does what they always may. None where all hangs on what
+/// the record holds.
+pub fn judge_unread(
+    edit: &RecordEdit<'_>,
+    release: Option<&Release>,
+    rules: &Rules<'_>,
+) -> Option<(Verdict, Option<Falsified>)> {
+    match judge(edit, release, rules) {
+        stranger @ (_, Some(Falsified::Stranger)) => Some(stranger),
+        (verdict, None) if verdict.reason != Reason::RecordIntact => Some((verdict, None)),
+        _ => None,
+    }
+}
+
+/// The releases that the record at `stored` describes, before and after the edit: the one of its
+/// own name and namespace, if it is not trusted for another.
+fn spoken_for(
+    edit: &RecordEdit<'_>,
+    stored: &ReleaseId,
+    release: Option<&Release>,
+    rules: &Rules<'_>,
+) -> Vec<ReleaseId> {
+    let policies = rules.resolver.policies();
+    let records = [edit.old, edit.new].into_iter().flatten().filter_map(|it| it.payload.as_ref().ok());
+    let trusted = records.filter(|it| policies.storage().holds(&stored.namespace, &it.namespace));
+    let told =
+        trusted.map(|it| ReleaseId { namespace: it.namespace.clone().into(), name: stored.name.clone() });
+    let mut releases: Vec<_> = release.map(|release| release.id.clone()).into_iter().chain(told).collect();
+    if releases.is_empty() {
+        releases.push(stored.clone());
+    }
+    releases.sort();
+    releases.dedup();
+    releases
+}
+
+/// Whether the deletion would leave the release without its last deployed record. The known state
+/// of the release may lag behind a Helm operation; the record itself comes from the API server.
+fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>) -> Option<Falsified> {
+    let release = release?;
+    if matches!(release.state.status, Status::Uninstalling | Status::Uninstalled) {
+        return None;
+    }
+    let mut heads = [&release.latest].into_iter().chain(&release.baseline);
+    let last = heads.find(|head| head.status == Status::Deployed);
+    let says_deployed =
+        matches!(edit.old.map(|old| &old.payload), Some(Ok(old)) if old.status == Status::Deployed);
+    let is_last = match last {
+        Some(last) => last.secret == edit.object.name || (says_deployed && revision > last.revision),
+        None => says_deployed && revision >= release.latest.revision,
+    };
+    is_last.then_some(Falsified::LastDeployed)
+}
+
+fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Falsified> {
+    let new = edit.new?;
+    if let (Some(Ok(old)), Ok(new)) = (edit.old.map(|old| &old.payload), &new.payload)
+        && old.digest != new.digest
+    {
+        return Some(Falsified::Manifest);
+    }
+    // Another release's record, which Helm makes of none.
+    if let (Some(Ok(old)), Ok(new)) = (edit.old.map(|old| &old.payload), &new.payload)
+        && old.namespace != new.namespace
+    {
+        return Some(Falsified::Disagreement);
+    }
+    // An edit of a record that disagreed before does not have to correct it.
+    let agreed = edit.old.is_none_or(|old| agrees(old, id, revision));
+    (agreed && !agrees(new, id, revision)).then_some(Falsified::Disagreement)
+}
+
+fn agrees(stored: &Stored, id: &ReleaseId, revision: u64) -> bool {
+    let Ok(record) = &stored.payload else { return false };
+    stored.owner.as_deref() == Some("helm")
+        && stored.name.as_deref() == Some(id.name.as_str())
+        && stored.version.as_deref() == Some(revision.to_string().as_str())
+        // Unknown words of a later Helm count as equal.
+        && stored.status.as_deref().and_then(|word| word.parse().ok()) == Some(record.status)
+        && record.name == id.name
+        && record.revision == revision
+}
+
+#[cfg(test)]
+mod tests;

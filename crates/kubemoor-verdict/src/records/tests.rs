@@ -1,0 +1,302 @@
+use std::time::Duration;
+
+use super::*;
+use crate::sample_policies::policy;
+use crate::sample_releases::{Given, assembled};
+use crate::samples::resolver;
+use kubemoor_declare::model::EditsMode;
+use kubemoor_helm::record::ApplyMethod;
+use kubemoor_policy::Policy;
+use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
+
+fn secret(name: &str) -> ObjectId {
+    ObjectId::namespaced("", "Secret", "shop", name)
+}
+
+/// The record of revision 1 of `shop/web`, with this manifest.
+fn stored(manifest: &str) -> Stored {
+    let text = |text: &str| Some(text.to_owned());
+    Stored {
+        owner: text("helm"),
+        name: text("web"),
+        version: text("1"),
+        status: text("deployed"),
+        payload: Ok(Record {
+            name: "web".to_owned(),
+            namespace: "shop".to_owned(),
+            revision: 1,
+            status: Status::Deployed,
+            manifest: manifest.to_owned(),
+            digest: kubemoor_helm::release::digest(manifest),
+            values: [0; 32],
+            apply_method: ApplyMethod::ServerSide,
+            chart: None,
+            last_deployed: None,
+            deleted: None,
+        }),
+    }
+}
+
+fn changed(change: impl FnOnce(&mut Record)) -> Stored {
+    let mut stored = stored("a: 1");
+    change(stored.payload.as_mut().unwrap());
+    stored
+}
+
+fn undecodable() -> Stored {
+    Stored { payload: Err(RecordError::Missing { field: "manifest" }), ..stored("") }
+}
+
+struct Case<'a> {
+    operation: Operation,
+    user: &'a str,
+    object: &'a str,
+    old: Option<Stored>,
+    new: Option<Stored>,
+    being_deleted: bool,
+    release: Option<Release>,
+    mode: EditsMode,
+}
+
+impl Default for Case<'_> {
+    fn default() -> Self {
+        Self {
+            operation: Operation::Update,
+            user: "alice",
+            object: "sh.helm.release.v1.web.v1",
+            old: Some(stored("a: 1")),
+            new: Some(stored("a: 1")),
+            being_deleted: false,
+            release: Some(assembled(Given::default(), None)),
+            mode: EditsMode::Deny,
+        }
+    }
+}
+
+/// What becomes of the case, as `Outcome reason` and what would be falsified.
+#[track_caller]
+fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
+    let actor = Actor { user: case.user.to_owned(), ..Actor::default() };
+    let edit = RecordEdit {
+        operation: case.operation,
+        actor: &actor,
+        object: &secret(case.object),
+        old: case.old.as_ref(),
+        new: case.new.as_ref(),
+        being_deleted: case.being_deleted,
+    };
+    let resolver = resolver(case.mode);
+    let rules = Rules { resolver: &resolver, own_account: None };
+    let (verdict, found) = judge(&edit, case.release.as_ref(), &rules);
+    let told = format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str());
+    assert_eq!((told.as_str(), found), (wanted, falsified));
+    assert_eq!(verdict.grounds.is_some(), falsified.is_some());
+}
+
+#[track_caller]
+fn check_passes(case: Case<'_>) {
+    check(case, "Allow record-intact", None);
+}
+
+#[track_caller]
+fn check_update(new: Stored, falsified: Falsified) {
+    check(Case { new: Some(new), ..Case::default() }, "Deny record", Some(falsified));
+}
+
+#[test]
+fn an_object_of_another_name_is_no_record() {
+    for object in ["web", "sh.helm.release.v1.web", "sh.helm.release.v1.web.v0", "sh.helm.release.v1.web.v01"]
+    {
+        check(Case { object, new: Some(stored("b: 2")), ..Case::default() }, "Allow not-declared", None);
+    }
+}
+
+#[test]
+fn the_manifest_of_an_existing_record_stays() {
+    check_update(stored("a: 2"), Falsified::Manifest);
+    check_passes(Case::default());
+    check_passes(Case { old: Some(undecodable()), ..Case::default() });
+}
+
+#[test]
+fn name_labels_and_payload_stay_in_agreement() {
+    let label = |word: &str| Some(word.to_owned());
+    check_update(undecodable(), Falsified::Disagreement);
+    check_update(Stored { owner: None, ..stored("a: 1") }, Falsified::Disagreement);
+    check_update(Stored { name: label("api"), ..stored("a: 1") }, Falsified::Disagreement);
+    check_update(Stored { version: label("2"), ..stored("a: 1") }, Falsified::Disagreement);
+    check_update(Stored { status: label("failed"), ..stored("a: 1") }, Falsified::Disagreement);
+    check_update(changed(|record| record.name = "api".to_owned()), Falsified::Disagreement);
+    check_update(changed(|record| record.revision = 2), Falsified::Disagreement);
+    check_update(changed(|record| record.status = Status::Failed), Falsified::Disagreement);
+    let broken = || Some(Stored { owner: None, ..stored("a: 1") });
+    check_passes(Case { old: broken(), new: broken(), ..Case::default() });
+    check_passes(Case { old: broken(), ..Case::default() });
+}
+
+#[test]
+fn helm_marks_its_own_records() {
+    for status in ["superseded", "failed", "uninstalling", "pending-rollback"] {
+        let status_of = |record: &mut Record| record.status = status.parse().unwrap();
+        let new = Stored { status: Some(status.to_owned()), ..changed(status_of) };
+        check_passes(Case { new: Some(new), ..Case::default() });
+    }
+}
+
+#[test]
+fn a_record_that_comes_into_being_agrees_with_itself() {
+    let create = |new| Case { operation: Operation::Create, old: None, new: Some(new), ..Case::default() };
+    check_passes(create(stored("a: 1")));
+    check(create(undecodable()), "Deny record", Some(Falsified::Disagreement));
+    let other = "sh.helm.release.v1.web.v2";
+    check(Case { object: other, ..create(stored("")) }, "Deny record", Some(Falsified::Disagreement));
+}
+
+#[test]
+fn the_last_deployed_record_stays_while_the_release_is_installed() {
+    let delete = |revision: u64, release: Option<Release>| Case {
+        operation: Operation::Delete,
+        object: if revision == 1 { "sh.helm.release.v1.web.v1" } else { "sh.helm.release.v1.web.v2" },
+        new: None,
+        release,
+        ..Case::default()
+    };
+    let one = |status| Some(assembled(Given { status, ..Given::default() }, None));
+    let second = |status| {
+        let latest = Given { revision: 2, status, ..Given::default() };
+        Some(assembled(latest, Some(Given::default())))
+    };
+    let last = Some(Falsified::LastDeployed);
+    check(delete(1, one(Status::Deployed)), "Deny record", last);
+    check(delete(1, second(Status::PendingUpgrade)), "Deny record", last);
+    check(delete(1, second(Status::Failed)), "Deny record", last);
+    let saying = |status, case: Case<'static>| Case { old: Some(changed(|it| it.status = status)), ..case };
+    check_passes(saying(Status::PendingUpgrade, delete(2, second(Status::PendingUpgrade))));
+    check_passes(delete(1, second(Status::Deployed)));
+    check_passes(saying(Status::Failed, delete(1, one(Status::Failed))));
+    check_passes(delete(1, one(Status::Uninstalling)));
+    check_passes(delete(1, one(Status::Uninstalled)));
+    check_passes(delete(1, None));
+    // What is known lags behind Helm: the record itself says that it is the last one by now.
+    check(delete(2, one(Status::Deployed)), "Deny record", last);
+    check(delete(2, one(Status::Superseded)), "Deny record", last);
+    check(delete(2, second(Status::PendingUpgrade)), "Deny record", last);
+    let collector = "system:serviceaccount:kube-system:namespace-controller";
+    check(Case { user: collector, ..delete(1, one(Status::Deployed)) }, "Allow identity", None);
+    check(Case { being_deleted: true, ..delete(1, one(Status::Deployed)) }, "Allow being-deleted", None);
+}
+
+#[test]
+fn the_mode_says_what_becomes_of_a_falsified_record() {
+    for (mode, word) in [
+        (EditsMode::Allow, "Allow"),
+        (EditsMode::Record, "Record"),
+        (EditsMode::Warn, "Warn"),
+        (EditsMode::Deny, "Deny"),
+    ] {
+        let case = Case { mode, new: Some(stored("b: 2")), ..Case::default() };
+        check(case, &format!("{word} record"), Some(Falsified::Manifest));
+    }
+}
+
+/// A policy for the namespace of the records, and one for the release's.
+fn paired(
+    actor: &str,
+    operation: Operation,
+    old: Option<Stored>,
+    new: Option<Stored>,
+) -> (Verdict, Option<Falsified>) {
+    let policies = [
+        policy("here", "{releases: {namespaces: [flux-system]}, edits: Record}"),
+        policy(
+            "there",
+            "{releases: {namespaces: [shop]}, edits: Deny, operators: [{kind: User, name: flux}],
+              storage: [{records: flux-system, releases: [shop]}]}",
+        ),
+    ];
+    let defaults =
+        Policy::new(EditsMode::Warn, kubemoor_declare::model::DriftMode::Report, Duration::from_secs(60));
+    let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), policies));
+    let object = ObjectId { namespace: Some("flux-system".into()), ..secret("sh.helm.release.v1.web.v1") };
+    let actor = Actor { user: actor.to_owned(), ..Actor::default() };
+    let edit = RecordEdit {
+        operation,
+        actor: &actor,
+        object: &object,
+        old: old.as_ref(),
+        new: new.as_ref(),
+        being_deleted: false,
+    };
+    judge(&edit, None, &Rules { resolver: &resolver, own_account: None })
+}
+
+#[track_caller]
+fn check_paired(
+    actor: &str,
+    old: Option<&str>,
+    new: Option<&str>,
+    wanted: &str,
+    falsified: Option<Falsified>,
+) {
+    let record = |namespace: &str| changed(|record| record.namespace = namespace.to_owned());
+    let operation = match (old, new) {
+        (None, _) => Operation::Create,
+        (Some(_), Some(_)) => Operation::Update,
+        (Some(_), None) => Operation::Delete,
+    };
+    let (verdict, found) = paired(actor, operation, old.map(record), new.map(record));
+    assert_eq!((verdict.outcome.as_str(), found), (wanted, falsified), "{actor}: {old:?} to {new:?}");
+}
+
+#[test]
+fn record_in_another_namespace_follows_policies_of_its_trusted_release() {
+    use Falsified::{Disagreement, Stranger};
+    check_paired("flux", None, Some("shop"), "Allow", None);
+    check_paired("flux", Some("shop"), Some("shop"), "Allow", None);
+    check_paired("flux", Some("shop"), None, "Allow", None);
+    check_paired("mallory", None, Some("shop"), "Deny", Some(Stranger));
+    check_paired("mallory", Some("shop"), Some("shop"), "Deny", Some(Stranger));
+    check_paired("mallory", Some("shop"), None, "Deny", Some(Stranger));
+    // Nor by making it speak for another release, or another's for this one.
+    check_paired("mallory", Some("shop"), Some("flux-system"), "Deny", Some(Stranger));
+    check_paired("mallory", Some("flux-system"), Some("shop"), "Deny", Some(Stranger));
+    check_paired("flux", Some("shop"), Some("flux-system"), "Deny", Some(Disagreement));
+    // What is no trusted record of that release is none of its operators' business.
+    check_paired("mallory", None, Some("flux-system"), "Allow", None);
+    check_paired("mallory", None, Some("billing"), "Allow", None);
+    check_paired("mallory", Some("billing"), Some("flux-system"), "Record", Some(Disagreement));
+}
+
+#[test]
+fn unreadable_record_is_judged_only_by_its_writer() {
+    let policies = vec![policy(
+        "narrow",
+        "{releases: {names: [web]}, edits: Deny, operators: [{kind: User, name: flux}]}",
+    )];
+    let defaults =
+        Policy::new(EditsMode::Deny, kubemoor_declare::model::DriftMode::Report, Duration::from_secs(60));
+    let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), policies));
+    let check =
+        |user: &str, record: &str, operation: Operation, wanted: Option<(&str, Option<Falsified>)>| {
+            let object = secret(record);
+            let actor = Actor { user: user.to_owned(), ..Actor::default() };
+            let edit = RecordEdit {
+                operation,
+                actor: &actor,
+                object: &object,
+                old: None,
+                new: None,
+                being_deleted: false,
+            };
+            let told = judge_unread(&edit, None, &Rules { resolver: &resolver, own_account: None });
+            let told = told.map(|(verdict, falsified)| (verdict.outcome.as_str(), falsified));
+            assert_eq!(told, wanted, "{user} {operation:?} {record}");
+        };
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    for operation in [Operation::Create, Operation::Update, Operation::Delete] {
+        check("flux", "sh.helm.release.v1.web.v1", operation, None);
+        check("mallory", "sh.helm.release.v1.web.v1", operation, Some(("Deny", Some(Falsified::Stranger))));
+        check("mallory", "sh.helm.release.v1.api.v1", operation, None);
+    }
+    check(collector, "sh.helm.release.v1.web.v1", Operation::Delete, Some(("Allow", None)));
+}

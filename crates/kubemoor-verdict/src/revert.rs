@@ -1,0 +1,379 @@
+//! Reverts the drifting fields of an edit, so that the rest of it can be allowed.
+//!
+//! Entry point: [`plan`]. Invariant: the resulting object differs from the one in the request only
+//! at the drifting paths, and in their owners. A second plan for the result is empty. A plan only
+//! makes the edit smaller: every declared field holds the value of the request or the old one.
+//! Must not add a value of a record, so that a forged record cannot insert a value into the edit of
+//! another user.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use json_patch::Patch;
+use serde_json::{Map, Value};
+
+use super::additions;
+use super::edit::Finding;
+use super::ownership::{self, Back, PartUndone};
+use super::sealed;
+use super::shown::Shown;
+use kubemoor_declare::compare::Move;
+use kubemoor_declare::document::SERVER_METADATA;
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::lookup::Lookup;
+use kubemoor_declare::model::ObjectId;
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::release::{Declared, Release};
+use kubemoor_policy::Policy;
+use kubemoor_policy::declaration::Declaration;
+use kubemoor_policy::mask::Mask;
+use kubemoor_policy::pattern::Pattern;
+use kubemoor_policy::settled::Settled;
+
+/// The most findings of an edit that is reverted; an edit with more is denied.
+const MAX_FINDINGS: usize = 256;
+
+/// The annotation in which kubectl stores the last applied manifest.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// An edit of a declared object, whole.
+#[derive(Clone, Copy)]
+pub struct Whole<'a> {
+    /// The object.
+    pub object: &'a ObjectId,
+    /// The object before.
+    pub old: &'a Value,
+    /// The object as the editor wants it.
+    pub new: &'a Value,
+    /// The field manager that the request names; empty if it names none.
+    pub field_manager: &'a str,
+    /// Values of the object that dry runs have settled.
+    pub settled: Option<&'a Settled>,
+}
+
+/// The revert of an edit.
+#[derive(Clone, PartialEq)]
+pub struct Plan {
+    /// The patch that turns the object of the request into the allowed one (RFC 6902). May hold the
+    /// values of a Secret.
+    pub patch: Patch,
+    /// The reverted fields, in the order of the findings.
+    pub set_back: Vec<SetBack>,
+}
+
+/// One reverted field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetBack {
+    /// The field.
+    pub path: Path,
+    /// What the editor wanted; none where they removed it.
+    pub wanted: Option<Shown>,
+    /// The resulting value; `None` if the field is absent.
+    pub now: Option<Shown>,
+}
+
+/// The reason why an edit cannot be reverted, so that it has to be denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Irreversible {
+    /// Nothing else would be left, and an allowed edit would look as if it had an effect.
+    #[error("nothing else is in this edit")]
+    NothingRemains,
+    /// Too many fields drift at once.
+    #[error("more than {MAX_FINDINGS} fields of this edit would have to be set back")]
+    TooMuch,
+    /// The object is nested too deeply to be changed.
+    #[error("the object is nested too deep")]
+    TooDeep,
+    /// A field differed before the edit too, so there is no declared value to return to.
+    #[error(
+        "a field of it differed from the release before the edit as well; set it to the release's value instead"
+    )]
+    Drifted,
+    /// No record of the release declares the drifting fields any more.
+    #[error("the release has changed meanwhile")]
+    Outdated,
+}
+
+/// An edit with its drifting fields reverted.
+struct Undoing<'a> {
+    edit: Whole<'a>,
+    /// What the manifest declares.
+    fields: &'a Fields,
+    ignored: &'a Mask,
+    findings: &'a [Finding],
+    /// The declared fields that the edit changes.
+    changes: &'a [FieldChange],
+}
+
+/// Plans the revert of the `findings` of the verdict by `release` on `edit`.
+///
+/// Every field gets its value from before the edit. Fields that `policy` ignores are left alone.
+/// The reverted fields belong to Helm again.
+///
+/// # Errors
+/// When nothing else would remain of the edit, or it cannot be set back.
+pub fn plan(
+    edit: Whole<'_>,
+    release: &Release,
+    policy: &Policy,
+    findings: &[Finding],
+) -> Result<Plan, Irreversible> {
+    if findings.len() > MAX_FINDINGS {
+        return Err(Irreversible::TooMuch);
+    }
+    let (declared, changes) = judged(edit, release, policy, findings).ok_or(Irreversible::Outdated)?;
+    let fields = &declared.fields();
+    let rules = policy.rules(edit.object, declared);
+    let restored = changes.iter().filter(|change| findings.iter().any(|finding| finding.path == change.path));
+    let (settled, drift) = before(edit, release, declared);
+    if has_drifted(&drift, &rules.ignored, restored) {
+        return Err(Irreversible::Drifted);
+    }
+    let undoing = Undoing { edit, fields, ignored: &rules.ignored, findings, changes: &changes };
+    let (result, back) = undoing.undo(&settled);
+    if is_same(edit.old, &result) {
+        return Err(Irreversible::NothingRemains);
+    }
+    let undone = PartUndone { old: edit.old, new: edit.new, result: &result, editor: edit.field_manager };
+    let owners = ownership::undone(undone, &back, release.state.apply_method);
+    let set_back = findings.iter().map(|finding| SetBack {
+        path: finding.path.clone(),
+        wanted: finding.new.clone(),
+        now: shown(edit.object, &finding.path, &result),
+    });
+    let set_back = set_back.collect();
+    let mut patch = json_patch::diff(edit.new, &result);
+    patch.0.extend(owners.map(|owners| ownership::replace("managedFields", owners)));
+    Ok(Plan { patch, set_back })
+}
+
+impl Undoing<'_> {
+    /// The object without its drift, and the paths that belong to Helm again. At the paths in
+    /// `settled`, the old object was spelled differently from the declaration.
+    fn undo(&self, settled: &[Path]) -> (Value, Vec<Back>) {
+        let Self { edit, fields, ignored, findings, changes } = *self;
+        let leaves = fields.leaves();
+        // Whole elements come first: ignored fields return with them.
+        let (elements, moved) = self.put_elements_back();
+        let has_elements = findings.iter().any(|finding| is_element(&finding.path));
+        let shuffled = match has_elements {
+            true => shuffled(edit.old, &elements, fields, &leaves, changes),
+            false => Vec::new(),
+        };
+        let mut result = elements.clone();
+        let mut back: Vec<Back> =
+            moved.into_iter().map(|it| Back { path: it.live, declared: Vec::new() }).collect();
+        let mut parts: Vec<&Path> = shuffled.iter().collect();
+        for Finding { path, .. } in findings {
+            let change = changes.iter().find(|change| change.path == *path);
+            match change {
+                Some(_) if is_element(path) => {}
+                Some(_) => parts.push(path),
+                None if sealed::is_sealed(edit.object, path) => unseal(&path.0, edit.old, &mut result),
+                None => additions::undo(path, edit.old, &mut result),
+            }
+            // The order of a list is owned by nobody.
+            if change.is_none_or(|change| !is_order(change, &leaves)) {
+                let below = leaves.iter().map(|(leaf, _)| leaf).filter(|leaf| leaf.0.starts_with(&path.0));
+                let declared = if change.is_some() { below.cloned().collect() } else { Vec::new() };
+                back.push(Back { path: path.clone(), declared });
+            }
+        }
+        fields.restore(parts.iter().copied(), edit.old, &mut result);
+        // A field that was spelled differently from the manifest returns in its old spelling.
+        let settled = settled.iter().filter(|path| parts.contains(path));
+        Mask(settled.filter_map(|path| Pattern::parse(&path.to_string()).ok()).collect())
+            .carry(edit.old, &mut result);
+        ignored.carry(&elements, &mut result);
+        (result, back)
+    }
+
+    /// The object with its former list elements, and the elements whose keys had been changed.
+    fn put_elements_back(&self) -> (Value, Vec<Move>) {
+        let Self { edit, fields, findings, .. } = self;
+        let mut elements = edit.new.clone();
+        let moved = moved(*edit, fields, findings, self.ignored);
+        Fields::put_back(&moved, &mut elements);
+        let whole = findings.iter().map(|finding| &finding.path).filter(|path| is_element(path));
+        fields.restore(whole, edit.old, &mut elements);
+        (elements, moved)
+    }
+}
+
+/// Among the release's manifests that may count, the one that these findings come from, with the
+/// changes of the edit.
+fn judged<'r>(
+    edit: Whole<'_>,
+    release: &'r Release,
+    policy: &Policy,
+    findings: &[Finding],
+) -> Option<(&'r Arc<Declared>, Vec<FieldChange>)> {
+    let declarations = release.objects.get(edit.object)?;
+    let of = |declared: &'r Arc<Declared>| {
+        let fields = &*declared.fields();
+        let mut changes = fields.changed(edit.old, edit.new);
+        changes.retain(|change| change.agreement != Agreement::Agrees);
+        let sealed = sealed::changes(edit.object, fields, edit.old, edit.new);
+        let seal = &policy.rules(edit.object, declared).sealed;
+        let added = additions::of_edit(edit.object, fields, seal, Some(edit.old), edit.new);
+        let unknown = |finding: &&Finding| {
+            changes.iter().all(|change| change.path != finding.path)
+                && sealed.iter().all(|change| change.path != finding.path)
+                && added.iter().all(|addition| addition.path != finding.path)
+        };
+        let strangers = findings.iter().filter(unknown).count();
+        (strangers == 0).then_some((declared, changes))
+    };
+    let candidates = declarations.latest.iter().chain(&declarations.baseline);
+    candidates.filter_map(of).min_by_key(|(_, changes)| changes.len())
+}
+
+/// The places where the old object was not spelled as declared: those that a dry run has settled,
+/// and those that differ.
+fn before(edit: Whole<'_>, release: &Release, declared: &Declared) -> (Vec<Path>, Vec<FieldChange>) {
+    let declaration = declared.digest.as_ref().map(|digest| Declaration {
+        release: &release.id,
+        object: edit.object,
+        digest,
+        seal: None,
+    });
+    let is_settled = |it: &FieldChange| {
+        let known = edit.settled.zip(declaration.as_ref());
+        known.is_some_and(|(settled, declaration)| settled.holds(declaration, &it.path, it.new.as_ref()))
+    };
+    let (settled, mut drift): (Vec<_>, Vec<_>) =
+        declared.fields().drift(edit.old).into_iter().partition(is_settled);
+    drift.retain(|it| it.agreement > Agreement::Doubt);
+    (settled.into_iter().map(|it| it.path).collect(), drift)
+}
+
+/// Whether one of these fields differed in the old object too, so that a revert could not restore a
+/// value that was seen in it.
+fn has_drifted<'c>(
+    drift: &[FieldChange],
+    ignored: &Mask,
+    mut restored: impl Iterator<Item = &'c FieldChange>,
+) -> bool {
+    let drift: Vec<_> = drift.iter().filter(|it| !ignored.covers(&it.path)).collect();
+    restored.any(|change| drift.iter().any(|it| change.path.0.starts_with(&it.path.0)))
+}
+
+/// The elements whose keys this edit changed.
+fn moved(edit: Whole<'_>, fields: &Fields, findings: &[Finding], ignored: &Mask) -> Vec<Move> {
+    if !findings.iter().any(|finding| is_element(&finding.path)) {
+        return Vec::new();
+    }
+    let mut before = Lookup::new(edit.old);
+    let is_set_back = |it: &Move, before: &mut Lookup<'_>| {
+        findings.iter().any(|finding| finding.path == it.declared)
+            && before.get(&it.live).is_empty()
+            && !ignored.covers(&it.live)
+    };
+    fields.moved(edit.new).into_iter().filter(|it| is_set_back(it, &mut before)).collect()
+}
+
+/// The lists that are out of order only because elements of them were restored: the former position
+/// of a doubled or moved element is unknown.
+fn shuffled(
+    old: &Value,
+    new: &Value,
+    fields: &Fields,
+    leaves: &[(Path, Value)],
+    changes: &[FieldChange],
+) -> Vec<Path> {
+    let mut found = fields.changed(old, new);
+    found.retain(|it| it.agreement != Agreement::Agrees && is_order(it, leaves));
+    found.retain(|it| changes.iter().all(|change| change.path != it.path));
+    found.into_iter().map(|it| it.path).collect()
+}
+
+/// Whether a path ends in a list element that keys identify.
+fn is_element(path: &Path) -> bool {
+    matches!(path.0.last(), Some(Segment::Key(_)))
+}
+
+/// Whether a change is one of the order of a list.
+fn is_order(change: &FieldChange, leaves: &[(Path, Value)]) -> bool {
+    change.path.0.last().is_some_and(|last| matches!(last, Segment::Field(_)))
+        && leaves.iter().all(|(leaf, _)| *leaf != change.path)
+}
+
+/// Reverts a sealed field. New owners are removed, and the others stay.
+fn unseal(path: &[Segment], old: &Value, new: &mut Value) {
+    let Some((segment, below)) = path.split_first() else { return };
+    let (Some(name), Some(map)) = (name(segment), new.as_object_mut()) else { return };
+    let before = old.get(name);
+    match (map.get_mut(name), below) {
+        (Some(Value::Array(owners)), []) if name == "ownerReferences" => {
+            let had = before.and_then(Value::as_array);
+            let uid = |owner: &Value| owner.get("uid").map(Value::to_string);
+            let uids: HashSet<String> = had.into_iter().flatten().filter_map(uid).collect();
+            owners.retain(|owner| uid(owner).is_some_and(|uid| uids.contains(&uid)));
+            if owners.is_empty() && before.is_none() {
+                map.remove(name);
+            }
+        }
+        (_, []) => match before {
+            Some(before) => drop(map.insert(name.to_owned(), before.clone())),
+            None => drop(map.remove(name)),
+        },
+        (Some(value), below) => {
+            unseal(below, before.unwrap_or(&Value::Null), value);
+            if value.as_object().is_some_and(Map::is_empty) && before.is_none() {
+                map.remove(name);
+            }
+        }
+        (None, below) => {
+            if let Some(before) = before.filter(|before| before.is_object()) {
+                let mut value = Value::Object(Map::new());
+                unseal(below, before, &mut value);
+                if value.as_object().is_some_and(|map| !map.is_empty()) {
+                    map.insert(name.to_owned(), value);
+                }
+            }
+        }
+    }
+}
+
+fn name(segment: &Segment) -> Option<&str> {
+    if let Segment::Field(name) = segment { Some(name) } else { None }
+}
+
+/// Whether nothing is left of an edit but bookkeeping.
+fn is_same(old: &Value, new: &Value) -> bool {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+    let metadata = |map: &Map<String, Value>| {
+        let mut metadata = map.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        metadata.retain(|name, value| !SERVER_METADATA.contains(&name.as_str()) && !value.is_null());
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations.remove(LAST_APPLIED);
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
+        }
+        metadata
+    };
+    let rest = |map: &'_ Map<String, Value>, other: &Map<String, Value>| {
+        map.iter().all(|(name, value)| {
+            name == "metadata" || value.is_null() || other.get(name).is_some_and(|other| other == value)
+        })
+    };
+    rest(old, new) && rest(new, old) && metadata(old) == metadata(new)
+}
+
+/// The visible form of the value at `path` of `object`.
+fn shown(id: &ObjectId, path: &Path, object: &Value) -> Option<Shown> {
+    let value = path.get(object).into_iter().next()?;
+    Some(Shown::of(id, path, value))
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("set_back", &self.set_back).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

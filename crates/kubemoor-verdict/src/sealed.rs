@@ -1,0 +1,191 @@
+//! The sealed fields: fields that undo a release without touching a declared path.
+//!
+//! Entry points: `changes` of an edit, [`drift`] of a live object, [`undo`]. Invariant: for an
+//! edit, only its changes are reported; for a live object, fields that were set after its creation
+//! by a manager other than Helm and Kubernetes' own controllers. A sealed field that the manifest
+//! declares is judged as a declared one instead. Must not apply a rule.
+
+mod owners;
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use self::owners::{declares_owners, owner_uids};
+use super::ownership::Owners;
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::model::{MANAGED_BY, ObjectId, RELEASE_NAME, RESOURCE_POLICY};
+use kubemoor_declare::path::{Path, Segment};
+
+/// The programs of Kubernetes itself, by the names of their field managers.
+const CONTROLLERS: &str = "kube-";
+
+const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
+
+const POLICY: [&str; 3] = ["metadata", "annotations", RESOURCE_POLICY];
+
+/// A sealed field that an update changes, although the manifest does not set it.
+pub(super) struct Change<'v> {
+    pub(super) path: Path,
+    pub(super) old: Option<&'v Value>,
+    pub(super) new: Option<&'v Value>,
+    /// The garbage collector would finish the deletion of the object.
+    pub(super) deletion: bool,
+}
+
+/// The sealed fields that differ between `old` and `new`.
+pub(super) fn changes<'v>(
+    object: &ObjectId,
+    fields: &Fields,
+    old: &'v Value,
+    new: &'v Value,
+) -> Vec<Change<'v>> {
+    let mut changes = Vec::new();
+    for path in switches(object) {
+        let on = |object: &Value| read(object, path) == Some(&Value::Bool(true));
+        if on(new) && !on(old) && !declares(fields, path) {
+            changes.push(change(path, old, new, false));
+        }
+    }
+    // Annotations are text; anything else may be too deep to compare.
+    let text = |object| read(object, &POLICY).and_then(Value::as_str);
+    if text(new).is_some() && text(new) != text(old) && !declares(fields, &POLICY) {
+        changes.push(change(&POLICY, old, new, false));
+    }
+    let had: HashSet<&str> = owner_uids(old).collect();
+    let mut added = owner_uids(new).filter(|uid| !had.contains(uid)).peekable();
+    if added.peek().is_some() && !declares_owners(fields, added) {
+        changes.push(change(&OWNERS, old, new, true));
+    }
+    changes
+}
+
+/// Whether a sealed field of a live object is set, by any manager.
+pub fn is_set(object: &ObjectId, live: &Value) -> bool {
+    switches(object).iter().any(|path| read(live, path) == Some(&Value::Bool(true)))
+        || read(live, &POLICY).is_some()
+        || owner_uids(live).next().is_some()
+}
+
+/// The sealed fields of a live object that differ from the manifest, as far as its `managedFields`
+/// tell; without these, all that are set.
+pub fn drift(object: &ObjectId, fields: &Fields, live: &Value) -> Vec<FieldChange> {
+    if !is_set(object, live) {
+        return Vec::new();
+    }
+    let owners = Owners::of(live);
+    changes(object, fields, &Value::Null, live)
+        .into_iter()
+        .filter(|change| is_set_later(&owners, &change.path, live))
+        .map(|change| FieldChange {
+            path: change.path,
+            declared: None,
+            old: None,
+            new: change.new.cloned(),
+            agreement: Agreement::Differs,
+        })
+        .collect()
+}
+
+/// Whether a finding of [`drift`] is about a sealed field, rather than a declared one.
+pub fn is_sealed(object: &ObjectId, path: &Path) -> bool {
+    paths(object).any(|sealed| sealed == *path)
+}
+
+/// Whether the manifest declares the field of a change, rather than a policy or the kind sealing it.
+pub fn is_declared(object: &ObjectId, change: &FieldChange) -> bool {
+    let is_sealed = change.declared.is_none() && is_sealed(object, &change.path);
+    !change.agreement.is_addition() && !is_sealed
+}
+
+/// The sealed fields of an object.
+pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
+    let switches = switches(object).iter().map(|names| pointer(names));
+    switches.chain([pointer(&OWNERS), pointer(&POLICY)])
+}
+
+/// Whether only a person can undo it: the API server does not allow it, or the writer of the field,
+/// which knows more about the object than its release, may have to do it.
+pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
+    let Some(Segment::Field(last)) = change.path.0.last() else { return true };
+    match last.as_str() {
+        "ownerReferences" => {
+            let mut owners = change.new.iter().filter_map(Value::as_array).flatten();
+            owners.any(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+        }
+        "paused" => (object.group.as_str(), object.kind.as_str()) != ("apps", "Deployment"),
+        "suspend" => (object.group.as_str(), object.kind.as_str()) != ("batch", "CronJob"),
+        "immutable" => true,
+        _ => false,
+    }
+}
+
+/// Removes a sealed field.
+pub fn undo(path: &Path, object: &mut Value) {
+    let mut at = object;
+    for segment in path.0.iter().take(path.0.len().saturating_sub(1)) {
+        let Segment::Field(name) = segment else { return };
+        let Some(below) = at.get_mut(name) else { return };
+        at = below;
+    }
+    if let (Some(Segment::Field(name)), Value::Object(map)) = (path.0.last(), at) {
+        map.remove(name);
+    }
+}
+
+/// Whether the value at `path` was set after the creation of the object. Admission plugins that set
+/// it at the creation leave it without an owner, or with the creator as owner.
+fn is_set_later(owners: &Owners, path: &Path, live: &Value) -> bool {
+    let helms = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
+    let helms = helms.map(|names| pointer(&names));
+    let is_helms =
+        |name: &str| helms.iter().any(|path| owners.of_path(path).iter().any(|manager| manager.name == name));
+    let is_anybodys = |path: &Path| {
+        let by = owners.of_path(path);
+        by.iter().any(|manager| !manager.name.starts_with(CONTROLLERS) && !is_helms(&manager.name))
+    };
+    if owners.is_empty() {
+        return true;
+    }
+    if *path != pointer(&OWNERS) {
+        return is_anybodys(path);
+    }
+    let of_owner = |uid: &str| {
+        let key = Segment::Key(vec![("uid".to_owned(), Value::from(uid))]);
+        Path(path.0.iter().cloned().chain([key]).collect())
+    };
+    owner_uids(live).any(|uid| is_anybodys(&of_owner(uid)))
+}
+
+fn pointer(names: &[&str]) -> Path {
+    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
+}
+
+/// The fields that stop an object from following its release when true.
+fn switches(object: &ObjectId) -> &'static [&'static [&'static str]] {
+    match (object.group.as_str(), object.kind.as_str()) {
+        ("", "ConfigMap" | "Secret") => &[&["immutable"]],
+        ("", _) => &[],
+        _ => &[&["spec", "paused"], &["spec", "suspend"]],
+    }
+}
+
+/// Whether the manifest sets the value at `path`. A null sets nothing.
+fn declares(fields: &Fields, path: &[&str]) -> bool {
+    (1..=path.len()).any(|length| {
+        let Some((above, below)) = path.split_at_checked(length) else { return false };
+        fields.get(above).is_some_and(|value| read(&value, below).is_some_and(|value| !value.is_null()))
+    })
+}
+
+fn change<'v>(path: &[&str], old: &'v Value, new: &'v Value, deletion: bool) -> Change<'v> {
+    Change { path: pointer(path), old: read(old, path), new: read(new, path), deletion }
+}
+
+fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
+    path.iter().try_fold(object, |value, name| value.get(name))
+}
+
+#[cfg(test)]
+mod tests;

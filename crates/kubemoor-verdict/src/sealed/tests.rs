@@ -1,0 +1,177 @@
+use serde_json::json;
+
+use super::*;
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::declare::declare;
+use kubemoor_helm::release::gvk;
+
+fn id(object: &Value) -> ObjectId {
+    let gvk = gvk(object);
+    ObjectId {
+        group: gvk.group.into(),
+        kind: gvk.kind.into(),
+        namespace: Some("shop".into()),
+        name: "web".into(),
+    }
+}
+
+/// The paths that are reported, `!` before those that end in a deletion.
+#[track_caller]
+fn check(manifest: Value, old: Value, new: Value, wanted: &[&str]) {
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_deref());
+    let found: Vec<String> = changes(&id(&manifest), &fields, &old, &new)
+        .into_iter()
+        .map(|change| format!("{}{}", if change.deletion { "!" } else { "" }, change.path))
+        .collect();
+    assert_eq!(found, wanted, "{manifest} {old} -> {new}");
+}
+
+fn deployment(spec: Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+}
+
+fn config(more: Value) -> Value {
+    let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}});
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object
+}
+
+fn owned(uids: &[&str]) -> Value {
+    let owners: Vec<_> = uids
+        .iter()
+        .map(|uid| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid}))
+        .collect();
+    config(json!({"metadata": {"name": "web", "ownerReferences": owners}}))
+}
+
+#[test]
+fn switching_on_pause_or_suspend_is_sealed_unless_declared() {
+    let on = || deployment(json!({"paused": true}));
+    check(deployment(json!({"replicas": 1})), deployment(json!({})), on(), &["/spec/paused"]);
+    check(deployment(json!({"replicas": 1})), deployment(json!({"paused": false})), on(), &["/spec/paused"]);
+    check(deployment(json!({"replicas": 1})), on(), on(), &[]);
+    check(deployment(json!({"replicas": 1})), on(), deployment(json!({})), &[]);
+    check(on(), deployment(json!({})), on(), &[]);
+    check(deployment(json!({"paused": false})), deployment(json!({})), on(), &[]);
+    let suspended = deployment(json!({"suspend": true}));
+    check(deployment(json!({"replicas": 1})), deployment(json!({})), suspended, &["/spec/suspend"]);
+}
+
+#[test]
+fn a_switch_that_the_manifest_leaves_null_is_sealed() {
+    let on = deployment(json!({"paused": true}));
+    check(deployment(json!({"paused": null})), deployment(json!({})), on, &["/spec/paused"]);
+    let on = config(json!({"immutable": true}));
+    check(config(json!({"immutable": null})), config(json!({})), on, &["/immutable"]);
+}
+
+#[test]
+fn only_configurations_and_secrets_become_immutable() {
+    let on = || config(json!({"immutable": true}));
+    check(config(json!({})), config(json!({})), on(), &["/immutable"]);
+    check(on(), config(json!({})), on(), &[]);
+    let service =
+        |more: Value| json!({"apiVersion": "v1", "kind": "Service", "immutable": more, "metadata": {}});
+    check(service(json!(null)), service(json!(null)), service(json!(true)), &[]);
+}
+
+#[test]
+fn a_resource_policy_is_sealed_unless_the_manifest_sets_it() {
+    let kept = |policy: &str| {
+        config(json!({"metadata": {"name": "web", "annotations": {"helm.sh/resource-policy": policy}}}))
+    };
+    let path = "/metadata/annotations/helm.sh~1resource-policy";
+    check(config(json!({})), config(json!({})), kept("keep"), &[path]);
+    check(config(json!({})), kept("delete"), kept("keep"), &[path]);
+    check(config(json!({})), kept("keep"), config(json!({})), &[]);
+    check(kept("keep"), config(json!({})), kept("keep"), &[]);
+}
+
+#[test]
+fn a_new_owner_ends_in_a_deletion() {
+    let path = "!/metadata/ownerReferences";
+    check(config(json!({})), config(json!({})), owned(&["u1"]), &[path]);
+    check(config(json!({})), owned(&["u1"]), owned(&["u1", "u2"]), &[path]);
+    check(config(json!({})), owned(&["u1", "u2"]), owned(&["u2"]), &[]);
+    check(config(json!({})), owned(&["u1", "u2"]), owned(&["u2", "u1"]), &[]);
+}
+
+#[test]
+fn an_owner_that_the_manifest_declares_is_not_sealed() {
+    check(owned(&["u1"]), config(json!({})), owned(&["u1"]), &[]);
+    check(owned(&["u1"]), config(json!({})), owned(&["u1", "u2"]), &["!/metadata/ownerReferences"]);
+    let thing = |uids: &[&str]| {
+        let mut object = owned(uids);
+        object["apiVersion"] = json!("example.org/v1");
+        object["kind"] = json!("Thing");
+        object
+    };
+    check(thing(&["u1"]), thing(&[]), thing(&["u1"]), &[]);
+}
+
+/// Which sealed fields of a live object are drift.
+#[track_caller]
+fn drifts(manifest: Value, live: &Value, wanted: &[&str]) {
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_deref());
+    let found: Vec<String> =
+        drift(&id(&manifest), &fields, live).into_iter().map(|change| change.path.to_string()).collect();
+    assert_eq!(found, wanted, "{live}");
+}
+
+fn managed(mut live: Value, manager: &str, fields: Value) -> Value {
+    let helms = json!({"f:metadata": {"f:annotations": {"f:meta.helm.sh/release-name": {}}}, "f:spec": {"f:replicas": {}}});
+    live["metadata"]["managedFields"] = json!([
+        {"manager": "helm", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": helms},
+        {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields},
+    ]);
+    live
+}
+
+#[test]
+fn a_sealed_field_that_somebody_has_set_is_drift() {
+    let paused = deployment(json!({"paused": true}));
+    let set = json!({"f:spec": {"f:paused": {}}});
+    let declared = || deployment(json!({"replicas": 1}));
+    // Without managers nothing speaks for it.
+    drifts(declared(), &paused, &["/spec/paused"]);
+    drifts(declared(), &managed(paused.clone(), "kubectl-edit", set.clone()), &["/spec/paused"]);
+    drifts(declared(), &managed(paused.clone(), "kube-controller-manager", set.clone()), &[]);
+    drifts(declared(), &managed(paused.clone(), "helm", set.clone()), &[]);
+    // An admission plugin, when the object was created.
+    drifts(declared(), &managed(paused.clone(), "kubectl-edit", json!({"f:spec": {"f:other": {}}})), &[]);
+    drifts(paused.clone(), &managed(paused, "kubectl-edit", set), &[]);
+    drifts(declared(), &deployment(json!({"paused": false})), &[]);
+}
+
+#[test]
+fn an_owner_that_somebody_has_added_is_drift() {
+    let live = owned(&["a"]);
+    let set =
+        json!({"f:metadata": {"f:ownerReferences": {".": {}, "k:{\"uid\":\"a\"}": {".": {}, "f:uid": {}}}}});
+    drifts(config(json!({})), &live, &["/metadata/ownerReferences"]);
+    drifts(config(json!({})), &managed(live.clone(), "kubectl-edit", set), &["/metadata/ownerReferences"]);
+    drifts(config(json!({})), &managed(live.clone(), "kubectl-edit", json!({"f:data": {}})), &[]);
+    drifts(live.clone(), &live, &[]);
+}
+
+#[test]
+fn only_what_nothing_else_may_need_is_undone() {
+    let stays = |object: &Value, pointer: &str| {
+        let path: Path = pointer.parse().unwrap();
+        let new = object.pointer(pointer).cloned();
+        stays(
+            &id(object),
+            &FieldChange { path, declared: None, old: None, new, agreement: Agreement::Differs },
+        )
+    };
+    assert!(!stays(&deployment(json!({"paused": true})), "/spec/paused"));
+    assert!(stays(&deployment(json!({"suspend": true})), "/spec/suspend"));
+    assert!(stays(&config(json!({"immutable": true})), "/immutable"));
+    assert!(!stays(&owned(&["a"]), "/metadata/ownerReferences"));
+    let mut controlled = owned(&["a", "b"]);
+    controlled["metadata"]["ownerReferences"][1]["controller"] = json!(true);
+    assert!(stays(&controlled, "/metadata/ownerReferences"));
+    let mut object = owned(&["a"]);
+    undo(&"/metadata/ownerReferences".parse().unwrap(), &mut object);
+    assert_eq!(object, config(json!({})));
+}

@@ -1,0 +1,379 @@
+//! Follows the releases of a cluster for a page.
+//!
+//! Entry point: [`Follower::run`]. Invariant: nothing is followed that the visitor may not list: an API server goes on
+//! with a watch that is open when the right to it ends, so it is asked again and again; a failure takes nothing away and
+//! is told.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::{OptionFuture, join_all};
+use parking_lot::RwLock;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::exceptions::Wire as Exception;
+use super::known::Known;
+use super::permitted::{Permitted, while_permitted};
+use super::wire::Wire;
+use kubemoor_cluster::client::access::{self, Right};
+use kubemoor_cluster::client::allowances;
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::labelled::Origin;
+use kubemoor_cluster::client::lease::pulse::pulse;
+use kubemoor_cluster::client::pages::Pages;
+use kubemoor_cluster::client::resource::{GROUP, Meta, Resource, VERSION};
+use kubemoor_cluster::client::watch::{Event, Watch};
+use kubemoor_cluster::client::{guarded, policy_statuses};
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_inspect::failure::failed;
+use kubemoor_inspect::reading::{self, Reader};
+use kubemoor_inspect::releases::unrecorded;
+use kubemoor_policy::guarded::LeaseReference;
+use kubemoor_policy::resolver::Labels;
+use kubemoor_runtime::config::RecordDriver;
+use kubemoor_verdict::health::reported::Pulse;
+
+/// How often the follower checks whether the guards still update their statuses, and, while somebody looks, what the
+/// visitor may list.
+const PULSE: Duration = Duration::from_secs(10);
+
+/// How long an answer about a right may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How old the list of records may become while somebody looks.
+const RECORDS: Duration = Duration::from_secs(60);
+
+/// How long after a listing the next one begins, for visitors who may not watch.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// What releases without a guard are found by: group and plural.
+const OTHERS: [(&str, &str); 7] = [
+    ("", "secrets"),
+    ("", "configmaps"),
+    ("", "services"),
+    ("apps", "deployments"),
+    ("apps", "statefulsets"),
+    ("apps", "daemonsets"),
+    ("batch", "cronjobs"),
+];
+
+/// What is followed.
+#[derive(Clone)]
+pub(crate) struct Scope {
+    /// `None` for all.
+    pub namespace: Option<String>,
+    pub(crate) driver: RecordDriver,
+    pub(crate) labels: Labels,
+}
+
+/// Keeps a board.
+pub(super) struct Follower {
+    pub(super) connection: Connection,
+    pub(super) scope: Scope,
+    pub(super) known: Arc<RwLock<Known>>,
+    pub(super) changed: watch::Sender<u64>,
+    /// Whether a page was shown since it was looked at last.
+    pub(super) is_looked_at: Arc<AtomicBool>,
+    /// A page waits for an answer about the rights.
+    pub(super) wish: Arc<Notify>,
+    /// When the API server was asked last what the visitor may list.
+    pub(super) asked: watch::Sender<Option<Instant>>,
+}
+
+/// The reading of releases without a guard. It may take longer than a question about rights may wait.
+#[derive(Default)]
+struct Reading {
+    /// Begins it, again if it is under way.
+    start: Notify,
+    is_under_way: AtomicBool,
+}
+
+impl Follower {
+    /// Follows for as long as it is polled.
+    pub(super) async fn run(self) {
+        let policies = self.scope.namespace.is_none();
+        let (permitted, rights) = watch::channel(Permitted { releases: true, exceptions: true, policies });
+        let others = Reading::default();
+        tokio::join!(
+            while_permitted(rights.clone(), |may| may.releases, || self.watch()),
+            while_permitted(rights.clone(), |may| may.exceptions, || self.watch_exceptions()),
+            while_permitted(rights, |may| may.policies, || self.watch_policies()),
+            self.look(permitted, &others),
+            self.read(&others),
+        );
+    }
+
+    async fn watch(&self) {
+        let client = self.connection.client.clone();
+        let mut watch = Watch::<Wire>::new(client, &releases(), self.scope.namespace.as_deref(), None);
+        // What the listing under way has named, and whether the last one has just ended.
+        let (mut listed, mut is_listed) = (HashSet::new(), false);
+        loop {
+            let event = watch.next().await;
+            match &event {
+                // The visitor may list, and not watch: what was listed is theirs to see.
+                Event::Broken(error) if is_listed && error.is_forbidden() => sleep(AGAIN).await,
+                _ => {
+                    is_listed = matches!(event, Event::Synced);
+                    self.take(event, &mut listed);
+                }
+            }
+        }
+    }
+
+    /// Keeps the exceptions, and tells of those that come and go.
+    async fn watch_exceptions(&self) {
+        let (client, namespace) = (self.connection.client.clone(), self.scope.namespace.as_deref());
+        let mut watch = Watch::<Exception>::new(client, &allowances::defined(), namespace, None);
+        loop {
+            let event = watch.next().await;
+            let has_changed = self.known.write().exceptions.take(event);
+            if has_changed {
+                self.tell();
+            }
+        }
+    }
+
+    /// Tells of policies that change; the pages read them when they are shown.
+    async fn watch_policies(&self) {
+        let client = self.connection.client.clone();
+        let mut watch = Watch::<Meta>::new(client, &policy_statuses::resource(), None, None);
+        loop {
+            // What changed before the listing has no event of its own.
+            if let Event::Applied(_) | Event::Deleted(_) | Event::Synced = watch.next().await {
+                self.tell();
+            }
+        }
+    }
+
+    /// Looks again and again at what no watch tells of.
+    async fn look(&self, permitted: watch::Sender<Permitted>, others: &Reading) {
+        let mut ticks = interval(PULSE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut rights, mut read) = ([false; OTHERS.len()], None::<Instant>);
+        loop {
+            let is_wished = tokio::select! {
+                _ = ticks.tick() => false,
+                () = self.wish.notified() => true,
+            };
+            // The board listens itself; every other listener is an open page.
+            let is_open = self.changed.receiver_count() > 1;
+            if self.is_looked_at.swap(false, Ordering::Relaxed) || is_open || is_wished {
+                self.ask(&permitted).await;
+                let now = self.ask_others(rights).await;
+                let has_changed = std::mem::replace(&mut rights, now) != now;
+                let is_old = read.is_none_or(|at| at.elapsed() >= RECORDS);
+                if has_changed {
+                    self.forget_others();
+                }
+                if has_changed || (is_old && !others.is_under_way.load(Ordering::Relaxed)) {
+                    others.start.notify_one();
+                    read = Some(Instant::now());
+                }
+                self.asked.send_replace(Some(Instant::now()));
+            }
+            if !is_wished {
+                self.read_pulses().await;
+            }
+        }
+    }
+
+    /// Reads the releases without a guard, each time that it is asked for.
+    async fn read(&self, others: &Reading) {
+        others.start.notified().await;
+        loop {
+            others.is_under_way.store(true, Ordering::Relaxed);
+            tokio::select! {
+                // What is read by rights that are gone is given up.
+                biased;
+                () = others.start.notified() => continue,
+                () = self.read_others() => others.is_under_way.store(false, Ordering::Relaxed),
+            }
+            others.start.notified().await;
+        }
+    }
+
+    /// Asks what the visitor may list, and forgets the rest.
+    async fn ask(&self, permitted: &watch::Sender<Permitted>) {
+        let (exceptions, releases, policies) =
+            (allowances::defined(), releases(), policy_statuses::resource());
+        let here = self.scope.namespace.as_deref();
+        let (releases, exceptions, policies) = tokio::join!(
+            self.list_one(&releases, here),
+            self.list_one(&exceptions, here),
+            OptionFuture::from(here.is_none().then(|| self.list_one(&policies, None)))
+        );
+        let before = *permitted.borrow();
+        let may = |answer: &Result<(), CallError>, before| match answer {
+            Ok(()) => true,
+            Err(error) if error.is_forbidden() || error.is_unauthorized() => false,
+            Err(_) => before,
+        };
+        let now = Permitted {
+            releases: may(&releases, before.releases),
+            exceptions: may(&exceptions, before.exceptions),
+            policies: policies.is_some_and(|policies| may(&policies, before.policies)),
+        };
+        // Before anything is forgotten, so that a watch adds nothing to it afterwards.
+        permitted.send_replace(now);
+        if now.exceptions != before.exceptions {
+            self.known.write().exceptions.forget();
+        }
+        if (now.exceptions, now.policies) != (before.exceptions, before.policies) {
+            self.tell();
+        }
+        if let Err(error) = releases
+            && !now.releases
+        {
+            self.refuse(error);
+        }
+    }
+
+    /// Lists one object: only the API server knows what the visitor may list.
+    async fn list_one(&self, resource: &Resource, namespace: Option<&str>) -> Result<(), CallError> {
+        let pages = Pages::metadata(&self.connection.client, resource, namespace)?;
+        let mut pages = pages.of(1).within(PATIENCE);
+        pages.next().await.map(drop)
+    }
+
+    /// Asks by which kinds releases without a guard may be found; as `before` where there is no answer.
+    async fn ask_others(&self, before: [bool; OTHERS.len()]) -> [bool; OTHERS.len()] {
+        let namespace = self.scope.namespace.as_deref();
+        let answers = OTHERS.map(|(group, resource)| async move {
+            let right = Right { verb: "list", group, resource, namespace, name: None };
+            access::may_self(&self.connection.client, &right).await.ok()
+        });
+        let mut rights = before;
+        for (right, answer) in rights.iter_mut().zip(join_all(answers).await) {
+            *right = answer.unwrap_or(*right);
+        }
+        rights
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|version| *version = version.wrapping_add(1));
+    }
+
+    fn take(&self, event: Event<Wire>, listed: &mut HashSet<ReleaseId>) {
+        let mut known = self.known.write();
+        match event {
+            Event::Relisting => listed.clear(),
+            Event::Listed(wire) => {
+                if let Some((release, guarded)) = wire.guarded() {
+                    listed.insert(release.clone());
+                    known.guarded.insert(release, guarded);
+                }
+            }
+            Event::Applied(wire) => known.guarded.extend(wire.guarded()),
+            Event::Deleted(wire) => {
+                let release = wire.object.and_then(|it| it.release());
+                release.into_iter().for_each(|release| drop(known.guarded.remove(&release)));
+            }
+            Event::Synced => {
+                known.guarded.retain(|release, _| listed.contains(release));
+                (known.is_whole, known.is_undefined, known.is_forbidden) = (true, false, false);
+                (known.trouble, known.is_unauthorized) = (None, false);
+            }
+            Event::Watching => return,
+            Event::Broken(error) => self.fail(&mut known, error),
+        }
+        drop(known);
+        self.tell();
+    }
+
+    /// The visitor may not list the releases, or not any more.
+    fn refuse(&self, error: CallError) {
+        let mut known = self.known.write();
+        let before = (known.is_forbidden, known.guarded.len(), known.trouble.clone());
+        self.fail(&mut known, error);
+        let is_same = before == (known.is_forbidden, known.guarded.len(), known.trouble.clone());
+        drop(known);
+        if !is_same {
+            self.tell();
+        }
+    }
+
+    fn fail(&self, known: &mut Known, error: CallError) {
+        if error.is_not_found() {
+            (known.is_whole, known.is_undefined, known.is_forbidden) = (true, true, false);
+            (known.trouble, known.is_unauthorized) = (None, false);
+            known.guarded.clear();
+            return;
+        }
+        (known.is_forbidden, known.is_unauthorized) = (error.is_forbidden(), error.is_unauthorized());
+        // What was read with rights that are gone is not shown any more.
+        if known.is_forbidden || known.is_unauthorized {
+            known.guarded.clear();
+        }
+        known.trouble = Some(failed(&self.connection, "list the GuardedReleases", error).to_string());
+    }
+
+    /// Reads which releases there are that no guard speaks of.
+    async fn read_others(&self) {
+        let Scope { namespace, driver, labels } = &self.scope;
+        let kinds = match reading::kinds(&self.connection).await {
+            Ok(kinds) => kinds,
+            Err(error) => return self.set_others(BTreeMap::new(), vec![error.to_string()]),
+        };
+        let reader = Reader::of_kinds(self.connection.clone(), kinds, *driver, labels).await;
+        let mut notes = Vec::new();
+        let stored = reader.list(namespace.as_deref()).await.unwrap_or_else(|error| {
+            notes.push(format!("releases without a guard may be missing: {error}"));
+            Vec::new()
+        });
+        let found = unrecorded::find(&reader, namespace.as_deref()).await;
+        let mut others: BTreeMap<_, _> =
+            found.releases.into_iter().map(|(release, origin)| (release, Some(origin))).collect();
+        others.extend(stored.into_iter().map(|release| (release, None)));
+        notes.extend(found.notes);
+        let unread = reader.unread_records(namespace.as_deref());
+        notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
+        self.set_others(others, notes);
+    }
+
+    fn set_others(&self, others: BTreeMap<ReleaseId, Option<Origin>>, notes: Vec<String>) {
+        let mut known = self.known.write();
+        if known.has_others && known.others == others && known.notes == notes {
+            return;
+        }
+        (known.others, known.notes, known.has_others) = (others, notes, true);
+        drop(known);
+        self.tell();
+    }
+
+    fn forget_others(&self) {
+        let mut known = self.known.write();
+        known.others.clear();
+        known.notes.clear();
+        let had_others = std::mem::take(&mut known.has_others);
+        drop(known);
+        if had_others {
+            self.tell();
+        }
+    }
+
+    /// Reads whether the guards still keep their statuses.
+    async fn read_pulses(&self) {
+        let leases: HashSet<(String, String)> = {
+            let known = self.known.read();
+            let leases = known.guarded.values().filter_map(|it| it.status.lease.as_ref());
+            leases.map(|lease| (lease.namespace.clone(), lease.name.clone())).collect()
+        };
+        let mut pulses = HashMap::new();
+        for (namespace, name) in leases {
+            let lease = LeaseReference { namespace: namespace.clone(), name: name.clone() };
+            let read = pulse(&self.connection.client, &lease).await.unwrap_or(Pulse::Unknown);
+            pulses.insert((namespace, name), read);
+        }
+        self.known.write().pulses = pulses;
+    }
+}
+
+/// The resource of the releases.
+fn releases() -> Resource {
+    Resource::new(GROUP, VERSION, guarded::KIND, guarded::PLURAL)
+}

@@ -1,0 +1,184 @@
+//! Explains an object, or a denial that was pasted.
+//!
+//! Entry points: [`page`], [`pasted`]. Invariant: the answer is that of `kubemoor explain`.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::response::Response;
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::address::{Asked, Link};
+use super::html::{self as write, Frame, notes, trouble};
+use super::sent_form::SentForm;
+use super::visitor::Visitor;
+use kubemoor_inspect::explanation::fields::{Field, FieldState};
+use kubemoor_inspect::explanation::report::{PolicyFacts, ReleaseFacts, Report};
+use kubemoor_inspect::explanation::{Denial, Question, advice_on_message, explain, parse_path};
+use kubemoor_inspect::failure::Failure;
+use kubemoor_verdict::difference::Difference;
+
+/// The page of an object that the address names, or the empty form.
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+    answer(&visitor, &asked).await
+}
+
+/// The page of what was pasted.
+pub(super) async fn pasted(
+    Extension(visitor): Extension<Arc<Visitor>>,
+    SentForm(asked): SentForm,
+) -> Response {
+    answer(&visitor, &asked).await
+}
+
+async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
+    let report = match (asked.get("text"), asked.get("object")) {
+        (None, None) => None,
+        _ => Some(report(visitor, asked).await),
+    };
+    Frame::still(visitor, "Explain", "explain").around(&html! {
+        h1 { "Explain" }
+        @match &report {
+            None => {},
+            Some(Ok(report)) => (shown(report, asked)),
+            Some(Err(error)) => (trouble(&error.to_string())),
+        }
+        (form(visitor, asked))
+    })
+}
+
+async fn report(visitor: &Visitor, asked: &Asked) -> Result<Report, Failure> {
+    let cluster = visitor.cluster(asked)?;
+    let denial = match asked.get("text") {
+        Some(text) => Denial::parse(text).ok_or_else(|| {
+            Failure::Named(advice_on_message(text).unwrap_or_else(|| {
+                "this is no message of Kubemoor: paste the whole message, or name the object".to_owned()
+            }))
+        })?,
+        None => named(asked)?,
+    };
+    let reader = cluster.reader().await?;
+    let Denial { object, namespace, release, paths } = denial;
+    let namespace = namespace.unwrap_or_else(|| reader.connection.namespace.clone());
+    explain(&reader, Question { object, namespace, release, paths }, Timestamp::now()).await
+}
+
+fn named(asked: &Asked) -> Result<Denial, Failure> {
+    let paths: Result<Vec<_>, _> =
+        asked.all("path").flat_map(str::split_whitespace).map(parse_path).collect();
+    Ok(Denial {
+        object: asked.get("object").unwrap_or_default().to_owned(),
+        namespace: asked.get("namespace").map(str::to_owned),
+        release: None,
+        paths: paths.map_err(Failure::Named)?,
+    })
+}
+
+fn form(visitor: &Visitor, asked: &Asked) -> Markup {
+    html! {
+        form.sheet method="post" action="explain" {
+            h2 { "Paste a denial or a warning" }
+            (write::token(visitor))
+            (clusters(visitor, asked))
+            label { "Message" textarea name="text" rows="6" required { (asked.get("text").unwrap_or_default()) } }
+            button { "Explain the message" }
+        }
+        form.sheet method="get" action="explain" {
+            h2 { "Or name an object" }
+            (clusters(visitor, asked))
+            label { "Object" input name="object" required value=[asked.get("object")] placeholder="deployment/web"; }
+            label { "Namespace" input name="namespace" value=[asked.get("namespace")]; }
+            label { "Field" input name="path" value=[asked.get("path")] placeholder="/spec/replicas"; }
+            button { "Explain the object" }
+        }
+    }
+}
+
+fn clusters(visitor: &Visitor, asked: &Asked) -> Markup {
+    html! {
+        @if visitor.has_several() {
+            label { "Cluster"
+                select name="cluster" {
+                    @for cluster in &visitor.clusters {
+                        option value=(cluster.name) selected[asked.get("cluster") == Some(&cluster.name)] {
+                            (cluster.name)
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn shown(report: &Report, asked: &Asked) -> Markup {
+    let by_guard = || "the default of the guard".to_owned();
+    html! {
+        section {
+            h2 { code { (report.object) } }
+            dl.facts {
+                div { dt { "State" } dd { (report.state) } }
+                @if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &report.release {
+                    div { dt { "Release" } dd { a href=(Link::to("release").set("cluster", asked.get("cluster")).of_release(release).text()) { (release.name) } " in namespace " (release.namespace) } }
+                    div { dt { "Record" } dd { "revision " (revision) ", " (status) ": " (means) } }
+                    @if let Some(chart) = chart { div { dt { "Chart" } dd { (chart) } } }
+                    @if let Some(invalid) = invalid { div { dt { "Invalid" } dd { (invalid) } } }
+                }
+                @if let Some(PolicyFacts { matched, edits, drift }) = &report.policy {
+                    div { dt { "Policies" } dd { @if matched.is_empty() { "none" } @else { (matched.join(", ")) } } }
+                    div { dt { "Edits" } dd { (edits.clone().unwrap_or_else(by_guard)) } }
+                    div { dt { "Drift" } dd { (drift.clone().unwrap_or_else(by_guard)) } }
+                }
+                @if let Some(guard) = &report.guard {
+                    div { dt { "Guard" } dd { (guard.reason.as_ref().unwrap_or(&guard.ready)) ": " (guard.message) } }
+                }
+                @for exception in &report.exceptions { div { dt { "Exception" } dd { (exception) } } }
+                @for flaw in &report.flaws { div { dt { "Invalid annotation" } dd { (flaw) } } }
+            }
+            @if !report.fields.is_empty() { (fields(&report.fields)) }
+            @if !report.advice.is_empty() { h3 { "What you can do" } ul { @for advice in &report.advice { li { (advice) } } } }
+            (notes("", &report.unread))
+        }
+    }
+}
+
+fn fields(fields: &[Field]) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-label="Fields" {
+            table.fields {
+                thead { tr {
+                    @for head in ["Field", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"] { th scope="col" { (head) } }
+                } }
+                tbody { @for field in fields { (line(field)) } }
+            }
+        }
+    }
+}
+
+fn line(field: &Field) -> Markup {
+    let (class, state) = match field.state {
+        FieldState::AsDeclared => ("badge good", "As declared"),
+        FieldState::Drifted => ("badge bad", "Drifted"),
+        FieldState::InDoubt => ("badge doubt", "In doubt"),
+        FieldState::Absent => ("badge bad", "Absent with its object"),
+    };
+    let (declared, live) = match field.difference.as_deref() {
+        // Of long values the place at which they differ.
+        Some(Difference { declared, new, .. }) => (declared, new),
+        None => (&field.declared, &field.live),
+    };
+    let value = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
+    let managers: Vec<_> =
+        field.managers.iter().map(|manager| format!("{} ({:?})", manager.name, manager.operation)).collect();
+    html! {
+        tr {
+            th scope="row" { code { (field.path) } }
+            td { span class=(class) { (state) } }
+            td { code.declared { (value(declared)) } }
+            td { code.live { (value(live)) } }
+            td { @if managers.is_empty() { "nobody" } @else { (managers.join(", ")) } }
+            td { @for candidate in &field.values { span.below { code { (candidate.value) } " " (candidate.score) "%" } } }
+            td { (field.spared_by.join("; ")) @if let Some(does) = &field.next_upgrade { br; "The next upgrade " (does) } }
+        }
+    }
+}
