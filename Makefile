@@ -20,10 +20,23 @@ install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 
 
 with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$provided"; set +a
 
-# Tests that hold the guard against a clock while they load it: beside others they would show how busy the machine is.
-timed = cert_manager::changes deadlocks::expired rolling_restarts:: shared_certificate::edits web_many_releases::
+# Slow tests that load the machine themselves: two at a time.
+alone = cert_manager::changes deadlocks::expired rolling_restarts:: shared_certificate::edits web_many_releases::
 
-.PHONY: help provide demo test oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin krew manifests reference man
+# Tests of the documentation, the policy library and the command line that need neither cluster nor Helm.
+offline = documentation:: documentation_commands:: documentation_policies:: documentation_pages::followed command_line:: \
+  policy_command::
+
+# Where cargo puts programs.
+debug := $(or $(CARGO_TARGET_DIR),target)/debug
+
+# Builds these targets beside each other. If one fails, make waits for the others and fails.
+beside := $(MAKE) --jobs=3 --no-print-directory
+
+# cargo would take make's job slots, which it shares with what is built beside it, and compile with one of two cores.
+cargo := MAKEFLAGS= CARGO_MAKEFLAGS= cargo
+
+.PHONY: help provide provided provided-demo build-demo build-tests clippy demo check test test-all test-part oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin krew manifests reference man
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -31,18 +44,63 @@ help: ## say what there is
 provide: ## provide a control plane and Helm for tests, once per machine
 	@tests/control-plane/provide
 
-demo: ## show the guard at work on a real control plane, and end everything again
-	@$(with_control_plane)
-	cargo test --locked --quiet --test it -- --exact demo::the_guard_at_work --nocapture
+# As `provide`, but prints nothing besides its progress.
+provided:
+	@tests/control-plane/provide >/dev/null
 
-test: ## run every test
-	@$(with_control_plane)
+# The demo needs no database, no browser and no Prometheus, and so no root.
+provided-demo:
+	@tests/control-plane/provide demo >/dev/null
+
+build-demo:
+	@$(cargo) build --locked --package kubemoor --package kubemoor-demo
+
+build-tests:
+	$(cargo) test --locked --workspace --no-run
+
+clippy:
+	$(cargo) clippy --locked --workspace --all-targets -- --deny warnings
+
+demo: ## show the guard at work on a real control plane, and end everything again
+	@echo 'Building the guard with cargo: several minutes the first time, seconds later.'
+	echo 'Beside it, providing etcd, Kubernetes and Helm: builds Kubernetes 1.20 once per machine, several minutes.'
+	$(beside) build-demo provided-demo
+	provided=$$(tests/control-plane/provide demo); set -a; eval "$$provided"; set +a
+	echo 'Starting the demo: about 15 seconds.'
+	$(debug)/kubemoor-demo $(debug)/kubemoor
+
+check: clippy ## check format, code, unit tests, 200 simulated clusters, policies and documentation: no cluster
+	cargo fmt --check
+	cargo test --locked --workspace --lib --bins --no-fail-fast
+	cargo test --locked --test it -- $(offline)
+
+test: ## run `check`, and a test of each promise of the documentation on real control planes
+	@echo 'Compiling the tests, and beside it providing control plane, Helm, PostgreSQL, Prometheus and browser.'
+	$(beside) build-tests provided
+	$(MAKE) --no-print-directory check
+	$(with_control_plane)
 	# Most tests wait for a control plane rather than for a processor.
-	export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-5}
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-5} cargo test --locked --test it --no-fail-fast
+
+test-all: test ## run every test, more random edits and every fuzz target: hours
+	@$(with_control_plane)
 	status=0
-	cargo test --locked --no-fail-fast -- $(addprefix --skip ,$(timed)) || status=$$?
-	RUST_TEST_THREADS=2 cargo test --locked --test it -- $(timed) || status=$$?
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-5} \
+	  cargo test --locked --test it --no-fail-fast -- --ignored $(addprefix --skip ,$(alone)) || status=$$?
+	RUST_TEST_THREADS=2 cargo test --locked --test it --no-fail-fast -- --ignored $(alone) || status=$$?
+	$(MAKE) --no-print-directory oracle EDITS=5000 || status=$$?
+	$(MAKE) --no-print-directory fuzz || status=$$?
 	exit $$status
+
+parts = 8
+part = 0
+
+test-part: ## run one of eight parts of what only `test-all` runs: part=0 to 7
+	@$(with_control_plane)
+	mapfile -t tests < <(cargo test --locked --quiet --test it -- --list --ignored --format terse |
+	  sed -n 's/: test$$//p' | awk 'NR % $(parts) == $(part)')
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-5} \
+	  cargo test --locked --test it --no-fail-fast -- --ignored --exact "$${tests[@]}"
 
 oracle: ## judge EDITS random edits from SEED on: guard against server-side apply
 	@$(with_control_plane)
@@ -57,14 +115,15 @@ forecasts: ## hold the forecasts of FORECASTS random charts from SEED on against
 	  oracle::forecasts_are_exactly_the_conflicts_of_the_next_upgrade --nocapture
 
 simulate: ## run the loop against SEEDS simulated clusters
-	KUBEMOOR_SEEDS=$${SEEDS:-1000000} cargo test --locked --release --lib -- reconcile::simulation
+	KUBEMOOR_SEEDS=$${SEEDS:-1000000} cargo test --locked --release --package kubemoor-reconcile -- simulation
 
-lint: $(cargo_deny) $(cargo_machete) ## check format, code, documentation and dependencies
+lint: ## check format, code, documentation and dependencies
 	cargo fmt --check
-	cargo clippy --locked --all-targets -- --deny warnings
+	echo 'Running clippy, and beside it building cargo-deny and cargo-machete once per machine.'
+	$(beside) clippy $(cargo_deny) $(cargo_machete)
 	# The fuzz targets are a workspace of their own, which a change of names or of a lock file leaves behind.
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target
-	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --no-deps --document-private-items
+	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --no-deps --document-private-items
 	$(cargo_deny) --locked check bans licenses sources
 	$(cargo_machete) .
 
