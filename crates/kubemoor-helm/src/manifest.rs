@@ -16,6 +16,7 @@ pub use self::owned::{identify, own, place};
 pub use self::skipped::{SkipReason, Skipped};
 pub use super::yaml::YamlError;
 use super::yaml::{self, Budget};
+use kubemoor_declare::model::RESOURCE_POLICY;
 
 mod documents;
 mod owned;
@@ -46,6 +47,15 @@ const LIST_DEPTH: usize = 8;
 /// The cost of a skipped document in [`MEMORY`].
 const SKIPPED: usize = 256;
 
+/// An object of a manifest.
+pub struct ManifestObject {
+    /// The object as written: without Helm's metadata keys and without a namespace that it leaves out.
+    pub value: Value,
+    /// Its document says `helm.sh/resource-policy: keep`, so that an uninstallation leaves it alone. Helm reads
+    /// this in the metadata of a whole document and ignores the annotation of a list's item.
+    pub is_kept: bool,
+}
+
 /// The objects of a manifest, and its skipped documents.
 #[derive(Default)]
 pub struct Manifest {
@@ -57,7 +67,8 @@ pub struct Manifest {
 }
 
 struct Reader {
-    manifest: Manifest,
+    objects: Vec<ManifestObject>,
+    skipped: Vec<Skipped>,
     budget: Budget,
 }
 
@@ -75,22 +86,22 @@ pub fn parse(manifest: &str) -> Manifest {
 
 /// Like [`parse`], but passes the objects one by one, so that only those of one document are in memory. Stops
 /// when `take` breaks. Only the first skipped documents are reported.
-pub fn each(manifest: &str, mut take: impl FnMut(Value) -> ControlFlow<()>) -> Vec<Skipped> {
+pub fn each(manifest: &str, mut take: impl FnMut(ManifestObject) -> ControlFlow<()>) -> Vec<Skipped> {
     let mut skipped = Vec::new();
     for (index, document) in Documents::of(manifest).enumerate() {
-        let mut reader = Reader { manifest: Manifest::default(), budget: Budget::new(DOCUMENT) };
+        let mut reader = Reader::new(DOCUMENT);
         if index >= MAX_DOCUMENTS {
             skipped.truncate(MAX_SKIPPED - 1);
             skipped.push(Skipped { index, source: None, reason: SkipReason::TooMany });
             break;
         }
         if document.length() > LONGEST || reader.document(index, document).is_none() {
-            reader.manifest.objects.clear();
-            reader.manifest.skipped = vec![Skipped { index, source: None, reason: SkipReason::Memory }];
+            reader.objects.clear();
+            reader.skipped = vec![Skipped { index, source: None, reason: SkipReason::Memory }];
         }
         let room = MAX_SKIPPED.saturating_sub(skipped.len());
-        skipped.extend(reader.manifest.skipped.into_iter().take(room));
-        if reader.manifest.objects.into_iter().try_for_each(&mut take).is_break() {
+        skipped.extend(reader.skipped.into_iter().take(room));
+        if reader.objects.into_iter().try_for_each(&mut take).is_break() {
             break;
         }
     }
@@ -98,17 +109,21 @@ pub fn each(manifest: &str, mut take: impl FnMut(Value) -> ControlFlow<()>) -> V
 }
 
 fn parse_within(manifest: &str, memory: usize) -> Manifest {
-    let mut reader = Reader { manifest: Manifest::default(), budget: Budget::new(memory) };
+    let mut reader = Reader::new(memory);
     for (index, document) in Documents::of(manifest).enumerate() {
         if reader.document(index, document).is_none() {
-            reader.manifest.skipped.push(Skipped { index, source: None, reason: SkipReason::Memory });
+            reader.skipped.push(Skipped { index, source: None, reason: SkipReason::Memory });
             break;
         }
     }
-    reader.manifest
+    Manifest { objects: reader.objects.into_iter().map(|it| it.value).collect(), skipped: reader.skipped }
 }
 
 impl Reader {
+    fn new(memory: usize) -> Self {
+        Self { objects: Vec::new(), skipped: Vec::new(), budget: Budget::new(memory) }
+    }
+
     /// Takes one document; `None` when the budget is used up.
     fn document(&mut self, index: usize, document: Document<'_>) -> Option<()> {
         let (value, source) = match document {
@@ -139,12 +154,13 @@ impl Reader {
     /// Takes a value apart until only objects are left. Lists come after what
     /// stood beside them, level by level, as in Helm's flattening.
     fn value(&mut self, index: usize, source: Option<String>, value: Value) -> Option<()> {
+        let is_kept = is_kept(&value);
         let mut level = vec![value];
         for _ in 0..LIST_DEPTH {
             let mut next = Vec::new();
             for value in level {
                 match classify(value) {
-                    Ok(Kind::Object(object)) => self.manifest.objects.push(object),
+                    Ok(Kind::Object(value)) => self.objects.push(ManifestObject { value, is_kept }),
                     Ok(Kind::List(items)) => next.extend(items),
                     Err(reason) => self.skip(index, source.clone(), reason)?,
                 }
@@ -156,9 +172,16 @@ impl Reader {
 
     fn skip(&mut self, index: usize, source: Option<String>, reason: SkipReason) -> Option<()> {
         self.budget.charge(SKIPPED + source.as_ref().map_or(0, String::len))?;
-        self.manifest.skipped.push(Skipped { index, source, reason });
+        self.skipped.push(Skipped { index, source, reason });
         Some(())
     }
+}
+
+/// Whether an uninstallation leaves a document's objects alone, by Helm's own spelling rules.
+fn is_kept(document: &Value) -> bool {
+    let annotations = document.pointer("/metadata/annotations");
+    let policy = annotations.and_then(|annotations| annotations.get(RESOURCE_POLICY)?.as_str());
+    policy.is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep"))
 }
 
 /// Whether a value is an object or a list of objects, by apimachinery's test: a value with `items` is a list,

@@ -340,7 +340,7 @@ fn documents_come_one_by_one_as_all_at_once() {
     ] {
         let (mut objects, all) = (Vec::new(), parse(text));
         let skipped = each(text, |object| {
-            objects.push(object);
+            objects.push(object.value);
             ControlFlow::Continue(())
         });
         assert_eq!((objects, skipped), (all.objects, all.skipped), "{text}");
@@ -369,4 +369,35 @@ fn document_beyond_its_bound_is_skipped_alone() {
         if seen < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     assert_eq!(seen, 3);
+}
+
+/// The objects that an uninstallation leaves alone.
+#[track_caller]
+fn check_kept(manifest: &str, wanted: &[&str]) {
+    let mut kept = Vec::new();
+    each(manifest, |object| {
+        kept.extend(object.value["metadata"]["name"].as_str().filter(|_| object.is_kept).map(str::to_owned));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(kept, wanted, "{manifest}");
+}
+
+#[test]
+fn keep_counts_in_the_metadata_of_a_whole_document() {
+    let metadata = |name: &str, policy: &str| {
+        format!("{{name: {name}, annotations: {{helm.sh/resource-policy: {policy}}}}}")
+    };
+    let object = |name: &str, policy: &str| {
+        format!("{{apiVersion: v1, kind: ConfigMap, metadata: {}}}", metadata(name, policy))
+    };
+    let list = |own: &str, items: &str| {
+        format!("---\n{{apiVersion: v1, kind: List, metadata: {own}, items: [{items}]}}\n")
+    };
+    for (policy, wanted) in [("keep", &["a"][..]), ("' Keep '", &["a"]), ("delete", &[]), ("[keep]", &[])] {
+        check_kept(&format!("---\n{}\n", object("a", policy)), wanted);
+    }
+    let both = format!("{}, {}", object("a", "keep"), object("b", "keep"));
+    check_kept(&list("{}", &both), &[]);
+    check_kept(&list(&metadata("all", "keep"), &object("a", "delete")), &["a"]);
+    check_kept(&(list("{}", &both) + "---\n" + &object("c", "keep") + "\n"), &["c"]);
 }

@@ -184,10 +184,10 @@ impl Assembly<'_> {
     /// Reads a manifest, one document after the other.
     fn find(&self, manifest: &str) -> Result<Found, Excess> {
         let (mut packing, mut excess, mut weight) = (Packing::new(self.cache), None, 0_usize);
-        let skipped = manifest::each(manifest, |object| {
-            let (object, document) = placed(&self.id, object, self.catalog);
+        let skipped = manifest::each(manifest, |written| {
+            let (object, document) = placed(&self.id, written.value, self.catalog);
             let schema = self.catalog.schema(&gvk(&document));
-            let declared = Declared::of(&document, schema.as_deref(), self.catalog);
+            let declared = Declared::of(&document, written.is_kept, schema.as_deref(), self.catalog);
             weight = weight.saturating_add(declared.weight());
             packing.add(object, declared, &document, schema);
             excess = match (packing.count() > MAX_OBJECTS, weight > MAX_WEIGHT) {

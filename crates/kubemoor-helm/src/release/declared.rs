@@ -14,7 +14,7 @@ use kubemoor_declare::catalog::{Catalog, KindFacts};
 use kubemoor_declare::declare::declare;
 use kubemoor_declare::digest::Digest;
 use kubemoor_declare::fields::Fields;
-use kubemoor_declare::model::{ObjectId, RESOURCE_POLICY};
+use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::names::shared;
 use kubemoor_declare::packed::Packed;
 use kubemoor_declare::path::Path;
@@ -35,7 +35,7 @@ pub struct Declared {
     pub version: Arc<str>,
     /// The facts about its kind; `None` while the kind is unknown.
     pub facts: Option<Arc<KindFacts>>,
-    /// The manifest says `helm.sh/resource-policy: keep`.
+    /// The manifest's document says `helm.sh/resource-policy: keep`.
     pub keep: bool,
     /// The manifest opts the object out.
     pub opted_out: bool,
@@ -86,7 +86,8 @@ impl Declared {
         size_of::<(Arc<ObjectId>, Declarations, ObjectId)>() + size_of::<Self>() + self.packed.weight()
     }
 
-    pub(super) fn of(document: &Value, schema: Option<&KindSchema>, catalog: &Catalog) -> Self {
+    /// The object of this document; `keep` says whether an uninstallation leaves it alone.
+    pub(super) fn of(document: &Value, keep: bool, schema: Option<&KindSchema>, catalog: &Catalog) -> Self {
         let gvk = gvk(document);
         let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
         let fields = declare(document, schema);
@@ -95,8 +96,7 @@ impl Declared {
         Self {
             weight: u32::try_from(weight).unwrap_or(u32::MAX),
             allow: AllowAnnotations::of(document).map(Box::new),
-            keep: annotation(RESOURCE_POLICY)
-                .is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")),
+            keep,
             opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
             packed: fields.into(),
             version: shared(&gvk.version),

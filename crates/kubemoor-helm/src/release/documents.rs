@@ -26,8 +26,8 @@ pub fn documents(
 /// several it applies the last one last.
 pub fn document(id: &ReleaseId, manifest: &str, object: &ObjectId, catalog: &Catalog) -> Option<Value> {
     let mut found = None;
-    manifest::each(manifest, |value| {
-        let (name, value) = placed(id, value, catalog);
+    manifest::each(manifest, |written| {
+        let (name, value) = placed(id, written.value, catalog);
         if name == *object {
             found = Some(value);
         }
