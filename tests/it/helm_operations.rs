@@ -270,3 +270,57 @@ async fn helm_replaces_whole_objects() {
     scene.assert_as_declared("settings").await;
     scene.assert_refused("configmap/settings", r#"{"data": {"image": "mine"}}"#).await;
 }
+
+#[tokio::test]
+async fn helm_upgrades_to_two_documents_of_one_object() {
+    let scene = HelmScene::shared("documents").await;
+    let document = |data: &str| {
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: twice}}\ndata: {{{data}}}\n---\n")
+    };
+    let chart = |documents: &[&str]| {
+        let text: String = documents.iter().map(|data| document(data)).collect();
+        Chart::new("twice").template("twice.yaml", &text)
+    };
+    scene.install("twice", &chart(&["k: '0'"]), json!({})).await;
+    scene.assert_refused("configmap/twice", r#"{"data": {"k": "mine"}}"#).await;
+    let both = chart(&["k: '1'", "k: '2', l: x"]);
+    scene.upgrade("twice", &both, json!({})).await;
+    scene.upgrade("twice", &both, json!({})).await;
+    assert_eq!(scene.value("configmap/twice", ".data"), r#"{"k":"2","l":"x"}"#);
+    scene.assert_refused("configmap/twice", r#"{"data": {"k": "1"}}"#).await;
+    scene.assert_refused("configmap/twice", r#"{"data": {"l": "mine"}}"#).await;
+
+    // Each document declares a part: the last apply removes what the first one alone has set.
+    scene.upgrade("twice", &chart(&["a: '1'", "b: '2'"]), json!({})).await;
+    assert_eq!(scene.value("configmap/twice", ".data"), r#"{"b":"2"}"#);
+    scene.assert_refused("configmap/twice", r#"{"data": {"b": "mine"}}"#).await;
+    scene.rollback("twice", json!({"version": 2})).await;
+    assert_eq!(scene.value("configmap/twice", ".data"), r#"{"k":"2","l":"x"}"#);
+    scene.uninstall("twice", json!({})).await;
+    scene.wait_until_gone("configmap/twice").await;
+    scene.install("twice", &both, json!({})).await;
+}
+
+#[tokio::test]
+async fn helm_uninstalls_the_items_of_a_list_whatever_they_say() {
+    let scene = HelmScene::shared("list").await;
+    let list = "\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: listed, annotations: {helm.sh/resource-policy: keep}}
+  data: {key: value}
+";
+    let chart = || shop().template("list.yaml", list);
+    scene.install("shop", &chart(), json!({})).await;
+    scene.assert_refused("configmap/listed", r#"{"data": {"key": "mine"}}"#).await;
+    scene.uninstall("shop", json!({})).await;
+    scene.wait_until_gone("configmap/listed").await;
+
+    // An upgrade asks the live object.
+    scene.install("shop", &chart(), json!({})).await;
+    scene.upgrade("shop", &shop(), json!({})).await;
+    assert_eq!(scene.value("configmap/listed", ".data.key"), "value");
+}

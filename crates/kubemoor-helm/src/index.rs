@@ -84,7 +84,7 @@ impl Index {
         self.enter(&release, &stored);
         self.claims.set(&stored, &release);
         for (object, declarations) in release.objects.iter() {
-            for declared in declarations.latest.iter().chain(&declarations.baseline) {
+            for declared in declarations.all() {
                 self.learn(object, declared);
             }
         }
@@ -169,8 +169,7 @@ impl Index {
     /// Adds the resources of a release to the counts, or subtracts them.
     fn count(&mut self, release: &Release, is_there: bool) {
         for (object, declarations) in release.objects.iter() {
-            let declared = declarations.latest.iter().chain(&declarations.baseline);
-            for resource in declared.filter_map(|declared| resource(object, declared)) {
+            for resource in declarations.all().filter_map(|declared| resource(object, declared)) {
                 let count = self.declared.entry(resource).or_default();
                 *count = if is_there { *count + 1 } else { count.saturating_sub(1) };
             }

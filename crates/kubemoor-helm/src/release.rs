@@ -87,8 +87,11 @@ pub struct Invalid {
 /// The declarations of one object in the two records that count.
 #[derive(Clone, Debug, Default)]
 pub struct Declarations {
-    /// In the latest record's manifest.
+    /// In the latest record's manifest. Of several documents about the object it is the last one: Helm applies
+    /// each, and a server-side apply of the last one removes what only those before it set.
     pub latest: Option<Arc<Declared>>,
+    /// In the documents before that one, which Helm writes while its operation is under way.
+    pub earlier: Vec<Arc<Declared>>,
     /// In the baseline's, where that is another record.
     pub baseline: Option<Arc<Declared>>,
 }
@@ -131,7 +134,7 @@ impl Release {
         let declared = self.objects.iter().filter_map(|(object, it)| Some((object, it.baseline.clone()?)));
         let objects = declared
             .map(|(object, declared)| {
-                (Arc::clone(object), Declarations { latest: Some(declared), baseline: None })
+                (Arc::clone(object), Declarations { latest: Some(declared), ..Declarations::default() })
             })
             .collect();
         let state = State {
@@ -158,6 +161,13 @@ impl Release {
     pub fn declared(&self, object: &ObjectId) -> Option<&Arc<Declared>> {
         let declarations = self.objects.get(object)?;
         declarations.latest.as_ref().or(declarations.baseline.as_ref())
+    }
+}
+
+impl Declarations {
+    /// Every declaration of the object.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Declared>> {
+        self.latest.iter().chain(&self.earlier).chain(&self.baseline)
     }
 }
 

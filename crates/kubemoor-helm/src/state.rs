@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::record::Status;
-use super::release::{Declared, Release};
+use super::release::{Declarations, Declared, Release};
 use kubemoor_declare::model::{ObjectId, RESOURCE_POLICY};
 
 /// For how long after a failed operation Helm may still delete what that
@@ -65,30 +65,31 @@ pub fn standing<'r>(
     operation_timeout: Duration,
     now: Timestamp,
 ) -> Option<Standing<'r>> {
-    let declarations = release.objects.get(object)?;
-    let (latest, baseline) = (declarations.latest.as_ref(), declarations.baseline.as_ref());
+    let Declarations { latest, earlier, baseline } = release.objects.get(object)?;
+    let (latest, baseline) = (latest.as_ref(), baseline.as_ref());
+    // Helm writes each document of the object in turn.
+    let written = || latest.into_iter().chain(earlier);
     let state = &release.state;
     let locked = is_locked(release, operation_timeout, now);
     let unless_locked = |deletion| if locked { Deletion::Never } else { deletion };
     let (alternatives, deletion) = match state.status {
-        Status::PendingInstall | Status::PendingUpgrade | Status::PendingRollback => match (latest, baseline)
-        {
-            (Some(latest), Some(baseline)) if locked => (vec![latest, baseline], Deletion::Never),
-            (Some(latest), _) => (vec![latest], Deletion::Never),
-            (None, baseline) => (Vec::from_iter(baseline), unless_locked(Deletion::Dropped)),
+        Status::PendingInstall | Status::PendingUpgrade | Status::PendingRollback => match latest {
+            Some(_) => (written().chain(baseline.filter(|_| locked)).collect(), Deletion::Never),
+            None => (Vec::from_iter(baseline), unless_locked(Deletion::Dropped)),
         },
         Status::Uninstalling => {
             // A locked uninstallation deletes no more objects, so a change may also match the manifest that
             // was deployed before.
             let others = baseline.filter(|_| locked);
-            let keep = latest.is_some_and(|declared| declared.keep);
+            // One document that Helm does not leave alone is enough to delete the object.
+            let keep = written().all(|declared| declared.keep);
             let deletion = if keep { Deletion::Never } else { unless_locked(Deletion::Uninstalled) };
             (latest.into_iter().chain(latest.and(others)).collect(), deletion)
         }
         Status::Failed => {
             let fresh = now.duration_since(state.touched) <= CLEANUP;
             let deletion = if fresh { Deletion::CreatedSince(state.created) } else { Deletion::Never };
-            (latest.into_iter().chain(baseline).collect(), deletion)
+            (written().chain(baseline).collect(), deletion)
         }
         Status::Deployed | Status::Superseded | Status::Unknown => (Vec::from_iter(latest), Deletion::Never),
         Status::Uninstalled => (Vec::new(), Deletion::Never),

@@ -193,7 +193,8 @@ pub(crate) fn seen(live: &Live, changes: &[FieldChange], helms: &[Manager], drif
 /// Whether an object that is as declared, `by` this declaration, is so by the release's latest one. After a failed
 /// operation it may be as the revision before declares it: then the next revision has to judge it again.
 fn is_settled(release: &Release, object: &ObjectId, by: Option<&Arc<Declared>>) -> bool {
-    let Some(Declarations { latest: Some(latest), baseline: Some(baseline) }) = release.objects.get(object)
+    let Some(Declarations { latest: Some(latest), baseline: Some(baseline), .. }) =
+        release.objects.get(object)
     else {
         return true;
     };

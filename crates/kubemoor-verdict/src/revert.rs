@@ -226,8 +226,7 @@ fn judged<'r>(
         let strangers = findings.iter().filter(unknown).count();
         (strangers == 0).then_some((declared, changes))
     };
-    let candidates = declarations.latest.iter().chain(&declarations.baseline);
-    candidates.filter_map(of).min_by_key(|(_, changes)| changes.len())
+    declarations.all().filter_map(of).min_by_key(|(_, changes)| changes.len())
 }
 
 /// The places where the old object was not spelled as declared: those that a dry run has settled,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
-use kubemoor_helm::release::Release;
+use kubemoor_helm::release::{Declarations, Release};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_verdict::claims::{has_say, is_local};
@@ -32,8 +32,9 @@ pub(super) fn is_sealed(resolver: &PolicyResolver, object: &ObjectId, claims: &[
     claims.iter().any(|claim| {
         let policy = resolver.of(&claim.id);
         let declarations = claim.objects.get(object).into_iter();
-        let mut declared = declarations.flat_map(|it| it.latest.iter().chain(&it.baseline));
-        declared.any(|declared| !policy.rules(object, declared).sealed.is_empty())
+        declarations
+            .flat_map(Declarations::all)
+            .any(|declared| !policy.rules(object, declared).sealed.is_empty())
     })
 }
 

@@ -18,7 +18,7 @@ use kubemoor_cluster::client::allowances::{AllowanceRequest, resource};
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId};
 use kubemoor_declare::outline::Excerpt;
-use kubemoor_helm::release::{AllowAnnotations, Release};
+use kubemoor_helm::release::{AllowAnnotations, Declarations, Release};
 use kubemoor_policy::allowance::{Allowance, Request};
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::resource::DriftAllowance;
@@ -248,7 +248,7 @@ fn is_charts_own(
     let none = AllowAnnotations::default();
     let says = |release: &Arc<Release>| {
         let declarations = release.objects.get(object);
-        let declared = declarations.into_iter().flat_map(|it| it.latest.iter().chain(&it.baseline));
+        let declared = declarations.into_iter().flat_map(Declarations::all);
         let mut annotations = declared.map(|it| it.allow.as_deref().unwrap_or(&none));
         annotations.any(|declared| after.follows(before, declared))
     };

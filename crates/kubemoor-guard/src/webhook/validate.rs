@@ -37,6 +37,7 @@ use super::request::{self, Asked};
 use super::review::{self, Answer, Head, ReviewError};
 use super::rights::ExceptionRights;
 use super::suggest;
+use kubemoor_helm::release::Declarations;
 use kubemoor_ledger::Ledger;
 use kubemoor_notify::Notifiers;
 use kubemoor_policy::Policy;
@@ -297,10 +298,7 @@ impl Validator {
             let index = self.setup.source.index().read();
             let claims = index.claims(&subject.object).into_iter();
             let declared = claims.filter_map(|claim| claim.objects.get(&subject.object));
-            declared
-                .flat_map(|it| it.latest.iter().chain(&it.baseline))
-                .map(|declared| declared.weight())
-                .sum()
+            declared.flat_map(Declarations::all).map(|declared| declared.weight()).sum()
         };
         bytes.len() > LARGE || weight() > HEAVY
     }

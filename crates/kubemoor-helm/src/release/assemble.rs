@@ -141,10 +141,7 @@ impl Assembly<'_> {
                 return Assembled { release, skipped: Vec::new() };
             }
         };
-        let mut objects = HashMap::with_capacity(found.objects.len());
-        for (object, declared) in found.objects {
-            objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
-        }
+        let mut objects = latest(found.objects);
         // A baseline that cannot be kept counts as unknown.
         let base = self.believed.as_ref().and_then(|it| self.read(it.payload, it.record).ok());
         for (object, declared) in base.into_iter().flat_map(|found| found.objects) {
@@ -165,13 +162,8 @@ impl Assembly<'_> {
                 ..self.release(previous.state.clone(), HashMap::new(), invalid)
             },
             (None, Some(Believed { head, payload, record })) => {
-                let mut objects = HashMap::new();
-                for (object, declared) in
-                    self.read(payload, record).into_iter().flat_map(|found| found.objects)
-                {
-                    objects.entry(object).or_insert_with(Declarations::default).latest = Some(declared);
-                }
-                self.release(State::of(head, record), objects, invalid)
+                let found = self.read(payload, record).map(|found| found.objects).unwrap_or_default();
+                self.release(State::of(head, record), latest(found), invalid)
             }
             (None, None) => self.release(State::unknown(self.records.latest.0), HashMap::new(), invalid),
         }
@@ -221,8 +213,17 @@ impl Assembly<'_> {
     }
 }
 
+/// The declarations of the record that a release is judged by.
+fn latest(found: Vec<(Arc<ObjectId>, Arc<Declared>)>) -> HashMap<Arc<ObjectId>, Declarations> {
+    let mut objects: HashMap<_, Declarations> = HashMap::with_capacity(found.len());
+    for (object, declared) in found {
+        let declarations = objects.entry(object).or_default();
+        declarations.earlier.extend(declarations.latest.replace(declared));
+    }
+    objects
+}
+
 /// About what declarations take in memory.
 fn weight(objects: &HashMap<Arc<ObjectId>, Declarations>) -> usize {
-    let declared = objects.values().flat_map(|it| it.latest.iter().chain(&it.baseline));
-    declared.map(|declared| declared.memory()).sum()
+    objects.values().flat_map(Declarations::all).map(|declared| declared.memory()).sum()
 }

@@ -255,3 +255,65 @@ fn a_deletion_covers_what_helms_own_operation_deletes() {
     }
     check_covers(since, &json!({}), false);
 }
+
+/// The same for an object of which the latest manifest has two documents, the first one first, with these
+/// annotations.
+#[track_caller]
+fn check_twice(status: Status, after: &str, annotations: [&str; 2], wanted: &str) {
+    let document = |of, annotations| manifest(of, ["both", "other"], annotations);
+    let latest = document("first", annotations[0]) + &document("last", annotations[1]);
+    let baseline = document("baseline", "");
+    let given = |revision, status, manifest| Given {
+        revision,
+        status,
+        manifest,
+        created: MADE,
+        touched: MADE,
+        ..Given::default()
+    };
+    let release = assembled(given(2, status, &latest), Some(given(1, Status::Deployed, &baseline)));
+    let now = at(MADE) + after.parse::<SignedDuration>().unwrap();
+    let found = told(standing(&release, &object("both"), HOUR, now));
+    assert_eq!(found, wanted, "{status} after {after}");
+}
+
+#[test]
+fn each_document_of_an_object_counts_until_the_operation_is_over() {
+    let none = [""; 2];
+    for status in PENDING {
+        check_twice(status, "PT0S", none, "last or first; pending");
+        check_twice(status, "PT1H1S", none, "last or first or baseline");
+    }
+    let failed = "last or first or baseline";
+    check_twice(Status::Failed, "PT24H", none, failed);
+    check_twice(Status::Failed, "PT0S", none, &format!("{failed}; created since 2026-05-01T12:00:00Z"));
+    for status in [Status::Deployed, Status::Superseded, Status::Unknown] {
+        check_twice(status, "PT0S", none, "last");
+    }
+}
+
+#[test]
+fn an_uninstallation_spares_what_every_document_keeps() {
+    let keep = "helm.sh/resource-policy: keep";
+    check_twice(Status::Uninstalling, "PT0S", [keep, keep], "last; pending");
+    for annotations in [[keep, ""], ["", keep], ["", ""]] {
+        check_twice(Status::Uninstalling, "PT0S", annotations, "last; uninstalled; pending");
+    }
+}
+
+#[test]
+fn an_uninstallation_deletes_a_lists_items_whatever_they_say() {
+    let list = |own: &str| {
+        let item = "{apiVersion: v1, kind: ConfigMap, metadata: {name: both, annotations: \
+                    {helm.sh/resource-policy: keep}}, data: {of: item}}";
+        format!("{{apiVersion: v1, kind: List, metadata: {{annotations: {{{own}}}}}, items: [{item}]}}\n")
+    };
+    for (own, wanted) in
+        [("", "item; uninstalled; pending"), ("helm.sh/resource-policy: keep", "item; pending")]
+    {
+        let manifest = list(own);
+        let given = Given { status: Status::Uninstalling, manifest: &manifest, ..Given::default() };
+        let release = assembled(given, None);
+        assert_eq!(told(standing(&release, &object("both"), HOUR, at(MADE))), wanted, "{own}");
+    }
+}

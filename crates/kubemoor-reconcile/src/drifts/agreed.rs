@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Drifts, First, Life, Version};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::release::{Declarations, Declared, Release};
 use kubemoor_policy::agreement::{Agreement, SeenAlive};
 use kubemoor_policy::declaration::Declaration;
 use kubemoor_verdict::drift;
@@ -227,7 +227,7 @@ impl Drifts {
         agreement: &Agreement,
     ) -> Option<&'d Arc<Declared>> {
         let declarations = release.objects.get(object).into_iter();
-        let known = declarations.flat_map(|it| it.latest.iter().chain(&it.baseline));
+        let known = declarations.flat_map(Declarations::all);
         let held = self.held.get(&release.id).and_then(|held| held.declared(object));
         known.chain(held).find(|declared| self.is_with(agreement, &release.id, object, declared))
     }

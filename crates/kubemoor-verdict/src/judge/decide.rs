@@ -117,8 +117,8 @@ impl Claim<'_> {
         alternatives: &mut dyn Iterator<Item = (AlternativeFacts, Exceptions<'e>)>,
         seen: &mut Vec<AlternativeFacts>,
     ) -> Verdict {
-        let mut least: Option<Weighed> = None;
-        for (facts, exceptions) in alternatives {
+        let mut least: Option<(usize, Weighed)> = None;
+        for (index, (facts, exceptions)) in alternatives.enumerate() {
             if facts.declared.opted_out {
                 return Verdict::allow(Reason::OptedOut);
             }
@@ -133,28 +133,22 @@ impl Claim<'_> {
                     }
                 };
             }
-            if least.as_ref().is_none_or(|least| weighed.weight() < least.weight()) {
-                least = Some(weighed);
+            if least.as_ref().is_none_or(|(_, least)| weighed.weight() < least.weight()) {
+                least = Some((index, weighed));
             }
         }
-        let (certain, is_in_doubt) =
-            least.as_ref().map_or((false, true), |weighed| (weighed.certain, weighed.in_doubt));
-        let findings = least.map(|weighed| weighed.findings).unwrap_or_default();
+        let (index, weighed) = least.unwrap_or_else(|| (0, Weighed::of_nothing(Reason::Unchanged)));
         if let Some(by) = exempting(self.policy, edit.actor) {
-            let grounds = by_exceptions(self.grounds(findings), vec![by]);
+            let grounds = by_exceptions(self.grounds(weighed.findings), vec![by]);
             return Verdict::excused(self.policy, Reason::Exempt, grounds);
         }
-        self.by_mode(edit, findings, (certain, is_in_doubt))
+        self.by_mode(edit, index, weighed)
     }
 
-    /// The verdict of the mode on an edit that drifts by these fields.
-    fn by_mode(
-        &self,
-        edit: &Edit<'_>,
-        findings: Vec<Finding>,
-        (certain, is_in_doubt): (bool, bool),
-    ) -> Verdict {
+    /// The verdict of the mode on an edit that drifts from all manifests, least from the one at `index`.
+    fn by_mode(&self, edit: &Edit<'_>, index: usize, weighed: Weighed) -> Verdict {
         let Self { policy, evidence, pending, .. } = *self;
+        let Weighed { findings, certain, in_doubt, .. } = weighed;
         let all_in_doubt = findings.iter().all(|finding| finding.doubt);
         let grounds = self.grounds(findings);
         if all_in_doubt && evidence == EvidenceKind::Nowhere {
@@ -163,13 +157,19 @@ impl Claim<'_> {
             let grounds = Some(Arc::new(grounds));
             return Verdict { outcome, reason: Reason::Unsettled, grounds, arguable: false };
         }
-        if !certain && pending && matches!(evidence, EvidenceKind::Unavailable | EvidenceKind::Nowhere) {
+        // The arbiter was asked about the first manifest.
+        let is_untold = match evidence {
+            EvidenceKind::None => false,
+            EvidenceKind::Canonical => index > 0,
+            EvidenceKind::Unavailable | EvidenceKind::Nowhere => true,
+        };
+        if !certain && pending && is_untold {
             // A valid write of Helm can fail a dry run. A value that a webhook or the API server
             // may have changed must not stop it if that cannot be settled.
             let grounds = Some(Arc::new(grounds));
             return Verdict { grounds, ..Verdict::unjudged(policy, Reason::Unsettled) };
         }
-        let arguable = evidence == EvidenceKind::None && !edit.scale && (is_in_doubt || pending);
+        let arguable = evidence == EvidenceKind::None && !edit.scale && (in_doubt || pending);
         let verdict = Verdict::by_mode(policy, Reason::Drift, Some(grounds));
         // A Scale has nothing but its replicas, and a new object has no former state.
         let outcome = match policy.edits {

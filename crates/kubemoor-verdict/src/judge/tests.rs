@@ -16,6 +16,7 @@ mod additions;
 mod agreement;
 mod deletions;
 mod exceptions;
+mod operations;
 mod properties;
 mod replays;
 

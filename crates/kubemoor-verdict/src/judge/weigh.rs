@@ -29,8 +29,7 @@ pub(super) struct Weighed {
 
 /// Weighs what an edit of `object` changes.
 pub(super) fn weigh(object: &ObjectId, facts: &AlternativeFacts, exceptions: &Exceptions<'_>) -> Weighed {
-    let (findings, allowed, allowed_by, reason) = (Vec::new(), Vec::new(), Vec::new(), facts.reason);
-    let mut weighed = Weighed { findings, certain: false, in_doubt: true, allowed, allowed_by, reason };
+    let mut weighed = Weighed::of_nothing(facts.reason);
     for ChangeFacts { change, kind } in &facts.changes {
         // A declared null is judged already.
         if matches!(kind, ChangeKind::Sealed | ChangeKind::Owner)
@@ -72,6 +71,12 @@ fn finding(object: &ObjectId, change: &FieldChange, kind: ChangeKind) -> Finding
 }
 
 impl Weighed {
+    /// No change, which has this reason.
+    pub(super) fn of_nothing(reason: Reason) -> Self {
+        let (findings, allowed, allowed_by) = (Vec::new(), Vec::new(), Vec::new());
+        Self { findings, certain: false, in_doubt: true, allowed, allowed_by, reason }
+    }
+
     /// The distance of the edit from the declaration: doubts weigh least, however many there are.
     pub(super) fn weight(&self) -> (bool, usize) {
         (self.findings.iter().any(|finding| !finding.doubt), self.findings.len())

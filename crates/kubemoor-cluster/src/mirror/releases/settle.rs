@@ -334,7 +334,7 @@ impl Material {
 /// The kinds that a release declares.
 fn kinds(release: &Release) -> BTreeSet<Gvk> {
     let declared = release.objects.iter().flat_map(|(object, declarations)| {
-        declarations.latest.iter().chain(&declarations.baseline).map(|declared| Gvk {
+        declarations.all().map(|declared| Gvk {
             group: object.group.to_string(),
             version: declared.version.to_string(),
             kind: object.kind.to_string(),

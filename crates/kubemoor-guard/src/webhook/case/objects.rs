@@ -15,7 +15,7 @@ use kubemoor_declare::fields::Fields;
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Segment;
 use kubemoor_declare::prune::Pruned;
-use kubemoor_helm::release::Release;
+use kubemoor_helm::release::{Declarations, Release};
 use kubemoor_verdict::edit::Rules;
 
 impl Case<'_> {
@@ -60,7 +60,7 @@ impl Case<'_> {
         claims
             .iter()
             .filter_map(|claim| claim.objects.get(&self.subject.object))
-            .flat_map(|declarations| declarations.latest.iter().chain(&declarations.baseline))
+            .flat_map(Declarations::all)
             .map(|declared| declared.fields())
             .collect()
     }

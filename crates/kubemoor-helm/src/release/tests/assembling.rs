@@ -339,3 +339,16 @@ fn release_that_declares_too_much_is_told_and_not_judged() {
         assert!(previous.weight > 0 && !previous.objects.is_empty());
     }
 }
+
+#[test]
+fn the_last_document_of_an_object_counts_and_those_before_it_are_known() {
+    let twice = format!("{NEXT}---\n{}---\n{}", NEXT.replace("new", "newer"), NEXT.replace("new", "newest"));
+    let release = assembled(Given { manifest: &twice, ..next() }, Some(base()));
+    assert_eq!(values(&release), (Some("newest".into()), Some("old".into())));
+    let declarations = &release.objects[&object("ConfigMap")];
+    let value = |declared: &Arc<Declared>| declared.fields().get(&["data", "k"]).unwrap();
+    let all: Vec<_> = declarations.all().map(value).collect();
+    assert_eq!(all, ["newest", "new", "newer", "old"]);
+    let memory = |release: &Release| release.weight;
+    assert!(memory(&release) > memory(&assembled(next(), Some(base()))));
+}
