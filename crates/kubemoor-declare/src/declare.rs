@@ -194,7 +194,7 @@ fn is_no_manifests(name: &str) -> bool {
 }
 
 /// The family of the document's kind.
-fn family(document: &Value) -> Family {
+pub(super) fn family(document: &Value) -> Family {
     let text = |name| document.get(name).and_then(Value::as_str).unwrap_or_default();
     let Gvk { group, kind, .. } = Gvk::from_api_version(text("apiVersion"), text("kind"));
     match (group.as_str(), kind.as_str()) {

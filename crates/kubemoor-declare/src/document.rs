@@ -1,9 +1,13 @@
-//! Prepares a manifest document for a write to the API server.
+//! A manifest document as the API server is sent it, and as it stores it.
 //!
-//! Entry point: [`prepare`]. Invariant: the result sets no field that the API server owns or that is never
+//! Entry points: [`prepare`], [`fill_null_entries`]. Invariant of the first: the result sets no field that the API server owns or that is never
 //! compared. Must not know who writes it, or whether the write is a dry run.
 
 use serde_json::Value;
+
+use super::declare::family;
+use super::equality::{Family, member};
+use super::schema::{KindSchema, MAX_DEPTH, Shape, TypeId, Types};
 
 /// The fields of `metadata` that the API server sets. It ignores them in a manifest; `managedFields` and
 /// `resourceVersion` even make an apply fail.
@@ -23,6 +27,40 @@ pub fn prepare(mut document: Value, api_version: String) -> Option<Value> {
         fields.remove("rules");
     }
     Some(document)
+}
+
+/// Replaces nulls in maps of texts, bytes and quantities by the values that the API server stores for them when they are
+/// applied (`data: {a: }`). Of a custom kind this holds for the metadata alone.
+pub fn fill_null_entries(document: &mut Value, schema: Option<&KindSchema>) {
+    let KindSchema { types, root } = schema.unwrap_or_else(|| KindSchema::unknown());
+    let is_custom = family(document) == Family::Custom;
+    let Value::Object(fields) = document else { return };
+    for (name, value) in fields.iter_mut().filter(|(name, _)| !is_custom || *name == "metadata") {
+        fill(types, member(types.shape(*root), name), value, 1);
+    }
+}
+
+fn fill(types: &Types, ty: TypeId, value: &mut Value, depth: usize) {
+    if depth >= MAX_DEPTH {
+        return;
+    }
+    match (types.shape(ty), value) {
+        (shape @ (Shape::Struct(_) | Shape::Map { .. }), Value::Object(fields)) => {
+            for (name, value) in fields {
+                let below = member(shape, name);
+                match types.zero(below) {
+                    Some(zero) if value.is_null() && matches!(shape, Shape::Map { .. }) => {
+                        *value = zero.into();
+                    }
+                    _ => fill(types, below, value, depth + 1),
+                }
+            }
+        }
+        (Shape::List { item, .. }, Value::Array(items)) => {
+            items.iter_mut().for_each(|value| fill(types, *item, value, depth + 1));
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ impl Agreement {
 /// Compares a declared value of type `ty` with the live one; `None` where the live object has none.
 ///
 /// A declared null means absence, and also accepts the server's default. In custom kinds, and in place of
-/// maps and granular structs, a null declares nothing. Zero and empty values agree with absence where the API
+/// granular maps and structs, a null declares nothing. Zero and empty values agree with absence where the API
 /// server leaves them out, and are in doubt where it may have filled them. Undeclared live keys inside one
 /// declared value agree when they are defaults, differ in free maps, and are in doubt otherwise.
 pub fn agreement(
@@ -222,7 +222,7 @@ fn counts(shape: &Shape, value: &Value) -> bool {
 }
 
 /// The type of an entry of a value of this shape.
-fn member(shape: &Shape, name: &str) -> TypeId {
+pub(super) fn member(shape: &Shape, name: &str) -> TypeId {
     match shape {
         Shape::Struct(shape) => shape.field(name).map_or(TypeId::ANY, |field| field.ty),
         Shape::Map { value, .. } => *value,

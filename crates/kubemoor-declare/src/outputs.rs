@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::equality::is_empty;
 use super::fields::Fields;
 use super::path::{Path, Segment};
 use crate::model::ObjectId;
@@ -41,6 +42,14 @@ const CA_BUNDLES: &[(&str, &str, &[&str])] = &[
     ("apiregistration.k8s.io", "APIService", &["spec", "caBundle"]),
 ];
 
+/// The places of values that the API server derives from others where they are null or empty: API group, kind, names
+/// from the root.
+const DERIVED: &[(&str, &str, &[&str])] = &[
+    ("", "PersistentVolumeClaim", &["spec", "dataSource"]),
+    ("", "ReplicationController", &["spec", "selector"]),
+    ("batch", "Job", &["spec", "selector"]),
+];
+
 /// The names from the root to a value, to find what is not declared.
 #[derive(Clone, Copy)]
 pub(super) struct Above<'a> {
@@ -70,19 +79,20 @@ pub(super) fn is_secret(document: &Value) -> bool {
     is_kind(document, "", "Secret")
 }
 
-/// Whether another component fills in `value` at that place: `rules` under an `aggregationRule`, and a CA
-/// bundle without a certificate.
+/// Whether another component fills in `value` at that place: `rules` under an `aggregationRule`, a CA bundle without a
+/// certificate, and an empty value that the API server derives from others.
 pub(super) fn is_output(document: &Value, at: &Above<'_>, value: &Value) -> bool {
+    let is_in = |places: &[(&str, &str, &[&str])]| {
+        places.iter().any(|(group, kind, names)| is_kind(document, group, kind) && at.is(names))
+    };
     match at.name {
         "rules" => {
             at.is(&["rules"])
                 && is_kind(document, "rbac.authorization.k8s.io", "ClusterRole")
                 && document.get("aggregationRule").is_some_and(Value::is_object)
         }
-        "caBundle" => {
-            CA_BUNDLES.iter().any(|(group, kind, names)| is_kind(document, group, kind) && at.is(names))
-                && is_placeholder(value)
-        }
+        "caBundle" => is_in(CA_BUNDLES) && is_placeholder(value),
+        "dataSource" | "selector" => is_empty(value) && is_in(DERIVED),
         _ => false,
     }
 }

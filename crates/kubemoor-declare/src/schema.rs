@@ -144,6 +144,16 @@ impl Types {
         usize::try_from(id.0).ok().and_then(|index| self.0.get(index)).unwrap_or(&ANY)
     }
 
+    /// The value that the API server stores for a null in a map of values of this type, if it is not the null: in its
+    /// own types such a null becomes the zero value.
+    pub(super) fn zero(&self, id: TypeId) -> Option<&'static str> {
+        match self.shape(id) {
+            Shape::Scalar(Scalar::Text | Scalar::Bytes) => Some(""),
+            Shape::Scalar(Scalar::Quantity) => Some("0"),
+            _ => None,
+        }
+    }
+
     /// Whether server-side apply treats this value of the type at `id` as one.
     pub fn is_one_value(&self, id: TypeId, value: &Value) -> bool {
         match self.shape(id) {

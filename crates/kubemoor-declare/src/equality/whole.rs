@@ -9,7 +9,9 @@ use std::cmp::max;
 use serde_json::{Map, Value};
 
 use super::scalars::same_text;
-use super::{Agreement, Family, Place, Spot, is_empty, is_same_scalar, is_zero, known, limits, work};
+use super::{
+    Agreement, Family, Place, Spot, is_empty, is_same, is_same_scalar, is_zero, known, limits, work,
+};
 use crate::embedded;
 use crate::quantity;
 use crate::schema::{ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
@@ -208,17 +210,30 @@ impl<'t> Comparison<'t> {
 /// A declared null: the server stores nothing there, or its own default.
 pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<&Value>) -> Agreement {
     let Some(live) = live else { return Agreement::Agrees };
-    let is_one_value =
-        matches!(types.shape(ty), Shape::Scalar(_) | Shape::List { kind: ListKind::Atomic, .. });
-    let says_something = matches!(spot.place, Place::Field | Place::Template)
-        && matches!(spot.family, Family::Rights | Family::Core)
-        && is_one_value
-        && embedded::has_field(spot.name);
-    let is_own = is_filled(spot, live)
-        || known::is_others(spot.name)
-        || is_empty(live)
-        || (is_zero(live) && known::is_own_zero(spot.above, spot.name));
-    if says_something && !is_own { Agreement::Altered } else { Agreement::Agrees }
+    let is_one_value = matches!(
+        types.shape(ty),
+        Shape::Scalar(_)
+            | Shape::List { kind: ListKind::Atomic, .. }
+            | Shape::Struct(Struct { atomic: true, .. })
+            | Shape::Map { atomic: true, .. }
+    );
+    let is_filled_by_server = match spot.place {
+        Place::Field | Place::Template => {
+            !is_one_value
+                || !embedded::has_field(spot.name)
+                || is_filled(spot, live)
+                || known::is_others(spot.name)
+                || is_empty(live)
+                || (is_zero(live) && known::is_own_zero(spot.above, spot.name))
+        }
+        // Helm's client-side create leaves a zero value there, and its upgrade removes the entry.
+        Place::Entry => {
+            types.zero(ty).is_none_or(|zero| is_same(types, ty, Some(&Value::from(zero)), Some(live)))
+        }
+        Place::Unlisted => true,
+    };
+    let is_judged = matches!(spot.family, Family::Rights | Family::Core);
+    if is_judged && !is_filled_by_server { Agreement::Altered } else { Agreement::Agrees }
 }
 
 /// A declared value that the live object does not have.

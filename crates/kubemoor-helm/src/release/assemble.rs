@@ -11,9 +11,11 @@ use super::documents::placed;
 use super::packing::Packing;
 use super::{Declarations, Declared, Head, Invalid, Payload, Release, State, believe, gvk};
 use crate::manifest::{self, Skipped};
-use crate::record::{Record, RecordError};
+use crate::record::{ApplyMethod, Record, RecordError};
 use crate::storage::Storage;
 use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::digest::Digest;
+use kubemoor_declare::document::fill_null_entries;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
 
@@ -170,16 +172,22 @@ impl Assembly<'_> {
     }
 
     fn read(&self, payload: &Payload, record: &Record) -> Result<Found, Unkept> {
-        Ok(payload.with_text(record, |text| self.find(text))??)
+        Ok(payload.with_text(record, |text| self.find(text, record.apply_method))??)
     }
 
     /// Reads a manifest, one document after the other.
-    fn find(&self, manifest: &str) -> Result<Found, Excess> {
+    fn find(&self, manifest: &str, method: ApplyMethod) -> Result<Found, Excess> {
         let (mut packing, mut excess, mut weight) = (Packing::new(self.cache), None, 0_usize);
         let skipped = manifest::each(manifest, |written| {
-            let (object, document) = placed(&self.id, written.value, self.catalog);
+            let (object, mut document) = placed(&self.id, written.value, self.catalog);
             let schema = self.catalog.schema(&gvk(&document));
-            let declared = Declared::of(&document, written.is_kept, schema.as_deref(), self.catalog);
+            let digest = Digest::of(&document);
+            // A client-side Helm removes such entries when it upgrades.
+            if method == ApplyMethod::ServerSide {
+                fill_null_entries(&mut document, schema.as_deref());
+            }
+            let declared =
+                Declared::of((&document, digest), written.is_kept, schema.as_deref(), self.catalog);
             weight = weight.saturating_add(declared.weight());
             packing.add(object, declared, &document, schema);
             excess = match (packing.count() > MAX_OBJECTS, weight > MAX_WEIGHT) {

@@ -86,8 +86,14 @@ impl Declared {
         size_of::<(Arc<ObjectId>, Declarations, ObjectId)>() + size_of::<Self>() + self.packed.weight()
     }
 
-    /// The object of this document; `keep` says whether an uninstallation leaves it alone.
-    pub(super) fn of(document: &Value, keep: bool, schema: Option<&KindSchema>, catalog: &Catalog) -> Self {
+    /// The object that `document` declares; the digest is of the document as the manifest spells it, and `keep` says
+    /// whether an uninstallation leaves the object alone.
+    pub(super) fn of(
+        (document, digest): (&Value, Option<Digest>),
+        keep: bool,
+        schema: Option<&KindSchema>,
+        catalog: &Catalog,
+    ) -> Self {
         let gvk = gvk(document);
         let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
         let fields = declare(document, schema);
@@ -101,7 +107,7 @@ impl Declared {
             packed: fields.into(),
             version: shared(&gvk.version),
             facts: catalog.facts(&gvk.group, &gvk.kind).cloned(),
-            digest: Digest::of(document),
+            digest,
         }
     }
 }

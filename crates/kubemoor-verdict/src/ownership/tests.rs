@@ -374,3 +374,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn value_in_place_of_a_null_map_is_a_conflict() {
+    let mut declared = live(&[]);
+    declared["spec"]["template"]["spec"]["nodeSelector"] = json!(null);
+    let set = json!({"f:spec": {"f:template": {"f:spec": {"f:nodeSelector": {}}}}});
+    let mut edited = live(&[helm(), entry("kubectl-edit", "Update", &set)]);
+    edited["spec"]["template"]["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+    let helm = manager("helm", Operation::Apply);
+    let found = conflicts(&fields(&declared), &edited, &Owners::of(&edited), Some(&helm), SSA);
+    let found: Vec<(String, bool)> = found.iter().map(|it| (it.path.to_string(), it.differs)).collect();
+    assert_eq!(found, [("/spec/template/spec/nodeSelector".to_owned(), true)]);
+}

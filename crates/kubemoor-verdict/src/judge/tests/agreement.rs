@@ -330,3 +330,35 @@ fn fields_missing_at_creation_may_be_dropped_by_the_server() {
     let update = Case { claims: pending(), new: Some(without()), ..Case::default() };
     check(Case { evidence: Evidence::Unavailable, ..update }, "Deny drift /spec/replicas");
 }
+
+#[test]
+fn null_entry_of_a_map_is_held_to_the_empty_text() {
+    const TEAM: &str = "/metadata/annotations/team";
+    let manifest = MANIFEST.replace("{name: web}", "{name: web, annotations: {team: }}");
+    let case = |old: &[(&str, Value)], new: &[(&str, Value)]| Case {
+        claims: vec![deployed(&manifest)],
+        old: Some(live(old)),
+        new: Some(live(new)),
+        ..Case::default()
+    };
+    let (unset, set) = ([(TEAM, json!(""))], [(TEAM, json!("a"))]);
+    check(case(&unset, &set), &format!("Deny drift {TEAM}"));
+    check(case(&unset, &[]), &format!("Deny drift {TEAM}"));
+    check(case(&set, &unset), "Allow as-declared");
+    check(case(&[], &unset), "Allow as-declared");
+}
+
+#[test]
+fn null_for_a_map_that_is_one_value_is_held_to() {
+    const NODES: &str = "/spec/template/spec/nodeSelector";
+    let manifest = MANIFEST.replace("tolerations: []", "nodeSelector: ");
+    let case = |old: &[(&str, Value)], new: &[(&str, Value)]| Case {
+        claims: vec![deployed(&manifest)],
+        old: Some(live(old)),
+        new: Some(live(new)),
+        ..Case::default()
+    };
+    let disk = [(NODES, json!({"disk": "ssd"}))];
+    check(case(&[], &disk), &format!("Deny drift {NODES}"));
+    check(case(&disk, &[]), "Allow as-declared");
+}
