@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::equality::{Agreement, Family, Place};
+use super::equality::{Agreement, Family, Place, is_granular};
 use super::path::{Path, Segment, Step, Trail};
 use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
 use super::stored::Stored;
@@ -112,6 +112,18 @@ impl Fields {
         let mut found = Vec::new();
         self.root.each_value(&self.types, &Trail::ROOT, &mut |trail, ty, value| {
             if (value.is_object() || value.is_array()) && self.types.is_one_value(ty, &value) {
+                found.push(trail.path());
+            }
+        });
+        found
+    }
+
+    /// The declared paths of empty maps and structs to which server-side apply merges what others set: they declare no
+    /// more than their own existence.
+    pub fn granular_empties(&self) -> Vec<Path> {
+        let mut found = Vec::new();
+        self.root.each_value(&self.types, &Trail::ROOT, &mut |trail, ty, value| {
+            if value.as_object().is_some_and(serde_json::Map::is_empty) && is_granular(&self.types, ty) {
                 found.push(trail.path());
             }
         });

@@ -102,8 +102,8 @@ struct Holders {
 
 /// The declared fields on which the next upgrade of a release that Helm writes by `method` will
 /// conflict, at once or when it changes them: those with an owner other than `helm`; without a
-/// `helm`, those with any owner. Empty for client-side releases, and for Flux, which forces its
-/// applies.
+/// `helm`, those with any owner. What lies below an empty map is not declared. Empty for client-side releases, and
+/// for Flux, which forces its applies.
 pub fn conflicts(
     fields: &Fields,
     live: &Value,
@@ -121,14 +121,18 @@ pub fn conflicts(
     let held = Holders::of(&entries);
     let own = helm.and_then(|helm| owners.entry(helm));
     let (mut found, mut lookup) = (Vec::new(), Lookup::new(live));
+    let empties: HashSet<u64> =
+        fields.granular_empties().iter().filter_map(|it| prefixes(it).last()).collect();
     for (path, declared) in fields.leaves() {
         let texts = stands_for_text(&path);
         let sent_as_text = texts.is_some_and(|texts| own.is_some_and(|own| own.owned.owns(&texts)));
         let prefixes: Vec<u64> = prefixes(&path).collect();
         let drifts = prefixes.iter().any(|prefix| drift.contains(prefix));
         let differs = drifts || lookup.get(&path).iter().any(|live| is_applied_anew(&declared, live));
-        // A null changes nothing where the field is absent, or is a map or list.
-        let says_nothing = declared.is_null() && !differs;
+        let is_empty = || prefixes.last().is_some_and(|last| empties.contains(last));
+        // A null changes nothing where the field is absent, or is a map or list, nor does an empty map where there is
+        // a map.
+        let says_nothing = !differs && (declared.is_null() || is_empty());
         if says_nothing || sent_as_text || is_key(&path) {
             continue;
         }

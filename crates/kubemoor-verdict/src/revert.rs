@@ -154,7 +154,7 @@ impl Undoing<'_> {
     /// `settled`, the old object was spelled differently from the declaration.
     fn undo(&self, settled: &[Path]) -> (Value, Vec<Back>) {
         let Self { edit, fields, ignored, findings, changes } = *self;
-        let leaves = fields.leaves();
+        let (leaves, empties) = (fields.leaves(), fields.granular_empties());
         // Whole elements come first: ignored fields return with them.
         let (elements, moved) = self.put_elements_back();
         let has_elements = findings.iter().any(|finding| is_element(&finding.path));
@@ -176,7 +176,9 @@ impl Undoing<'_> {
             }
             // The order of a list is owned by nobody.
             if change.is_none_or(|change| !is_order(change, &leaves)) {
-                let below = leaves.iter().map(|(leaf, _)| leaf).filter(|leaf| leaf.0.starts_with(&path.0));
+                // What others set below an empty map stays theirs.
+                let below = leaves.iter().map(|(leaf, _)| leaf);
+                let below = below.filter(|leaf| leaf.0.starts_with(&path.0) && !empties.contains(leaf));
                 let declared = if change.is_some() { below.cloned().collect() } else { Vec::new() };
                 back.push(Back { path: path.clone(), declared });
             }

@@ -38,6 +38,8 @@ const KNOWN: [&str; 15] = [
 #[derive(Clone, Debug)]
 pub struct NextUpgrade {
     conflicts: Vec<Conflict>,
+    /// The empty maps that the manifest declares, to which the upgrade merges what others set.
+    empties: Vec<Path>,
     method: ApplyMethod,
     /// Flux applies with force and meets no conflict.
     is_forced: bool,
@@ -98,7 +100,8 @@ impl NextUpgrade {
         let conflicts = conflicts(fields, live, &Owners::of(live), helm, method);
         let group = object.group.as_str();
         let is_forced = helm.is_some_and(|helm| helm.name == FLUX);
-        Self { conflicts, method, is_forced, is_generic: group.contains('.') && !KNOWN.contains(&group) }
+        let is_generic = group.contains('.') && !KNOWN.contains(&group);
+        Self { conflicts, empties: fields.granular_empties(), method, is_forced, is_generic }
     }
 
     /// Its effect on a field.
@@ -116,6 +119,7 @@ impl NextUpgrade {
             };
         }
         match (self.method, standing) {
+            (_, Standing::AsDeclared) if self.empties.contains(path) => Effect::Leaves,
             (ApplyMethod::ServerSide, Standing::AsDeclared) if !self.is_forced => Effect::FailsOnceEdited,
             (ApplyMethod::ClientSide, _) if self.is_generic => Effect::LeavesUntilChanged,
             // A merge adds and changes entries, and removes only those that an older manifest declares.

@@ -375,6 +375,46 @@ proptest! {
     }
 }
 
+/// A container whose resources the manifest declares as `{}`, and somebody fills.
+fn filled_resources() -> (Fields, Value) {
+    let mut declared = live(&[]);
+    declared["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({});
+    let limits = image(&json!({"f:resources": {"f:limits": {".": {}, "f:cpu": {}}}}));
+    let mut filled = live(&[helm(), entry("kubectl-edit", "Update", &limits)]);
+    filled["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1"}});
+    (fields(&declared), filled)
+}
+
+#[test]
+fn what_somebody_sets_below_an_empty_map_stays_theirs() {
+    let (fields, filled) = filled_resources();
+    let (owners, helm) = (Owners::of(&filled), manager("helm", Operation::Apply));
+    assert_eq!(conflicts(&fields, &filled, &owners, Some(&helm), SSA), []);
+    assert_eq!(taken(&fields, &filled, SSA, &kubemoor_policy::mask::Mask::default()), None);
+    let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
+    let next = NextUpgrade::of(&object, &fields, &filled, (Some(&helm), SSA));
+    let place = path("/spec/template/spec/containers/[name=app]/resources");
+    let inquiry = Inquiry { path: &place, declared: None, live: None, standing: Standing::AsDeclared };
+    assert_eq!(next.effect(inquiry), Effect::Leaves);
+}
+
+#[test]
+fn another_value_in_place_of_an_empty_map_is_a_conflict() {
+    let thing = |value: Value, entries: Value| {
+        json!({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"managedFields": entries},
+            "spec": {"nested": value}})
+    };
+    let fields = declare(&thing(json!({}), json!([])), None);
+    let set = entry("kubectl-edit", "Update", &json!({"f:spec": {"f:nested": {}}}));
+    let helm = manager("helm", Operation::Apply);
+    let met = |value: Value| {
+        let live = thing(value, json!([set]));
+        conflicts(&fields, &live, &Owners::of(&live), Some(&helm), SSA).len()
+    };
+    assert_eq!(met(json!("text")), 1);
+    assert_eq!(met(json!({"a": "b"})), 0);
+}
+
 #[test]
 fn value_in_place_of_a_null_map_is_a_conflict() {
     let mut declared = live(&[]);
