@@ -9,7 +9,7 @@ use kubemoor_helm::release::{Appearance, Head, Payload, Release, StoredRecords, 
 use kubemoor_helm::storage::Storage;
 
 /// What a record of the release `shop/web` is to be, for tests.
-pub struct Given<'a> {
+pub(crate) struct Given<'a> {
     pub(crate) revision: u64,
     pub(crate) status: Status,
     pub(crate) manifest: &'a str,

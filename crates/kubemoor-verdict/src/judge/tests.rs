@@ -9,8 +9,7 @@ use crate::samples::{book_of, resolver};
 use kubemoor_declare::model::{Actor, EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::record::Status;
 use kubemoor_policy::Policy;
-use kubemoor_policy::compile::Compiled;
-use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
+use kubemoor_policy::resolver::{Labels, PolicyResolver};
 
 mod additions;
 mod agreement;

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::difference::Values;
 use crate::samples::{context, drift, finding, object, refused, resolver};
-use kubemoor_declare::model::{EditsMode, ReleaseId};
+use kubemoor_declare::model::EditsMode;
 
 const PERMANENT: &str = "To make it permanent, change the chart value and upgrade: helm upgrade shop CHART -n shop --reuse-values --set KEY=VALUE";
 
