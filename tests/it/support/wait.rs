@@ -55,6 +55,7 @@ where
     F: FnMut() -> R,
     R: Future<Output: Outcome>,
 {
+    let within = within * patience();
     let start = Instant::now();
     let deadline = start + within;
     let [shortest, longest] = PAUSES;
@@ -67,4 +68,9 @@ where
             Err(_) => tokio::time::sleep((start.elapsed() / 8).clamp(shortest, longest)).await,
         }
     }
+}
+
+/// How many times as long as usual a wait may last: `KUBEMOOR_TEST_PATIENCE`, for machines that do other work.
+fn patience() -> u32 {
+    std::env::var("KUBEMOOR_TEST_PATIENCE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
