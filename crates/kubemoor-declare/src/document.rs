@@ -1,7 +1,7 @@
 //! A manifest document as the API server is sent it, and as it stores it.
 //!
-//! Entry points: [`prepare`], [`fill_null_entries`]. Invariant of the first: the result sets no field that the API server owns or that is never
-//! compared. Must not know who writes it, or whether the write is a dry run.
+//! [`prepare`] leaves out what the API server owns and what is never compared, whoever writes the document;
+//! [`fill_null_entries`] sets what the API server stores for a null.
 
 use serde_json::Value;
 
