@@ -21,4 +21,5 @@ mod yaml;
 extern crate self as kubemoor_helm;
 
 #[cfg(test)]
+#[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]
 mod samples;

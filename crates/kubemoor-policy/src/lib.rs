@@ -289,6 +289,7 @@ impl fmt::Display for Tie {
 extern crate self as kubemoor_policy;
 
 #[cfg(test)]
+#[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]
 mod samples;
 
 #[cfg(test)]

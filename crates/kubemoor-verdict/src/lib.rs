@@ -54,4 +54,5 @@ mod sample_releases;
 extern crate self as kubemoor_verdict;
 
 #[cfg(test)]
+#[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]
 mod samples;

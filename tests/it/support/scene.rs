@@ -303,19 +303,6 @@ impl Scene {
     }
 }
 
-impl SceneControlPlane {
-    /// The control plane that only this scene uses.
-    ///
-    /// # Panics
-    /// When others use it.
-    pub(crate) fn own(&self) -> &OwnControlPlane {
-        match self {
-            Self::Own(control_plane) => control_plane,
-            Self::Shared(_) => panic!("other tests use this control plane"),
-        }
-    }
-}
-
 impl<T: AsRef<str> + ?Sized> From<&T> for Chart {
     /// A chart of one file of templates.
     fn from(templates: &T) -> Self {

@@ -8,7 +8,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use tokio::io::AsyncWriteExt;
 
-use self::harness::{Running, UNHURRIED};
+use self::harness::{Client, Running, UNHURRIED};
 use super::intake::{BodyLimits, Intake, Received};
 use super::review::{self, Answer};
 use kubemoor_runtime::server::Peer;
@@ -38,11 +38,20 @@ async fn start() -> Running {
     .await
 }
 
+/// Sends the head of a request whose body has this length.
+async fn post_head(client: &mut Client, length: usize, query: &str) {
+    let head = format!(
+        "POST /validate{query} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n"
+    );
+    client.send(&head).await;
+}
+
 #[tokio::test]
 async fn slow_body_gets_http_408_and_its_connection_is_closed() {
     let running = start().await;
     let mut slow = running.connect().await;
-    slow.post_head(10, "?timeout=1s").await;
+    post_head(&mut slow, 10, "?timeout=1s").await;
     slow.send("12345").await;
     let reply = slow.receive().await;
     assert_eq!(reply.status, 408);
@@ -56,7 +65,7 @@ async fn a_review_of_40_mib_is_answered_by_its_front() {
     let mut client = running.connect().await;
     let (front, back) = REVIEW.split_once("OBJECT").unwrap();
     let (front, back) = (format!("{front}\""), format!("\"{back}"));
-    client.post_head((40 << 20) + front.len() + back.len(), "?timeout=30s").await;
+    post_head(&mut client, (40 << 20) + front.len() + back.len(), "?timeout=30s").await;
     client.send(&front).await;
     let mib = vec![b'x'; 1 << 20];
     for _ in 0..40 {
@@ -72,7 +81,7 @@ async fn a_review_of_40_mib_is_answered_by_its_front() {
     // All of it was read, so the connection goes on.
     assert!(!reply.head.contains("connection: close"));
     let whole = REVIEW.replace("OBJECT", "{}");
-    client.post_head(whole.len(), "").await;
+    post_head(&mut client, whole.len(), "").await;
     client.send(&whole).await;
     assert!(client.receive().await.body.contains(r#""uid":"u-1","allowed":true"#));
 }
@@ -89,7 +98,7 @@ async fn malformed_review_gets_http_400_and_its_connection_stays_open() {
         (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#, "the review lacks request"),
     ];
     for (body, expected) in cases {
-        client.post_head(body.len(), "").await;
+        post_head(&mut client, body.len(), "").await;
         client.send(body).await;
         let reply = client.receive().await;
         assert_eq!(reply.status, 400, "{body}");

@@ -1,8 +1,7 @@
 use super::*;
 use crate::record::RecordError;
-use crate::samples::{Given, assembled, deployed, second};
+use crate::samples::{Given, assembled};
 use crate::storage::Storage;
-use kubemoor_declare::catalog::Catalog;
 
 mod assembling;
 

@@ -139,15 +139,6 @@ impl Client {
         self.receive().await
     }
 
-    /// Sends the head of a request whose body has this length.
-    pub(crate) async fn post_head(&mut self, length: usize, query: &str) {
-        self.send(&format!(
-            "POST /validate{query} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\n\r\n"
-        ))
-        .await;
-    }
-
     /// Waits until the server closes the connection, and gives what it sent.
     pub(crate) async fn rest(&mut self) -> String {
         let mut rest = Vec::new();
