@@ -58,15 +58,8 @@ impl Seal {
         (!self.is_empty()).then(|| texts(&self.written))
     }
 
-    /// The seal of these patterns for an object with these fields.
-    pub fn new(mask: &Mask, fields: &Fields) -> Self {
-        let mut seal = Self::default();
-        seal.add(mask, fields);
-        seal
-    }
-
     /// Adds a rule's seal for an object with these fields.
-    pub(super) fn add(&mut self, mask: &Mask, fields: &Fields) {
+    pub fn add(&mut self, mask: &Mask, fields: &Fields) {
         self.placed.extend(mask.0.iter().map(|pattern| pattern.placed(fields)));
         self.written.extend(mask.0.iter().cloned());
     }

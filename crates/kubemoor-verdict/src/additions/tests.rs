@@ -34,7 +34,9 @@ fn declared() -> (Value, Fields) {
 }
 
 fn seal(fields: &Fields) -> Seal {
-    Seal::new(&Mask(vec![Pattern::parse("*").unwrap()]), fields)
+    let mut seal = Seal::default();
+    seal.add(&Mask(vec![Pattern::parse("*").unwrap()]), fields);
+    seal
 }
 
 /// An object with a second container that this manager holds, beside Helm's own entry.
