@@ -3,10 +3,13 @@
 //! Entry points: [`configuration`], [`certificates`]. Invariant: named credentials are used, or there is an error. No
 //! error quotes a credential.
 
+use std::error::Error;
 use std::path::Path;
 
 use kube::Config;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{
+    AuthInfo, InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError,
+};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use secrecy::SecretString;
@@ -41,12 +44,12 @@ pub(super) async fn configuration(access: &Access) -> Result<Config, ConnectErro
         // A pod's service account has no contexts.
         None if !named.is_empty() => {
             let failed = |reason| ConnectError::Choice { choice: named.join(" with "), reason };
-            let kubeconfig = Kubeconfig::read().map_err(|error| failed(unquoted(&error)))?;
+            let kubeconfig = Kubeconfig::read().map_err(|error| failed(reason(&error)))?;
             check_account(&kubeconfig, &options).map_err(failed)?;
             let loaded = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-            loaded.map_err(|error| failed(unquoted(&error)))?
+            loaded.map_err(|error| failed(reason(&error)))?
         }
-        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: unquoted(&error) })?,
+        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: inferred(&error) })?,
     };
     if let Some(token) = token {
         // A certificate would take precedence over the token.
@@ -78,10 +81,14 @@ fn by_token(server: &ApiServer, token: Option<&SecretString>) -> Result<Config, 
 
 async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
     let failed = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(unquoted(&error)))?;
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
+        // The sentence names the file already.
+        KubeconfigError::ReadConfig(error, _) => failed(error.to_string()),
+        error => failed(reason(&error)),
+    })?;
     check_account(&kubeconfig, options).map_err(failed)?;
     let loaded = Config::from_custom_kubeconfig(kubeconfig, options).await;
-    loaded.map_err(|error| failed(unquoted(&error)))
+    loaded.map_err(|error| failed(reason(&error)))
 }
 
 /// Without this check a missing user would become anonymous, and the API server may answer anonymous
@@ -95,7 +102,31 @@ fn check_account(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result
     }
 }
 
-/// The error of a kubeconfig, without the lines that the parser quotes: they may hold credentials.
-fn unquoted(error: &dyn std::error::Error) -> String {
+/// The error of a kubeconfig, without the lines that the parser quotes: they may hold credentials. kube puts the path of
+/// a file into two pairs of quotes.
+fn reason(error: &KubeconfigError) -> String {
+    let file = |error: &LoadDataError| match error {
+        LoadDataError::ReadFile(error, path) => format!("{} cannot be read: {error}", path.display()),
+        error => first_line(error),
+    };
+    match error {
+        KubeconfigError::ReadConfig(error, path) => format!("{} cannot be read: {error}", path.display()),
+        KubeconfigError::LoadCertificateAuthority(error) => format!("certificate authority: {}", file(error)),
+        KubeconfigError::LoadClientCertificate(error) => format!("client certificate: {}", file(error)),
+        KubeconfigError::LoadClientKey(error) => format!("client key: {}", file(error)),
+        error => first_line(error),
+    }
+}
+
+/// Why neither a kubeconfig nor a pod's service account was found.
+fn inferred(error: &InferConfigError) -> String {
+    let kubeconfig = error.source().and_then(|error| error.downcast_ref::<KubeconfigError>());
+    kubeconfig.map_or_else(|| first_line(error), reason)
+}
+
+fn first_line(error: &dyn Error) -> String {
     causes_of(error).lines().next().unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+mod tests;
