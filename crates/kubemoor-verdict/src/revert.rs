@@ -6,7 +6,7 @@
 //! Must not add a value of a record, so that a forged record cannot insert a value into the edit of
 //! another user.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::additions;
 use super::edit::Finding;
 use super::ownership::{self, Back, PartUndone};
-use super::sealed;
+use super::sealed::{self, ObjectOwner};
 use super::shown::Shown;
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::document::SERVER_METADATA;
@@ -301,7 +301,7 @@ fn is_order(change: &FieldChange, leaves: &[(Path, Value)]) -> bool {
         && leaves.iter().all(|(leaf, _)| *leaf != change.path)
 }
 
-/// Reverts a sealed field. New owners are removed, and the others stay.
+/// Reverts a sealed field. New owners are removed, and the others are as before.
 fn unseal(path: &[Segment], old: &Value, new: &mut Value) {
     let Some((segment, below)) = path.split_first() else { return };
     let (Some(name), Some(map)) = (name(segment), new.as_object_mut()) else { return };
@@ -309,9 +309,19 @@ fn unseal(path: &[Segment], old: &Value, new: &mut Value) {
     match (map.get_mut(name), below) {
         (Some(Value::Array(owners)), []) if name == "ownerReferences" => {
             let had = before.and_then(Value::as_array);
-            let uid = |owner: &Value| owner.get("uid").map(Value::to_string);
-            let uids: HashSet<String> = had.into_iter().flatten().filter_map(uid).collect();
-            owners.retain(|owner| uid(owner).is_some_and(|uid| uids.contains(&uid)));
+            let known: HashMap<&str, &Value> = had
+                .into_iter()
+                .flatten()
+                .filter_map(|owner| Some((ObjectOwner::of(owner)?.uid, owner)))
+                .collect();
+            owners.retain_mut(|owner| {
+                let Some(now) = ObjectOwner::of(owner) else { return false };
+                let Some(before) = known.get(now.uid) else { return false };
+                if ObjectOwner::of(before) != Some(now) {
+                    *owner = Value::clone(before);
+                }
+                true
+            });
             if owners.is_empty() && before.is_none() {
                 map.remove(name);
             }

@@ -11,7 +11,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use self::owners::{declares_owners, owner_uids};
+pub(super) use self::owners::ObjectOwner;
+use self::owners::{declares_owners, owner_uids, owners};
 use super::ownership::Owners;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
@@ -53,8 +54,8 @@ pub(super) fn changes<'v>(
     if text(new).is_some() && text(new) != text(old) && !declares(fields, &POLICY) {
         changes.push(change(&POLICY, old, new, false));
     }
-    let had: HashSet<&str> = owner_uids(old).collect();
-    let mut added = owner_uids(new).filter(|uid| !had.contains(uid)).peekable();
+    let had: HashSet<ObjectOwner<'_>> = owners(old).collect();
+    let mut added = owners(new).filter(|owner| !had.contains(owner)).map(|owner| owner.uid).peekable();
     if added.peek().is_some() && !declares_owners(fields, added) {
         changes.push(change(&OWNERS, old, new, true));
     }

@@ -161,6 +161,21 @@ fn an_owner_from_before_stays_when_a_new_one_goes() {
 }
 
 #[test]
+fn owner_that_was_renamed_under_its_uid_gets_its_name_again() {
+    let release = deployed(MANIFEST);
+    let mut old = live();
+    old["metadata"]["ownerReferences"] =
+        json!([{"kind": "ConfigMap", "name": "a", "uid": "1"}, {"uid": "2"}]);
+    let mut new = old.clone();
+    new["metadata"]["ownerReferences"][0]["name"] = json!("b");
+    new["spec"]["template"]["metadata"] = json!({"labels": {"mine": "yes"}});
+    let plan = planned(&deployment_id(), &release, &old, &new).unwrap();
+    let applied = applied(&plan, &new);
+    assert_eq!(applied["metadata"]["ownerReferences"], old["metadata"]["ownerReferences"]);
+    assert_eq!(applied["spec"]["template"]["metadata"], new["spec"]["template"]["metadata"]);
+}
+
+#[test]
 fn an_edit_of_which_nothing_remains_is_refused() {
     let release = deployed(MANIFEST);
     let check = |edits: &[(&str, Value)]| {

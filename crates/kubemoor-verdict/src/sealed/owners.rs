@@ -1,6 +1,7 @@
-//! The owners of an object, by their uids.
+//! The owners of an object. The garbage collector looks for an owner by all of its names: one of another name under the
+//! same uid does not exist, and its dependants are deleted.
 //!
-//! Entry points: [`declares_owners`], [`owner_uids`]. Invariant: an owner without a uid counts as none.
+//! Entry points: [`declares_owners`], [`owner_uids`], [`owners`]. Invariant: an owner without a uid counts as none.
 
 use std::collections::HashSet;
 
@@ -26,6 +27,34 @@ pub(super) fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item 
         .flatten()
         .collect();
     uids.all(|uid| declared.contains(uid))
+}
+
+/// An owner as the garbage collector knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ObjectOwner<'v> {
+    api_version: &'v str,
+    kind: &'v str,
+    name: &'v str,
+    pub(crate) uid: &'v str,
+}
+
+impl<'v> ObjectOwner<'v> {
+    /// An element of `ownerReferences`.
+    pub(crate) fn of(reference: &'v Value) -> Option<Self> {
+        let text = |name| reference.get(name).and_then(Value::as_str).unwrap_or_default();
+        Some(Self {
+            api_version: text("apiVersion"),
+            kind: text("kind"),
+            name: text("name"),
+            uid: uid(reference)?,
+        })
+    }
+}
+
+/// The owners of an object.
+pub(super) fn owners(object: &Value) -> impl Iterator<Item = ObjectOwner<'_>> {
+    let references = read(object, &OWNERS).and_then(Value::as_array);
+    references.into_iter().flatten().filter_map(ObjectOwner::of)
 }
 
 pub(super) fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {

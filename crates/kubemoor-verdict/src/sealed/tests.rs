@@ -97,6 +97,21 @@ fn a_new_owner_ends_in_a_deletion() {
 }
 
 #[test]
+fn owner_that_changes_under_its_uid_is_a_new_one() {
+    for field in ["apiVersion", "kind", "name"] {
+        let mut renamed = owned(&["u1", "u2"]);
+        renamed["metadata"]["ownerReferences"][1][field] = json!("other");
+        let path = "!/metadata/ownerReferences";
+        check(config(json!({})), owned(&["u1", "u2"]), renamed.clone(), &[path]);
+        check(config(json!({})), renamed.clone(), renamed, &[]);
+    }
+    // Its other fields only tell how it is deleted.
+    let mut blocking = owned(&["u1"]);
+    blocking["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true);
+    check(config(json!({})), owned(&["u1"]), blocking, &[]);
+}
+
+#[test]
 fn an_owner_that_the_manifest_declares_is_not_sealed() {
     check(owned(&["u1"]), config(json!({})), owned(&["u1"]), &[]);
     check(owned(&["u1"]), config(json!({})), owned(&["u1", "u2"]), &["!/metadata/ownerReferences"]);
