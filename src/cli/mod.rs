@@ -46,6 +46,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 
+use kubemoor_declare::model::text::escaped_but;
+
 /// Guards Helm releases against drift: a webhook judges each change of their objects by Helm's own record, and a loop
 /// finds and repairs objects that differ
 #[derive(Debug, Parser)]
@@ -220,7 +222,7 @@ impl Command {
 /// Says a sentence on standard error.
 fn warn(sentence: &str) {
     // There is nowhere left to report a broken standard error to.
-    let _ = writeln!(io::stderr(), "kubemoor: {sentence}");
+    let _ = writeln!(io::stderr(), "kubemoor: {}", escaped_but(sentence, &['\n']));
 }
 
 #[cfg(test)]

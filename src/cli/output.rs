@@ -5,7 +5,6 @@
 //! sequence to the terminal. A closed output is not an error.
 
 mod form;
-mod harmless;
 mod table;
 mod template;
 

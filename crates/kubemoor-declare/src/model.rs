@@ -14,6 +14,7 @@ use smol_str::SmolStr;
 
 pub mod build;
 mod named;
+pub mod text;
 
 pub use self::named::NamedObject;
 

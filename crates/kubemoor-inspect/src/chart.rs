@@ -9,6 +9,8 @@ use plotters::prelude::*;
 pub use self::days::{DayCounts, days};
 use super::failure::Failure;
 
+use kubemoor_declare::model::text::is_unprintable;
+
 /// The most bars.
 const MOST: usize = 10;
 
@@ -74,7 +76,7 @@ fn draw(picture: &mut String, bars: &[(String, u64)]) -> Result<(), Box<dyn std:
 /// The end of a label tells more than its beginning: the field of a path, the name of a service account.
 fn shortened(label: &str) -> String {
     let length = label.chars().count();
-    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let plain = |letter: char| if is_unprintable(letter) { ' ' } else { letter };
     if length <= LABEL {
         return label.chars().map(plain).collect();
     }

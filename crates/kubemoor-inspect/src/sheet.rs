@@ -9,6 +9,8 @@ use csv::{QuoteStyle, Terminator, WriterBuilder};
 
 use super::failure::Failure;
 
+use kubemoor_declare::model::text::one_line;
+
 /// The characters that start a formula in a spreadsheet, also in their wide forms.
 const FORMULA: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
 
@@ -43,12 +45,9 @@ fn unwritten(error: &dyn std::error::Error) -> Failure {
 }
 
 /// A cell that every spreadsheet treats as text: an apostrophe goes before a possible formula, as OWASP
-/// recommends, and a space replaces each control character.
+/// recommends, and a space replaces each unprintable character.
 fn safe(cell: &str) -> Cow<'_, str> {
-    let plain = match cell.contains(char::is_control) {
-        true => Cow::Owned(cell.replace(char::is_control, " ")),
-        false => Cow::Borrowed(cell),
-    };
+    let plain = one_line(cell);
     // Some drop the spaces before a cell.
     if plain.trim_start().starts_with(FORMULA) { Cow::Owned(format!("'{plain}")) } else { plain }
 }

@@ -6,6 +6,7 @@
 
 use super::message::{Message, Subject};
 use kubemoor_declare::model::ReleaseId;
+use kubemoor_declare::model::text::is_unprintable;
 use kubemoor_verdict::edit::Finding;
 
 /// The most characters of one piece that comes from the cluster.
@@ -35,15 +36,9 @@ pub(super) struct Words {
     pub(super) lines: Vec<Line>,
 }
 
-/// A text of at most so many characters, without control characters.
+/// A text of at most so many characters, without unprintable ones.
 pub(super) fn tame(text: &str, most: usize) -> String {
-    let is_odd = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{feff}')
-            || ('\u{202a}'..='\u{202e}').contains(&c)
-            || ('\u{2066}'..='\u{2069}').contains(&c)
-    };
-    let mut kept: String = text.chars().take(most).map(|c| if is_odd(c) { ' ' } else { c }).collect();
+    let mut kept: String = text.chars().take(most).map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
     if text.chars().nth(most).is_some() {
         kept.push('…');
     }

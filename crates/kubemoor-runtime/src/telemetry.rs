@@ -6,11 +6,13 @@
 
 pub mod traces;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+
+use kubemoor_declare::model::text::escaped_json;
 
 /// Why logging could not begin.
 #[derive(Debug, Error)]
@@ -59,7 +61,7 @@ pub fn init(filter: &str) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(parse(filter)?)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Escaping(std::io::stderr()))
         .with_ansi(terminal);
     let installed = if terminal {
         builder.try_init()
@@ -67,6 +69,23 @@ pub fn init(filter: &str) -> Result<(), TelemetryError> {
         builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init()
     };
     installed.map_err(|_| TelemetryError::Install)
+}
+
+/// Writes lines of a log in which no name from the cluster reverses the order of the text around it. A line comes whole.
+struct Escaping<W>(W);
+
+impl<W: Write> Write for Escaping<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(line) {
+            Ok(text) => self.0.write_all(escaped_json(text.to_owned()).as_bytes())?,
+            Err(_) => self.0.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Reads a filter.

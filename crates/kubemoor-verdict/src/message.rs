@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use self::field::FieldWords;
-use self::lines::{OneLine, at_a_word, one_line};
+use self::lines::{OneLine, at_a_word};
 use self::listed::Listed;
 pub use self::owner::{LiveWriters, Owner};
 pub use self::remedy::{Upgrade, allow, audit};
@@ -30,6 +30,7 @@ use super::edit::{Finding, Grounds, Reason, Verdict};
 use super::records::{self, Falsified};
 use super::revert::SetBack;
 use super::shown::Shown;
+use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{ObjectId, Operation, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Segment;
@@ -212,7 +213,7 @@ impl Message {
         let ways: Vec<String> = self.ways.iter().filter_map(|way| way.within(WARNING)).collect();
         let all = Some(ways.join(" ")).filter(|all| !all.is_empty() && all.chars().count() <= WARNING);
         warnings.extend(all.map_or(ways, |all| vec![all]));
-        warnings.into_iter().map(|warning| at_a_word(one_line(warning))).collect()
+        warnings.into_iter().map(|warning| at_a_word(one_line(&warning).into_owned())).collect()
     }
 
     /// The message as one line of a log.
@@ -223,7 +224,7 @@ impl Message {
         let fields = fields.iter().map(ToString::to_string).chain(self.listed.others());
         let fields = fields.collect::<Vec<_>>().join("; ");
         let text = parts.join("; ");
-        one_line(if fields.is_empty() { text } else { format!("{text}: {fields}") })
+        one_line(&if fields.is_empty() { text } else { format!("{text}: {fields}") }).into_owned()
     }
 
     fn about(object: &ObjectId, grounds: &Grounds) -> Self {
@@ -321,11 +322,12 @@ pub fn live_field(finding: &Finding) -> String {
     // For an element with changed keys, the new keys are shown.
     let is_moved =
         |new: &Shown| matches!(path.0.last(), Some(Segment::Key(_))) && new.as_str().starts_with('{');
-    one_line(match (declared, new) {
+    let text = match (declared, new) {
         (None, None) => path.plain().to_string(),
         (None, Some(new)) if !added && is_moved(new) => format!("{} (moved: is now {new})", path.plain()),
         _ => FieldWords::of_live(finding).to_string(),
-    })
+    };
+    one_line(&text).into_owned()
 }
 
 fn of_unread(object: &ObjectId, is_record: bool) -> Message {

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use super::edit::Finding;
+use kubemoor_declare::model::text::one_line;
 
 /// The operations that would restore the declared values, on one line of at most `limit`
 /// characters.
@@ -31,9 +32,9 @@ pub fn patch(findings: &[Finding], limit: usize) -> String {
         }
     }
     text.push(']');
-    let text = text.replace(char::is_control, " ");
+    let text = one_line(&text);
     match text.char_indices().nth(limit) {
-        None => text,
+        None => text.into_owned(),
         Some(_) => text.chars().take(limit.saturating_sub(1)).chain(['…']).collect(),
     }
 }

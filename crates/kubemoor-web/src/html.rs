@@ -12,6 +12,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::address::{ALSO, Asked, FOLLOWED, Link, encoded};
 use super::visitor::{Entry, Visitor};
+use kubemoor_declare::model::text::escaped_but;
 use kubemoor_inspect::failure::Failure;
 use kubemoor_inspect::releases::{NOT_GUARDED, Row, UNKNOWN};
 
@@ -99,7 +100,7 @@ impl<'a> Frame<'a> {
                 script src="script.js" defer {}
             },
         );
-        (*status, Html(whole.into_string())).into_response()
+        (*status, sent(whole)).into_response()
     }
 }
 
@@ -129,7 +130,7 @@ pub(super) fn refuse_form() -> Response {
 
 /// A page for a visitor who is not let in yet.
 pub(super) fn plain(title: &str, content: &Markup) -> Html<String> {
-    Html(document(title, html! { main #content { (content) } }).into_string())
+    sent(document(title, html! { main #content { (content) } }))
 }
 
 /// A sentence for a visitor who is not let in.
@@ -151,7 +152,12 @@ pub(super) fn doorstep(to: &str, text: &str) -> Html<String> {
             body { main { h1 { "Kubemoor" } p { a href=(to) { (text) } } } }
         }
     };
-    Html(page.into_string())
+    sent(page)
+}
+
+/// A page as it is sent. A name from the cluster can hold characters that reverse the order of the text around it.
+fn sent(page: Markup) -> Html<String> {
+    Html(escaped_but(&page.into_string(), &['\n', '\t']).into_owned())
 }
 
 /// What went wrong, where people see it.
@@ -314,6 +320,12 @@ mod tests {
         let body = axum::body::to_bytes(page.into_body(), 1 << 20).await.unwrap();
         let text = String::from_utf8(body.to_vec()).unwrap();
         assert!(text.contains("&lt;img src=x") && !text.contains("<img"), "{text}");
+    }
+
+    #[test]
+    fn page_shows_the_escapes_of_characters_that_reverse_letters() {
+        let Html(page) = sent(html! { p { "admin\u{202e}nimda" } "\n" });
+        assert_eq!(page, "<p>admin\\u{202e}nimda</p>\n");
     }
 
     #[test]

@@ -15,6 +15,8 @@ use serde::Serialize;
 
 use super::template::Template;
 
+use kubemoor_declare::model::text::{escaped_json, is_unprintable};
+
 /// The prefix of a template.
 const JSON_PATH: &str = "jsonpath=";
 
@@ -54,9 +56,15 @@ impl Data {
     pub(in crate::cli) fn text<T: Serialize>(&self, answer: &T) -> anyhow::Result<String> {
         match self {
             Self::Json => {
-                Ok(serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")? + "\n")
+                let json = serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")?;
+                Ok(escaped_json(json) + "\n")
             }
-            Self::Yaml => serde_saphyr::to_string(answer).context("cannot write the answer as YAML"),
+            Self::Yaml => {
+                let yaml = serde_saphyr::to_string(answer).context("cannot write the answer as YAML")?;
+                // A plain scalar has no escapes, and JSON is YAML.
+                let is_odd = |letter| is_unprintable(letter) && !matches!(letter, '\n' | '\t');
+                if yaml.contains(is_odd) { Self::Json.text(answer) } else { Ok(yaml) }
+            }
             Self::JsonPath(template) => {
                 template.fill(&serde_json::to_value(answer).context("cannot write the answer as JSON")?)
             }

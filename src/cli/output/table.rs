@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use anstyle::Style;
 
 use super::PLAIN;
-use super::harmless::harmless;
+
+use kubemoor_declare::model::text::escaped;
 
 /// Text for people, with colours. Control characters in inserted data are shown in escaped form.
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ pub(in crate::cli) struct Table {
 impl Text {
     /// Adds `text` in a style.
     pub(in crate::cli) fn add(&mut self, style: Style, text: &str) -> &mut Self {
-        let text = harmless(text);
+        let text = escaped(text);
         // Writing to a String cannot fail.
         let _ =
             if style == PLAIN { self.0.write_str(&text) } else { write!(self.0, "{style}{text}{style:#}") };
@@ -82,7 +83,7 @@ impl Table {
 
     /// Adds a row of which each cell has its own style.
     pub(in crate::cli) fn styled(&mut self, cells: impl IntoIterator<Item = (String, Style)>) -> &mut Self {
-        self.rows.push(cells.into_iter().map(|(text, style)| (harmless(&text), style)).collect());
+        self.rows.push(cells.into_iter().map(|(text, style)| (escaped(&text).into_owned(), style)).collect());
         self
     }
 

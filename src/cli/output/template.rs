@@ -12,7 +12,7 @@ use jsonpath_rust::parser::model::JpQuery;
 use jsonpath_rust::query::js_path_process;
 use serde_json::Value;
 
-use super::harmless::harmless;
+use kubemoor_declare::model::text::escaped;
 
 /// The maximum nesting of ranges.
 const DEEPEST: usize = 8;
@@ -74,7 +74,7 @@ fn fill(parts: &[Part], (root, current): (&Value, &Value), text: &mut String) ->
             Part::Values(query) => {
                 let values = query.values(root, current)?;
                 let shown = values.into_iter().map(|value| match value {
-                    Value::String(value) => harmless(value),
+                    Value::String(value) => escaped(value).into_owned(),
                     other => other.to_string(),
                 });
                 text.push_str(&shown.collect::<Vec<_>>().join(" "));

@@ -29,6 +29,17 @@ fn control_characters_from_the_cluster_are_escaped_in_tables() {
 }
 
 #[test]
+fn bidirectional_controls_are_escaped_in_every_form() {
+    let text = "admin\u{202e}nimda";
+    let mut table = Table::default();
+    table.row([text]);
+    let json = Data::Json.text(&text).unwrap();
+    let yaml = Data::Yaml.text(&text).unwrap();
+    assert_eq!([table.text().as_str(), &json], ["admin\\u{202e}nimda\n", "\"admin\\u202enimda\"\n"]);
+    assert_eq!(yaml, json);
+}
+
+#[test]
 fn a_style_ends_where_its_text_does() {
     let mut text = Text::default();
     text.add(BAD, "-").add(PLAIN, "rest").line();

@@ -6,6 +6,8 @@ use maud::html;
 
 use super::{CaseResult, Judged, Tally};
 
+use kubemoor_declare::model::text::is_unprintable;
+
 pub(super) fn text(command: &str, tally: &Tally) -> String {
     let document = html! {
         testsuites name=(command) tests=(tally.passed + tally.failed) failures=(tally.failed) {
@@ -26,10 +28,10 @@ pub(super) fn text(command: &str, tally: &Tally) -> String {
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", document.into_string())
 }
 
-/// Text without the characters that XML cannot have.
+/// Text without the characters that XML cannot have, or that are not printed.
 fn plain(text: &str) -> String {
     let is_lost = |letter: char| {
-        matches!(letter, '\u{fffe}' | '\u{ffff}') || letter.is_control() && !"\t\n\r".contains(letter)
+        matches!(letter, '\u{fffe}' | '\u{ffff}') || is_unprintable(letter) && !"\t\n\r".contains(letter)
     };
     text.replace(is_lost, "\u{fffd}")
 }

@@ -17,6 +17,7 @@ use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::objects::{Objects, Target};
 use kubemoor_cluster::mirror::kinds::Kinds;
 use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_reconcile::report::{DriftKind, Drifted, Happening, Incident};
 use kubemoor_runtime::metrics::{EventFate, NoticeMetrics};
@@ -184,7 +185,7 @@ fn notice(incident: &Incident) -> Notice {
         drifted.object,
         by.unwrap_or_default()
     );
-    let note = note.replace(char::is_control, " ");
+    let note = one_line(&note).into_owned();
     Notice { regarding: guarded(release), related: None, warning, reason, action, note }
 }
 

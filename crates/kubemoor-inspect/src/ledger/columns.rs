@@ -3,6 +3,7 @@
 //! Entry points: [`COLUMNS`] and [`columns`] for spreadsheets, [`changes`] for people. Invariant: whatever
 //! an editor wrote moves no cursor and colours no terminal.
 
+use kubemoor_declare::model::text::one_line;
 use kubemoor_ledger::entry::{Entry, Field};
 
 /// The columns of a spreadsheet. They stay as they are: others may only be added behind them.
@@ -81,5 +82,5 @@ pub fn changes(entry: &Entry, most: usize) -> Vec<String> {
 
 /// Whatever an editor wrote, it moves no cursor and colours no terminal.
 pub fn plain(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    one_line(text).into_owned()
 }

@@ -5,6 +5,7 @@
 
 use super::{Counts, Facts, ObjectState, Reason};
 use kubemoor_declare::model::DriftMode;
+use kubemoor_declare::model::text::one_line;
 use kubemoor_policy::suspension::Suspension;
 
 /// Objects that a sentence names.
@@ -229,5 +230,5 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(TEXT).collect()
+    one_line(text).chars().take(TEXT).collect()
 }

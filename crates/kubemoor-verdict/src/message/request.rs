@@ -4,9 +4,10 @@
 
 use jiff::Timestamp;
 
-use super::lines::{at_a_word, one_line};
+use super::lines::at_a_word;
 use super::remedy::{argument, details};
 use super::{Message, named, of_release};
+use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{ALLOW, ObjectId, ReleaseId};
 
 /// Why an order does not repair an object.
@@ -39,7 +40,7 @@ pub enum Unwritten<'a> {
 /// An order of a repair leaves an object as it is: one line, as short as the API server wants a warning.
 pub fn of_order(object: &ObjectId, release: &ReleaseId, why: Unwritten<'_>) -> String {
     let named = format!("{} (Helm release {})", named(object, release), of_release(object, release));
-    at_a_word(one_line(match why {
+    let text = match why {
         Unwritten::OnlyHelm => format!("{named} stays as it is: only a write by Helm can confirm its values"),
         Unwritten::NoRight { user, verb } => format!(
             "{named} stays as it is: the guard has never seen its declared values, and {user} may not {verb} it"
@@ -51,7 +52,8 @@ pub fn of_order(object: &ObjectId, release: &ReleaseId, why: Unwritten<'_>) -> S
             format!("{named} stays as it is: the guard may not check if {user} may {verb} it: {error}")
         }
         Unwritten::OrderAgain => format!("{named} stays as it is: order the repair once more for it"),
-    }))
+    };
+    at_a_word(one_line(&text).into_owned())
 }
 
 /// The message for a request that is not granted, with a denied edit.

@@ -8,6 +8,8 @@ use std::io;
 
 use serde_json::Value;
 
+use kubemoor_declare::model::text::escaped_json;
+
 /// The characters of a value that are shown.
 pub(super) const LIMIT: usize = 120;
 
@@ -57,10 +59,10 @@ pub(super) fn is_deep(value: &Value, depth: usize) -> bool {
 pub(super) fn full(value: &Value) -> String {
     if value.as_str().is_some_and(|text| text.len() <= FULL) {
         // Text is always written.
-        return cut(serde_json::to_string(value).unwrap_or_default(), FULL).0;
+        return cut(escaped_json(serde_json::to_string(value).unwrap_or_default()), FULL).0;
     }
     let (text, is_whole) = json(value, 4 * FULL);
-    match cut(text, FULL) {
+    match cut(escaped_json(text), FULL) {
         (text, false) if !is_whole => text + "…",
         (text, _) => text,
     }
@@ -134,7 +136,7 @@ fn json(value: &Value, bytes: usize) -> (String, bool) {
 fn quoted(text: &str) -> String {
     let start = place_of(LIMIT + 1, text).and_then(|end| text.get(..end)).unwrap_or(text);
     // Text is always written.
-    serde_json::to_string(start).unwrap_or_default()
+    escaped_json(serde_json::to_string(start).unwrap_or_default())
 }
 
 /// Where the character of this number begins, if there is one.

@@ -55,6 +55,17 @@ fn only_the_core_groups_secrets_are_masked() {
 }
 
 #[test]
+fn characters_that_reverse_the_order_of_letters_are_escaped() {
+    for (value, expected) in [
+        (json!("a\u{202e}b"), r#""a\u202eb""#),
+        (json!({"a\u{202e}": ["b\u{2066}\u{1b}"]}), r#"{"a\u202e":["b\u2066\u001b"]}"#),
+    ] {
+        let shown = Shown::of(&object("", "ConfigMap"), &"/data/a".parse().unwrap(), &value);
+        assert_eq!([shown.as_str(), shown.full()], [expected, expected]);
+    }
+}
+
+#[test]
 fn long_values_are_cut() {
     let long = "x".repeat(10_000);
     for value in

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use super::section::{MOST, Section, Table, sections};
+use kubemoor_declare::model::text::is_unprintable;
 use kubemoor_inspect::ledger::facts::{Report, time};
 
 pub(super) fn text(report: &Report) -> String {
@@ -47,7 +48,7 @@ fn plain(text: &str) -> String {
         let (before, after) = text.split_at_checked(place).unwrap_or_default();
         let follows = |scheme: &str| before.to_ascii_lowercase().ends_with(scheme);
         match letter {
-            letter if letter.is_control() => plain.push(' '),
+            letter if is_unprintable(letter) => plain.push(' '),
             '<' => plain.push_str("&lt;"),
             '>' => plain.push_str("&gt;"),
             '&' => plain.push_str("&amp;"),

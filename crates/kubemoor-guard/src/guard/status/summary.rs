@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::guarded::{
@@ -203,7 +204,7 @@ fn shown(drifted: &Drifted, home: &str, since: Timestamp) -> DriftedObject {
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(TEXT).collect()
+    one_line(text).chars().take(TEXT).collect()
 }
 
 fn number(count: usize) -> u64 {

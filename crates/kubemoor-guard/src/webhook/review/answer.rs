@@ -16,6 +16,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::ReviewError;
 
+use kubemoor_declare::model::text;
+
 /// The body of every response.
 pub type Body = Full<Bytes>;
 
@@ -296,18 +298,13 @@ fn within_limits(warnings: &[String]) -> Vec<Cow<'_, str>> {
     kept
 }
 
-/// `warning` without control characters, at most [`WARNING_CHARS`] long.
+/// `warning` without unprintable characters, at most [`WARNING_CHARS`] long.
 fn one_line(warning: &str) -> Cow<'_, str> {
-    let short = warning.len() <= WARNING_CHARS || warning.chars().nth(WARNING_CHARS).is_none();
-    if short && !warning.chars().any(char::is_control) {
-        return Cow::Borrowed(warning);
+    let line = text::one_line(warning);
+    if line.chars().nth(WARNING_CHARS).is_none() {
+        return line;
     }
-    let kept = if short { usize::MAX } else { WARNING_CHARS - 1 };
-    let mut line: String = warning.chars().take(kept).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if !short {
-        line.push('…');
-    }
-    Cow::Owned(line)
+    line.chars().take(WARNING_CHARS - 1).chain(['…']).collect::<String>().into()
 }
 
 #[cfg(test)]
