@@ -66,6 +66,13 @@ pub struct Candidate {
     pub score: u8,
     /// What speaks for it.
     pub evidence: Vec<Evidence>,
+    /// Whether the field consists of this value and of others of which the same is true, and it is not known that one of
+    /// them alone sets it to the wanted value.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_part: bool,
+    /// Whether it is a list, of which a part sets the field.
+    #[serde(skip)]
+    pub is_list: bool,
     /// The flag of `helm upgrade` and its argument that set it to the wanted value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<(&'static str, String)>,
@@ -111,6 +118,16 @@ struct Prefixes(Vec<Vec<String>>);
 struct Field<'m> {
     written: Written<'m>,
     steps: Vec<Step>,
+}
+
+/// The values to name for a field: the likeliest of its candidates, with the other values that it consists of.
+pub fn likeliest(candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let Some(first) = candidates.first() else { return Vec::new() };
+    let line =
+        |it: &Candidate| it.evidence.iter().find(|it| matches!(it, Evidence::Template { .. })).cloned();
+    let (is_part, place, name) = (first.is_part, line(first), first.value.clone());
+    let belongs = |it: &Candidate| it.value == name || (is_part && it.is_part && line(it) == place);
+    candidates.into_iter().filter(belongs).collect()
 }
 
 /// The values that probably set a field, the likeliest first, by the latest revision and those before it, newest first.
@@ -173,7 +190,8 @@ fn found(
         printers.extend(alike.into_iter().map(|printer| (printer, None, base)));
         for path in history::changed(past) {
             if prefixes.covers(&path) && printers.iter().all(|(printer, ..)| printer.path != path) {
-                let printer = Printer { path, is_equal: true, is_list: false, new: wanted.clone() };
+                let new = wanted.clone();
+                let printer = Printer { path, is_equal: true, is_list: false, is_part: false, new };
                 printers.push((printer, None, 0));
             }
         }
@@ -199,7 +217,8 @@ fn weighed(
         Together::Changed { from, to } => {
             (score, _) = (score + 30, evidence.push(Evidence::ChangedTogether { from, to }));
         }
-        Together::Apart if !printer.is_list => score = score.saturating_sub(30),
+        // A part changes without the others.
+        Together::Apart if !printer.is_list && !printer.is_part => score = score.saturating_sub(30),
         Together::Apart | Together::Unknown => {}
     }
     if likeness::is_alike(steps, &printer.path) {
@@ -211,6 +230,8 @@ fn weighed(
         value: assignment::named(&printer.path),
         score: score.min(100),
         evidence,
+        is_part: printer.is_part,
+        is_list: printer.is_list,
         set: set.and_then(|new| assignment::assignment(&printer.path, current, new)),
     };
     (printer, candidate)

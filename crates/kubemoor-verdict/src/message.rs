@@ -148,8 +148,8 @@ impl Message {
     }
 
     /// Names the chart values that probably set the fields, of each field one or none.
-    pub fn suggest(&mut self, values: &[Option<Candidate>]) {
-        let Some(upgrade) = self.upgrade.as_ref().filter(|_| values.iter().any(Option::is_some)) else {
+    pub fn suggest(&mut self, values: &[Vec<Candidate>]) {
+        let Some(upgrade) = self.upgrade.as_ref().filter(|_| values.iter().any(|it| !it.is_empty())) else {
             return;
         };
         if let Some(way) = self.ways.iter_mut().find(|way| way.kind == WayKind::Permanent) {

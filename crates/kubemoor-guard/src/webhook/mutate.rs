@@ -26,7 +26,7 @@ pub(super) fn answer(
     case: &Case<'_>,
     judgement: &mut Judgement,
     resolver: &PolicyResolver,
-    values: &[Option<Candidate>],
+    values: &[Vec<Candidate>],
 ) -> Answer {
     match plan(case, judgement, resolver) {
         Ok(plan) => {

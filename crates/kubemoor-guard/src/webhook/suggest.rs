@@ -24,13 +24,13 @@ const FIELDS: usize = 8;
 /// What stands where a text was cut.
 const CUT: char = '…';
 
-/// The chart value that probably sets each field of the verdict. Empty if the record is not
+/// The chart values that probably set each field of the verdict. Empty if the record is not
 /// available.
 pub(super) async fn values(
     looker: &Looker<'_>,
     case: &Case<'_>,
     judgement: &Judgement,
-) -> Vec<Option<Candidate>> {
+) -> Vec<Vec<Candidate>> {
     let (Some(live), Some(grounds)) = (looker.live(), &judgement.verdict.grounds) else { return Vec::new() };
     let is_told = judgement.verdict.outcome >= Outcome::Warn && case.operation != Operation::Delete;
     if !is_told || grounds.fields.is_empty() {
@@ -41,13 +41,13 @@ pub(super) async fn values(
     let Some(source) = source else { return Vec::new() };
     let object = &case.subject.object;
     let fields = grounds.fields.iter().take(FIELDS);
-    let first = |finding: &Finding| {
+    let likeliest = |finding: &Finding| {
         let new = wanted(finding);
         let place = finding.difference.as_ref().map(|difference| difference.path.as_str());
         let question = Question { object, path: &finding.path, place, new: new.as_ref() };
-        values::candidates(std::slice::from_ref(&*source), question).into_iter().next()
+        values::likeliest(values::candidates(std::slice::from_ref(&*source), question))
     };
-    aside(async { fields.map(first).collect() }).await
+    aside(async { fields.map(likeliest).collect() }).await
 }
 
 /// The value that the edit gives to a field, where it is known whole.

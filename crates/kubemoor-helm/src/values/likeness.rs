@@ -36,6 +36,7 @@ pub(super) fn printers(
         path: leaf.path.clone(),
         is_equal: true,
         is_list: false,
+        is_part: false,
         new: new.map(str::to_owned),
     };
     alike.into_iter().map(printer).collect()
@@ -57,28 +58,40 @@ fn is_near(steps: &[Step], path: &[String]) -> bool {
     fields.take(3).any(|name| share(&words(name), &words(above)))
 }
 
-/// The tag, or the repository, of an image that consists of both.
+/// The tag of an image that consists of a repository and a tag; where another image is wanted, those of both that change.
 fn of_image(leaves: &[Leaf], (declared, new): (&str, Option<&str>)) -> Vec<Printer> {
     let Some((name, tag)) = declared.rsplit_once(':') else { return Vec::new() };
-    let wanted = new.and_then(|new| new.rsplit_once(':'));
-    let beside = |leaf: &Leaf, sibling: &str| -> Option<String> {
+    let beside = |leaf: &Leaf, sibling: &str| -> Option<&Leaf> {
         let parent = leaf.path.split_last()?.1;
-        let found = leaves
+        leaves
             .iter()
-            .find(|it| it.path.split_last().is_some_and(|(last, above)| last == sibling && above == parent));
-        found.map(|found| found.text.clone())
+            .find(|it| it.path.split_last().is_some_and(|(last, above)| last == sibling && above == parent))
     };
-    let tags = leaves.iter().filter(|leaf| {
+    let images = leaves.iter().filter_map(|leaf| {
         let is_tag = leaf.path.last().is_some_and(|last| last == "tag") && leaf.text == tag;
-        is_tag && beside(leaf, "repository").is_some_and(|it| name == it || name.ends_with(&format!("/{it}")))
+        let repository = beside(leaf, "repository").filter(|_| is_tag)?;
+        // A registry may stand before it.
+        let registry = name.strip_suffix(&*repository.text)?;
+        (registry.is_empty() || registry.ends_with('/')).then_some((registry, repository, leaf))
     });
-    let is_of_tag = wanted.is_none_or(|(wanted, _)| wanted == name);
-    let new = wanted.map(|(_, tag)| tag.to_owned());
-    let printer =
-        |leaf: &Leaf| Printer { path: leaf.path.clone(), is_equal: true, is_list: false, new: new.clone() };
-    let found: Vec<Printer> = tags.filter(|_| is_of_tag).map(printer).collect();
     // Of several images with one tag nothing tells which one it is.
-    if found.len() == 1 { found } else { Vec::new() }
+    let images: Vec<_> = images.collect();
+    let [(registry, repository, leaf)] = images.as_slice() else { return Vec::new() };
+    let printer = |leaf: &Leaf, is_part: bool, new: Option<&str>| Printer {
+        path: leaf.path.clone(),
+        is_equal: true,
+        is_list: false,
+        is_part,
+        new: new.map(str::to_owned),
+    };
+    let Some(new) = new else { return vec![printer(leaf, false, None)] };
+    let wanted = new.rsplit_once(':').and_then(|(wanted, tag)| Some((wanted.strip_prefix(*registry)?, tag)));
+    match wanted {
+        Some((wanted, tag)) if wanted == repository.text => vec![printer(leaf, false, Some(tag))],
+        Some((wanted, same)) if same == tag => vec![printer(repository, false, Some(wanted))],
+        Some((wanted, tag)) => vec![printer(repository, true, Some(wanted)), printer(leaf, true, Some(tag))],
+        None => Vec::new(),
+    }
 }
 
 fn name(steps: &[Step]) -> Option<&str> {

@@ -238,7 +238,7 @@ impl Wanted<'_> {
             _ => false,
         };
         let new = self.new.filter(|_| !is_list).and_then(tree::text);
-        is_equal.then_some(Printer { path: named, is_equal, is_list, new })
+        is_equal.then_some(Printer { path: named, is_equal, is_list, is_part: false, new })
     }
 }
 

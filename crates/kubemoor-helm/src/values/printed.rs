@@ -3,6 +3,8 @@
 //! Entry points: [`Printed::of`], [`align`]. Invariant: a value is named for a part of the text only where
 //! all other parts match.
 
+use std::cmp::Reverse;
+
 use serde_json::Value;
 
 use super::action::{Expression, Ref};
@@ -12,6 +14,9 @@ use super::{Context, tree};
 /// The minimum length of a value that is searched in a function's output.
 const TELLING: usize = 2;
 
+/// The most values of one line that are tried together.
+const PARTS: usize = 6;
+
 /// A value that prints a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Printer {
@@ -20,8 +25,16 @@ pub(super) struct Printer {
     pub(super) is_equal: bool,
     /// Whether it is a list, of which a part is printed.
     pub(super) is_list: bool,
+    /// Whether the text consists of this value and others, and it is not known that one of them alone makes the new text.
+    pub(super) is_part: bool,
     /// The text that the value must have for the new text.
     pub(super) new: Option<String>,
+}
+
+/// A piece of a printed text, and the value that it is.
+struct Part {
+    text: String,
+    value: Option<Vec<String>>,
 }
 
 /// One piece of a line.
@@ -102,6 +115,7 @@ pub(super) fn align(
                 path: value.path.clone(),
                 is_equal: true,
                 is_list: false,
+                is_part: false,
                 new: wanted.filter(|wanted| *wanted != text).map(str::to_owned),
             }],
             Printed::Unknown(refs) => hidden(refs, text, wanted, context),
@@ -115,8 +129,106 @@ pub(super) fn align(
     }
     if found.iter().any(|(printer, _)| printer.new.is_some()) {
         found.retain(|(printer, _)| printer.new.is_some());
+    } else if new.is_none() || found.iter().all(|(_, is_reached)| !is_reached) {
+        let parts = parts(pieces, &texts, context);
+        if let Some(together) = new.and_then(|new| together(&parts, new)) {
+            return Some(together);
+        }
+        let is_value = |path: &Vec<String>| parts.iter().any(|part| part.value.as_ref() == Some(path));
+        let several = parts.iter().filter(|part| part.value.is_some()).count() > 1;
+        found.iter_mut().for_each(|(printer, _)| printer.is_part = several && is_value(&printer.path));
     }
     Some(found.into_iter().map(|(printer, _)| printer).collect())
+}
+
+/// The text of a line, cut where one value ends and another begins. Of values at the same place the longest counts.
+fn parts(pieces: &[Printed<'_>], texts: &[String], Context { values, .. }: &Context<'_>) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for (piece, text) in pieces.iter().zip(texts) {
+        match piece {
+            Printed::Literal(_) => parts.push(Part { text: text.clone(), value: None }),
+            Printed::Known(_, value) => {
+                parts.push(Part { text: text.clone(), value: value.map(|value| value.path.clone()) });
+            }
+            Printed::Unknown(refs) => {
+                let refs = refs.iter().filter(|value| value.element.is_none());
+                let mut leaves: Vec<_> = refs.flat_map(|value| tree::leaves(values, &value.path)).collect();
+                leaves.sort_by_key(|leaf| Reverse(leaf.text.len()));
+                let mut within = vec![Part { text: text.clone(), value: None }];
+                for leaf in leaves {
+                    let free = within
+                        .iter()
+                        .position(|part| part.value.is_none() && around(&part.text, &leaf.text).is_some());
+                    let Some(at) = free else { continue };
+                    let part = within.remove(at);
+                    let Some((before, after)) = around(&part.text, &leaf.text) else { continue };
+                    let literal = |text: &str| Part { text: text.to_owned(), value: None };
+                    let value = Part { text: leaf.text, value: Some(leaf.path) };
+                    let cut = [literal(before), value, literal(after)];
+                    drop(within.splice(at..at, cut.into_iter().filter(|part| !part.text.is_empty())));
+                }
+                parts.append(&mut within);
+            }
+        }
+    }
+    parts
+}
+
+/// The fewest values that make a new text together, and what each of them must be.
+fn together(parts: &[Part], new: &str) -> Option<Vec<Printer>> {
+    let values: Vec<usize> =
+        parts.iter().enumerate().filter(|(_, part)| part.value.is_some()).map(|(at, _)| at).collect();
+    if values.len() > PARTS {
+        return None;
+    }
+    let subset = |bits: u32| -> Vec<usize> {
+        let values = values.iter().enumerate().filter(|(bit, _)| (bits >> bit) & 1 == 1);
+        values.map(|(_, at)| *at).collect()
+    };
+    let mut sets: Vec<_> = (0..1 << values.len()).map(subset).filter(|set| set.len() > 1).collect();
+    sets.sort_by_key(Vec::len);
+    sets.iter().find_map(|set| changed(parts, set, new))
+}
+
+/// The texts that these parts must have for a new text, where the others stay. Where a text between two of them stands
+/// several times, as the colon does in the image `host:5000/app:1`, the last one counts.
+fn changed(parts: &[Part], set: &[usize], new: &str) -> Option<Vec<Printer>> {
+    // The fixed texts before, between and after the parts that change.
+    let mut fixed = vec![String::new()];
+    for (at, part) in parts.iter().enumerate() {
+        if set.contains(&at) {
+            fixed.push(String::new());
+        } else if let Some(last) = fixed.last_mut() {
+            last.push_str(&part.text);
+        }
+    }
+    let (first, between) = fixed.split_first()?;
+    let (last, between) = between.split_last()?;
+    if between.iter().any(String::is_empty) {
+        return None;
+    }
+    let mut rest = new.strip_prefix(&**first)?.strip_suffix(&**last)?;
+    let mut texts = Vec::new();
+    for text in between.iter().rev() {
+        let (before, after) = rest.rsplit_once(&**text)?;
+        texts.push(after);
+        rest = before;
+    }
+    texts.push(rest);
+    let printers = set.iter().zip(texts.into_iter().rev()).map(|(at, text)| {
+        let path = parts.get(*at)?.value.clone()?;
+        (!text.is_empty()).then(|| Printer {
+            path,
+            is_equal: true,
+            is_list: false,
+            is_part: true,
+            new: Some(text.to_owned()),
+        })
+    });
+    let printers = printers.collect::<Option<Vec<_>>>()?;
+    // One value at two places has one text.
+    let agree = |one: &Printer| printers.iter().all(|it| it.path != one.path || it.new == one.new);
+    printers.iter().all(agree).then_some(printers)
 }
 
 /// Whether these pieces can print this text. With more than one unknown piece this cannot be decided, and the
@@ -164,7 +276,13 @@ fn hidden(
                 let new = wanted.and_then(|wanted| wanted.strip_prefix(before)?.strip_suffix(after));
                 if wanted.is_none() || new.is_some() {
                     let new = new.filter(|new| *new != leaf.text).map(str::to_owned);
-                    found.push(Printer { path: leaf.path, is_equal: true, is_list: false, new });
+                    found.push(Printer {
+                        path: leaf.path,
+                        is_equal: true,
+                        is_list: false,
+                        is_part: false,
+                        new,
+                    });
                 }
             }
         }
@@ -175,7 +293,8 @@ fn hidden(
         && value.element.is_none()
         && tree::find(values, &value.path).is_none_or(|it| !it.is_object() && !it.is_array())
     {
-        found.push(Printer { path: value.path.clone(), is_equal: false, is_list: false, new: None });
+        let path = value.path.clone();
+        found.push(Printer { path, is_equal: false, is_list: false, is_part: false, new: None });
     }
     found
 }
@@ -194,12 +313,14 @@ fn of_element(
             let mut others = map.iter().filter(|(_, value)| prints(value)).map(|(name, _)| name.clone());
             let name = value.or_else(|| others.next().filter(|_| others.next().is_none()))?;
             let path = [path, &[name], element].concat();
-            Some(Printer { path, is_equal: true, is_list: false, new: wanted.map(str::to_owned) })
+            let new = wanted.map(str::to_owned);
+            Some(Printer { path, is_equal: true, is_list: false, is_part: false, new })
         }
         Value::Array(items) => items.iter().any(prints).then(|| Printer {
             path: path.to_vec(),
             is_equal: true,
             is_list: true,
+            is_part: false,
             new: None,
         }),
         _ => None,

@@ -120,7 +120,12 @@ fn template_line_yields_the_chart_value_and_its_set_flag() {
         "image.repository",
         Some(("--set", "image.repository=mirror.example/app")),
     );
-    check(image, Some(json!("mirror.example/app:2")), "image.repository", None);
+    check(
+        image,
+        Some(json!("mirror.example/app:2")),
+        "image.repository",
+        Some(("--set", "image.repository=mirror.example/app")),
+    );
     check(
         "/spec/template/spec/containers/[name=side]/image",
         Some(json!("registry.example/side:2")),
@@ -153,6 +158,54 @@ fn template_line_yields_the_chart_value_and_its_set_flag() {
     check("/metadata/name", None, "", None);
     check("/spec/nothing", None, "", None);
     check("/spec/template/spec/containers/[name=none]/image", None, "", None);
+}
+
+/// The values of an image that a template prints, and the flags that make it another one.
+#[track_caller]
+fn image(template: &str, new: Option<&str>, expected: &[(&str, Option<&str>)]) {
+    let text = TEMPLATE.replace(
+        r#""{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}""#,
+        template,
+    );
+    let values = json!({"image": {"registry": "registry.example", "name": "app", "repository": "registry.example/app", "tag": "1.20"}});
+    let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
+    let path = "/spec/template/spec/containers/[name=app]/image".parse().unwrap();
+    let new = new.map(Value::from);
+    let question = Question { object: &object, path: &path, place: None, new: new.as_ref() };
+    let found = likeliest(candidates(&[source(1, &values, RENDERED, Some(&text))], question));
+    let named: Vec<_> = found.iter().map(|it| (&*it.value, it.set.as_ref().map(|(_, set)| &**set))).collect();
+    assert_eq!(named, expected, "{template} {new:?}: {found:?}");
+}
+
+#[test]
+fn image_of_several_values_names_those_that_change() {
+    let two = r#""{{ .Values.image.repository }}:{{ .Values.image.tag }}""#;
+    image(two, Some("registry.example/app:2"), &[("image.tag", Some("image.tag=2"))]);
+    let moved = |repository| ("image.repository", Some(repository));
+    image(two, Some("mirror.example/app:1.20"), &[moved("image.repository=mirror.example/app")]);
+    image(
+        two,
+        Some("mirror.example:5000/app:2"),
+        &[moved("image.repository=mirror.example:5000/app"), ("image.tag", Some("image.tag=2"))],
+    );
+    // Nothing makes this one, or nothing is known of it.
+    let both = [("image.repository", None), ("image.tag", None)];
+    image(two, Some("mirror.example/app"), &both);
+    image(two, None, &both);
+    let three = r#""{{ .Values.image.registry }}/{{ .Values.image.name }}:{{ .Values.image.tag }}""#;
+    image(
+        three,
+        Some("mirror.example/app:2"),
+        &[("image.registry", Some("image.registry=mirror.example")), ("image.tag", Some("image.tag=2"))],
+    );
+    image(three, Some("registry.example/app:2"), &[("image.tag", Some("image.tag=2"))]);
+    // A function puts the values together.
+    let function = r#"{{ printf "%s:%s" .Values.image.repository .Values.image.tag | quote }}"#;
+    image(
+        function,
+        Some("mirror.example/web:2"),
+        &[moved("image.repository=mirror.example/web"), ("image.tag", Some("image.tag=2"))],
+    );
 }
 
 #[test]
@@ -200,6 +253,14 @@ fn subchart_value_is_named_only_when_it_is_unambiguous() {
         image,
         "",
     );
+    let wanted = |new: &str| {
+        let found = likeliest(ask(&[source(1, &one, &rendered, None)], image, Some(json!(new))));
+        found.iter().map(|it| it.set.as_ref().unwrap().1.clone()).collect::<Vec<_>>()
+    };
+    let (repository, tag) = ("sessions.image.repository=mirror.example/app", "sessions.image.tag=2");
+    assert_eq!(wanted("registry.example/app:2"), [tag]);
+    assert_eq!(wanted("mirror.example/app:1.20"), [repository]);
+    assert_eq!(wanted("mirror.example/app:2"), [repository, tag]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ struct Asked {
     below: Option<String>,
 }
 
-/// Adds to each field the likeliest chart value; to the report, if some were not looked for.
+/// Adds to each field the likeliest chart values; to the report, if some were not looked for.
 pub async fn add(reader: &Reader, release: &Release, report: &mut ReleaseReport) {
     let mut asked = asked(report);
     if asked.is_empty() {
@@ -41,10 +41,10 @@ pub async fn add(reader: &Reader, release: &Release, report: &mut ReleaseReport)
     // A large manifest would hold up the answers to others.
     let looking = tokio::task::spawn_blocking(move || look_for(&sources, asked));
     let (found, is_done) = looking.await.unwrap_or_default();
-    for ((object, field), candidate) in found {
+    for ((object, field), candidates) in found {
         let object = report.objects.get_mut(object);
         if let Some(field) = object.and_then(|object| object.fields.get_mut(field)) {
-            field.chart_value = Some(candidate);
+            field.chart_values = candidates;
         }
     }
     if !(is_all && is_done) {
@@ -67,14 +67,14 @@ fn asked(report: &ReleaseReport) -> Vec<Asked> {
 }
 
 /// What was found, and whether the time was enough for all.
-fn look_for(sources: &[ChartSource], asked: Vec<Asked>) -> (Vec<(Place, Candidate)>, bool) {
+fn look_for(sources: &[ChartSource], asked: Vec<Asked>) -> (Vec<(Place, Vec<Candidate>)>, bool) {
     let (began, mut found) = (Instant::now(), Vec::new());
     for Asked { place, object, path, below } in asked {
         if began.elapsed() > BUDGET {
             return (found, false);
         }
         let question = Question { object: &object, path: &path, place: below.as_deref(), new: None };
-        found.extend(values::candidates(sources, question).into_iter().next().map(|it| (place, it)));
+        found.push((place, values::likeliest(values::candidates(sources, question))));
     }
     (found, true)
 }

@@ -13,7 +13,7 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
 use kubemoor_helm::record::{Status, parse_record_name};
 use kubemoor_helm::release::Release;
-use kubemoor_helm::state;
+use kubemoor_helm::{state, values};
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_policy::seal::Seal;
 use kubemoor_verdict::message::{self, Upgrade};
@@ -127,7 +127,8 @@ impl Answered<'_> {
     /// How to change the object permanently, repair it, or change it for a time.
     fn ways_to_change(&self, found: &Comparison, is_guarded: bool) -> Vec<String> {
         let ReleaseId { namespace, name } = &self.upgrade.release;
-        let values: Vec<_> = found.fields.iter().map(|field| field.values.first().cloned()).collect();
+        let values: Vec<_> =
+            found.fields.iter().map(|field| values::likeliest(field.values.clone())).collect();
         let mut advice = vec![self.upgrade.text(&values)];
         let has_drifted = |field: &Field| field.state == FieldState::Drifted && field.spared_by.is_empty();
         if found.fields.iter().any(has_drifted) || found.state == MISSING {

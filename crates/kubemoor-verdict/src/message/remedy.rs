@@ -80,13 +80,13 @@ pub(super) struct Ways<'a> {
 }
 
 impl Upgrade {
-    /// The sentence about this way. `values` has, for each field to change, the chart value that
-    /// probably sets it.
-    pub fn text(&self, values: &[Option<Candidate>]) -> String {
+    /// The sentence about this way. `values` has, for each field to change, the chart values that
+    /// probably set it.
+    pub fn text(&self, values: &[Vec<Candidate>]) -> String {
         self.way(values).text()
     }
 
-    pub(super) fn way(&self, values: &[Option<Candidate>]) -> Way {
+    pub(super) fn way(&self, values: &[Vec<Candidate>]) -> Way {
         let ReleaseId { namespace, name } = &self.release;
         let probable = probable(values);
         let (head, more) = match &self.owner {
@@ -262,7 +262,7 @@ fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: Arc<str>)
 }
 
 /// The names of the values, in brackets; nothing where there are none.
-fn probable(values: &[Option<Candidate>]) -> String {
+fn probable(values: &[Vec<Candidate>]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for candidate in values.iter().flatten() {
         if !names.contains(&candidate.value.as_str()) {
@@ -273,18 +273,21 @@ fn probable(values: &[Option<Candidate>]) -> String {
     if names.is_empty() { String::new() } else { format!(" (probably {})", names.join(", ")) }
 }
 
-/// The flags that set the values.
-fn sets(values: &[Option<Candidate>]) -> String {
-    let set =
-        |candidate: &Candidate| candidate.set.clone().map(|(flag, set)| format!(" {flag} {}", quoted(&set)));
+/// The flags that set the values; where a new text is not known, with a word in capitals in its place.
+fn sets(values: &[Vec<Candidate>]) -> String {
+    let set = |candidate: &Candidate| match &candidate.set {
+        Some((flag, set)) => format!(" {flag} {}", quoted(set)),
+        // An index would replace the whole list.
+        None if candidate.is_list => " --values FILE".to_owned(),
+        None => format!(" --set {}", quoted(&format!("{}=VALUE", candidate.value))),
+    };
     let mut flags: Vec<String> = Vec::new();
-    for flag in values.iter().flatten().filter_map(set) {
+    for flag in values.iter().flatten().map(set) {
         if !flags.contains(&flag) {
             flags.push(flag);
         }
     }
-    let is_complete = values.iter().all(|value| value.as_ref().is_some_and(|it| it.set.is_some()));
-    if flags.is_empty() || !is_complete {
+    if flags.is_empty() || values.iter().any(Vec::is_empty) {
         flags.push(" --set KEY=VALUE".to_owned());
     }
     flags.concat()

@@ -102,6 +102,38 @@ fn fields_beyond_eight_are_counted() {
 }
 
 #[test]
+fn known_chart_value_is_named_in_the_command_without_a_new_text() {
+    let value = |value: &str, set: Option<&str>, is_list| Candidate {
+        value: value.to_owned(),
+        score: 90,
+        evidence: Vec::new(),
+        is_part: false,
+        is_list,
+        set: set.map(|set| ("--set", format!("{value}={set}"))),
+    };
+    let both = vec![value("image.repository", Some("app"), false), value("image.tag", Some("2"), false)];
+    for (values, names, flags) in [
+        (vec![both.clone()], "image.repository, image.tag", "--set image.repository=app --set image.tag=2"),
+        (vec![vec![value("image.tag", None, false)]], "image.tag", "--set image.tag=VALUE"),
+        (vec![vec![value(r"a.b\.c", None, false)]], r"a.b\.c", r"--set 'a.b\.c=VALUE'"),
+        (vec![vec![value("env", None, true)]], "env", "--values FILE"),
+        (
+            vec![both, Vec::new()],
+            "image.repository, image.tag",
+            "--set image.repository=app --set image.tag=2 --set KEY=VALUE",
+        ),
+    ] {
+        let fields = vec![("/spec/x", [json!(1), json!(1), json!(2)])];
+        let mut message = drift(&object("apps", "Deployment"), fields);
+        message.suggest(&values);
+        let way = format!(
+            "To make it permanent, change the chart value (probably {names}) and upgrade: helm upgrade shop CHART -n shop --reuse-values {flags}\n"
+        );
+        assert!(message.denial().contains(&way), "{way} is not in {}", message.denial());
+    }
+}
+
+#[test]
 fn key_of_a_map_cannot_break_a_line() {
     let fields = vec![("/data/a\n\u{1b}[31mb\u{202e}", [json!("x\ny\u{2066}"), json!(null), json!(null)])];
     let message = drift(&object("", "ConfigMap"), fields);

@@ -244,7 +244,7 @@ fn line(field: &FieldReport) -> Markup {
             td { code.live { (live) } }
             td { (field.owners.join(", ")) }
             td.message { (next_upgrade::effect(&field.next_upgrade)) }
-            td.message { @if let Some(value) = &field.chart_value { (chart_value(value)) } }
+            td.message { @for value in &field.chart_values { (chart_value(value)) } }
         }
     }
 }
@@ -252,7 +252,7 @@ fn line(field: &FieldReport) -> Markup {
 /// The value of the chart that probably sets a field, and what speaks for it.
 fn chart_value(Candidate { value, evidence, .. }: &Candidate) -> Markup {
     let evidence: Vec<_> = evidence.iter().map(ToString::to_string).collect();
-    html! { "probably " code { (value) } span.quiet.below { (evidence.join(", ")) } }
+    html! { div { "probably " code { (value) } span.quiet.below { (evidence.join(", ")) } } }
 }
 
 /// What a state is called, and how it looks.

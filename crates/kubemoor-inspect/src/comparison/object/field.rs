@@ -34,9 +34,9 @@ pub struct FieldReport {
     /// What the next Helm upgrade does to it.
     #[serde(skip)]
     pub next_upgrade: Effect,
-    /// The chart value that probably sets it, where that was looked for.
+    /// The chart values that probably set it, where they were looked for.
     #[serde(skip)]
-    pub chart_value: Option<Candidate>,
+    pub chart_values: Vec<Candidate>,
 }
 
 /// What is the matter with a field.
@@ -77,7 +77,7 @@ impl FieldReport {
             owners: owners.of_path(&field.path).into_iter().map(|manager| manager.name.clone()).collect(),
             path: field.path.to_string(),
             next_upgrade,
-            chart_value: None,
+            chart_values: Vec::new(),
         }
     }
 }
