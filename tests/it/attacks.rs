@@ -216,18 +216,8 @@ async fn decompression_bomb_in_record_causes_only_one_warning() {
     // The cap is what bounds the cost: a Secret holds no gzip that grows to more than about 780 MB.
     let record = holding(&shop.namespace, "shop", 2, "deployed", bomb(700_000_000));
     let secrets = shop.secrets().await;
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    // A guard that has no time to read it lets it pass, as it does with Helm's own.
-    let message = eventually("the webhook refuses the record", WITHIN, || async {
-        refusal(secrets.create(&dry_run, &record).await.map(drop))
-    })
-    .await;
-    assert!(message.contains("would no longer agree"), "{message}");
-    look_away_from_records(&Api::all(shop.control_plane.client(Identity::Admin).await)).await;
-    eventually("the record is written behind the guard's back", WITHIN, || async {
-        secrets.create(&PostParams::default(), &record).await
-    })
-    .await;
+    // A new record may be incomplete, so the webhook lets it pass, whether there is time to read it or not.
+    secrets.create(&PostParams::default(), &record).await.unwrap();
     let warnings = || {
         let log = guard.log();
         log.lines().filter(|line| line.contains(&record_name("shop", 2)) && line.contains("WARN")).count()

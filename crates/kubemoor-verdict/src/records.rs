@@ -222,8 +222,9 @@ fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Fal
     {
         return Some(Falsified::Disagreement);
     }
-    // An edit of a record that disagreed before does not have to correct it.
-    let agreed = edit.old.is_none_or(|old| agrees(old, id, revision));
+    // An edit of a record that disagreed before does not have to correct it, and a program may create a record
+    // before it writes the whole content.
+    let agreed = edit.old.is_some_and(|old| agrees(old, id, revision));
     (agreed && !agrees(new, id, revision)).then_some(Falsified::Disagreement)
 }
 
