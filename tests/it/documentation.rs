@@ -23,15 +23,17 @@ use prometheus_client::encoding::text::encode;
 use crate::support::{Document, documents, names, root, run};
 
 /// Helm's flags that the documents name.
-const HELMS: [&str; 8] = [
+const HELMS: [&str; 10] = [
     "--atomic",
     "--cleanup-on-fail",
     "--force-conflicts",
     "--no-hooks",
     "--reuse-values",
     "--rollback-on-failure",
+    "--server-side",
     "--set",
     "--take-ownership",
+    "--values",
 ];
 
 #[test]

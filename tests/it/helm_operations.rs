@@ -324,3 +324,22 @@ items:
     scene.upgrade("shop", &shop(), json!({})).await;
     assert_eq!(scene.value("configmap/listed", ".data.key"), "value");
 }
+
+#[tokio::test]
+async fn helm_merges_a_repeated_variable_on_the_client_side() {
+    let scene = HelmScene::shared("merge").await;
+    let chart = |env: &str| {
+        let text = format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: merged}}\nspec:\n  replicas: 0\n  \
+             selector: {{matchLabels: {{app: merged}}}}\n  template:\n    metadata: {{labels: {{app: merged}}}}\n    \
+             spec: {{containers: [{{name: app, image: {OLD}, env: {env}}}]}}\n"
+        );
+        Chart::new("merged").template("merged.yaml", &text)
+    };
+    let doubled = "[{name: A, value: '1'}, {name: B, value: '2'}, {name: A, value: '3'}]";
+    let single = "[{name: A, value: '1'}, {name: B, value: '2'}]";
+    scene.install("merged", &chart(doubled), json!({"server_side_apply": false})).await;
+    scene.assert_refused("deployment/merged", r#"{"spec": {"replicas": 1}}"#).await;
+    scene.upgrade("merged", &chart(single), json!({"server_side_apply": "false"})).await;
+    assert_eq!(scene.history("merged").await, ["1 superseded", "2 deployed"]);
+}

@@ -164,6 +164,19 @@ impl Fields {
         entries.iter().filter_map(|entry| Some((&*entry.name, leaf(entry)?))).collect()
     }
 
+    /// The declared fields of the list element at `path`, as one value. `None` where no such element is declared.
+    pub fn element(&self, path: &Path) -> Option<Value> {
+        let mut node = &self.root;
+        for segment in path.0.iter() {
+            node = match (segment, node) {
+                (Segment::Field(name), node) => node.entry(name)?,
+                (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted)?,
+                _ => return None,
+            };
+        }
+        Some(node.value())
+    }
+
     /// The path segment that identifies the element at `index` of the declared list at `path`. `None` where
     /// there is no such list, or its elements are not identified.
     pub fn element_at(&self, path: &[Segment], index: usize) -> Option<Segment> {
@@ -191,6 +204,18 @@ impl Node {
         let Node::Object(entries) = self else { return None };
         let index = entries.binary_search_by(|entry| (*entry.name).cmp(name)).ok()?;
         entries.get(index).map(|entry| &entry.node)
+    }
+
+    /// What is declared here, as one value.
+    fn value(&self) -> Value {
+        match self {
+            Self::Leaf(leaf) => leaf.value.value(),
+            Self::Object(entries) => {
+                entries.iter().map(|entry| (entry.name.to_string(), entry.node.value())).collect()
+            }
+            Self::Elements(elements) => elements.items.iter().map(|item| item.node.value()).collect(),
+            Self::Set(set) => set.values.iter().cloned().collect(),
+        }
     }
 
     fn weight(&self) -> usize {

@@ -13,6 +13,7 @@ mod restore;
 mod stored;
 
 pub mod additions;
+pub mod ambiguous;
 pub mod catalog;
 pub mod compare;
 pub mod compressed;

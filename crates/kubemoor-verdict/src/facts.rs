@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::circumstances::Circumstances;
 use super::edit::{Evidence, Reason};
@@ -76,6 +77,18 @@ pub struct ChangeFacts {
     pub change: FieldChange,
     /// The kind of the difference.
     pub kind: ChangeKind,
+    /// Of a list element that appears, disappears or is repeated: the element before and after, as messages
+    /// show it. `None` where that is not known.
+    pub element: Option<Box<ElementValues>>,
+}
+
+/// A list element before and after an edit; a list where there are several with its keys.
+#[derive(Clone, Debug)]
+pub struct ElementValues {
+    /// Before.
+    pub old: Option<Value>,
+    /// After.
+    pub new: Option<Value>,
 }
 
 /// The kind of a difference.
@@ -85,6 +98,8 @@ pub enum ChangeKind {
     /// A declared field is not as declared.
     #[default]
     Declared,
+    /// The same, where a client-side Helm operation may have merged list elements that share a key.
+    Merged,
     /// A field that undoes a release is set.
     Sealed,
     /// An owner is set, with which the garbage collector would delete the object.

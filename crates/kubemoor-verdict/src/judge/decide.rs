@@ -148,9 +148,13 @@ impl Claim<'_> {
     /// The verdict of the mode on an edit that drifts from all manifests, least from the one at `index`.
     fn by_mode(&self, edit: &Edit<'_>, index: usize, weighed: Weighed) -> Verdict {
         let Self { policy, evidence, pending, .. } = *self;
-        let Weighed { findings, certain, in_doubt, .. } = weighed;
+        let Weighed { findings, certain, in_doubt, merged, .. } = weighed;
         let all_in_doubt = findings.iter().all(|finding| finding.doubt);
         let grounds = self.grounds(findings);
+        if merged && pending {
+            let grounds = Some(Arc::new(grounds));
+            return Verdict { grounds, ..Verdict::unjudged(policy, Reason::Unsettled) };
+        }
         if all_in_doubt && evidence == EvidenceKind::Nowhere {
             // A doubt that cannot be settled is reported as one, and never leads to a denial.
             let outcome = Verdict::by_mode(policy, Reason::Unsettled, None).outcome.min(Outcome::Warn);

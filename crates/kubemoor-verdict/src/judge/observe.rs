@@ -9,15 +9,21 @@ use serde_json::Value;
 
 use super::super::circumstances::DeclaredObject;
 use super::super::edit::{Edit, Evidence, Reason};
-use super::super::facts::{AlternativeFacts, ChangeFacts, ChangeKind};
+use super::super::facts::{AlternativeFacts, ChangeFacts, ChangeKind, ElementValues};
 use super::super::{additions, identities, sealed};
 use kubemoor_declare::additions::Addition;
+use kubemoor_declare::ambiguous::AmbiguousElements;
 use kubemoor_declare::compare::Settler;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::path::Segment;
+use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Declared;
 use kubemoor_helm::state::Standing;
 use kubemoor_policy::seal::Seal;
+
+/// The number of changes of which list elements are kept whole: each is searched for in its list.
+const ELEMENTS: usize = 32;
 
 /// An edit, and the manifest that it is compared with.
 pub(super) struct Observation<'a> {
@@ -60,6 +66,7 @@ impl Observation<'_> {
         let Self { edit, standing, declared, .. } = self;
         let of = DeclaredObject { object: edit.object, release: &standing.release.id, declared };
         let mut settler = self.settler(fields);
+        let mut ambiguous = None;
         for change in changes {
             if identities::writes(edit.actor, edit.object, &change.path) {
                 facts.reason = Reason::Identity;
@@ -69,8 +76,12 @@ impl Observation<'_> {
             if agreement == Agreement::Agrees || edit.circumstances.have_settled(of, &change) {
                 continue;
             }
+            let ambiguous = ambiguous.get_or_insert_with(|| self.ambiguous(fields));
+            let is_merged = ambiguous.as_mut().is_some_and(|it| it.cover(&change.path));
+            let kind = if is_merged { ChangeKind::Merged } else { ChangeKind::Declared };
+            let element = if facts.changes.len() < ELEMENTS { self.element(&change) } else { None };
             let change = FieldChange { agreement, ..change };
-            facts.changes.push(ChangeFacts { change, kind: ChangeKind::Declared });
+            facts.changes.push(ChangeFacts { change, kind, element });
         }
     }
 
@@ -86,7 +97,7 @@ impl Observation<'_> {
         let (old, new) = (change.old.cloned(), change.new.cloned());
         let agreement = Agreement::Differs;
         let change = FieldChange { path: change.path, declared: None, old, new, agreement };
-        facts.changes.push(ChangeFacts { change, kind });
+        facts.changes.push(ChangeFacts { change, kind, element: None });
     }
 
     /// Adds the additions of the edit below sealed paths. Only a dry run can tell whether a webhook
@@ -108,8 +119,36 @@ impl Observation<'_> {
         for Addition { path, old, new, .. } in found {
             let (old, new, agreement) = (old.cloned(), Some(new.clone()), Agreement::Added);
             let change = FieldChange { path, declared: None, old, new, agreement };
-            facts.changes.push(ChangeFacts { change, kind: ChangeKind::Added });
+            facts.changes.push(ChangeFacts { change, kind: ChangeKind::Added, element: None });
         }
+    }
+
+    /// The list elements that the merge of a running client-side operation cannot tell apart: Helm compares the
+    /// manifest before with this one, and with the object as it is.
+    fn ambiguous(&self, fields: &Fields) -> Option<AmbiguousElements<'_>> {
+        let Self { edit, standing, .. } = self;
+        let old = edit.old.filter(|_| standing.pending)?;
+        let release = standing.release;
+        if release.state.apply_method != ApplyMethod::ClientSide {
+            return None;
+        }
+        let before = release.objects.get(edit.object).and_then(|it| it.baseline.as_ref());
+        let before = before.map(|declared| declared.fields());
+        Some(AmbiguousElements::new([fields].into_iter().chain(before.as_deref()), old))
+    }
+
+    /// A list element whose existence changes, before and after the edit.
+    fn element(&self, change: &FieldChange) -> Option<Box<ElementValues>> {
+        let is_element = matches!(change.path.0.last(), Some(Segment::Key(_)));
+        if change.declared.is_some() || !is_element {
+            return None;
+        }
+        let all = |object: &Value| match change.path.get(object).as_slice() {
+            [] => None,
+            [element] => Some((*element).clone()),
+            elements => Some(elements.iter().map(|element| (*element).clone()).collect()),
+        };
+        Some(Box::new(ElementValues { old: self.edit.old.and_then(all), new: all(self.new) }))
     }
 
     fn settler<'s>(&'s self, fields: &'s Fields) -> Option<Settler<'s>> {

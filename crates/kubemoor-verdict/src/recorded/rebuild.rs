@@ -143,6 +143,6 @@ impl RecordedChange {
         let Self { path, is, kind, declared, old, new, cut: _ } = self;
         let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
         let change = FieldChange { path: path.parse().ok()?, declared, old, new, agreement: *is };
-        Some(ChangeFacts { change, kind: *kind })
+        Some(ChangeFacts { change, kind: *kind, element: None })
     }
 }

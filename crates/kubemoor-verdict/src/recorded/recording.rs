@@ -192,7 +192,7 @@ impl Recording<'_> {
     }
 
     fn change(&self, facts: &ChangeFacts) -> RecordedChange {
-        let ChangeFacts { change: FieldChange { path, declared, old, new, agreement }, kind } = facts;
+        let ChangeFacts { change: FieldChange { path, declared, old, new, agreement }, kind, .. } = facts;
         let mut cut = false;
         let mut keep = |value: &Option<Value>| {
             let value = value.as_ref()?;
