@@ -247,6 +247,10 @@ impl Subject<'_> {
             Live::Awaited if self.release.state.status == Status::Failed => report(State::NotCreated, None),
             Live::Awaited => report(State::Awaited, None),
             Live::Allowed => report(State::Allowed, None),
+            Live::Expired => {
+                let reason = "its ttlSecondsAfterFinished removes it after it has finished";
+                report(State::Allowed, Some(reason.to_owned()))
+            }
             Live::Missing => report(State::Missing, None),
             Live::Drifted(drift) => {
                 let state = if drift.is_doubt() { State::InDoubt } else { State::Drifted };

@@ -69,6 +69,7 @@ pub(crate) fn applied(
     masked: &Mask,
     abandons: impl Fn(&Value) -> bool,
 ) -> Value {
+    let document = &without_masked_texts(document, masked);
     let (mut body, mut whole) = (document.clone(), document.clone());
     masked.carry_present(live, &mut body);
     masked.carry(live, &mut whole);
@@ -82,6 +83,19 @@ pub(crate) fn applied(
     }
     set_version(&mut body, live);
     body
+}
+
+/// A Secret without the texts of masked keys: the API server writes a text over the live bytes.
+fn without_masked_texts(document: &Value, masked: &Mask) -> Value {
+    let mut document = document.clone();
+    let is_masked =
+        |name: &str| masked.covers(&Path(["data", name].map(|name| Segment::Field(name.to_owned())).into()));
+    if document.get("kind").is_some_and(|kind| kind == "Secret")
+        && let Some(Value::Object(texts)) = document.get_mut("stringData")
+    {
+        texts.retain(|name, _| !is_masked(name));
+    }
+    document
 }
 
 /// The merge patch that restores the keys of the `moved` elements; `None` if there are no such

@@ -98,7 +98,11 @@ impl Weighing<'_> {
             drift::Live::AsBefore => return Standing::Underway,
             drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
             drift::Live::AsDeclared(agreed) => agreed,
-            drift::Live::Awaited | drift::Live::Dropped | drift::Live::Allowed | drift::Live::Missing => None,
+            drift::Live::Awaited
+            | drift::Live::Dropped
+            | drift::Live::Allowed
+            | drift::Live::Expired
+            | drift::Live::Missing => None,
         };
         let agreed = agreed.map(Agreed::of);
         if policy.drift != DriftMode::Repair {

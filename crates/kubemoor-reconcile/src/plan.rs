@@ -61,7 +61,7 @@ pub(crate) struct Case<'a> {
     /// The digest of the manifest that was first seen of the release's revision.
     pub(crate) first_digest: Option<[u8; 32]>,
     pub(crate) policy: &'a Policy,
-    /// An allowance permits its deletion.
+    /// An allowance permits its deletion, or its own time to live removes it.
     pub(crate) may_be_gone: bool,
     /// A person ordered the repair.
     pub(crate) asked: bool,

@@ -57,6 +57,8 @@ pub enum Live<'r> {
     Dropped,
     /// It is absent, and an open allowance permits that.
     Allowed,
+    /// It is absent, and its manifest says that it is removed some time after it has finished.
+    Expired,
     /// It is absent.
     Missing,
     /// Every declared field matches, or may differ; with its agreement, unless nothing is declared.
@@ -186,7 +188,8 @@ impl<'a> Subject<'a, '_> {
     /// The exceptions of the object as one of its manifests declares it.
     pub fn exceptions(&self, declared: &'a Arc<Declared>) -> Exceptions<'a> {
         let of = DeclaredObject { object: self.object, release: &self.standing.release.id, declared };
-        Exceptions::new(of, self.policy, self.circumstances, None, self.now)
+        let exceptions = Exceptions::new(of, self.policy, self.circumstances, None, self.now);
+        exceptions.of_live(of, self.standing.release)
     }
 }
 
@@ -231,10 +234,13 @@ fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
     if declarations.is_some_and(|it| it.latest.is_none()) {
         return Live::Dropped;
     }
-    let mut declared = standing.alternatives.iter();
-    match declared.any(|declared| subject.exceptions(declared).of_deletion().is_some()) {
-        true => Live::Allowed,
-        false => Live::Missing,
+    let exceptions: Vec<_> = standing.alternatives.iter().map(|it| subject.exceptions(it)).collect();
+    if exceptions.iter().any(|it| it.of_deletion().is_some()) {
+        Live::Allowed
+    } else if exceptions.iter().any(Exceptions::may_have_expired) {
+        Live::Expired
+    } else {
+        Live::Missing
     }
 }
 

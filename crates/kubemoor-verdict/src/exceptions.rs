@@ -15,10 +15,12 @@ use serde_json::Value;
 
 use super::circumstances::{Circumstances, DeclaredObject};
 use super::edit::Reason;
-use super::identities;
+use super::{identities, outputs};
+use kubemoor_declare::equality;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Actor, Autoscaler, ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
+use kubemoor_helm::release::Release;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
@@ -65,6 +67,10 @@ pub struct Exceptions<'a> {
     autoscalers: Vec<&'a Autoscaler>,
     departed: bool,
     replicas: Option<&'a Path>,
+    /// The values of a Secret that programs of the release may have filled.
+    outputs: Vec<Path>,
+    /// The object removes itself, as the manifest says.
+    expires: bool,
     actor: Option<&'a Actor>,
     now: Timestamp,
 }
@@ -93,9 +99,16 @@ impl<'a> Exceptions<'a> {
             departed: autoscalers.is_empty() && circumstances.departed.as_deref().is_some_and(scales),
             autoscalers,
             replicas: declared.scale(),
+            outputs: Vec::new(),
+            expires: outputs::expires(object, declared),
             actor,
             now,
         }
+    }
+
+    /// The same for a live object of `release`, whose programs may have filled in values.
+    pub fn of_live(self, of: DeclaredObject<'_>, release: &Release) -> Self {
+        Self { outputs: outputs::filled_by(release, of.object, of.declared), ..self }
     }
 
     /// The reason why a field may differ; `None` if it may not.
@@ -120,6 +133,11 @@ impl<'a> Exceptions<'a> {
         (self.rules.standing.iter().any(granted)
             || self.grants.iter().any(|(allowance, _)| allowance.grant.deletes))
         .then_some(Reason::Allowed)
+    }
+
+    /// Whether the object may be missing because its own time to live removed it. Nobody may delete it for that reason.
+    pub fn may_have_expired(&self) -> bool {
+        self.expires
     }
 
     /// The allowances that cover a field, or a part of it, as people name them.
@@ -159,6 +177,8 @@ impl<'a> Exceptions<'a> {
         {
             mask.0.extend(Pattern::parse(&path.to_string()));
         }
+        let filled = self.outputs.iter().filter(|path| is_filled(path.get(live).first().copied()));
+        mask.0.extend(filled.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
         mask
     }
 
@@ -208,6 +228,9 @@ impl<'a> Exceptions<'a> {
         }
         if self.is_scaled(path, new) {
             return Some(Reason::Autoscaled);
+        }
+        if is_filled(new) && self.outputs.contains(path) {
+            return Some(Reason::Identity);
         }
         // One rule may cover a part that another leaves open.
         let standing = standing.into_iter().filter(|standing| self.holds(standing));
@@ -259,6 +282,11 @@ impl<'a> Exceptions<'a> {
 pub fn exempting(policy: &Policy, actor: &Actor) -> Option<String> {
     let subject = policy.exempt.iter().find(|subject| subject.is(actor))?;
     Some(format!("exempt: {subject}"))
+}
+
+/// Whether a value is there and not empty.
+fn is_filled(value: Option<&Value>) -> bool {
+    value.is_some_and(|value| !equality::is_empty(value))
 }
 
 /// An allowance as people name it.

@@ -25,6 +25,7 @@ pub mod health;
 pub mod identities;
 pub mod judge;
 pub mod message;
+mod outputs;
 pub mod ownership;
 pub mod patch;
 pub mod recorded;

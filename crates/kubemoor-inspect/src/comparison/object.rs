@@ -24,7 +24,7 @@ pub enum State {
     Awaited,
     /// The operation that failed has not created it.
     NotCreated,
-    /// It does not exist, as an exception allows.
+    /// It does not exist, as an exception or its own time to live allows.
     Allowed,
     /// It differs as an exception allows.
     AllowedToDiffer,

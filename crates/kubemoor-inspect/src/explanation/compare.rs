@@ -103,6 +103,7 @@ fn state_of(live: &Live<'_>, release: &Release) -> &'static str {
         Live::Awaited => "not there yet",
         Live::Dropped => "absent: the latest manifest does not declare it",
         Live::Allowed => "missing, as an exception allows",
+        Live::Expired => "missing, as its ttlSecondsAfterFinished demands",
         Live::Missing => MISSING,
         Live::AsDeclared(_) => AS_DECLARED,
         Live::AsBefore => "as declared before the operation under way",

@@ -110,7 +110,7 @@ impl Reconciler {
             Some(stands) => {
                 drifts.record_missing(&release.id, object, since);
                 if let Some(drift) = drifts.get_mut(&release.id, object) {
-                    drift.allowed = matches!(stands, drift::Live::Allowed);
+                    drift.allowed = matches!(stands, drift::Live::Allowed | drift::Live::Expired);
                 }
             }
         }

@@ -27,6 +27,7 @@ const TOLERATIONS: &str = "/spec/template/spec/tolerations";
 /// A live object held against a release; what a case does not say is as the
 /// deployed release left it, without policies.
 struct Case<'a> {
+    object: ObjectId,
     release: Release,
     live: Option<Value>,
     /// The spec of the policy.
@@ -38,6 +39,7 @@ struct Case<'a> {
 impl Default for Case<'_> {
     fn default() -> Self {
         Self {
+            object: ObjectId::namespaced("apps", "Deployment", "shop", "web"),
             release: deployed(MANIFEST),
             live: Some(live(&[])),
             policy: "{}",
@@ -71,7 +73,7 @@ fn scaled(replicas: i64) -> Option<Value> {
 /// How the object stands, in words; of a drift the paths, those in doubt with a
 /// question mark.
 fn stands(case: &Case<'_>) -> String {
-    let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
+    let object = case.object.clone();
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
     let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
     let policy = policies([policy("p", case.policy)]).of(&id, &Labels::new());
@@ -92,6 +94,7 @@ fn stands(case: &Case<'_>) -> String {
         Live::Awaited => "awaited".to_owned(),
         Live::Dropped => "dropped".to_owned(),
         Live::Allowed => "allowed".to_owned(),
+        Live::Expired => "expired".to_owned(),
         Live::Missing => "missing".to_owned(),
         Live::AsDeclared(agreed) => {
             let has_additions = agreed.as_ref().is_some_and(|agreed| agreed.has_additions);
@@ -381,4 +384,51 @@ fn helm_owned_fields_may_be_rewritten_except_rbac_rules() {
     let rules = |verb: &str| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
     let role = object("rbac.authorization.k8s.io/v1", "Role", "rules", rules("get"));
     assert_eq!(agreement(role, json!({"f:rules": {}}), ("rules", rules("*"))), [Agreement::Differs]);
+}
+
+#[test]
+fn job_with_a_time_to_live_may_be_missing() {
+    let job = |spec: &str| Case {
+        object: ObjectId::namespaced("batch", "Job", "shop", "migrate"),
+        release: deployed(&format!(
+            "{{apiVersion: batch/v1, kind: Job, metadata: {{name: migrate}}, spec: {spec}}}"
+        )),
+        live: None,
+        ..Case::default()
+    };
+    check(job("{ttlSecondsAfterFinished: 100}"), "expired");
+    check(job("{ttlSecondsAfterFinished: 0}"), "expired");
+    check(job("{ttlSecondsAfterFinished: null}"), "missing");
+    check(job("{backoffLimit: 1}"), "missing");
+    let allowed = "allow: [{name: a, paths: [delete]}]";
+    check(Case { policy: allowed, ..job("{ttlSecondsAfterFinished: 100}") }, "allowed");
+    let other = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {ttlSecondsAfterFinished: 1}}";
+    check(Case { release: deployed(other), live: None, ..Case::default() }, "missing");
+}
+
+#[test]
+fn empty_secret_values_may_be_filled_where_the_release_has_an_account() {
+    const SECRET: &str = "
+apiVersion: v1
+kind: Secret
+metadata: {name: certs}
+data: {tls.crt: '', tls.key: , ca: YQ==}
+---
+";
+    const ACCOUNT: &str = "{apiVersion: v1, kind: ServiceAccount, metadata: {name: rotator}}";
+    let case = |manifest: &str, data: Value| {
+        let mut live = live(&[]);
+        live.as_object_mut().unwrap().remove("spec");
+        live["data"] = data;
+        let object = ObjectId::namespaced("", "Secret", "shop", "certs");
+        Case { object, release: deployed(manifest), live: Some(live), ..Case::default() }
+    };
+    let with = format!("{SECRET}{ACCOUNT}");
+    let empty = || json!({"tls.crt": "", "tls.key": "", "ca": "YQ=="});
+    let filled = || json!({"tls.crt": "Yg==", "tls.key": "Yw==", "ca": "YQ=="});
+    check(case(&with, empty()), "as declared");
+    check(case(&with, filled()), "as declared but /data/tls.crt /data/tls.key");
+    check(case(SECRET, filled()), "/data/tls.crt /data/tls.key");
+    check(case(&with, json!({"tls.crt": "Yg==", "tls.key": "", "ca": "eA=="})), "/data/ca");
+    check(case(&with, json!({"tls.crt": "", "ca": "YQ=="})), "/data/tls.key");
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::super::circumstances::DeclaredObject;
 use super::super::edit::{Edit, Evidence, Reason};
 use super::super::facts::{AlternativeFacts, ChangeFacts, ChangeKind, ElementValues};
-use super::super::{additions, identities, sealed};
+use super::super::{additions, identities, outputs, sealed};
 use kubemoor_declare::additions::Addition;
 use kubemoor_declare::ambiguous::AmbiguousElements;
 use kubemoor_declare::compare::Settler;
@@ -68,7 +68,10 @@ impl Observation<'_> {
         let mut settler = self.settler(fields);
         let mut ambiguous = None;
         for change in changes {
-            if identities::writes(edit.actor, edit.object, &change.path) {
+            let place = (&change.path, change.declared.as_ref());
+            if identities::writes(edit.actor, edit.object, &change.path)
+                || outputs::fills(edit.actor, standing.release, edit.object, place)
+            {
                 facts.reason = Reason::Identity;
                 continue;
             }

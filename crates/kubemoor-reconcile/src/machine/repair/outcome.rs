@@ -112,10 +112,11 @@ impl Reconciler {
         }
     }
 
-    /// Records whether an exception allows the object to be missing.
+    /// Records whether an exception, or its own time to live, allows the object to be missing.
     pub(super) fn mark_allowed(&mut self, task: &Task, situation: &Situation) {
-        let allowed = situation.drift.kind == DriftKind::Missing
-            && situation.exceptions(&task.object, self.now).of_deletion().is_some();
+        let exceptions = situation.exceptions(&task.object, self.now);
+        let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired();
+        let allowed = situation.drift.kind == DriftKind::Missing && may_be_gone;
         let drift = self.drifts.get_mut(&task.id, &task.object);
         if let Some(drift) = drift.filter(|drift| drift.allowed != allowed) {
             drift.allowed = allowed;

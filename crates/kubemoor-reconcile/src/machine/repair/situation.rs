@@ -51,7 +51,7 @@ impl Situation {
     pub(crate) fn exceptions<'s>(&'s self, object: &'s ObjectId, now: Timestamp) -> Exceptions<'s> {
         let Self { release, declared, policy, circumstances, .. } = self;
         let of = DeclaredObject { object, release: &release.id, declared };
-        Exceptions::new(of, policy, circumstances, None, now)
+        Exceptions::new(of, policy, circumstances, None, now).of_live(of, release)
     }
 
     /// Whether the declared values of these fields were seen in the live object, or are ordered by
@@ -103,7 +103,7 @@ impl Reconciler {
         let circumstances = self.known.circumstances(&release, object);
         let of = DeclaredObject { object, release: &release.id, declared: &declared };
         let exceptions = Exceptions::new(of, &policy, &circumstances, None, self.now);
-        let may_be_gone = exceptions.of_deletion().is_some();
+        let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired();
         let scaled = exceptions.is_autoscaled().then_some(declared.scale()).flatten();
         let agreement = self.drifts.agreement(id, object, &declared).cloned();
         let was_without_additions = self.drifts.is_seen_without_additions(id, object, &declared);

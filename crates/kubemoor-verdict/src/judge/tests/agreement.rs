@@ -362,3 +362,49 @@ fn null_for_a_map_that_is_one_value_is_held_to() {
     check(case(&[], &disk), &format!("Deny drift {NODES}"));
     check(case(&disk, &[]), "Allow as-declared");
 }
+
+#[test]
+fn account_of_the_release_fills_empty_values_of_its_secrets() {
+    const MANIFEST: &str = "
+{apiVersion: v1, kind: Secret, metadata: {name: certs}, data: {tls.crt: '', ca: YQ==}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: rotator}}
+";
+    let secret = |certificate: &str, authority: &str| {
+        let mut secret = live(&[]);
+        secret.as_object_mut().unwrap().remove("spec");
+        secret["data"] = json!({"tls.crt": certificate, "ca": authority});
+        secret
+    };
+    let object = ObjectId::namespaced("", "Secret", "shop", "certs");
+    let (circumstances, resolver) = (Circumstances::default(), resolver(EditsMode::Deny));
+    let rules = Rules { resolver: &resolver, own_account: None };
+    let check = |user: &str, old: &Value, new: &Value, wanted: &str| {
+        let actor = Actor { user: user.to_owned(), ..Actor::default() };
+        let edit = Edit {
+            operation: Operation::Update,
+            actor: &actor,
+            object: &object,
+            old: Some(old),
+            new: Some(new),
+            version: Some("v1"),
+            scale: false,
+            owner: Owner::Release(release("shop", "web")),
+            dry_run: false,
+            field_manager: "rotator",
+            circumstances: &circumstances,
+        };
+        let claims = [Arc::new(deployed(MANIFEST))];
+        let now = "2026-05-01T12:05:00Z".parse().unwrap();
+        assert_eq!(told(&judge(&edit, &claims, &rules, Evidence::None, now)), wanted, "{user}");
+    };
+    let (empty, filled, renewed) = (secret("", "YQ=="), secret("Yg==", "YQ=="), secret("Yw==", "YQ=="));
+    let rotator = "system:serviceaccount:shop:rotator";
+    check(rotator, &empty, &filled, "Allow identity");
+    check(rotator, &filled, &renewed, "Allow identity");
+    check(rotator, &empty, &secret("", "eA=="), "Deny drift /data/ca");
+    for other in ["alice", "system:serviceaccount:shop:default", "system:serviceaccount:bank:rotator"] {
+        check(other, &empty, &filled, "Deny drift /data/tls.crt");
+    }
+    check("alice", &filled, &empty, "Allow as-declared");
+}
