@@ -9,7 +9,7 @@ use super::draw::Draw;
 use super::gadgets::{self, GADGET};
 use super::values::{
     Field, bytes, count, field, flag, labels, names, object, port, put, quotas, seconds, selector, share,
-    small, text, texts, words_of_labels,
+    small, text, texts, unset, words_of_labels,
 };
 use super::workloads::{CONTAINER, POD, policy_ports, put_pod, service_ports};
 
@@ -46,12 +46,21 @@ const fn kind(name: &'static str, plural: &'static str, apis: Apis, fields: &'st
 
 /// All kinds: a chart has an object of each.
 pub(super) const KINDS: &[Kind] = &[
-    kind("ConfigMap", "configmaps", CORE, &[field("/data", texts), field("/binaryData", bytes)]),
+    kind(
+        "ConfigMap",
+        "configmaps",
+        CORE,
+        &[field("/data", |draw| unset(draw, texts)), field("/binaryData", |draw| unset(draw, bytes))],
+    ),
     kind(
         "Secret",
         "secrets",
         CORE,
-        &[field("/data", bytes), field("/stringData", texts), field("/type", |_| json!("Opaque"))],
+        &[
+            field("/data", |draw| unset(draw, bytes)),
+            field("/stringData", |draw| unset(draw, texts)),
+            field("/type", |_| json!("Opaque")),
+        ],
     ),
     kind(
         "ServiceAccount",
@@ -100,7 +109,9 @@ pub(super) const KINDS: &[Kind] = &[
         ],
     ),
     Kind {
-        finish: |draw, made| made["spec"]["podSelector"] = selector(draw),
+        finish: |draw, made| {
+            made["spec"]["podSelector"] = if draw.chance(15) { Value::Null } else { selector(draw) };
+        },
         ..kind(
             "NetworkPolicy",
             "networkpolicies",

@@ -128,6 +128,15 @@ pub(super) fn texts(draw: &mut Draw) -> Value {
     map(names.into_iter().map(|name| (name, text(draw))))
 }
 
+/// A map of which some entries may be null, as charts write keys without a value.
+pub(super) fn unset(draw: &mut Draw, make: fn(&mut Draw) -> Value) -> Value {
+    let mut made = make(draw);
+    if let Value::Object(map) = &mut made {
+        map.values_mut().filter(|_| draw.chance(20)).for_each(|value| *value = Value::Null);
+    }
+    made
+}
+
 /// A map of names to bytes.
 pub(super) fn bytes(draw: &mut Draw) -> Value {
     let names = draw.some(&["logo", "key", "password"]);
