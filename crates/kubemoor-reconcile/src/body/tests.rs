@@ -97,6 +97,18 @@ fn apply_body_keeps_live_values_of_masked_fields() {
 }
 
 #[test]
+fn apply_body_of_a_secret_writes_no_text_over_masked_bytes() {
+    let secret = |texts: Value| json!({"kind": "Secret", "metadata": {}, "stringData": texts});
+    let live =
+        json!({"kind": "Secret", "metadata": {"resourceVersion": "7"}, "data": {"crt": "Yg==", "a": "YQ=="}});
+    let mask = Mask(vec![Pattern::parse("/data/crt").unwrap()]);
+    let document = secret(json!({"crt": "", "a": "a"}));
+    let mut expected = secret(json!({"a": "a"}));
+    expected["metadata"]["resourceVersion"] = json!("7");
+    assert_eq!(applied((&document, &declared().1.fields()), &live, &mask, |_| false), expected);
+}
+
+#[test]
 fn apply_body_holds_no_masked_field_that_the_document_does_not_declare() {
     let containers = |items: Value| json!({"spec": {"containers": items}});
     let document = json!({
