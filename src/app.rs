@@ -63,11 +63,6 @@ use kubemoor_runtime::server::{Ending, descriptors};
 use kubemoor_runtime::telemetry::traces;
 use kubemoor_runtime::tls::{Certificates, UserAuthority};
 
-/// How long a guard behind a Service keeps serving after the stop signal: the API server notices the removed
-/// endpoint only after a moment. Together with the shutdown of the server and the ledger it must stay below
-/// the chart's `terminationGracePeriodSeconds`.
-const LINGER: Duration = Duration::from_secs(5);
-
 /// The services that the parts of the program share, built once.
 #[derive(Clone)]
 struct Services {
@@ -146,6 +141,7 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
         notifiers,
         release_metrics,
         collector,
+        shutdown_delay,
         log: _,
     } = config;
     collector.as_ref().map(traces::init).transpose()?;
@@ -185,8 +181,8 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
         Services { resolver, in_force, state, metrics, certificates, judging, ledger, notifiers, stop };
     services.follow_files(calling, folder, &mut parts);
     let mut run = Run { services, worker: Some(worker), readiness, books, naming, parts, lifetime };
-    let linger = run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
-    let ended = run.until_told(stops, linger).await;
+    run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
+    let ended = run.until_told(stops, shutdown_delay).await;
     traces::finish().await;
     ended
 }
@@ -207,26 +203,20 @@ impl Services {
 }
 
 impl Run {
-    /// Starts to serve the releases of a source. Returns how long the guard keeps running after the stop
-    /// signal.
+    /// Starts to serve the releases of a source.
     async fn begin(
         &mut self,
         source: Source,
         secured: Secured<'_>,
         records: &Condition,
-    ) -> anyhow::Result<Duration> {
+    ) -> anyhow::Result<()> {
         match source {
-            Source::Directory(path) => {
-                self.directory(&path, records)?;
-                Ok(Duration::ZERO)
-            }
+            Source::Directory(path) => self.directory(&path, records),
             Source::Cluster(cluster) => {
-                let linger = if cluster.own_namespace.is_some() { LINGER } else { Duration::ZERO };
                 let own = cluster.own_namespace.as_deref();
                 let Secured { callers, tls, certifying } = secured;
                 let keeping = Keeping::new(callers, own, tls, self.services.judging.door().callers().clone());
-                self.cluster(cluster, keeping, certifying).await?;
-                Ok(linger)
+                self.cluster(cluster, keeping, certifying).await
             }
         }
     }
@@ -269,8 +259,10 @@ impl Run {
     }
 
     /// Waits for a signal, or for a part that fails; then stops in order: the
-    /// guard's own work, then answering and health, then the ledger.
-    async fn until_told(mut self, stops: Stops, linger: Duration) -> anyhow::Result<()> {
+    /// guard's own work, then answering and health, then the ledger. Answering goes on
+    /// for the delay, since a Service or a load balancer notices only after a moment that
+    /// this replica is not ready any more.
+    async fn until_told(mut self, stops: Stops, shutdown_delay: Duration) -> anyhow::Result<()> {
         let mut signals = Signals::new()?;
         let failed = tokio::select! {
             signal = signals.next() => {
@@ -288,7 +280,7 @@ impl Run {
         self.services.stop.cancel();
         let finish = async {
             if failed.is_none() {
-                tokio::time::sleep(linger).await;
+                tokio::time::sleep(shutdown_delay).await;
             }
             stops.serving.stop.cancel();
             // Parts that still work may record.

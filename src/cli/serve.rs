@@ -169,6 +169,7 @@ impl Args {
         let tls = certificate.settings(&registering)?;
         let registration = registering.settings(select_all)?;
         let callers = callers.settings(registration.is_some())?;
+        let shutdown_delay = registering.shutdown_delay();
         let own_service = registering.service;
         let cluster = Cluster {
             kubeconfig,
@@ -194,6 +195,7 @@ impl Args {
             notifiers,
             release_metrics: !no_release_metrics,
             collector: otlp_endpoint,
+            shutdown_delay,
             log,
         })
     }
@@ -201,7 +203,7 @@ impl Args {
     /// Checks that the flags can be combined. The check uses values instead of the parser's rules, because
     /// the parser treats a switch that the environment sets to `false` as given.
     fn check(&self) -> Result<(), ConflictError> {
-        let RegisterArgs { register, service, webhook_url } = &self.registering;
+        let RegisterArgs { register, service, webhook_url, shutdown_delay: _ } = &self.registering;
         let TlsArgs { tls_dir, tls_secret, tls_cert, .. } = &self.certificate;
         let CallerArgs { caller_token_file, caller_token_age, client_ca: _ } = &self.callers;
         let dir = ("--tls-dir", tls_dir.is_some());

@@ -80,6 +80,23 @@ fn service_flag_sets_endpoint_certificate_name_and_own_namespace() {
 }
 
 #[test]
+fn guard_that_is_routed_to_answers_for_five_seconds_after_the_stop_signal() {
+    let url = ["--register", "--webhook-url", "https://127.0.0.1:9443"];
+    let service = ["--service", "guard/moor"];
+    for (args, seconds) in [
+        (vec![], 0),
+        (url.to_vec(), 5),
+        (service.to_vec(), 5),
+        ([&["--register"], &service[..]].concat(), 5),
+        ([&url[..], &["--shutdown-delay", "0s"]].concat(), 0),
+        ([&service[..], &["--shutdown-delay", "1m"]].concat(), 60),
+    ] {
+        assert_eq!(serve(&args).unwrap().shutdown_delay.as_secs(), seconds, "{args:?}");
+    }
+    assert!(Cli::try_parse_from(["kubemoor", "serve", "--shutdown-delay=-1s"]).is_err());
+}
+
+#[test]
 fn a_guard_that_would_answer_anybody_does_not_start() {
     use config::{Callers, Proof};
     for args in [&[][..], &["--read-only"], &["--store", "dir:x"]] {

@@ -53,6 +53,9 @@ pub struct Serve {
     pub release_metrics: bool,
     /// The collector that receives traces; `None` to make none.
     pub collector: Option<CollectorUrl>,
+    /// How long the guard goes on answering after it was told to stop. Together with the shutdown of the server and
+    /// the ledger this must stay below the chart's `terminationGracePeriodSeconds`.
+    pub shutdown_delay: Duration,
     /// The log filter.
     pub log: LogFilter,
 }

@@ -37,6 +37,7 @@ fn settings_name_what_is_enforced_and_no_password() {
         notifiers: None,
         release_metrics: true,
         collector: None,
+        shutdown_delay: Duration::ZERO,
         log: "info".parse().unwrap(),
     };
     let text = settings(&config).join("; ");

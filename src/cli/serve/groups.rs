@@ -16,6 +16,9 @@ use kubemoor_runtime::config::{
 /// whomever it could not ask the guard for.
 const CALLER_TOKEN_AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// How long it takes a Service or a load balancer to notice that a replica is not ready.
+const SHUTDOWN_DELAY: Duration = Duration::from_secs(5);
+
 /// For how long a certificate in --tls-secret is valid: 90 days.
 const TLS_AGE: Duration = Duration::from_secs(90 * 24 * 3600);
 
@@ -33,6 +36,10 @@ pub(super) struct RegisterArgs {
     /// The webhook's Service; its namespace is Kubemoor's own
     #[arg(long, env = "KUBEMOOR_SERVICE", value_name = "NAMESPACE/NAME[:PORT]")]
     pub(super) service: Option<ServiceRef>,
+
+    /// How long the guard answers requests after SIGTERM, until a Service or load balancer sends it none [default: 5s with --register or --service, else 0s]
+    #[arg(long, env = "KUBEMOOR_SHUTDOWN_DELAY", value_name = "DURATION", value_parser = parse_delay)]
+    pub(super) shutdown_delay: Option<Duration>,
 }
 
 /// The webhook's certificate.
@@ -108,6 +115,12 @@ impl RegisterArgs {
         self.webhook_url.clone().map(Endpoint::Url).or(service)
     }
 
+    /// How long the guard goes on answering after it was told to stop.
+    pub(super) fn shutdown_delay(&self) -> Duration {
+        let is_routed = self.register || self.service.is_some();
+        self.shutdown_delay.unwrap_or(if is_routed { SHUTDOWN_DELAY } else { Duration::ZERO })
+    }
+
     /// The settings for registering the webhooks; `None` without `--register`.
     pub(super) fn settings(&self, select_all: bool) -> Result<Option<Registration>, ConflictError> {
         match (self.register, self.endpoint()) {
@@ -171,6 +184,14 @@ pub(in crate::cli) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
     let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     names.extend(local.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
     names
+}
+
+/// A time that may be zero.
+fn parse_delay(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" | "0s" => Ok(Duration::ZERO),
+        text => parse_duration(text),
+    }
 }
 
 /// A time in which a token or a certificate can follow another.

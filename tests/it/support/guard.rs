@@ -188,6 +188,10 @@ impl Guard {
         // One of several behind a Service has no address of its own.
         if !flags.iter().any(|flag| flag.starts_with("--service")) {
             arguments.push(format!("--webhook-url=https://127.0.0.1:{webhook_port}"));
+            // No load balancer has to notice that it ends.
+            if !flags.iter().any(|flag| flag.starts_with("--shutdown-delay")) {
+                arguments.push("--shutdown-delay=0s".to_owned());
+            }
         }
         if !flags.iter().any(|flag| flag.starts_with("--ledger=")) {
             arguments.push(format!("--ledger=sqlite:{}", dir.join("ledger.db").display()));
