@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::calling::Keeping;
 use super::certifying::Certifying;
@@ -323,7 +324,10 @@ impl Work {
             ledger: ledger.clone(),
             certificates,
         };
-        let told = telling.start(&self.cluster, session, parts, &stop).await;
+        // Told once the loop has ended, or will not begin.
+        let looped = CancellationToken::new();
+        let ended = looped.clone().drop_guard();
+        let told = telling.start(&self.cluster, session, parts, (&stop, looped)).await;
         told.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;
         let read_only = self.cluster.read_only;
         let leading = if read_only { Leadership::alone().watch() } else { link.leadership.watch() };
@@ -346,7 +350,11 @@ impl Work {
             key,
         };
         let orders = orders::Orders { leading, commands: wishes, suspended };
-        parts.try_spawn("the loop", async move { Ok(guard.run(orders, stop).await?) });
+        parts.try_spawn("the loop", async move {
+            let outcome = guard.run(orders, stop).await;
+            drop(ended);
+            Ok(outcome?)
+        });
         Ok(())
     }
 

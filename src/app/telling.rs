@@ -77,13 +77,14 @@ pub(super) struct Telling {
 }
 
 impl Telling {
-    /// Starts all of it, as tasks of `parts`.
+    /// Starts all of it, as tasks of `parts`, which end by `stop`; what the loop has seen is written after `looped`, its
+    /// end.
     pub(super) async fn start(
         mut self,
         cluster: &config::Cluster,
         session: &LeaderSession,
         parts: &mut Parts,
-        stop: &CancellationToken,
+        (stop, looped): (&CancellationToken, CancellationToken),
     ) -> anyhow::Result<()> {
         // A read-only guard does not need to coordinate with others.
         let leadership = if cluster.read_only { Leadership::alone() } else { session.leadership.clone() };
@@ -100,7 +101,7 @@ impl Telling {
         parts.spawn("telling notifiers", teller.run(stop.clone()));
         if !cluster.read_only {
             parts.spawn("telling of drifts and repairs", self.announcer(session).run(stop.clone()));
-            self.keep_statuses(cluster, session, parts, stop).await;
+            self.keep_statuses(cluster, session, parts, (stop, looped)).await;
         }
         Ok(())
     }
@@ -163,7 +164,7 @@ impl Telling {
         cluster: &config::Cluster,
         session: &LeaderSession,
         parts: &mut Parts,
-        stop: &CancellationToken,
+        (stop, looped): (&CancellationToken, CancellationToken),
     ) {
         let leadership = session.leadership.clone();
         self.metrics.leads(leadership.holds());
@@ -195,8 +196,10 @@ impl Telling {
         parts.spawn("keeping GuardedReleases", async move {
             // Before any status is written over.
             if remember(&statuses, first, &stop).await {
-                statuses.run(stop).await;
+                statuses.run(looped).await;
             }
+            // The loop may have ended by a failure, which is to be told first.
+            stop.cancelled().await;
         });
     }
 }

@@ -165,6 +165,7 @@ impl Told {
             excused: Vec::new(),
             records: RecordFacts { revision: 1, deployed: None, state: RecordState::Deployed },
             control: Control::of(DriftMode::Repair),
+            manager: None,
             leads: true,
             answer: None,
         }
@@ -349,4 +350,34 @@ async fn statuses_are_written_again_after_the_api_server_was_away() {
     told.state.publish(told.report(Reason::Drifted));
     told.wait_for_condition("False", "Drifted").await;
     told.stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_loop_has_seen_is_written_at_once_and_before_the_guard_ends() {
+    let told = Told::new().await;
+    let report = |seal: &str| {
+        let agreement = Agreement::read(seal, &[]).unwrap();
+        let seen_alive = vec![SeenAlive { agreement: Some(agreement), ..told.seen() }];
+        ReleaseReport { seen_alive, ..told.report(Reason::InSync) }
+    };
+    let agreed = async || told.status().await["seen"][0]["agreed"].clone();
+    let seals = ["AQECAwQFBgcICQoLDA0ODw", "AgECAwQFBgcICQoLDA0ODw", "AwECAwQFBgcICQoLDA0ODw"];
+    told.state.publish(report(seals[0]));
+    told.wait_for_condition("True", "InSync").await;
+    // Another status was written a moment ago.
+    told.state.publish(report(seals[1]));
+    let since = std::time::Instant::now();
+    eventually("the agreement is written", SOON, || async {
+        let now = agreed().await;
+        if now == seals[1] { Ok(()) } else { Err(now.to_string()) }
+    })
+    .await;
+    assert!(since.elapsed() < Duration::from_millis(1000), "it took {:?}", since.elapsed());
+    told.state.publish(report(seals[2]));
+    told.stop.cancel();
+    eventually("the last agreement is written", SOON, || async {
+        let now = agreed().await;
+        if now == seals[2] { Ok(()) } else { Err(now.to_string()) }
+    })
+    .await;
 }

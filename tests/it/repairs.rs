@@ -232,3 +232,54 @@ async fn a_guard_that_was_killed_hinders_nobody_and_catches_up() {
     shop.upgrade(options).await.unwrap();
     shop.alice.get(&extra).await.done().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guard_that_ends_right_after_an_upgrade_repairs_what_changes_meanwhile() {
+    let shop = apart().await;
+    shop.control_plane.define_policies();
+    let mut guard = shop.start_guard(&["--register", "--edits", "Warn", "--drift", "Repair"]).await;
+    shop.wait_for_confirmed(2).await;
+    let settings = shop.config_map("settings");
+    for (round, level) in ["warn", "error", "fatal"].into_iter().enumerate() {
+        shop.upgrade(json!({"values": {"level": level}})).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(100) * u32::try_from(round).unwrap()).await;
+        assert!(guard.terminate().success(), "{}", guard.log());
+        shop.edit(&settings, json!({"data": {"level": "mine"}})).await;
+        guard.start_again().await;
+        shop.wait_for_value(&settings, "/data/level", json!(level)).await;
+        shop.wait_for_reason("InSync").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn release_of_a_kind_that_was_not_watched_is_in_sync_only_once_it_is_confirmed() {
+    let shop = Scene::on(ControlPlane::start()).install("first", SETTINGS).await;
+    shop.control_plane.define_policies();
+    let _guard = shop.start_guard(&["--register", "--edits", "Warn", "--drift", "Repair"]).await;
+    shop.wait_for_confirmed(1).await;
+    let admin = &shop.admin;
+    let path = shop.guarded_release(RELEASE);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let watch = async {
+        tokio::pin!(stopped);
+        let mut seen = Vec::new();
+        loop {
+            let status = admin.get(&path).await.done().unwrap()["status"].clone();
+            let reason = status["conditions"][0]["reason"].clone();
+            seen.push(json!([status["revision"], reason, status["confirmed"], status["declared"]]));
+            tokio::select! {
+                _ = &mut stopped => return seen,
+                () = tokio::time::sleep(std::time::Duration::from_millis(5)) => {}
+            }
+        }
+    };
+    let secret = "\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: extra}\nstringData: {a: b}\n";
+    let upgrade = async {
+        shop.upgrade_to(&format!("{SETTINGS}{secret}"), json!({})).await.unwrap();
+        shop.wait_for_confirmed(2).await;
+        stop.send(()).unwrap();
+    };
+    let (seen, ()) = tokio::join!(watch, upgrade);
+    let early: Vec<_> = seen.iter().filter(|it| it[1] == "InSync" && it[2] != it[3]).collect();
+    assert!(early.is_empty(), "{early:?}");
+}

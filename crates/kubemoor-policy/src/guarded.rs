@@ -99,6 +99,11 @@ pub struct GuardedReleaseStatus {
     /// Repairs write only values that it saw.
     #[serde(default)]
     pub confirmed: u64,
+    /// The field manager with which Helm writes the objects, as they showed it last. Repairs
+    /// write as this manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub field_manager: Option<String>,
     /// The number of objects that do not match, or of which another field manager than
     /// Helm's owns fields.
     #[serde(default)]

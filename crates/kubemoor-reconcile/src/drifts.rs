@@ -9,12 +9,14 @@
 mod agreed;
 mod counted;
 mod forget;
+mod manager;
 mod suspect;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use smol_str::SmolStr;
 
 pub use super::drift::Drift;
 use super::effort::note;
@@ -38,6 +40,8 @@ pub(crate) struct Drifts {
     lives: HashMap<Arc<ObjectId>, Life>,
     /// The field managers of lives, shared because most objects have the same ones.
     managers: Pool<Vec<Manager>>,
+    /// The field manager with which Helm writes each release's objects, as it was last seen.
+    helms: HashMap<ReleaseId, SmolStr>,
     /// The releases of lives, shared.
     releases: Pool<ReleaseId>,
     suspects: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Suspect>>,
@@ -62,6 +66,7 @@ impl Drifts {
             key,
             lives: HashMap::new(),
             managers: Pool::default(),
+            helms: HashMap::new(),
             releases: Pool::default(),
             suspects: HashMap::new(),
             last_reason: 0,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use smol_str::SmolStr;
 
 use super::departure::Departure;
 use super::drifts::First;
@@ -97,7 +98,14 @@ pub enum Order {
     /// A dry run of another replica has settled these values of an object.
     Settled(ObjectId, Settled),
     /// The knowledge of an earlier process about a release.
-    Remember { release: ReleaseId, first: First, seen: Vec<SeenAlive>, contested: Vec<ObjectId> },
+    Remember {
+        release: ReleaseId,
+        first: First,
+        seen: Vec<SeenAlive>,
+        contested: Vec<ObjectId>,
+        /// The field manager with which Helm writes its objects.
+        manager: Option<SmolStr>,
+    },
 }
 
 /// The identifier of a piece of work.

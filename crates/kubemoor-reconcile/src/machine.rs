@@ -69,6 +69,10 @@ pub struct Reconciler {
     unserved: Option<BTreeSet<(String, String)>>,
     /// The releases that have changed since.
     changed: BTreeSet<ReleaseId>,
+    /// The releases with other objects since the scopes to watch were last known.
+    unscoped: BTreeSet<ReleaseId>,
+    /// The releases with objects that only the first listing of a watch will show.
+    unlisted: BTreeSet<ReleaseId>,
     passes: Passes,
     errands: BTreeMap<WorkId, ReleaseId>,
     errand: u64,
@@ -100,6 +104,8 @@ impl Reconciler {
             listed: false,
             unserved: None,
             changed: BTreeSet::new(),
+            unscoped: BTreeSet::new(),
+            unlisted: BTreeSet::new(),
             passes: Passes::default(),
             errands: BTreeMap::new(),
             errand: 0,

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use smol_str::SmolStr;
 
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_policy::agreement::SeenAlive;
@@ -49,6 +50,8 @@ pub struct ReleaseReport {
     pub records: RecordFacts,
     /// The treatment of its drift.
     pub control: Control,
+    /// The field manager with which Helm writes its objects; `None` if no object has ever shown it.
+    pub manager: Option<SmolStr>,
     /// Whether this replica led when the report was made: only the leader decides about drifts.
     pub leads: bool,
     /// The answer to the last order; `None` if this process received no order.

@@ -41,6 +41,8 @@ pub(crate) struct Scopes {
 struct Watched {
     /// Its listing is complete.
     whole: bool,
+    /// It broke before its first listing was complete, and the guard tries again.
+    broken: bool,
     /// The message of the API server, if the guard has no right to it.
     forbidden: Option<String>,
     /// The objects of the listing under way.
@@ -91,6 +93,11 @@ impl Scopes {
         self.holding(object).next().is_some()
     }
 
+    /// Whether the first listing of a watch that may show an object is under way.
+    pub(crate) fn is_awaited(&self, object: &ObjectId) -> bool {
+        !self.shows(object) && self.holding(object).any(|(_, watched)| !watched.broken)
+    }
+
     /// A full listing begins.
     pub(crate) fn begin_listing(&mut self, scope: &Scope) {
         if let Some(watched) = self.open.get_mut(scope) {
@@ -109,13 +116,20 @@ impl Scopes {
     pub(crate) fn end_listing(&mut self, scope: &Scope) -> Option<HashSet<ObjectId>> {
         let watched = self.open.get_mut(scope)?;
         let listed = watched.listing.take()?;
-        watched.whole = true;
+        (watched.whole, watched.broken) = (true, false);
         self.mark_listed(scope);
         Some(listed)
     }
 
-    /// Stops waiting for the first listing of a watch.
-    pub(crate) fn mark_listed(&mut self, scope: &Scope) {
+    /// Records that a watch broke. Stops waiting for its first listing.
+    pub(crate) fn mark_broken(&mut self, scope: &Scope) {
+        if let Some(watched) = self.open.get_mut(scope) {
+            watched.broken = !watched.whole;
+        }
+        self.mark_listed(scope);
+    }
+
+    fn mark_listed(&mut self, scope: &Scope) {
         if let Some(unlisted) = &mut self.unlisted {
             unlisted.remove(scope);
         }

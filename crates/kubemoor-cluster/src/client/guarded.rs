@@ -32,6 +32,12 @@ use kubemoor_policy::suspension::{Suspended, Suspension};
 pub const KIND: &str = "GuardedRelease";
 pub const PLURAL: &str = "guardedreleases";
 
+/// How many seconds' worth of writes may be made at once after a pause: many releases may be upgraded at one time.
+const BURST: NonZeroU32 = match NonZeroU32::new(5) {
+    Some(number) => number,
+    None => NonZeroU32::MIN,
+};
+
 /// Objects per page of a list.
 const PAGE: u32 = 100;
 
@@ -44,9 +50,10 @@ pub struct GuardedReleases {
 }
 
 impl GuardedReleases {
-    /// Those of the cluster behind `client`; at most `writes_per_second`.
+    /// Those of the cluster behind `client`; at most `writes_per_second`, and after a pause five times as many at once.
     pub fn new(client: kube::Client, leadership: Leadership, writes_per_second: NonZeroU32) -> Self {
-        let rate = Quota::per_second(writes_per_second);
+        let burst = writes_per_second.saturating_mul(BURST);
+        let rate = Quota::per_second(writes_per_second).allow_burst(burst);
         Self { writer: Writer::new(client.clone(), rate, leadership), client, namespaces: Vec::new() }
     }
 
@@ -75,11 +82,11 @@ impl GuardedReleases {
         Ok(listed.iter().filter_map(|guarded| Remembered::of(guarded, key)).collect())
     }
 
-    /// Creates the GuardedRelease of a release; also `Ok` if it exists already.
+    /// Creates the GuardedRelease of a release, and returns it; `None` if it exists already.
     ///
     /// # Errors
     /// See [`SendError`].
-    pub async fn create(&self, release: &ReleaseId) -> Result<(), SendError> {
+    pub async fn create(&self, release: &ReleaseId) -> Result<Option<Box<GuardedRelease>>, SendError> {
         let body = json!({
             "apiVersion": api_version(), "kind": KIND,
             "metadata": {"name": release.name, "namespace": release.namespace},
@@ -87,8 +94,8 @@ impl GuardedReleases {
         });
         let request = requests(Some(&release.namespace))?.create(&PostParams::default(), bytes(&body)?);
         match self.writer.send(request.map_err(CallError::from)?).await {
-            Err(SendError::Call(CallError::Refused { code: 409, .. })) => Ok(()),
-            outcome => outcome.map(drop),
+            Err(SendError::Call(CallError::Refused { code: 409, .. })) => Ok(None),
+            outcome => outcome.map(|body| stored(&body)),
         }
     }
 
@@ -108,7 +115,7 @@ impl GuardedReleases {
         }
     }
 
-    /// Writes a status over the one of `live`, unless that has changed since.
+    /// Writes a status over the one of `live`, unless that has changed since. Returns the object as it is then.
     ///
     /// # Errors
     /// See [`SendError`]; a conflict when `live` is outdated.
@@ -116,7 +123,7 @@ impl GuardedReleases {
         &self,
         live: &GuardedRelease,
         status: &GuardedReleaseStatus,
-    ) -> Result<(), SendError> {
+    ) -> Result<Option<Box<GuardedRelease>>, SendError> {
         let (name, namespace) =
             (live.metadata.name.as_deref().unwrap_or_default(), live.metadata.namespace.as_deref());
         let body = json!({
@@ -127,8 +134,13 @@ impl GuardedReleases {
         let request = requests(namespace)?
             .replace_subresource("status", &segment(name)?, &PostParams::default(), bytes(&body)?)
             .map_err(CallError::from)?;
-        self.writer.send(request).await.map(drop)
+        self.writer.send(request).await.map(|body| stored(&body))
     }
+}
+
+/// The object that an answer holds.
+fn stored(body: &[u8]) -> Option<Box<GuardedRelease>> {
+    typed(serde_json::from_slice(body).ok()?)
 }
 
 /// The GuardedReleases in `namespace` (`None`: all); none where the definition

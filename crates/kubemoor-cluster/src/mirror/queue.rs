@@ -53,6 +53,11 @@ impl<T: Clone + Eq + Hash> Changes<T> {
             arrived.await;
         }
     }
+
+    /// The item that has waited longest, if there is one.
+    pub fn take(&self) -> Option<T> {
+        self.0.take()
+    }
 }
 
 impl<T: Clone + Eq + Hash> Announcer<T> {

@@ -162,9 +162,10 @@ impl Shell {
             Command::Suspend(release, suspension) => Order::Suspend(release, suspension),
             Command::Reconcile { release, at, ticket } => Order::Reconcile { release, at, ticket },
             Command::Settled(object, settled) => Order::Settled(object, settled),
-            Command::Remember { release, revision, record, digest, seen_alive, contested } => {
+            Command::Remember { release, revision, record, digest, seen_alive, contested, manager } => {
                 let first = First { uid: record, revision, digest };
-                Order::Remember { release, first, seen: seen_alive, contested }
+                let manager = manager.map(SmolStr::from);
+                Order::Remember { release, first, seen: seen_alive, contested, manager }
             }
         };
         self.handle(Event::Order(order));

@@ -36,6 +36,7 @@ use self::orders::Orders;
 use self::state::State;
 use self::tasks::Tasks;
 use kubemoor_cluster::client::objects::Objects;
+use kubemoor_cluster::mirror::Changes;
 use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::arbiter::Arbiter;
 use kubemoor_cluster::mirror::autoscalers::Autoscalers;
@@ -54,6 +55,10 @@ use kubemoor_runtime::metrics::GuardMetrics;
 
 /// News that wait at most; a sender of more waits.
 const NEWS: usize = 16;
+
+/// How long a loop that ends still takes in what its watches tell. Helm may just have written what it declares, and this
+/// guard may be the only one that can remember that.
+const LAST_NEWS: Duration = Duration::from_millis(200);
 
 /// The longest sleep of the loop: its timers follow a clock that may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
@@ -109,7 +114,8 @@ struct Shell {
     /// The time at which the watches are adapted to the declared kinds.
     follow_at: Option<Instant>,
     tasks: Tasks,
-    stop: CancellationToken,
+    /// Ends the watches.
+    unwatch: CancellationToken,
 }
 
 /// The news of watches and workers.
@@ -142,7 +148,7 @@ impl Guard {
             timer: None,
             follow_at: Some(Instant::now()),
             tasks: Tasks::default(),
-            stop: stop.clone(),
+            unwatch: CancellationToken::new(),
             guard: Arc::new(self),
         };
         shell.rule();
@@ -171,7 +177,7 @@ impl Guard {
                 Some(news) = told.recv() => shell.hear(news),
             }
         };
-        let finished = shell.finish(told).await;
+        let finished = shell.finish(told, &changes).await;
         broken.map_or(finished, Err)
     }
 }
@@ -229,15 +235,24 @@ impl Shell {
         }
     }
 
-    /// Finishes the repairs under way, and ends the watches.
-    async fn finish(mut self, mut told: mpsc::Receiver<News>) -> Result<(), JoinError> {
+    /// Finishes the repairs under way, takes in what the watches still tell, and ends them.
+    async fn finish(
+        mut self,
+        mut told: mpsc::Receiver<News>,
+        changes: &Changes<ReleaseId>,
+    ) -> Result<(), JoinError> {
         self.handle(Event::Stop);
-        while !self.machine.is_idle() {
-            let Some(news) = told.recv().await else { break };
-            self.hear(news);
+        let end = Instant::now() + LAST_NEWS;
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(end), if self.machine.is_idle() => break,
+                release = changes.next() => self.notice(release),
+                Some(news) = told.recv() => self.hear(news),
+            }
         }
         drop(told);
-        self.watches.values().for_each(CancellationToken::cancel);
+        self.unwatch.cancel();
         self.tasks.finish().await
     }
 
@@ -254,7 +269,7 @@ impl Shell {
 
     fn watch(&mut self, scope: Scope) {
         let Some(resource) = self.fed.resource(&scope) else { return };
-        let stop = self.stop.child_token();
+        let stop = self.unwatch.child_token();
         if let Some(earlier) = self.watches.insert(scope.clone(), stop.clone()) {
             earlier.cancel();
         }

@@ -65,13 +65,15 @@ pub enum Command {
         seen_alive: Vec<SeenAlive>,
         /// Objects with contested repairs: they wait before another repair.
         contested: Vec<ObjectId>,
+        /// The field manager with which Helm writes the release's objects.
+        manager: Option<String>,
     },
 }
 
 impl From<Remembered> for Command {
     fn from(remembered: Remembered) -> Self {
-        let Remembered { release, revision, record, digest, seen, contested } = remembered;
-        Self::Remember { release, revision, record, digest, seen_alive: seen, contested }
+        let Remembered { release, revision, record, digest, seen, contested, manager } = remembered;
+        Self::Remember { release, revision, record, digest, seen_alive: seen, contested, manager }
     }
 }
 

@@ -25,6 +25,7 @@ const HAPPENINGS: usize = 1024;
 pub struct State {
     reports: Mutex<HashMap<ReleaseId, Known>>,
     changed: Announcer<ReleaseId>,
+    agreed: Announcer<ReleaseId>,
     happenings: broadcast::Sender<Arc<Happening>>,
 }
 
@@ -40,6 +41,7 @@ impl Default for State {
         Self {
             reports: Mutex::default(),
             changed: Announcer::default(),
+            agreed: Announcer::default(),
             happenings: broadcast::Sender::new(HAPPENINGS),
         }
     }
@@ -50,6 +52,11 @@ impl State {
     pub fn changes(&self) -> Changes<ReleaseId> {
         let known: Vec<_> = self.reports.lock().keys().cloned().collect();
         self.changed.subscribe(known)
+    }
+
+    /// Each release of which the loop has seen something from now on that it has to know after a restart.
+    pub fn agreements(&self) -> Changes<ReleaseId> {
+        self.agreed.subscribe([])
     }
 
     /// The last report of a release; `None` for releases that are gone.
@@ -71,15 +78,26 @@ impl State {
     /// Stores a report, and announces it if it has changed.
     pub fn publish(&self, report: ReleaseReport) {
         let release = report.release.clone();
-        let changed = {
+        let (changed, agrees) = {
             let mut reports = self.reports.lock();
-            let same = reports.get(&release).is_some_and(|known| *known.report == report);
+            let before = reports.get(&release).map(|known| &known.report);
+            let same = before.is_some_and(|before| **before == report);
+            let agrees = !same
+                && match before {
+                    Some(before) => {
+                        before.seen_alive != report.seen_alive || before.manager != report.manager
+                    }
+                    None => !report.seen_alive.is_empty(),
+                };
             if !same {
                 let standing = standing(&report);
                 reports.insert(release.clone(), Known { report: Arc::new(report), standing });
             }
-            !same
+            (!same, agrees)
         };
+        if agrees {
+            self.agreed.announce(&release);
+        }
         if changed {
             self.changed.announce(&release);
         }

@@ -2,7 +2,9 @@
 //! wishes in their specs to the loop.
 //!
 //! Entry point: [`Statuses::run`]. Invariant: a status is written only when its content changes,
-//! each at most once in `PAUSE`; only the leader writes. A cluster without the
+//! each at most once in `PAUSE`, but for what the loop has seen: that is written first and without
+//! a wait, and before the guard ends, since no other process may know it. Only the leader writes. A
+//! cluster without the
 //! CustomResourceDefinition is logged once and costs nothing else. Must not judge or repair
 //! anything.
 
@@ -31,6 +33,7 @@ use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases, Remembered};
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::writer::SendError;
+use kubemoor_cluster::mirror::Changes;
 use kubemoor_cluster::mirror::guarded::Watching;
 use kubemoor_cluster::mirror::kinds::Kinds;
 use kubemoor_cluster::mirror::policies::InForce;
@@ -48,6 +51,12 @@ use kubemoor_runtime::metrics::{NoticeMetrics, StatusWrite};
 
 /// The shortest time between two writes of one status.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// The time in which agreements of one release are collected before they are written.
+const COLLECTED: Duration = Duration::from_millis(100);
+
+/// How long a guard that ends may write the agreements that wait.
+const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// Keeps GuardedReleases.
 pub struct Statuses {
@@ -83,16 +92,30 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// Keeps GuardedReleases until `stop`.
+    /// Keeps GuardedReleases until `stop`, which the end of the loop tells; then writes what it has seen last.
     pub async fn run(self, stop: CancellationToken) {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.keep() => {}
+        let mut known = Known { suspended: self.suspended.clone(), ..Known::default() };
+        let agreements = self.state.agreements();
+        self.keep(&mut known, &agreements, &stop).await;
+        if tokio::time::timeout(LAST_WRITES, self.write_last(&mut known, &agreements)).await.is_err() {
+            tracing::warn!(
+                "the guard ends before all statuses are written: objects that change while no guard runs may become Unconfirmed"
+            );
         }
     }
 
-    async fn keep(&self) {
-        let mut known = Known { suspended: self.suspended.clone(), ..Known::default() };
+    /// Writes the agreements that wait.
+    async fn write_last(&self, known: &mut Known, agreements: &Changes<ReleaseId>) {
+        loop {
+            while let Some(release) = agreements.take() {
+                known.due.look_at_first(release, Duration::ZERO);
+            }
+            let Some(release) = known.due.pop_first() else { return };
+            self.attend(known, &release, true).await;
+        }
+    }
+
+    async fn keep(&self, known: &mut Known, agreements: &Changes<ReleaseId>, stop: &CancellationToken) {
         let mut watching = Watching::new(&self.guarded, &self.kinds);
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
@@ -102,7 +125,9 @@ impl Statuses {
             let (due, absent) = (until(known.due.next()), until(known.absent_at));
             tokio::select! {
                 biased;
-                (namespace, event) = watching.next() => self.take_in(&mut known, namespace, event).await,
+                () = stop.cancelled() => return,
+                release = agreements.next() => known.due.look_at_first(release, COLLECTED),
+                (namespace, event) = watching.next() => self.take_in(known, namespace, event).await,
                 release = reports.next() => known.due.look_at(release, Duration::ZERO),
                 release = records.next() => known.due.look_at(release, Duration::ZERO),
                 changed = leading.changed() => {
@@ -118,20 +143,20 @@ impl Statuses {
                     known.written.clear();
                     known.due.forget_failures();
                     if leads {
-                        self.remember(&known).await;
+                        self.remember(known).await;
                     }
-                    self.look_at_all(&mut known);
+                    self.look_at_all(known);
                 }
                 // Every status holds the modes for edits and drift.
-                Ok(()) = policies.changed() => self.look_at_all(&mut known),
+                Ok(()) = policies.changed() => self.look_at_all(known),
                 () = absent => {
                     known.absent_at = None;
                     tracing::warn!(
                         "there is no definition of GuardedRelease, so the cluster is not told how releases stand: apply what kubemoor manifests crds prints"
                     );
                 }
-                () = due => if let Some(release) = known.due.pop() {
-                    self.attend(&mut known, &release).await;
+                () = due => if let Some((release, is_first)) = known.due.pop() {
+                    self.attend(known, &release, is_first).await;
                 },
             }
         }
@@ -245,8 +270,9 @@ impl Statuses {
         }
     }
 
-    /// Creates, removes or writes the GuardedRelease of a release, if necessary.
-    async fn attend(&self, known: &mut Known, release: &ReleaseId) {
+    /// Creates, removes or writes the GuardedRelease of a release, if necessary. `is_first`: it has agreements to write,
+    /// which wait for nothing.
+    async fn attend(&self, known: &mut Known, release: &ReleaseId, is_first: bool) {
         if !known.is_followed(release) || !self.leadership.holds() {
             return;
         }
@@ -263,14 +289,23 @@ impl Statuses {
             }
             (false, Some(guarded)) => {
                 let uid = guarded.metadata.uid.clone().unwrap_or_default();
-                self.guarded.remove(release, &uid).await
+                self.guarded.remove(release, &uid).await.map(|()| None)
             }
-            (true, None) => self.guarded.create(release).await,
+            (true, None) => {
+                let made = self.guarded.create(release).await;
+                if let Ok(Some(_)) = &made {
+                    known.due.look_at_first(release.clone(), Duration::ZERO);
+                }
+                made
+            }
             (true, Some(guarded)) => {
                 let Some(status) = self.status(release, guarded) else { return };
+                if is_first && !has_new_agreements(guarded, &status) {
+                    return known.due.look_at(release.clone(), Duration::ZERO);
+                }
                 let ready =
                     known.written.get(release).map(|at| *at + PAUSE).filter(|at| *at > Instant::now());
-                if let Some(at) = ready {
+                if let Some(at) = ready.filter(|_| !is_first) {
                     known.due.look_at(release.clone(), at.duration_since(Instant::now()));
                     return;
                 }
@@ -279,13 +314,19 @@ impl Statuses {
             }
         };
         match written {
-            Ok(()) => {
+            Ok(stored) => {
+                if let Some(guarded) = stored {
+                    known.live.put_newer(release.clone(), guarded);
+                }
                 known.due.forgive(release);
                 self.metrics.status(StatusWrite::Written);
             }
             Err(SendError::NotLeading) => {}
             Err(SendError::Call(error)) => {
                 self.metrics.status(StatusWrite::Failed);
+                if error.is_overtaken() && is_first {
+                    return self.read_again(known, release).await;
+                }
                 let passes = passes(&error);
                 if !passes && known.writing.note_failure() {
                     tracing::warn!(
@@ -297,6 +338,20 @@ impl Statuses {
                     false => known.due.retry(release.clone()),
                 }
             }
+        }
+    }
+
+    /// Reads a GuardedRelease that somebody else has written, so that its agreements can be written over that.
+    async fn read_again(&self, known: &mut Known, release: &ReleaseId) {
+        match guarded::get(&self.guarded.client(), release).await {
+            Ok(guarded) => {
+                match guarded {
+                    Some(guarded) => known.live.put(release.clone(), Box::new(guarded)),
+                    None => known.live.remove(release),
+                }
+                known.due.look_at_first(release.clone(), COLLECTED);
+            }
+            Err(_) => known.due.retry(release.clone()),
         }
     }
 
@@ -340,6 +395,14 @@ impl Statuses {
         let index = self.releases.index().read();
         index.release(release).is_some_and(|release| release.state.status != Status::Uninstalled)
     }
+}
+
+/// Whether a status holds something that the loop has seen and the present status does not hold.
+fn has_new_agreements(guarded: &GuardedRelease, status: &GuardedReleaseStatus) -> bool {
+    guarded
+        .status
+        .as_ref()
+        .is_none_or(|before| before.seen != status.seen || before.field_manager != status.field_manager)
 }
 
 /// The order of which the status does not say that it was carried out.

@@ -22,6 +22,7 @@ impl Drifts {
     /// Forgets a release that is gone, and which declared this `before`.
     pub(crate) fn forget_release(&mut self, id: &ReleaseId, before: Option<&Release>) {
         self.first.forget(id);
+        self.helms.remove(id);
         self.held.remove(id);
         self.operated.remove(id);
         self.drop_all_but(id, before, |_| false);

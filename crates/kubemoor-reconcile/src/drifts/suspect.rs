@@ -168,6 +168,21 @@ impl Drifts {
         }
     }
 
+    /// Records that the loop ends before it reads the suspects of a release. A drift from an earlier declaration is
+    /// forgotten.
+    pub(crate) fn leave_unread(&mut self, release: &ReleaseId) {
+        let suspects = self.suspects.get_mut(release).into_iter().flatten();
+        let unread: Vec<_> = suspects
+            .filter_map(|(object, suspect)| {
+                let was_unread = std::mem::replace(&mut suspect.unread, true);
+                (!was_unread).then(|| (Arc::clone(object), suspect.redeclared))
+            })
+            .collect();
+        for (object, _) in unread.into_iter().filter(|(_, redeclared)| *redeclared) {
+            self.clear_drift(release, &object);
+        }
+    }
+
     /// Records that the answer to a read was useless; the object is tried again at `due`, or when
     /// there is news of it.
     pub(crate) fn ask_again(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp) {

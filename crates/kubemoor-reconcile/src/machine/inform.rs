@@ -24,6 +24,12 @@ impl Reconciler {
         self.known.set(id, ruled);
         self.changed.insert(id.clone());
         let release = self.known.release(id).cloned();
+        let objects = |release: &Option<Arc<Release>>| release.as_ref().map(|it| Arc::clone(&it.objects));
+        match (objects(&before), objects(&release)) {
+            (Some(before), Some(now)) if Arc::ptr_eq(&before, &now) => {}
+            (_, Some(_)) => drop(self.unscoped.insert(id.clone())),
+            (_, None) => drop(self.unscoped.remove(id)),
+        }
         let scopes = &self.scopes;
         let is_same = |a: &Release, b: &Release| {
             Arc::ptr_eq(&a.objects, &b.objects) && a.state.status == b.state.status
@@ -94,7 +100,7 @@ impl Reconciler {
                     self.judge_again([object]);
                 }
             }
-            Order::Remember { release, first, seen, contested } => {
+            Order::Remember { release, first, seen, contested, manager } => {
                 // Of one that is gone, nothing is remembered here either.
                 let Some(current) = self.known.release(&release).cloned() else { return };
                 for seen in &seen {
@@ -105,6 +111,7 @@ impl Reconciler {
                 if !first.is_outlived_by(&current) {
                     contested.iter().for_each(|object| self.repairs.backoff.contest(object, self.now));
                     self.drifts.remember(&current, first, seen);
+                    manager.into_iter().for_each(|name| self.drifts.remember_manager(&release, name));
                 }
                 self.attend(&release);
             }

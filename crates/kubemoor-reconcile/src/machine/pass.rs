@@ -72,8 +72,11 @@ impl Reconciler {
 
     /// Begins passes while there is room; each waiting release is tried once.
     pub(super) fn begin_passes(&mut self) {
+        if self.stopping {
+            return self.publish_waiting();
+        }
         for _ in 0..self.passes.waiting.len().min(BEGUN_AT_ONCE) {
-            if self.stopping || self.passes.working.len() >= RELEASES_AT_ONCE {
+            if self.passes.working.len() >= RELEASES_AT_ONCE {
                 return;
             }
             let Some(release) = self.passes.waiting.pop_front() else { return };
@@ -89,6 +92,18 @@ impl Reconciler {
                     self.publish(&release);
                     self.forget_gone(&release);
                 }
+            }
+        }
+    }
+
+    /// Publishes what is known of the waiting releases, since the loop ends and reads nothing more. A running pass
+    /// publishes at its end.
+    fn publish_waiting(&mut self) {
+        self.passes.queued.clear();
+        for release in std::mem::take(&mut self.passes.waiting) {
+            if !self.passes.working.contains_key(&release) {
+                self.publish(&release);
+                self.forget_gone(&release);
             }
         }
     }

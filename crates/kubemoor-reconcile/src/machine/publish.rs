@@ -1,7 +1,8 @@
 //! Combines the loop's knowledge of a release into a report.
 //!
 //! Entry point: `Reconciler::publish`. Invariant: publishes nothing before all objects that were
-//! declared at the start have been listed. Must not decide anything.
+//! declared at the start have been listed, and never that all objects match while some of them have
+//! not been looked for. Must not decide anything.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,8 +33,12 @@ impl Reconciler {
         if !self.listed {
             return;
         }
+        if self.stopping {
+            self.drifts.leave_unread(id);
+        }
         match (self.known.release(id).cloned(), self.known.policy(id).cloned()) {
             (Some(release), Some(policy)) => {
+                self.drifts.note_manager(&release);
                 let report = self.report_of(&release, &policy);
                 // Suspects may have another state, and are about to be read.
                 let is_judged = matches!(release.state.status, Status::Deployed | Status::Failed);
@@ -42,10 +47,46 @@ impl Reconciler {
                 {
                     return;
                 }
+                if self.awaits_listing(&release) && report.health().counts.drifted == 0 {
+                    return;
+                }
                 self.act(Action::Report(Box::new(report)));
             }
-            _ => self.act(Action::Withdraw(id.clone())),
+            _ => {
+                self.unlisted.remove(id);
+                self.act(Action::Withdraw(id.clone()));
+            }
         }
+    }
+
+    /// Looks again at the releases with objects that only the first listing of a watch will show.
+    pub(super) fn attend_unlisted(&mut self) {
+        std::mem::take(&mut self.unlisted).iter().for_each(|release| self.attend(release));
+    }
+
+    /// Whether a watch is about to show an object of a release for the first time.
+    fn awaits_listing(&mut self, release: &Release) -> bool {
+        let unseen: Vec<_> =
+            release.objects.keys().filter(|object| self.is_unseen(release, object)).collect();
+        if !unseen.is_empty() {
+            self.unlisted.insert(release.id.clone());
+        }
+        let is_awaited =
+            |object: &ObjectId| !self.scopes.is_watched(object) || self.scopes.is_awaited(object);
+        !self.stopping && unseen.into_iter().any(|object| is_awaited(object))
+    }
+
+    /// Whether nobody has looked for an object of a release yet: the first listing of its watch is not complete, or
+    /// its watch is about to be opened.
+    fn is_unseen(&self, release: &Release, object: &ObjectId) -> bool {
+        let is_judged = matches!(release.state.status, Status::Deployed | Status::Failed);
+        is_judged
+            && release.declared(object).is_some()
+            && self.drifts.life(object).is_none()
+            && match self.scopes.is_watched(object) {
+                true => !self.scopes.shows(object) && !self.scopes.is_forbidden(object),
+                false => self.unscoped.contains(&release.id),
+            }
     }
 
     fn report_of(&self, release: &Release, policy: &Policy) -> ReleaseReport {
@@ -91,6 +132,7 @@ impl Reconciler {
                 suspended: self.suspensions.of(id, self.now).cloned(),
                 braked: self.repairs.brake.is_on(&id.namespace),
             },
+            manager: self.drifts.manager(release, release.state.apply_method),
             leads: self.leads,
             answer: self.asked.answer(id),
         }
@@ -119,6 +161,9 @@ impl Reconciler {
             let is_absent = || life.is_none_or(|it| !it.alive) && self.scopes.shows(object);
             if state == RecordState::Failed && declarations.baseline.is_none() && is_absent() {
                 return Some(ObjectState::Awaited);
+            }
+            if self.is_unseen(release, object) {
+                return Some(ObjectState::Unread);
             }
             // Kinds that the guard may not watch are reported with the reason.
             if self.drifts.is_unread(&release.id, object) && !self.scopes.is_forbidden(object) {

@@ -26,6 +26,8 @@ impl Reconciler {
         opened.into_iter().for_each(|scope| self.act(Action::Watch(scope)));
         self.suspect_unserved(unserved);
         self.note_listed();
+        self.unscoped.clear();
+        self.attend_unlisted();
     }
 
     /// Takes in the news of a watch.
@@ -50,6 +52,7 @@ impl Reconciler {
                 went.iter().for_each(|object| self.note_went(object, Version::default()));
                 self.suspect_never_seen(scope);
                 self.note_listed();
+                self.attend_unlisted();
             }
             ObjectNews::Watching => {
                 if self.scopes.permit(scope) {
@@ -65,8 +68,9 @@ impl Reconciler {
                 if failure.fault == Fault::Unserved {
                     self.suspect_alive(scope);
                 }
-                self.scopes.mark_listed(scope);
+                self.scopes.mark_broken(scope);
                 self.note_listed();
+                self.attend_unlisted();
             }
         }
     }

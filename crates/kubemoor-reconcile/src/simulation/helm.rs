@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::plan::HISTORIES;
 use super::random::Random;
-use super::world::{Revision, World, object};
+use super::world::{Revision, World, field_manager, object};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::{ApplyMethod, Status};
 
@@ -168,10 +168,11 @@ impl Helm {
             found.map(|(_, fields)| fields.clone()).unwrap_or_default()
         };
         let (before, wanted) = (from.map(of).unwrap_or_default(), of(to));
+        let manager = field_manager(&self.id.name);
         world.change(object, "helm", |stored, now| match self.method {
             ApplyMethod::ServerSide => {
-                stored.adopt("helm", now);
-                stored.apply("helm", &wanted, now);
+                stored.adopt(manager, now);
+                stored.apply(manager, &wanted, now);
             }
             ApplyMethod::ClientSide => {
                 let mut changes: BTreeMap<_, _> =
@@ -179,7 +180,7 @@ impl Helm {
                 for field in before.keys().filter(|field| !wanted.contains_key(*field)) {
                     changes.insert(field.clone(), None);
                 }
-                stored.update("helm", &changes, now);
+                stored.update(manager, &changes, now);
             }
         });
     }

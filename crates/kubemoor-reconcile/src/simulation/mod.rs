@@ -29,7 +29,7 @@ use self::helm::{Helm, bystander, guess, insist, meddle};
 use self::plan::{
     ALL, CONTROLLERS, CRASHES, DENIALS, EXPIRES, FAILURES, FORGERIES, FOUND, GUESSES, HANDS, INSISTENCE,
     JUMPS, KINDS, LAGS, LOSSES, NAMESPACES, ORDERS, Plan, RECORDS, REPEATS, REWRITES, ROLLBACKS, RULINGS,
-    SEALS, SEVERAL, SKEWS, TAMPERING, UNINSTALLS, UPGRADES,
+    SEALS, SEVERAL, SKEWS, STOPS, TAMPERING, UNINSTALLS, UPGRADES,
 };
 use self::process::Guard;
 use self::random::Random;
@@ -141,6 +141,7 @@ impl Run {
         let (fails, uninstalls) = (self.has(FAILURES), self.has(UNINSTALLS));
         let is_first = !self.world.records.contains_key(&self.helms[place].id);
         let (upgrades, rolls_back) = (self.has(UPGRADES) || is_first, self.has(ROLLBACKS));
+        let was_at_work = self.helms[place].is_at_work();
         let Self { helms, world, random, .. } = self;
         let helm = &mut helms[place];
         if world.terminating {
@@ -159,6 +160,23 @@ impl Run {
         } else if chance < 23 && uninstalls {
             helm.uninstall(world);
         }
+        let has_ended = was_at_work && !self.helms[place].is_at_work();
+        if has_ended && self.has(STOPS) && self.world.luck.chance(30) {
+            self.replace();
+        }
+    }
+
+    /// A guard ends as it is told to, and somebody makes a change before another one begins.
+    fn replace(&mut self) {
+        let Self { world, guards, .. } = self;
+        let mut luck = world.luck.clone();
+        let guard = luck.below(guards.len());
+        guards[guard].stop(world, &mut luck);
+        if luck.chance(50) {
+            meddle(world, &mut luck, "kubectl-edit");
+        }
+        world.luck = luck;
+        self.guards[guard] = self.guard(guard);
     }
 
     fn harm(&mut self, guard: usize) {

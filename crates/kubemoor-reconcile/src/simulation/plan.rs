@@ -40,8 +40,11 @@ pub(super) const RECORDS: u32 = 1 << 26;
 /// People write values that charts use.
 pub(super) const GUESSES: u32 = 1 << 27;
 
+/// A guard is told to stop right after an operation of Helm, and another one begins.
+pub(super) const STOPS: u32 = 1 << 28;
+
 /// How many kinds there are.
-pub(super) const KINDS: u32 = 28;
+pub(super) const KINDS: u32 = 29;
 pub(super) const ALL: u32 = (1 << KINDS) - 1;
 
 /// What happens in one run.

@@ -13,11 +13,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use self::reads::Reads;
-use super::super::event::{Action, Event, GovernedRelease, Order, Outcome, Work, WorkId};
+use super::super::event::{Action, Event, Fault, GovernedRelease, Order, Outcome, Work, WorkId};
 use super::super::machine::{Reconciler, Settings};
 use super::super::report::ReleaseReport;
 use super::super::scopes::Scope;
+use super::answers::failed;
 use super::flight::Awaited;
+use super::plan::LATE;
 use super::random::Random;
 use super::stored::Fields;
 use super::world::{Kept, Records, World};
@@ -237,6 +239,36 @@ impl Guard {
         self.note_lead(world);
     }
 
+    /// The guard is told to stop: it hears for another moment what watches tell, finishes what is under way, stores what
+    /// it knows, and gives up the lead.
+    pub(super) fn stop(&mut self, world: &mut World, luck: &mut Random) {
+        let number = self.number;
+        world.say(|| format!("guard {number} is told to stop"));
+        // What is under way has its answer in time.
+        let trouble = world.trouble;
+        world.trouble &= !LATE;
+        self.handle(Event::Stop, world);
+        for _ in 0..luck.below(20) {
+            match luck.chance(50) {
+                true if self.follows => self.hear_record(world),
+                false if self.watching => self.hear_object(world),
+                _ => {}
+            }
+        }
+        for Awaited { errand, release, work, .. } in std::mem::take(&mut self.unanswered) {
+            self.answer((errand, release), work, failed(Fault::Unanswered, "the guard ends"));
+        }
+        while self.has_work() && world.violation.is_none() {
+            self.work(world, luck, false);
+            self.tell(world, luck);
+        }
+        world.trouble = trouble;
+        self.check_kept(world);
+        if world.lease.holder == Some(self.number) {
+            world.lease.holder = None;
+        }
+    }
+
     /// Notices that it leads, or no more.
     pub(super) fn note_lead(&mut self, world: &mut World) {
         let leads = self.leads_until.is_some_and(|until| world.now < until);
@@ -244,8 +276,8 @@ impl Guard {
             self.leads = leads;
             if leads {
                 for (release, kept) in world.kept.clone() {
-                    let Kept { first, seen } = kept;
-                    let order = Order::Remember { release, first, seen, contested: Vec::new() };
+                    let Kept { first, seen, manager } = kept;
+                    let order = Order::Remember { release, first, seen, contested: Vec::new(), manager };
                     self.handle(Event::Order(order), world);
                 }
             } else {
@@ -321,7 +353,8 @@ impl Guard {
                 revision: report.records.revision,
                 digest: report.digest,
             };
-            world.kept.insert(id.clone(), Kept { first, seen: report.seen_alive.clone() });
+            let kept = Kept { first, seen: report.seen_alive.clone(), manager: report.manager.clone() };
+            world.kept.insert(id.clone(), kept);
             let answer = report.answer.as_ref().filter(|it| it.result != OrderResult::Waiting);
             // Of an order that another guard has answered meanwhile, nothing more is stored.
             let is_open = |answer: &&OrderAnswer| world.orders.get(&id) == Some(&answer.at);

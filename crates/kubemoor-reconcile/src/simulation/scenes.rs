@@ -398,3 +398,15 @@ fn answered_order_is_not_executed_again_when_it_is_repeated() {
     settle(&mut run, 30);
     assert_eq!((run.world.writes, run.world.orders.len()), (0, 0));
 }
+
+#[test]
+fn object_that_goes_while_no_guard_runs_returns_by_helms_own_field_manager() {
+    for place in BOTH {
+        let mut run = installed(0, place, 1);
+        let name = format!("{}-0", run.helms[place].id.name);
+        harm(&mut run, &name, None);
+        restart(&mut run);
+        settle(&mut run, 1);
+        assert_eq!((run.world.writes, run.world.drift()), (1, Vec::new()), "{name}");
+    }
+}

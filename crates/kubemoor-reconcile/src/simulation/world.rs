@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use smol_str::SmolStr;
 
 use super::super::drifts::First;
 use super::flight::Flight;
@@ -54,6 +55,7 @@ pub(super) struct Revision {
 pub(super) struct Kept {
     pub(super) first: First,
     pub(super) seen: Vec<SeenAlive>,
+    pub(super) manager: Option<SmolStr>,
 }
 
 /// Who leads.
@@ -355,6 +357,11 @@ impl World {
         self.say(|| format!("helm purges {id}"));
         self.log.push(Change::Record(id.clone()));
     }
+}
+
+/// The field manager of the Helm that writes a release, or an object of it.
+pub(super) fn field_manager(name: &str) -> &'static str {
+    if name.starts_with("web") { "deployer" } else { "helm" }
 }
 
 pub(super) fn object(name: &str) -> ObjectId {

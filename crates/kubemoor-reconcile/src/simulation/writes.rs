@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::event::{Fault, Outcome, Secret, Write};
 use super::answers::failed;
 use super::stored::{Field, Fields, Stored, fields};
-use super::world::World;
+use super::world::{World, field_manager};
 use kubemoor_declare::model::ObjectId;
 
 /// Whose write it is.
@@ -36,6 +36,9 @@ impl World {
             Write::Merge { patch, manager } => (&patch.0, manager),
             Write::Delete { uid } => return self.take_back(guard, object, uid),
         };
+        if manager != field_manager(&object.name) {
+            self.break_down(format!("guard {guard} writes {} as {manager}", object.name));
+        }
         let expected = body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         if let Some(expected) = expected {
             let is_that = before.as_ref().is_some_and(|it| it.version.to_string() == expected);

@@ -25,6 +25,8 @@ pub struct Remembered {
     pub seen: Vec<SeenAlive>,
     /// The objects that another client kept changing back.
     pub contested: Vec<ObjectId>,
+    /// The field manager with which Helm writes the release's objects.
+    pub manager: Option<String>,
 }
 
 impl Remembered {
@@ -38,6 +40,7 @@ impl Remembered {
             contested: drifts.map(|drift| drift.object.id(&release.namespace)).collect(),
             revision: status.revision,
             record: status.record_uid.clone(),
+            manager: status.field_manager.clone(),
             digest: hidden_digest(
                 key,
                 &release,

@@ -1,5 +1,6 @@
 use super::*;
-use kubemoor_declare::model::DriftMode;
+use kubemoor_declare::model::{DriftMode, ObjectId};
+use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_verdict::health::{Control, RecordFacts, RecordState};
 
 fn report(braked: bool) -> ReleaseReport {
@@ -18,6 +19,7 @@ fn report(braked: bool) -> ReleaseReport {
         excused: Vec::new(),
         records: RecordFacts { revision: 1, deployed: None, state: RecordState::Deployed },
         control: Control { braked, ..Control::of(DriftMode::Repair) },
+        manager: None,
         leads: true,
         answer: None,
     }
@@ -49,4 +51,26 @@ async fn late_subscriber_receives_all_existing_reports() {
     let state = State::default();
     state.publish(report(false));
     assert_eq!(state.changes().next().await.name, "web");
+}
+
+#[test]
+fn reports_with_new_agreements_are_announced_on_their_own() {
+    let state = State::default();
+    let agreements = state.agreements();
+    let seen = |name: &str| {
+        let object = ObjectId::namespaced("", "ConfigMap", "shop", name);
+        SeenAlive { object: object.into(), agreement: None, settled: None }
+    };
+    let release = report(false).release;
+    for (braked, names, expected) in [
+        (false, vec![], None),
+        (true, vec![], None),
+        (true, vec!["a"], Some(release.clone())),
+        (false, vec!["a"], None),
+        (false, vec!["a", "b"], Some(release.clone())),
+    ] {
+        let seen_alive = names.iter().map(|name| seen(name)).collect();
+        state.publish(ReleaseReport { seen_alive, ..report(braked) });
+        assert_eq!(agreements.take(), expected, "{braked} {names:?}");
+    }
 }

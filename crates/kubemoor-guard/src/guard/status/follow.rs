@@ -29,16 +29,8 @@ impl Statuses {
     ) {
         match event {
             Event::Relisting => known.following(&namespace).listing = Some(HashSet::new()),
-            Event::Listed(guarded) | Event::Applied(guarded) => {
-                let Some(release) = guarded.release() else { return };
-                if let Some(listing) = &mut known.following(&namespace).listing {
-                    listing.insert(release.clone());
-                }
-                self.learn(&release, &guarded).await;
-                self.obey(known, &release, &guarded).await;
-                known.live.put(release.clone(), guarded);
-                known.due.look_at(release, Duration::ZERO);
-            }
+            Event::Listed(guarded) => self.take_object(known, &namespace, guarded, true).await,
+            Event::Applied(guarded) => self.take_object(known, &namespace, guarded, false).await,
             Event::Deleted(guarded) => {
                 let Some(release) = guarded.release() else { return };
                 self.resume(known, &release).await;
@@ -59,6 +51,26 @@ impl Statuses {
             }
             Event::Broken(error) => note_broken(known, &namespace, &error),
         }
+    }
+
+    async fn take_object(
+        &self,
+        known: &mut Known,
+        namespace: &Option<Arc<str>>,
+        guarded: Box<GuardedRelease>,
+        is_listed: bool,
+    ) {
+        let Some(release) = guarded.release() else { return };
+        if let Some(listing) = &mut known.following(namespace).listing {
+            listing.insert(release.clone());
+        }
+        self.learn(&release, &guarded).await;
+        self.obey(known, &release, &guarded).await;
+        match is_listed {
+            true => known.live.put(release.clone(), guarded),
+            false => known.live.put_newer(release.clone(), guarded),
+        }
+        known.due.look_at(release, Duration::ZERO);
     }
 
     /// Takes in that a listing is whole.

@@ -13,7 +13,13 @@ use kubemoor_policy::guarded::GuardedRelease;
 
 /// The GuardedReleases, by release.
 #[derive(Default)]
-pub(super) struct StatusCache(HashMap<ReleaseId, Kept>);
+pub(super) struct StatusCache(HashMap<ReleaseId, Held>);
+
+/// One of them, and its version where that is a number.
+struct Held {
+    version: Option<u64>,
+    kept: Kept,
+}
 
 enum Kept {
     /// As compressed JSON.
@@ -26,13 +32,22 @@ impl StatusCache {
     /// Stores the GuardedRelease of a release, in place of an earlier one.
     pub(super) fn put(&mut self, release: ReleaseId, mut guarded: Box<GuardedRelease>) {
         guarded.metadata.managed_fields = None;
+        let version = version(&guarded);
         let kept = packed(&guarded).map_or_else(|_| Kept::Whole(guarded), Kept::Small);
-        self.0.insert(release, kept);
+        self.0.insert(release, Held { version, kept });
+    }
+
+    /// The same, unless a newer version is stored: an answer to a write comes before the news of the watch.
+    pub(super) fn put_newer(&mut self, release: ReleaseId, guarded: Box<GuardedRelease>) {
+        let is_older = |held: &Held| version(&guarded).zip(held.version).is_some_and(|(it, held)| it < held);
+        if !self.0.get(&release).is_some_and(is_older) {
+            self.put(release, guarded);
+        }
     }
 
     /// The one of a release.
     pub(super) fn get(&self, release: &ReleaseId) -> Option<Box<GuardedRelease>> {
-        self.0.get(release)?.guarded()
+        self.0.get(release)?.kept.guarded()
     }
 
     /// Removes the one of a release.
@@ -47,7 +62,7 @@ impl StatusCache {
 
     /// All of them, in no order.
     pub(super) fn all(&self) -> impl Iterator<Item = Box<GuardedRelease>> {
-        self.0.values().filter_map(Kept::guarded)
+        self.0.values().filter_map(|held| held.kept.guarded())
     }
 }
 
@@ -58,6 +73,10 @@ impl Kept {
             Self::Whole(guarded) => Some(guarded.clone()),
         }
     }
+}
+
+fn version(guarded: &GuardedRelease) -> Option<u64> {
+    guarded.metadata.resource_version.as_ref()?.parse().ok()
 }
 
 fn packed(guarded: &GuardedRelease) -> io::Result<Compressed> {
@@ -92,8 +111,15 @@ mod tests {
         guarded.metadata.managed_fields = None;
         let text = |guarded: &GuardedRelease| serde_json::to_value(guarded).unwrap();
         assert_eq!(text(&shelf.get(&release).unwrap()), text(&guarded));
+        for (version, expected) in [("6", "7"), ("8", "8")] {
+            let mut other = guarded.clone();
+            other.metadata.resource_version = Some(version.to_owned());
+            shelf.put_newer(release.clone(), other);
+            let held = shelf.get(&release).unwrap().metadata.resource_version;
+            assert_eq!(held.as_deref(), Some(expected));
+        }
         assert!(
-            matches!(&shelf.0[&release], Kept::Small(small) if small.size() * 4 < text(&guarded).to_string().len())
+            matches!(&shelf.0[&release].kept, Kept::Small(small) if small.size() * 4 < text(&guarded).to_string().len())
         );
         shelf.remove(&release);
         assert!(shelf.get(&release).is_none() && shelf.all().next().is_none());

@@ -88,6 +88,7 @@ pub(super) fn summary(
         manifest_digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         declared: number(health.counts.declared),
         confirmed: number(report.confirmed),
+        field_manager: report.manager.as_ref().map(ToString::to_string),
         drifted: number(health.counts.drifted),
         counts: health.counts.kept(),
         edits: format!("{:?}", context.edits),

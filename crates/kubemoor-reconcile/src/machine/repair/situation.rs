@@ -3,7 +3,6 @@
 //! Entry point: `Reconciler::situation`. Invariant: gathered again after each answer, so that no
 //! write relies on outdated knowledge. Must not decide: [`plan`] does.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -166,18 +165,7 @@ impl Reconciler {
 
     /// The field manager with which Helm writes the release's objects.
     pub(super) fn manager(&self, release: &Release, method: ApplyMethod) -> String {
-        let applies = method == ApplyMethod::ServerSide;
-        let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
-        let lives = release.objects.keys().filter_map(|object| self.drifts.life(object));
-        for life in lives.filter(|life| *life.release == release.id) {
-            for manager in life.managers.iter().filter(|manager| manager.applies == applies) {
-                *votes.entry(&manager.name).or_default() += 1;
-            }
-        }
-        // A user may have written Helm's annotations by hand.
-        let by_hand = |name: &str| name.starts_with("kubectl");
-        let most = votes.into_iter().max_by_key(|(name, votes)| (!by_hand(name), *votes, *name));
-        most.map_or(HELM, |(name, _)| name).to_owned()
+        self.drifts.manager(release, method).map_or_else(|| HELM.to_owned(), String::from)
     }
 
     /// The digest of the first seen manifest of the revision to repair towards. For an earlier

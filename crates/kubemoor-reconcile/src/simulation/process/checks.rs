@@ -17,6 +17,7 @@ use super::agreeing::manifests;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::Status;
 use kubemoor_helm::release::Appearance;
+use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_verdict::health::{Health, Reason};
 
 /// The most writes to one object within [`WHILE`] that nobody ordered.
@@ -80,6 +81,31 @@ impl Guard {
         // What the guard has just made itself is taken back all the same.
         if is_held && self.ordered.is_empty() && !matches!(write, Write::Delete { .. }) {
             world.break_down(format!("guard {number} writes {name} for a record that Helm has not made"));
+        }
+    }
+
+    /// What a leader has seen objects agree with is stored once it has ended: the next one repairs towards nothing else.
+    pub(super) fn check_kept(&self, world: &mut World) {
+        if !self.leads || world.lease.holder != Some(self.number) {
+            return;
+        }
+        // What this guard has told before it led is stored once it leads, which is not simulated.
+        let is_told = |id: &ReleaseId| self.reports.get(id).is_some_and(|report| report.leads);
+        let releases = self.machine.known.releases();
+        let told: Vec<_> =
+            releases.filter(|it| is_told(&it.id) && world.records.contains_key(&it.id)).collect();
+        for release in told {
+            let stored = world.kept.get(&release.id).map(|kept| kept.seen.as_slice()).unwrap_or_default();
+            let is_stored = |seen: &SeenAlive| {
+                let mut stored = stored.iter();
+                stored.any(|it| it.object == seen.object && it.agreement == seen.agreement)
+            };
+            let seen = self.machine.drifts.seen_alive(release);
+            if let Some(lost) = seen.iter().find(|seen| !is_stored(seen)) {
+                let (number, name) = (self.number, &lost.object.name);
+                return world
+                    .break_down(format!("guard {number} ends and forgets what it has seen of {name}"));
+            }
         }
     }
 

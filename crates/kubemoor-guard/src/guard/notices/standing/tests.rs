@@ -49,6 +49,7 @@ fn report(drifted: Vec<Drifted>, state: RecordState) -> Box<ReleaseReport> {
         excused: Vec::new(),
         records: RecordFacts { revision: 3, deployed: None, state },
         control: Control::of(DriftMode::Repair),
+        manager: None,
         leads: true,
         answer: None,
     })

@@ -50,6 +50,7 @@ fn report(drifted: usize) -> ReleaseReport {
         excused: Vec::new(),
         records: RecordFacts { revision: 3, deployed: None, state: RecordState::Deployed },
         control: Control::of(DriftMode::Repair),
+        manager: None,
         leads: true,
         answer: None,
     }
