@@ -33,6 +33,19 @@ pub(crate) fn writer(live: &Live, changes: &[FieldChange], helms: &[Manager]) ->
     holds.or_else(last).cloned()
 }
 
+/// Whether a person or a program other than Helm set one of these fields last.
+pub(crate) fn is_set_by_another<'p>(
+    live: &Live,
+    mut paths: impl Iterator<Item = &'p Path>,
+    is_helm: impl Fn(&str) -> bool,
+) -> bool {
+    let owners = live.whole().map(|whole| Owners::of(&whole)).unwrap_or_default();
+    let is_other = |manager: &&ownership::Manager| {
+        manager.operation == Operation::Update && !is_helm(&manager.name) && !is_controller(&manager.name)
+    };
+    paths.any(|path| owners.of_path(path).iter().any(is_other))
+}
+
 /// The declared fields that have their declared values and belong to a manager other than Helm; see
 /// [`ownership::taken`].
 pub(crate) fn taken(live: &Live, declared: &Declared, method: ApplyMethod, spared: &Mask) -> Option<Taken> {

@@ -198,7 +198,9 @@ impl Drifts {
                 // It still drifts, in another way.
                 let since = known.since.min(drift.since);
                 let counted = known.counted && known.kind == drift.kind;
-                **known = Drift { since, counted, contested: known.contested, ..drift };
+                // Who owns a field with its declared value does not change it back.
+                let contested = known.contested && drift.kind != DriftKind::Ownership;
+                **known = Drift { since, counted, contested, ..drift };
                 true
             }
             None => {

@@ -59,6 +59,13 @@ pub(crate) struct Weighing<'a> {
     pub(crate) now: Timestamp,
 }
 
+impl Standing {
+    /// Whether the object's values are the declared ones.
+    pub(crate) fn agrees(&self) -> bool {
+        matches!(self, Self::AsDeclared(Some(_)) | Self::Taken(..) | Self::TakenBeforeDeployed(_))
+    }
+}
+
 impl Weighing<'_> {
     /// Compares the object with the release's declaration of it.
     pub(crate) fn weigh(&self, evidence: Evidence<'_>) -> Standing {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::super::blame::is_autoscaled;
+use super::super::blame::{is_autoscaled, is_set_by_another};
 use super::super::drifts::{Drifts, Life, Version};
 use super::super::event::Action;
 use super::super::judge::{Standing, Weighing, are_additions, as_declared_beside, record};
@@ -151,6 +151,9 @@ impl Reconciler {
         if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
             self.recent.keep((&release.id, object), version, value, now);
         }
+        if standing.agrees() {
+            self.note_put_right(release, live);
+        }
         // Additions do not prevent an agreement about the declared fields.
         let seen = match (&standing, &live.object) {
             (Standing::Drifts(DriftKind::Changed, changes), Some(value)) if are_additions(changes) => {
@@ -169,6 +172,26 @@ impl Reconciler {
         // Objects of the first listing are published at its end.
         let is_confirmed = news.agrees && self.listed;
         (news.stands || is_confirmed || is_new || goes_on).then(|| release.id.clone())
+    }
+
+    /// Notes that an object agrees with its release. If somebody other than Helm put it right, nobody contests it any
+    /// more, and what they own by that goes back to Helm.
+    pub(super) fn note_put_right(&mut self, release: &Release, live: &Live) {
+        let object = &live.sighting.id;
+        let Some(drift) = self.drifts.get_mut(&release.id, object) else { return };
+        if drift.kind != DriftKind::Changed || drift.doubt {
+            return;
+        }
+        let paths: Vec<_> = drift.findings.iter().map(|finding| finding.path.clone()).collect();
+        let helm = self.drifts.manager(release, release.state.apply_method);
+        let life = self.drifts.life(object);
+        let is_helm = |name: &str| {
+            helm.as_deref() == Some(name)
+                || life.is_some_and(|life| life.managers.iter().any(|manager| manager.name == name))
+        };
+        if is_set_by_another(live, paths.iter(), is_helm) {
+            self.repairs.forgive(object, self.now);
+        }
     }
 
     /// An object is seen for the first time: the replicas that an autoscaler set while no guard

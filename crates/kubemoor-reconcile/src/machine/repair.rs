@@ -132,6 +132,13 @@ pub(crate) struct Seen {
 }
 
 impl Repairs {
+    /// Ends the waits for an object that another writer put right, and lets them lose its fields to Helm once more.
+    pub(super) fn forgive(&mut self, object: &ObjectId, now: Timestamp) {
+        if self.backoff.forgive(object, now) {
+            self.returned.forget(object);
+        }
+    }
+
     /// Counts an attempt that could do nothing about a drift, and returns the wait before the next:
     /// `first`, then longer each time.
     pub(super) fn lengthen_wait(drift: Option<&mut Drift>, name: &str, first: Duration) -> Duration {
@@ -212,7 +219,7 @@ impl Reconciler {
             Plan::Repair => {
                 if task.asked {
                     self.repairs.backoff.forget(&task.object);
-                } else if let Some(done) = self.wait(task) {
+                } else if let Some(done) = self.wait(task, &situation.drift) {
                     return Next::Done(done);
                 }
                 if !situation.drift.doubt {
@@ -260,7 +267,7 @@ impl Reconciler {
     /// The wait that delays the repair of the object; `None` if there is no reason to wait. While
     /// the brake is on, nothing is scheduled: the order that releases it triggers another look at
     /// everything.
-    fn wait(&mut self, task: &Task) -> Option<Done> {
+    fn wait(&mut self, task: &Task, drift: &Drift) -> Option<Done> {
         match self.pull_brake(&task.id) {
             Pull::Free => {}
             Pull::Slipping => return Some(Done::Later(SLIPPING)),
@@ -268,6 +275,10 @@ impl Reconciler {
                 self.keep(task, Some("too many objects drift at once, so repairs have stopped"));
                 return Some(Done::Settled);
             }
+        }
+        // Fields go back once for each manager and revision, so nobody is fought.
+        if drift.kind == DriftKind::Ownership && !matches!(drift.repaired, Some(Err(_))) {
+            return None;
         }
         let wait = self.repairs.backoff.until(&task.object, self.now)?;
         if self.repairs.backoff.is_contested(&task.object, self.now) {

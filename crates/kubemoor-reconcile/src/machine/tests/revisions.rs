@@ -90,7 +90,7 @@ fn fields_return_to_helm_once_in_each_installation() {
 }
 
 /// The `managedFields` of the object after somebody has taken `k` from Helm.
-fn taken() -> Value {
+pub(super) fn taken() -> Value {
     let annotations = json!({"f:meta.helm.sh/release-name": {}, "f:meta.helm.sh/release-namespace": {}});
     json!([
         {"manager": "helm", "operation": "Apply", "apiVersion": "v1", "time": "2026-05-01T12:00:00Z",
