@@ -14,6 +14,7 @@ pub use self::alike::class_of_scalar as class;
 pub(super) use self::edited::is_chosen_late;
 pub use self::edited::settled;
 pub(super) use self::filled::{Unnamed, is_filled_in};
+use self::keys::ByKeys;
 pub use self::scalars::is_same_scalar;
 pub use self::spot::{Family, Place, Spot};
 use self::whole::{Comparison, Sides};
@@ -191,7 +192,8 @@ fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: 
                     || (*kind != ListKind::Atomic
                         && a.len().saturating_mul(b.len()) <= MAX_PAIRS
                         && are_within(types, item, a, b, depth + 1)
-                        && are_within(types, item, b, a, depth + 1)))
+                        && are_within(types, item, b, a, depth + 1)
+                        && !has_doubled_keys(kind, a)))
         }
         (Value::Array(_) | Value::Object(_), _) | (_, Value::Array(_) | Value::Object(_)) => false,
         _ => match shape {
@@ -239,6 +241,16 @@ fn in_step(types: &Types, item: TypeId, a: &[Value], b: &[Value], depth: usize) 
 fn are_within(types: &Types, item: TypeId, elements: &[Value], others: &[Value], depth: usize) -> bool {
     let others = Alike::at(types, item, others, depth);
     elements.iter().all(|element| others.find(element).is_some())
+}
+
+/// Whether two elements of a list have the same keys: then their order has a meaning.
+fn has_doubled_keys(kind: &ListKind, items: &[Value]) -> bool {
+    let ListKind::Map(keys) = kind else { return false };
+    let by_keys = ByKeys::new(items, keys, items.len());
+    items.iter().any(|item| {
+        let values: Option<Vec<Value>> = keys.iter().map(|key| key_value(item, key).cloned()).collect();
+        values.is_some_and(|values| by_keys.first_two(&values)[1].is_some())
+    })
 }
 
 #[cfg(test)]

@@ -124,8 +124,9 @@ impl Comparison<'_> {
         done
     }
 
-    /// A list of keyed elements as one value: keys pair them where each key is
-    /// there once. Doubled keys are in doubt unless the lists agree in order.
+    /// A list of keyed elements as one value: keys pair them where each key is there once. With doubled keys the order
+    /// decides which element counts, and nobody could tell what the API server makes of them: it refuses them in an
+    /// apply, and stores them as they are otherwise.
     fn keyed(&self, (item, keys): (TypeId, &[ListKey]), spot: Spot<'_>, sides: Sides<&[Value]>) -> Agreement {
         let Sides { declared, live, .. } = sides;
         let in_order_or_doubt = || {
@@ -148,7 +149,13 @@ impl Comparison<'_> {
                     worst = max(worst, self.member(item, spot, sides.part(element, Some(only))));
                 }
                 ([None, _], false) => return Agreement::Differs,
-                _ => return max(in_order_or_doubt(), worst),
+                _ => {
+                    return match declared.len().cmp(&live.len()) {
+                        Ordering::Equal => self.in_order(item, spot, sides),
+                        Ordering::Less => Agreement::Altered,
+                        Ordering::Greater => Agreement::Differs,
+                    };
+                }
             }
         }
         if live.len() > declared.len() { max(worst, Agreement::Altered) } else { worst }
