@@ -17,6 +17,7 @@ use super::connect::{self, PlaceArgs, RecordArgs, parse_release, spoken};
 use super::output::{self, NOTE, OutputArgs, PLAIN, Table, Text};
 use super::{Outcome, standing, warn};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::path::Segment;
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::{Declared, Release};
 use kubemoor_inspect::reading::{Found, Reader};
@@ -193,9 +194,11 @@ impl Forecast {
             table.styled([
                 (object.to_string(), PLAIN),
                 (
-                    moved_to
-                        .as_ref()
-                        .map_or_else(|| path.to_string(), |to| format!("{path} (moved to {to})")),
+                    match (moved_to, path.0.last()) {
+                        (None, _) => path.to_string(),
+                        (Some(to), Some(Segment::Key(_))) => format!("{path} (moved to {to})"),
+                        (Some(by), _) => format!("{path} (excluded by {by})"),
+                    },
                     PLAIN,
                 ),
                 (named(manager), PLAIN),

@@ -148,6 +148,7 @@ mod spared_objects;
 mod support;
 mod traces;
 mod uninstalling;
+mod unions;
 mod web;
 mod web_actions;
 mod web_browser;

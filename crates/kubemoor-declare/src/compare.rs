@@ -11,7 +11,7 @@ pub use self::settle::Settler;
 use super::declare::cut;
 use super::equality::{Agreement, Family, Place};
 use super::fields::{Element, Entry, FieldChange, Fields, Node};
-use super::path::Trail;
+use super::path::{Segment, Step, Trail};
 use super::schema::Types;
 
 mod changed;
@@ -71,13 +71,14 @@ impl Fields {
         drift(self, live)
     }
 
-    /// The declared list elements that were moved in `live`: the element itself is missing, and an undeclared
-    /// element with other keys has taken its place.
+    /// The declared list elements and fields whose place something undeclared has taken in `live`: an element with
+    /// other keys, or a field that excludes the declared one.
     pub fn moved(&self, live: &Value) -> Vec<Move> {
         moved::moved(self, live)
     }
 
-    /// Gives elements that were moved in `live` their declared keys again; their other fields stay unchanged.
+    /// Gives elements that were moved in `live` their declared keys again; their other fields stay unchanged. Removes
+    /// fields that take the place of declared ones, which [`Self::restore`] sets.
     pub fn put_back(moves: &[Move], live: &mut Value) {
         moved::put_back(moves, live);
     }
@@ -118,6 +119,12 @@ fn is_struct(entries: &[Entry]) -> bool {
     !entries.is_empty() && entries.iter().all(is_field)
 }
 
+/// Whether a change tells of an undeclared field in the place of a declared one that has no value to tell of.
+pub fn is_alternative(change: &FieldChange) -> bool {
+    let is_field = matches!(change.path.0.last(), Some(Segment::Field(_)));
+    is_field && change.declared.is_none() && change.new.is_some() && !change.agreement.is_addition()
+}
+
 fn copy(value: &Value) -> Value {
     cut(value, 0)
 }
@@ -127,6 +134,22 @@ fn is_absent(value: Option<&Value>) -> bool {
 }
 
 impl Walk<'_> {
+    /// Reports that the undeclared field `other` stands in the place of a declared one, whose own changes are those
+    /// from `start` on. No API server makes that of the declared one; where there are no changes, the other field itself
+    /// is one.
+    fn replaced(&mut self, start: usize, trail: &Trail<'_>, other: &str, versions: Versions<'_>) {
+        let mut is_told = false;
+        for change in self.found.iter_mut().skip(start).filter(|it| it.agreement > Agreement::Agrees) {
+            if change.agreement != Agreement::Differs {
+                change.agreement = Agreement::Altered;
+            }
+            is_told = true;
+        }
+        if !is_told {
+            self.push(&trail.then(Step::Field(other)), versions.told(), Agreement::Altered);
+        }
+    }
+
     fn push(&mut self, trail: &Trail<'_>, values: Values, agreement: Agreement) {
         let Values { declared, old, new } = values;
         self.found.push(FieldChange { path: trail.path(), declared, old, new, agreement });

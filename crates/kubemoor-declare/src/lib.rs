@@ -11,6 +11,7 @@
 pub mod names;
 mod restore;
 mod stored;
+mod unions;
 
 pub mod additions;
 pub mod ambiguous;

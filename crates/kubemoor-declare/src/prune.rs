@@ -11,10 +11,11 @@ use serde_json::{Map, Number, Value};
 use smallvec::SmallVec;
 
 use super::compare::index::Declared;
-use super::equality;
+use super::equality::{self, Family};
 use super::fields::{Elements, Fields, Node};
 use super::outline::Excerpt;
 use super::schema::Types;
+use super::unions::Union;
 use crate::model::{RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY};
 
 mod pair;
@@ -26,8 +27,8 @@ const FEW: usize = 2;
 /// would take longer.
 const MANY: usize = 16;
 
-/// Reads an object, and keeps the paths that at least one of the declarations declares and the fields that
-/// every verdict uses: `apiVersion`, `kind`, the identity, labels, Helm's annotations and owners in
+/// Reads an object, and keeps the paths that at least one of the declarations declares, the fields that may stand in the
+/// place of these, and the fields that every verdict uses: `apiVersion`, `kind`, the identity, labels, Helm's annotations and owners in
 /// `metadata`, `immutable`, `spec.paused` and `spec.suspend`.
 ///
 /// Keyed lists keep every element in its place; an undeclared element keeps only its keys.
@@ -80,6 +81,9 @@ struct Keep<'f> {
     nodes: SmallVec<[(&'f Node, &'f Types); FEW]>,
     always: Option<&'static Always>,
     keys: SmallVec<[&'f str; FEW]>,
+    family: Family,
+    /// Whose fields exclude one another, where this value or the elements of this list are such.
+    union: Option<&'static Union>,
 }
 
 /// The handling of one entry of a map.
@@ -100,7 +104,8 @@ impl<'f> Pruned<'f> {
     /// A seed that keeps what any of these declares.
     pub fn new(fields: &[&'f Fields]) -> Self {
         let nodes = fields.iter().map(|fields| (&fields.root, &*fields.types)).collect();
-        Self { keep: Keep { nodes, always: Some(&ALWAYS), keys: SmallVec::new() } }
+        let family = fields.first().map(|fields| fields.family).unwrap_or_default();
+        Self { keep: Keep { nodes, always: Some(&ALWAYS), family, ..Keep::default() } }
     }
 
     /// Reads an object before and after an update. A value that has the same text in both, and is needed only
@@ -127,7 +132,8 @@ impl<'f> Keep<'f> {
         if self.keys.contains(&name) || self.nodes.len() > MANY {
             return Fate::Whole;
         }
-        let mut below = Keep::default();
+        let union = Union::of(self.family, name);
+        let mut below = Keep { family: self.family, union, ..Keep::default() };
         if let Some(kept) = self.always(name) {
             match kept.below {
                 None => return Fate::Whole,
@@ -142,8 +148,17 @@ impl<'f> Keep<'f> {
                 None => {}
             }
         }
+        // What some of them do not declare may stand in the place of what they do.
+        if self.excludes(name) && below.nodes.len() < self.nodes.len() {
+            return Fate::Whole;
+        }
         let nothing = below.nodes.is_empty() && below.always.is_none();
         if nothing { Fate::Skip } else { Fate::Prune(below) }
+    }
+
+    /// Whether an entry may exclude another one, or be excluded by it.
+    fn excludes(&self, name: &str) -> bool {
+        self.union.is_some_and(|union| union.has(name))
     }
 
     fn always(&self, name: &str) -> Option<&'static Kept> {
@@ -241,7 +256,7 @@ impl<'de> Visitor<'de> for Keep<'_> {
         }
         // Keys may come after the fields that they decide about. So every element is read with the fields of
         // all declared elements, then cut to its keys if it is undeclared.
-        let mut keep = Keep::default();
+        let mut keep = Keep { family: self.family, union: self.union, ..Keep::default() };
         for (elements, types) in &elements {
             keep.nodes.extend(elements.items.iter().map(|item| (&item.node, *types)).take(MANY + 1));
             keep.keys.extend(elements.keys(types).iter().map(|key| &*key.name));

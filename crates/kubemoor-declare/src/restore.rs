@@ -22,6 +22,8 @@ type Paths<'p> = [&'p [Segment]];
 struct Walk<'t> {
     types: &'t Types,
     family: Family,
+    /// Whether there is an old object: only then the absence of a value in it says how the API server spells it.
+    is_old_known: bool,
 }
 
 /// A part of the declaration, and the name of its field or entry.
@@ -45,7 +47,7 @@ pub(super) fn restore<'p>(
     old: &Value,
     new: &mut Value,
 ) {
-    let walk = Walk { types: &fields.types, family: fields.family };
+    let walk = Walk { types: &fields.types, family: fields.family, is_old_known: !old.is_null() };
     let paths: Vec<&[Segment]> = paths.into_iter().map(|path| &*path.0).collect();
     let mut place = Some(new.take());
     walk.back(Part { name: "", node: &fields.root }, &paths, Some(old), &mut place);
@@ -128,7 +130,8 @@ impl Walk<'_> {
         let declared = leaf.value.value();
         let spot = Spot::new(name, leaf.place, self.family);
         match (equality::agreement(self.types, leaf.ty, spot, &declared, had), whose) {
-            (Agreement::Agrees, _) | (Agreement::Doubt, Whose::ApiServers) => return had.cloned(),
+            (Agreement::Agrees, _) => return had.cloned(),
+            (Agreement::Doubt, Whose::ApiServers) if self.is_old_known => return had.cloned(),
             (
                 Agreement::Doubt
                 | Agreement::Altered

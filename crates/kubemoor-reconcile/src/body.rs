@@ -15,7 +15,7 @@ use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_verdict::{additions, sealed};
 
-/// What a merge patch restores: the declared values of the `changes`, and the places of the `moved` elements.
+/// What a merge patch restores: the declared values of the `changes`, and the places of what was `moved`.
 #[derive(Clone, Copy)]
 pub(crate) struct Restoration<'a> {
     pub(crate) object: &'a ObjectId,
@@ -25,6 +25,22 @@ pub(crate) struct Restoration<'a> {
 }
 
 impl Restoration<'_> {
+    /// The merge patch that makes room for an apply: moved elements have their keys again, and declared fields stand in
+    /// the place of those that excluded them. An apply alone would leave these beside what it adds, and the API server
+    /// refuses the two together. `None` if nothing was moved.
+    pub(crate) fn making_room(
+        &self,
+        live: &Value,
+        canonical: Option<&Value>,
+        masked: &Mask,
+    ) -> Option<Value> {
+        let is_excluded = |change: &&FieldChange| {
+            self.moved.iter().any(|it| it.is_of_field() && change.path.0.starts_with(&it.declared.0))
+        };
+        let changes: Vec<FieldChange> = self.changes.iter().filter(is_excluded).cloned().collect();
+        Restoration { changes: &changes, ..*self }.merged(live, canonical, masked)
+    }
+
     /// The merge patch that restores them in `live`, in the spelling of `canonical` where the API server was asked.
     /// `None` if that changes nothing.
     pub(crate) fn merged(&self, live: &Value, canonical: Option<&Value>, masked: &Mask) -> Option<Value> {
@@ -96,16 +112,6 @@ fn without_masked_texts(document: &Value, masked: &Mask) -> Value {
         texts.retain(|name, _| !is_masked(name));
     }
     document
-}
-
-/// The merge patch that restores the keys of the `moved` elements; `None` if there are no such
-/// elements.
-pub(crate) fn put_back(moved: &[Move], live: &Value) -> Option<Value> {
-    let mut restored = live.clone();
-    Fields::put_back(moved, &mut restored);
-    let mut patch = difference(live, &restored)?;
-    set_version(&mut patch, live);
-    Some(patch)
 }
 
 /// The merge patch that removes those `changes` that are sealed fields or additions below sealed

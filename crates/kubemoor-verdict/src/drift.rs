@@ -19,6 +19,7 @@ use super::edit::{Evidence, Finding, Reason};
 use super::exceptions::Exceptions;
 use super::ownership::Owners;
 use super::sealed;
+use kubemoor_declare::compare::is_alternative;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
 use kubemoor_declare::model::ObjectId;
@@ -139,6 +140,14 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
     nearest.map_or(Live::AsDeclared(None), Live::Drifted)
 }
 
+/// Settles doubts about a live object because of which the API server refuses the manifest: something of it is no form
+/// of what is declared. Where no change is certain, those in doubt are the only ones that it can be.
+pub fn settle_obstructed(changes: &mut [FieldChange]) {
+    if changes.iter().all(|change| change.agreement <= Agreement::Doubt) {
+        changes.iter_mut().for_each(|change| change.agreement = Agreement::Differs);
+    }
+}
+
 /// The changes as a person may see them.
 pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
     let finding = |change: &FieldChange| {
@@ -155,7 +164,8 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
 /// A field that Helm set and no other manager removed may be absent because the API server drops
 /// it: that is a doubt. Unless an operation is under way (`settled`), a field with another value that
 /// only Helm has written is a doubt too, except for permissions: a mutating webhook may have
-/// rewritten it. `managedFields` show this; without them it is a difference.
+/// rewritten it. So is an undeclared field in the place of a declared one that no manager set.
+/// `managedFields` show this; without them it is a difference.
 pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
     let settled = settled && !fields.grant_rights();
@@ -167,6 +177,7 @@ pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChang
         for change in changes.iter_mut().filter(|change| may_be(change)) {
             let are_helms = match change.agreement {
                 Agreement::Missing => owners.are_helms(&change.path),
+                _ if is_alternative(change) => !owners.is_empty() && owners.of_path(&change.path).is_empty(),
                 _ => owners.are_helms_alone(&change.path),
             };
             if are_helms {
@@ -177,11 +188,11 @@ pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChang
     changes
 }
 
-/// Whether a field exists with another value than the declared one.
+/// Whether a field exists with another value than the declared one, or stands in the place of a declared one.
 fn may_be_rewritten(change: &FieldChange) -> bool {
+    let is_field = || matches!(change.path.0.last(), Some(Segment::Field(_)));
     change.agreement > Agreement::Doubt
-        && change.declared.is_some()
-        && matches!(change.path.0.last(), Some(Segment::Field(_)))
+        && (is_alternative(change) || (change.declared.is_some() && is_field()))
 }
 
 impl<'a> Subject<'a, '_> {
@@ -293,6 +304,7 @@ fn changes(
         let excused = exceptions.of_sealed(&change.path, None, change.new.as_ref());
         allowed |= excused == Some(Reason::Allowed);
         match excused {
+            None if changes.iter().any(|known| known.path == change.path) => {}
             None => changes.push(change),
             // A rule ignores a field permanently; an allowance ends.
             Some(reason) => has_additions |= reason == Reason::Allowed,

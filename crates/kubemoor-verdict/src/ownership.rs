@@ -2,8 +2,8 @@
 //!
 //! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager in them,
 //! [`conflicts`] predicts the conflicts of the next upgrade, [`NextUpgrade`] its effect on each
-//! field, [`taken()`] finds matching fields that another manager holds, [`returned`] and [`undone`] return fields to Helm; [`moved`] finds list
-//! elements whose keys were changed; [`abandons`] tells whether an apply would remove fields.
+//! field, [`taken()`] finds matching fields that another manager holds, [`returned`] and [`undone`] return fields to Helm; [`replacements`]
+//! finds what takes the place of declared elements and fields; [`abandons`] tells whether an apply would remove fields.
 //!
 //! Helm 4 applies server-side, without force: where another manager owns a
 //! field and the manifest has another value for it, the upgrade fails. An equal
@@ -39,7 +39,7 @@ mod votes;
 pub use self::abandoned::abandons;
 use self::fieldset::{Held, Prefix};
 pub(super) use self::holdings::{Holding, Holdings};
-pub use self::moves::moved;
+pub use self::moves::{Replacement, replacements};
 pub use self::next_upgrade::{Effect, Inquiry, NextUpgrade, Standing};
 use self::owners::{Entry, stands_for_text};
 pub use self::owners::{Manager, Operation, Owners, Skipped};
@@ -66,7 +66,7 @@ pub struct Conflict {
     /// Whether the field's value is not the declared one. Then every upgrade
     /// meets the conflict, else one that changes the field.
     pub differs: bool,
-    /// Where the field is a list element that somebody gave other keys: its path.
+    /// Where somebody gave a list element other keys, or set a field that excludes this one: the path of what is there.
     #[serde(serialize_with = "displayed_if_any", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub moved_to: Option<Path>,
@@ -146,8 +146,17 @@ pub fn conflicts(
             });
         }
     }
-    let moved = moves::moved(fields, live, owners, helm.map(|helm| helm.name.as_str()));
-    found.extend(moves::conflicts(moved, owners));
+    let replaced = replacements(fields, live, owners, helm.map(|helm| helm.name.as_str()));
+    let is_empty = |path: &Path| {
+        fields.leaves().iter().any(|(leaf, value)| leaf == path && value.as_str().is_some_and(str::is_empty))
+    };
+    for conflict in moves::conflicts(replaced, owners) {
+        // Whoever has changed a declared field is told of at that field. An empty text excludes nothing.
+        let is_known = |it: &Conflict| it.path == conflict.path && it.manager == conflict.manager;
+        if !found.iter().any(is_known) && !is_empty(&conflict.path) {
+            found.push(conflict);
+        }
+    }
     found
 }
 

@@ -192,15 +192,21 @@ impl Undoing<'_> {
         (result, back)
     }
 
-    /// The object with its former list elements, and the elements whose keys had been changed.
+    /// The object with its former list elements, and what had taken the place of elements and fields.
     fn put_elements_back(&self) -> (Value, Vec<Move>) {
         let Self { edit, fields, findings, .. } = self;
         let mut elements = edit.new.clone();
         let moved = moved(*edit, fields, findings, self.ignored);
-        Fields::put_back(&moved, &mut elements);
+        let (replaced, keyed): (Vec<Move>, Vec<Move>) = moved.into_iter().partition(Move::is_of_field);
+        Fields::put_back(&keyed, &mut elements);
+        // A field in the place of another one goes, and all that the other one held comes back.
+        for it in &replaced {
+            additions::undo(&it.live, edit.old, &mut elements);
+            additions::undo(&it.declared, edit.old, &mut elements);
+        }
         let whole = findings.iter().map(|finding| &finding.path).filter(|path| is_element(path));
         fields.restore(whole, edit.old, &mut elements);
-        (elements, moved)
+        (elements, [keyed, replaced].concat())
     }
 }
 
@@ -261,18 +267,19 @@ fn has_drifted<'c>(
     restored.any(|change| drift.iter().any(|it| change.path.0.starts_with(&it.path.0)))
 }
 
-/// The elements whose keys this edit changed.
+/// The elements whose keys this edit changed, and the fields that it sets in the place of others.
 fn moved(edit: Whole<'_>, fields: &Fields, findings: &[Finding], ignored: &Mask) -> Vec<Move> {
-    if !findings.iter().any(|finding| is_element(&finding.path)) {
-        return Vec::new();
-    }
-    let mut before = Lookup::new(edit.old);
-    let is_set_back = |it: &Move, before: &mut Lookup<'_>| {
-        findings.iter().any(|finding| finding.path == it.declared)
-            && before.get(&it.live).is_empty()
-            && !ignored.covers(&it.live)
+    let (mut before, mut after) = (Lookup::new(edit.old), Lookup::new(edit.new));
+    let mut is_set_back = |it: &Move| {
+        let is_found = |finding: &Finding| match it.is_of_field() {
+            true => it.concerns(&finding.path),
+            false => finding.path == it.declared,
+        };
+        let (old, new) = (before.get(&it.live), after.get(&it.live));
+        let is_new = if it.is_of_field() { old != new } else { old.is_empty() };
+        findings.iter().any(is_found) && is_new && !ignored.covers(&it.live)
     };
-    fields.moved(edit.new).into_iter().filter(|it| is_set_back(it, &mut before)).collect()
+    fields.moved(edit.new).into_iter().filter(|it| is_set_back(it)).collect()
 }
 
 /// The lists that are out of order only because elements of them were restored: the former position
@@ -297,7 +304,8 @@ fn is_element(path: &Path) -> bool {
 
 /// Whether a change is one of the order of a list.
 fn is_order(change: &FieldChange, leaves: &[(Path, Value)]) -> bool {
-    change.path.0.last().is_some_and(|last| matches!(last, Segment::Field(_)))
+    change.declared.is_some()
+        && change.path.0.last().is_some_and(|last| matches!(last, Segment::Field(_)))
         && leaves.iter().all(|(leaf, _)| *leaf != change.path)
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::super::equality::{self, Agreement, Family, Place, Spot};
 use super::super::fields::{Element, Elements, Leaf, Node, Set};
 use super::super::path::{Step, Trail};
+use super::super::unions::Union;
 use super::index::{Found, Held, Index};
 use super::{Values, Versions, Walk, is_absent, is_struct, order, ordering};
 
@@ -40,9 +41,20 @@ impl Walk<'_> {
             }
             Node::Object(entries) => {
                 let before = self.found.len();
+                let union = Union::of(self.family, trail.name()).zip(new.and_then(Value::as_object));
                 for entry in entries {
-                    let trail = trail.then(Step::Field(&entry.name));
-                    self.changed(&entry.node, &entry.name, &trail, versions.field(&entry.name));
+                    let start = self.found.len();
+                    let below = trail.then(Step::Field(&entry.name));
+                    self.changed(&entry.node, &entry.name, &below, versions.field(&entry.name));
+                    if let Some((union, map)) = union
+                        && let Some(other) = union.instead(entries, entry, map)
+                    {
+                        let before = old.and_then(Value::as_object);
+                        // Who changes what is in the way already changes nothing that is declared.
+                        if before.is_none_or(|map| union.instead(entries, entry, map) != Some(other)) {
+                            self.replaced(start, trail, other, versions.field(other));
+                        }
+                    }
                 }
                 // A value with nothing but nulls declares only its existence.
                 let is_lost = old.is_some_and(Value::is_object) && is_absent(new);

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::super::equality::{self, Agreement, Spot};
 use super::super::fields::{Elements, Node};
 use super::super::path::{Step, Trail};
+use super::super::unions::Union;
 use super::index::{Found, Held, Index};
 use super::{Values, Versions, Walk, is_absent, is_struct, order, ordering};
 
@@ -29,9 +30,16 @@ impl Walk<'_> {
             }
             Node::Object(entries) => {
                 let before = self.found.len();
+                let union = Union::of(self.family, trail.name()).zip(live.and_then(Value::as_object));
                 for entry in entries {
-                    let live = live.and_then(|value| value.get(&*entry.name));
-                    self.drift(&entry.node, &entry.name, &trail.then(Step::Field(&entry.name)), live);
+                    let start = self.found.len();
+                    let below = live.and_then(|value| value.get(&*entry.name));
+                    self.drift(&entry.node, &entry.name, &trail.then(Step::Field(&entry.name)), below);
+                    if let Some((union, map)) = union
+                        && let Some(other) = union.instead(entries, entry, map)
+                    {
+                        self.replaced(start, trail, other, Versions { old: None, new: map.get(other) });
+                    }
                 }
                 if is_absent(live) && self.found.len() == before && is_struct(entries) {
                     self.push(trail, Values::default(), Agreement::Missing);

@@ -1,21 +1,21 @@
-//! Declared list elements whose keys were changed.
+//! Declared list elements and fields whose place something undeclared has taken.
 //!
-//! Entry points: [`moved`], [`put_back`]. An undeclared element counts as a moved declared one in two cases:
-//! it holds a value that no two elements of the list may share, or it is at the position of the missing
-//! element and differs from it only in its keys. Invariant: each element is matched with at most one other,
-//! and work is linear in the list. Must not know who wrote an element.
+//! An undeclared element counts as a moved declared one in two cases: it holds a value that no two elements of the list
+//! may share, or it is at the position of the missing element and differs from it only in its keys. Each element is
+//! matched with at most one other, and work is linear in the list. Which fields exclude one another is in `unions`.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::index::{Found, Index};
 use super::{Agreement, Walk};
 use crate::equality::{Family, has_keys, key_value};
-use crate::fields::{Element, Elements, Fields, Node};
+use crate::fields::{Element, Elements, Entry, Fields, Node};
 use crate::path::{Path, Segment, Step, Trail};
 use crate::schema::ListKey;
+use crate::unions::{self, Replaced, Union};
 
 /// Lists of the core kinds in which a field beside the keys is unique: two ports of one name are refused.
 const UNIQUE: [(&str, &str); 1] = [("ports", "name")];
@@ -26,12 +26,12 @@ const MAX_MISSING: usize = 32;
 /// Elements that are tried for each of these.
 const MAX_TRIED: usize = 32;
 
-/// A declared element that has other keys in a live object.
+/// A declared element that has other keys in a live object, or a declared field that an undeclared one excludes there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
-    /// The path of the declared element, which does not exist in the live object.
+    /// The path of the declared element or field, which does not exist in the live object as declared.
     pub declared: Path,
-    /// The path of the live element.
+    /// The path of the live one.
     pub live: Path,
 }
 
@@ -56,12 +56,21 @@ pub(crate) fn moved(fields: &Fields, live: &Value) -> Vec<Move> {
     search.found
 }
 
-/// Gives the elements that were moved in `live` their declared keys.
+/// See [`Fields::put_back`].
 pub(crate) fn put_back(moves: &[Move], live: &mut Value) {
     for Move { declared, live: path } in moves {
-        let Some(Segment::Key(keys)) = declared.0.last() else { continue };
-        if let Some(Value::Object(fields)) = find(live, &path.0) {
-            fields.extend(keys.iter().cloned());
+        match (declared.0.last(), path.0.split_last()) {
+            (Some(Segment::Key(keys)), _) => {
+                if let Some(Value::Object(fields)) = find(live, &path.0) {
+                    fields.extend(keys.iter().cloned());
+                }
+            }
+            (_, Some((Segment::Field(name), above))) => {
+                if let Some(Value::Object(fields)) = find(live, above) {
+                    fields.remove(name);
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -77,11 +86,26 @@ fn find<'v>(root: &'v mut Value, path: &[Segment]) -> Option<&'v mut Value> {
     })
 }
 
+impl Move {
+    /// Whether it is about a field, rather than a list element.
+    pub fn is_of_field(&self) -> bool {
+        matches!(self.declared.0.last(), Some(Segment::Field(_)))
+    }
+
+    /// Whether a change at `path` is undone with it.
+    pub fn concerns(&self, path: &Path) -> bool {
+        path.0.starts_with(&self.declared.0) || path.0.starts_with(&self.live.0)
+    }
+}
+
 impl Search<'_> {
     fn moved(&mut self, node: &Node, name: &str, trail: &Trail<'_>, live: &Value) {
         match node {
             Node::Leaf(_) | Node::Set(_) => {}
             Node::Object(entries) => {
+                if let Value::Object(map) = live {
+                    self.replaced(entries, trail, map);
+                }
                 for entry in entries {
                     if let Some(live) = live.get(&*entry.name) {
                         let trail = trail.then(Step::Field(&entry.name));
@@ -103,6 +127,23 @@ impl Search<'_> {
                     self.pair(&missing, is_declared, (list, index.keys, name), trail);
                 }
             }
+        }
+    }
+
+    /// Finds the undeclared fields of `live` that exclude declared ones.
+    fn replaced(&mut self, entries: &[Entry], trail: &Trail<'_>, live: &Map<String, Value>) {
+        let (family, name) = (self.walk.family, trail.name());
+        if let Some(union) = Union::of(family, name) {
+            for entry in entries {
+                if let Some(other) = union.instead(entries, entry, live) {
+                    let path = |name| trail.then(Step::Field(name)).path();
+                    self.found.push(Move { declared: path(&entry.name), live: path(other) });
+                }
+            }
+        }
+        for Replaced { declared, live } in unions::of_maps(family, name, entries, live) {
+            let path = |[map, key]: [&str; 2]| trail.then(Step::Field(map)).then(Step::Field(key)).path();
+            self.found.push(Move { declared: path(declared), live: path(live) });
         }
     }
 

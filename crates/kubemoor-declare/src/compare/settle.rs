@@ -11,6 +11,7 @@ use super::order;
 use crate::equality::{self, Agreement};
 use crate::fields::{Elements, FieldChange, Fields, Node};
 use crate::path::Segment;
+use crate::schema::TypeId;
 
 /// Settles doubts about one object.
 pub struct Settler<'s> {
@@ -30,8 +31,14 @@ impl<'s> Settler<'s> {
     pub fn settle(&mut self, change: &FieldChange) -> Agreement {
         let types = &*self.fields.types;
         let (mut node, mut value) = (&self.fields.root, Some(self.canonical));
-        for segment in change.path.0.iter() {
+        let end = change.path.0.len().saturating_sub(1);
+        for (place, segment) in change.path.0.iter().enumerate() {
             let step = match (segment, node) {
+                // An undeclared field in the place of a declared one.
+                (Segment::Field(name), Node::Object(_)) if place == end && node.entry(name).is_none() => {
+                    let canonical = value.and_then(|value| value.get(name));
+                    return agreed(equality::is_same(types, TypeId::ANY, change.new.as_ref(), canonical));
+                }
                 (Segment::Field(name), node) => {
                     node.entry(name).map(|node| (node, value.and_then(|value| value.get(name))))
                 }
@@ -56,6 +63,10 @@ impl<'s> Settler<'s> {
             }
             Node::Object(_) | Node::Set(_) => return change.agreement,
         };
-        if agrees { Agreement::Agrees } else { Agreement::Differs }
+        agreed(agrees)
     }
+}
+
+fn agreed(agrees: bool) -> Agreement {
+    if agrees { Agreement::Agrees } else { Agreement::Differs }
 }

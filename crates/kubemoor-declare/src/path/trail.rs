@@ -43,6 +43,15 @@ impl<'a> Trail<'a> {
         }
     }
 
+    /// The name of the field here, or of the list whose element is here; empty at the root.
+    pub(crate) fn name(&self) -> &'a str {
+        match (self.step, self.above) {
+            (Some(Step::Field(name)), _) => name,
+            (Some(Step::Key(..) | Step::Element(_)), Some(above)) => above.name(),
+            _ => "",
+        }
+    }
+
     pub(crate) fn path(&self) -> Path {
         let above = std::iter::successors(Some(self), |trail| trail.above);
         let steps: SmallVec<[Step<'_>; USUAL]> = above.filter_map(|trail| trail.step).collect();

@@ -109,7 +109,9 @@ impl Keep<'_> {
 
     /// Whether an entry is looked at even if it does not change.
     fn is_needed(&self, name: &str) -> bool {
-        self.keys.contains(&name) || self.always(name).is_some_and(|kept| kept.unchanged)
+        // What excludes a field that changes says something even if it does not change itself.
+        let is_always = || self.always(name).is_some_and(|kept| kept.unchanged);
+        self.keys.contains(&name) || is_always() || self.excludes(name)
     }
 
     fn read(&self, part: Part<'_, '_>) -> Option<Value> {

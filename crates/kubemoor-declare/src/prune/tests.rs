@@ -230,6 +230,41 @@ fn a_text_that_is_no_json_is_an_error() {
     assert!(Pruned::new(&[]).deserialize(&mut deserializer).is_err());
 }
 
+/// Deployments with fields that exclude one another, sometimes with two of them.
+fn excluding() -> impl Strategy<Value = Value> {
+    let some = |values: Value| {
+        let values: Vec<Value> = values.as_array().cloned().unwrap_or_default();
+        proptest::sample::select(values)
+    };
+    let source = |path: &str| json!({"fieldRef": {"apiVersion": "v1", "fieldPath": path}});
+    let strategy = some(json!([
+        null, {"type": "Recreate"}, {"type": "RollingUpdate"}, {"rollingUpdate": {"maxSurge": 1}},
+        {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2}}, {"type": "Recreate", "rollingUpdate": null},
+        {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}},
+    ]));
+    let variable = some(json!([
+        {"name": "A"}, {"name": "A", "value": ""}, {"name": "A", "value": "x"}, {"name": "A", "valueFrom": source("a")},
+        {"name": "A", "valueFrom": source("b")}, {"name": "A", "value": "", "valueFrom": source("a")},
+    ]));
+    let probe = some(json!([
+        null, {"httpGet": {"path": "", "port": 80}}, {"httpGet": {"path": "/", "port": 80}, "exec": null},
+        {"exec": {"command": ["x"]}, "periodSeconds": 1}, {"tcpSocket": {"port": 1}},
+        {"exec": {"command": ["x"]}, "tcpSocket": {"port": 1}},
+    ]));
+    let volume = some(json!([
+        {"name": "v"}, {"name": "v", "emptyDir": {}}, {"name": "v", "configMap": {"name": "a"}},
+        {"name": "v", "configMap": {"name": "b", "defaultMode": 420}}, {"name": "v", "hostPath": {"path": "/"}},
+    ]));
+    (strategy, variable, probe, volume).prop_map(|(strategy, variable, probe, volume)| {
+        let container = json!({"name": "app", "env": [variable], "livenessProbe": probe});
+        let template = json!({"spec": {"containers": [container], "volumes": [volume]}});
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
+            "spec": {"strategy": strategy, "template": template},
+        })
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -264,6 +299,23 @@ proptest! {
                 let (before, after) = pair(&[&fields], &old, &new);
                 prop_assert_eq!(fields.changed(&old, &new), fields.changed(&before, &after));
             }
+        }
+    }
+
+    #[test]
+    fn pruned_fields_that_exclude_one_another_compare_as_whole_ones(
+        declared in excluding(), other in excluding(), old in excluding(), new in excluding()
+    ) {
+        let schema = deployments();
+        let (fields, alternative) = (declare(&declared, schema.as_deref()), declare(&other, schema.as_deref()));
+        let both = [&fields, &alternative];
+        let (old_pruned, new_pruned) = (prune(&both, &old), prune(&both, &new));
+        let (before, after) = pair(&both, &old, &new);
+        for fields in both {
+            let changes = fields.changed(&old, &new);
+            prop_assert_eq!(&changes, &fields.changed(&old_pruned, &new_pruned));
+            prop_assert_eq!(&changes, &fields.changed(&before, &after));
+            prop_assert_eq!(fields.drift(&new), fields.drift(&new_pruned));
         }
     }
 

@@ -113,7 +113,9 @@ impl Subject<'_> {
         let mut sealed = sealed::drift(self.object, fields, live);
         sealed.retain(|it| changes.iter().all(|known| known.path != it.path));
         changes.extend(sealed);
-        changes.extend(additions::drift(self.object, fields, self.exceptions.sealed(), live));
+        let mut added = additions::drift(self.object, fields, self.exceptions.sealed(), live);
+        added.retain(|it| changes.iter().all(|known| known.path != it.path));
+        changes.extend(added);
         changes
     }
 

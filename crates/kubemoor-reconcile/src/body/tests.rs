@@ -87,6 +87,48 @@ fn a_merge_patch_gives_what_was_moved_its_keys_again() {
 }
 
 #[test]
+fn one_patch_removes_an_excluding_field_and_sets_the_declared_one() {
+    let manifest = DEPLOYMENT.replace(
+        "template: {spec: {",
+        "strategy: {type: Recreate}, template: {spec: {volumes: [{name: v, configMap: {name: c}}], ",
+    );
+    let manifest = manifest.replace(
+        "image: \"app:1\"",
+        "image: \"app:1\", env: [{name: E, value: \"\"}], livenessProbe: {httpGet: {port: 80}}",
+    );
+    let release = deployed(&manifest);
+    let (object, declarations) = release.objects.iter().next().unwrap();
+    let fields = &declarations.latest.as_ref().unwrap().fields();
+    let app = |env: Value, probe: Value| {
+        let mut app = image("app", "app:1");
+        app["env"] = json!([env]);
+        app["livenessProbe"] = probe;
+        app
+    };
+    let source = json!({"fieldRef": {"fieldPath": "metadata.name"}});
+    let log = image("log", "log:1");
+    let edited = app(
+        json!({"name": "E", "valueFrom": source}),
+        json!({"exec": {"command": ["x"]}, "periodSeconds": 9}),
+    );
+    // The number of replicas excludes nothing: the apply sets it.
+    let mut live = live(json!(5), json!([edited, log]));
+    live["spec"]["strategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}});
+    live["spec"]["template"]["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    let (changes, moved) = (&fields.drift(&live), &fields.moved(&live));
+    let restoration = Restoration { object, fields, changes, moved };
+    let patch = restoration.making_room(&live, None, &Mask::default()).unwrap();
+    let restored = app(json!({"name": "E"}), json!({"httpGet": {"port": 80}, "periodSeconds": 9}));
+    let template = json!({"spec": {
+        "volumes": [{"name": "v", "configMap": {"name": "c"}}],
+        "containers": [restored, log],
+    }});
+    let strategy = json!({"type": "Recreate", "rollingUpdate": null});
+    assert_eq!(patch["spec"], json!({"strategy": strategy, "template": template}));
+    assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}));
+}
+
+#[test]
 fn apply_body_keeps_live_values_of_masked_fields() {
     let document = json!({"apiVersion": "apps/v1", "metadata": {}, "spec": {"replicas": 2}});
     let mask = Mask(vec![Pattern::parse("/spec/replicas").unwrap()]);

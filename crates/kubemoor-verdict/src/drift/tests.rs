@@ -432,3 +432,46 @@ data: {tls.crt: '', tls.key: , ca: YQ==}
     check(case(&with, json!({"tls.crt": "Yg==", "tls.key": "", "ca": "eA=="})), "/data/ca");
     check(case(&with, json!({"tls.crt": "", "ca": "YQ=="})), "/data/tls.key");
 }
+
+#[test]
+fn excluding_field_is_in_doubt_only_if_nobody_set_it() {
+    let manifest = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "a"}, "spec": {"minAvailable": 1}});
+    let gvk = kubemoor_helm::release::gvk(&manifest);
+    let fields = declare(&manifest, Catalog::with_core().schema(&gvk).as_deref());
+    let agreement = |managers: &[(&str, Value)]| {
+        let owned = |(name, spec): &(&str, Value)| {
+            owned(
+                name,
+                json!({"f:metadata": {"f:annotations": {"f:meta.helm.sh/release-name": {}}}, "f:spec": spec}),
+            )
+        };
+        let live = json!({
+            "metadata": {"managedFields": managers.iter().map(owned).collect::<Vec<_>>()},
+            "spec": {"maxUnavailable": 1},
+        });
+        of_fields(&fields, &live, true).into_iter().map(|change| change.agreement).collect::<Vec<_>>()
+    };
+    let declared = json!({"f:minAvailable": {}});
+    assert_eq!(agreement(&[("helm", declared)]), [Agreement::Doubt]);
+    assert_eq!(agreement(&[("helm", json!({"f:replicas": {}}))]), [Agreement::Altered]);
+    assert_eq!(agreement(&[]), [Agreement::Altered]);
+}
+
+#[test]
+fn refusal_because_of_the_live_object_settles_doubts_unless_a_change_is_certain() {
+    let change = |agreement| FieldChange {
+        path: "/spec/a".parse().unwrap(),
+        declared: None,
+        old: None,
+        new: None,
+        agreement,
+    };
+    for (before, after) in [
+        (vec![Agreement::Doubt, Agreement::Doubt], vec![Agreement::Differs, Agreement::Differs]),
+        (vec![Agreement::Doubt, Agreement::Altered], vec![Agreement::Doubt, Agreement::Altered]),
+    ] {
+        let mut changes: Vec<_> = before.into_iter().map(change).collect();
+        settle_obstructed(&mut changes);
+        assert_eq!(changes.iter().map(|it| it.agreement).collect::<Vec<_>>(), after);
+    }
+}

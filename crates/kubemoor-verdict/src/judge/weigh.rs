@@ -34,8 +34,8 @@ pub(super) fn weigh(object: &ObjectId, facts: &AlternativeFacts, exceptions: &Ex
     let mut weighed = Weighed { merged: true, ..Weighed::of_nothing(facts.reason) };
     for it in &facts.changes {
         let ChangeFacts { change, kind, .. } = it;
-        // A declared null is judged already.
-        if matches!(kind, ChangeKind::Sealed | ChangeKind::Owner)
+        // A declared null and a field in the place of a declared one are judged already.
+        if !matches!(kind, ChangeKind::Declared | ChangeKind::Merged)
             && weighed.findings.iter().any(|finding| finding.path == change.path)
         {
             continue;

@@ -1,8 +1,8 @@
-//! Declared list elements whose keys were changed.
+//! Declared list elements and fields whose place something undeclared has taken.
 //!
-//! Entry point: [`moved`]. Invariant: only an element that was written by a manager that updates,
-//! such as kubectl, counts as moved: an element that a manager applies, or that only Helm has left,
-//! is a separate one. Kubernetes 1.20 may name Helm besides the editor. Must not change anything.
+//! Only an element that was written by a manager that updates, such as kubectl, counts as moved: an element that a
+//! manager applies, or that only Helm has left, is a separate one. Kubernetes 1.20 may name Helm besides the editor.
+//! A field that excludes a declared one is always in its way, and may be removed unless another manager applies it.
 
 use serde_json::Value;
 
@@ -10,24 +10,44 @@ use super::{Conflict, Manager, Operation, Owners};
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::fields::Fields;
 
-/// The moved elements of `live`, with the managers that moved them.
-pub fn moved(fields: &Fields, live: &Value, owners: &Owners, helm: Option<&str>) -> Vec<(Move, Manager)> {
-    let by = |found: Move| {
-        let managers = owners.of_path(&found.live);
-        let by = managers.iter().find(|it| Some(it.name.as_str()) != helm).map(|it| (*it).clone())?;
-        managers.iter().all(|it| it.operation == Operation::Update).then_some((found, by))
-    };
-    fields.moved(live).into_iter().filter_map(by).collect()
+/// A [`Move`], and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replacement {
+    /// What takes the place of what is declared.
+    pub found: Move,
+    /// The manager that put it there; `None` where the API server did, or nobody knows.
+    pub by: Option<Manager>,
+    /// Whether a repair may remove it: another manager applies it otherwise, and would put it there again.
+    pub is_removable: bool,
 }
 
-/// The conflicts of the next upgrade because of these elements: it adds the declared elements
-/// beside them, and the API server refuses two elements with the same unique value.
-pub(super) fn conflicts(moved: Vec<(Move, Manager)>, owners: &Owners) -> impl Iterator<Item = Conflict> {
-    moved.into_iter().map(|(found, manager)| Conflict {
-        since: owners.entry(&manager).and_then(|entry| entry.since),
-        path: found.declared,
-        manager,
-        differs: true,
-        moved_to: Some(found.live),
+/// What takes the place of declared elements and fields of `live`.
+pub fn replacements(fields: &Fields, live: &Value, owners: &Owners, helm: Option<&str>) -> Vec<Replacement> {
+    let whose = |found: Move| {
+        let managers = owners.of_path(&found.live);
+        let is_other = |it: &&&Manager| Some(it.name.as_str()) != helm;
+        let by = managers.iter().find(is_other).map(|it| (*it).clone());
+        if found.is_of_field() {
+            let applies = managers.iter().filter(is_other).any(|it| it.operation == Operation::Apply);
+            return Some(Replacement { found, by, is_removable: !applies });
+        }
+        let is_moved = by.is_some() && managers.iter().all(|it| it.operation == Operation::Update);
+        is_moved.then_some(Replacement { found, by, is_removable: true })
+    };
+    fields.moved(live).into_iter().filter_map(whose).collect()
+}
+
+/// The conflicts of the next upgrade because of these: it adds what is declared beside them, and the API server refuses
+/// the two together.
+pub(super) fn conflicts(found: Vec<Replacement>, owners: &Owners) -> impl Iterator<Item = Conflict> {
+    found.into_iter().filter_map(|Replacement { found, by, .. }| {
+        let manager = by?;
+        Some(Conflict {
+            since: owners.entry(&manager).and_then(|entry| entry.since),
+            path: found.declared,
+            manager,
+            differs: true,
+            moved_to: Some(found.live),
+        })
     })
 }

@@ -149,6 +149,52 @@ fn drifted_fields_are_reverted_and_other_changes_stay() {
 }
 
 #[test]
+fn field_that_excludes_a_declared_one_is_reverted_with_it() {
+    let manifest = MANIFEST.replace(
+        "env: [",
+        "livenessProbe: {httpGet: {path: /, port: 80}}, resources: {limits: {memory: 1Gi}}, env: [{name: E, value: \"\"}, ",
+    );
+    let manifest = manifest.replace(
+        "template: {spec: {",
+        "strategy: {type: Recreate}, template: {spec: {volumes: [{name: v, configMap: {name: c}}], ",
+    );
+    let release = deployed(&manifest);
+    let mut old = live();
+    old["spec"]["strategy"] = json!({"type": "Recreate"});
+    old["spec"]["template"]["spec"]["volumes"] =
+        json!([{"name": "v", "configMap": {"name": "c", "defaultMode": 420}}]);
+    let app = &mut old["spec"]["template"]["spec"]["containers"][0];
+    app["livenessProbe"] = json!({"httpGet": {"path": "/", "port": 80, "scheme": "HTTP", "httpHeaders": [{"name": "a", "value": "b"}]}});
+    app["resources"] = json!({"limits": {"memory": "1Gi"}, "requests": {"memory": "500Mi"}});
+    app["env"] = json!([{"name": "E"}, {"name": "A", "value": "1"}, {"name": "B", "value": "2"}]);
+    let source = json!({"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}});
+    let at = |field: &str| format!("{CONTAINER}/{field}");
+    for edits in [
+        vec![(
+            "/spec/strategy".to_owned(),
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}),
+        )],
+        vec![("/spec/template/spec/volumes/0".to_owned(), json!({"name": "v", "emptyDir": {}}))],
+        vec![(at("livenessProbe"), json!({"exec": {"command": ["x"]}}))],
+        vec![(at("env/0"), json!({"name": "E", "valueFrom": source}))],
+        vec![(at("env/1"), json!({"name": "A", "valueFrom": source}))],
+        vec![(at("resources"), json!({"limits": {"memory": "9Gi"}, "requests": {"memory": "8Gi"}}))],
+    ] {
+        let mut new = old.clone();
+        for (pointer, value) in &edits {
+            *new.pointer_mut(pointer).unwrap() = value.clone();
+        }
+        let refused = planned(&deployment_id(), &release, &old, &new);
+        assert_eq!(refused, Err(Irreversible::NothingRemains), "{edits:?}");
+        new["metadata"]["labels"]["mine"] = json!("yes");
+        let plan = planned(&deployment_id(), &release, &old, &new).unwrap();
+        let mut left = old.clone();
+        left["metadata"]["labels"]["mine"] = json!("yes");
+        assert_eq!(applied(&plan, &new), left, "{edits:?}");
+    }
+}
+
+#[test]
 fn an_owner_from_before_stays_when_a_new_one_goes() {
     let release = deployed(MANIFEST);
     let mut old = live();

@@ -66,6 +66,7 @@ impl<'f> Keep<'f> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for (own, old, new) in changed {
             let Some(keep) = element(&declared, keys, &own)? else { continue };
+            let keep = Keep { family: self.family, union: self.union, ..keep };
             let (old, new) = if keep.is_whole() { (whole(old)?, whole(new)?) } else { keep.pair(old, new)? };
             before.push(old);
             after.push(new);

@@ -5,6 +5,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use kubemoor_declare::compare::is_alternative;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::ObjectId;
@@ -84,7 +85,7 @@ impl FieldReport {
 
 /// The question what the next upgrade does to a field that is not, or may not be, as declared.
 fn inquiry<'a>(object: &ObjectId, field: &'a FieldChange) -> Inquiry<'a> {
-    let is_declared = sealed::is_declared(object, field);
+    let is_declared = sealed::is_declared(object, field) && !is_alternative(field);
     let standing = if is_declared { Standing::Differs } else { Standing::Undeclared };
     Inquiry { path: &field.path, declared: field.declared.as_ref(), live: field.new.as_ref(), standing }
 }

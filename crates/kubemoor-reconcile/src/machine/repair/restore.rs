@@ -21,6 +21,7 @@ use crate::rollout::touches_template;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::path::Path;
 use kubemoor_helm::release::Release;
 use kubemoor_verdict::edit::Evidence;
 use kubemoor_verdict::sealed;
@@ -31,8 +32,14 @@ pub(super) const ROUNDS: usize = 3;
 /// Why the guard leaves a sealed field alone.
 const LEFT: &str = "whoever has set this has to undo it, or delete the object, which is re-created then";
 
+/// The most fields that a reason names.
+const NAMED: usize = 5;
+
 /// Why the guard leaves fields that the API server does not allow to change.
-pub(super) const FIXED: &str = "these fields cannot be changed in place";
+pub(super) fn fixed_fields<'p>(paths: impl IntoIterator<Item = &'p Path>) -> String {
+    let paths: Vec<String> = paths.into_iter().take(NAMED).map(ToString::to_string).collect();
+    format!("these fields cannot be changed in place: {}", paths.join(", "))
+}
 
 /// The state of a restoration before the first write.
 pub(crate) enum Restore {
@@ -228,7 +235,8 @@ impl Reconciler {
     fn restore_unless_held(&mut self, task: &Task, mut judged: Box<Judged>) -> Next {
         let Judged { situation, changes, .. } = &mut *judged;
         if self.are_known_fixed(task, &situation.release.latest.uid, changes) {
-            self.say(task, &situation.release, FIXED);
+            let reason = fixed_fields(changes.iter().map(|change| &change.path));
+            self.say(task, &situation.release, &reason);
             return Next::settled();
         }
         // Other drift is repaired even if an addition stays unconfirmed.

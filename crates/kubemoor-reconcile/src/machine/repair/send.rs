@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::super::Reconciler;
 use super::recreate::version_written;
-use super::restore::{FIXED, Judged, ROUNDS, is_left};
+use super::restore::{Judged, ROUNDS, fixed_fields, is_left};
 use super::{Done, Next, Repair, Task};
 use crate::blame::returned;
 use crate::body::{self, Restoration};
@@ -33,13 +33,15 @@ use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_verdict::drift::{self, Subject};
 use kubemoor_verdict::edit::Evidence;
-use kubemoor_verdict::ownership::{self, Operation, Owners, abandons};
+use kubemoor_verdict::ownership::{self, Operation, Owners, Replacement, abandons};
 
 /// A restoration that is being written.
 pub(crate) struct Sending {
     judged: Judged,
     /// The fields that the API server does not allow to change.
     fixed: Vec<Path>,
+    /// What takes the place of declared fields and may not be removed.
+    in_the_way: Vec<Replacement>,
     /// The message of the API server, if it refused the first write.
     refusal: Option<String>,
     /// The number of tries with fewer fields.
@@ -53,9 +55,9 @@ pub(crate) struct Sending {
 enum Stage {
     /// The manifest.
     Document,
-    /// The patch that restores the keys of moved elements, and the document to apply afterwards.
+    /// The patch that restores what was moved, and the document to apply afterwards.
     PutBack(Value),
-    /// The apply; whether elements were moved before it.
+    /// The apply; whether something was moved before it.
     Applied { moved: bool },
     /// The fields that the patch wrote are assigned to Helm's apply manager.
     Owned,
@@ -73,6 +75,7 @@ impl Sending {
         Self {
             judged,
             fixed: Vec::new(),
+            in_the_way: Vec::new(),
             refusal: None,
             tries: 0,
             attempts: 0,
@@ -81,13 +84,40 @@ impl Sending {
         }
     }
 
-    /// The list elements whose keys were changed and have to be restored.
-    fn moved(&self, mask: &Mask) -> Vec<Move> {
-        let Some(whole) = self.judged.seen.live.whole() else { return Vec::new() };
+    /// What takes the place of declared elements and fields: what has to be removed, and what may not be.
+    fn replaced(&self, mask: &Mask) -> (Vec<Move>, Vec<Replacement>) {
+        let Some(whole) = self.judged.seen.live.whole() else { return (Vec::new(), Vec::new()) };
         let fields = &self.judged.situation.declared.fields();
-        let moved = ownership::moved(fields, &whole, &Owners::of(&whole), Some(&self.manager));
-        let is_left = |it: &Move| mask.covers(&it.live) || mask.covers(&it.declared);
-        moved.into_iter().map(|(it, _)| it).filter(|it| !is_left(it)).collect()
+        let found = ownership::replacements(fields, &whole, &Owners::of(&whole), Some(&self.manager));
+        let is_excused = |it: &Move| mask.covers(&it.live) || mask.covers(&it.declared);
+        let is_open =
+            |it: &Move| !it.is_of_field() || self.open().iter().any(|change| it.concerns(&change.path));
+        let found = found.into_iter().filter(|it| is_open(&it.found));
+        let (removed, left): (Vec<_>, Vec<_>) =
+            found.partition(|it| it.is_removable && !is_excused(&it.found));
+        (removed.into_iter().map(|it| it.found).collect(), left)
+    }
+
+    /// The same without what may not be removed.
+    fn moved(&self, mask: &Mask) -> Vec<Move> {
+        self.replaced(mask).0
+    }
+
+    /// Whether something that may not be removed is in the place of a changed field.
+    fn is_excluded(&self, path: &Path) -> bool {
+        self.in_the_way.iter().any(|it| it.found.is_of_field() && it.found.concerns(path))
+    }
+
+    /// The fields that the API server does not allow to change.
+    fn immutable(&self) -> Vec<Path> {
+        self.fixed.iter().filter(|path| !self.is_excluded(path)).cloned().collect()
+    }
+
+    /// Why fields stay as they are.
+    fn why(&self) -> String {
+        let fixed = self.immutable();
+        let ways = self.in_the_way.iter().filter(|it| it.found.is_of_field()).map(excluded);
+        ways.chain((!fixed.is_empty()).then(|| fixed_fields(&fixed))).collect::<Vec<_>>().join("; ")
     }
 
     /// The changes that are to be undone.
@@ -117,10 +147,18 @@ impl Reconciler {
     /// Begins the writes that revert the changes.
     pub(super) fn send(&mut self, task: &Task, mut sending: Sending) -> Next {
         sending.attempts = self.repairs.backoff.attempt(&task.object, self.now);
-        let left = sending.judged.changes.iter().filter(|change| is_left(&task.object, change));
-        sending.fixed = left.map(|change| change.path.clone()).collect();
         let release = Arc::clone(&sending.judged.situation.release);
         sending.manager = self.manager(&release, release.state.apply_method);
+        if let Some(live) = &sending.judged.seen.live.object {
+            let mask = sending.judged.situation.exceptions(&task.object, self.now).mask(live);
+            sending.in_the_way = sending.replaced(&mask).1;
+        }
+        let changes = || sending.judged.changes.iter();
+        let left = changes().filter(|it| is_left(&task.object, it) || sending.is_excluded(&it.path));
+        sending.fixed = left.map(|change| change.path.clone()).collect();
+        if !sending.fixed.is_empty() && changes().all(|it| sending.is_excluded(&it.path)) {
+            return self.fail(task, &sending.why());
+        }
         self.send_open(task, Box::new(sending))
     }
 
@@ -248,7 +286,8 @@ impl Reconciler {
         let mut mask = situation.exceptions(&task.object, self.now).mask(live);
         let moved = sending.moved(&mask);
         let staying = sending.judged.changes.iter().filter(|change| sending.stays(change));
-        let left = staying.map(|change| &change.path).chain(&sending.fixed);
+        let excluded = sending.in_the_way.iter().map(|it| &it.found.declared);
+        let left = staying.map(|change| &change.path).chain(&sending.fixed).chain(excluded);
         mask.0.extend(left.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
         // Fields that Helm has applied and the record no longer holds were not seen to be removed.
         let abandons =
@@ -260,9 +299,9 @@ impl Reconciler {
             self.repairs.backoff.forget(&task.object);
             return self.leave_unconfirmed(task, situation);
         }
-        // An apply alone would leave the moved elements and add the declared ones, and the API
-        // server refuses two elements with the same unique value.
-        match body::put_back(&moved, live) {
+        let changes = &sending.open();
+        let restoration = Restoration { object: &task.object, fields: &fields, changes, moved: &moved };
+        match restoration.making_room(live, sending.judged.answer.canonical(), &mask) {
             Some(patch) => sending.merge(task, patch, Stage::PutBack(body)),
             None => {
                 let write = Write::Apply { document: Secret(body), manager: sending.manager.clone() };
@@ -321,8 +360,8 @@ impl Reconciler {
             Fault::Conflict => self.start_over(task, &sending.judged.start.clone()),
             Fault::Invalid { .. } if let Some(reason) = outdated => self.fail(task, &reason),
             Fault::Invalid { said, .. } if !sending.fixed.is_empty() => {
-                self.learn_fixed(task, &release.latest.uid, &sending.fixed);
-                self.say(task, &release, &format!("{FIXED}: {said}"));
+                self.learn_fixed(task, &release.latest.uid, &sending.immutable());
+                self.say(task, &release, &format!("{}: {said}", sending.why()));
                 self.tell(Occurrence::Untaken(DriftKind::Changed));
                 Next::settled()
             }
@@ -371,8 +410,8 @@ impl Reconciler {
         if let Some(reason) = &outdated {
             return self.fail(task, reason);
         }
-        self.learn_fixed(task, &situation.release.latest.uid, &sending.fixed);
-        self.say(task, &Arc::clone(&situation.release), FIXED);
+        self.learn_fixed(task, &situation.release.latest.uid, &sending.immutable());
+        self.say(task, &Arc::clone(&situation.release), &sending.why());
         Next::settled()
     }
 
@@ -397,4 +436,10 @@ impl Reconciler {
         });
         stands.unwrap_or_default()
     }
+}
+
+/// Why a declared field stays away: what is in its place, and whose that is.
+fn excluded(Replacement { found, by, .. }: &Replacement) -> String {
+    let by = by.as_ref().map_or_else(String::new, |by| format!(" of field manager {}", by.name));
+    format!("the undeclared field {}{by} is in the place of {}; remove it there", found.live, found.declared)
 }

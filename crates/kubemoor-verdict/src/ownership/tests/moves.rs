@@ -1,4 +1,4 @@
-//! Whose element with other keys is taken for a declared one that was moved.
+//! Whose element is taken for a declared one that was moved, and whose field in the place of another may be removed.
 
 use super::*;
 
@@ -19,8 +19,8 @@ fn only_what_an_editor_wrote_was_moved() {
             "metadata": {"managedFields": entries},
             "spec": {"ports": [{"name": "http", "port": 81, "protocol": "TCP"}]},
         });
-        let found = moved(&fields, &live, &Owners::of(&live), Some("helm"));
-        let found: Vec<_> = found.iter().map(|(_, manager)| manager.name.as_str()).collect();
+        let found = replacements(&fields, &live, &Owners::of(&live), Some("helm"));
+        let found: Vec<_> = found.iter().flat_map(|it| &it.by).map(|by| by.name.as_str()).collect();
         assert_eq!(found, by.into_iter().collect::<Vec<_>>(), "{managers:?}");
     };
     check(&[("kubectl-edit", "Update")], Some("kubectl-edit"));
@@ -29,4 +29,34 @@ fn only_what_an_editor_wrote_was_moved() {
     check(&[("helm", "Apply"), ("kubectl-edit", "Update")], None);
     check(&[("flux", "Apply")], None);
     check(&[], None);
+}
+
+#[test]
+fn excluding_field_may_be_removed_unless_another_manager_applies_it() {
+    let kind = kubemoor_declare::model::Gvk::from_api_version("policy/v1", "PodDisruptionBudget");
+    let schema = kubemoor_declare::embedded::core().schema(&kind);
+    let manifest = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "a"}, "spec": {"minAvailable": 1}});
+    let fields = kubemoor_declare::declare::declare(&manifest, schema.as_deref());
+    let budget = json!({"f:spec": {"f:maxUnavailable": {}}});
+    let check = |managers: &[(&str, &str)], by: Option<&str>, is_removable: bool| {
+        let entries: Vec<Value> =
+            managers.iter().map(|(name, operation)| entry(name, operation, &budget)).collect();
+        let live = json!({"metadata": {"managedFields": entries}, "spec": {"maxUnavailable": 1}});
+        let owners = Owners::of(&live);
+        let found = replacements(&fields, &live, &owners, Some("helm"));
+        let [found] = found.as_slice() else { panic!("one field, not {found:?}") };
+        assert_eq!(found.found.live, path("/spec/maxUnavailable"));
+        assert_eq!(found.by.as_ref().map(|by| by.name.as_str()), by, "{managers:?}");
+        assert_eq!(found.is_removable, is_removable, "{managers:?}");
+        let helm = manager("helm", Operation::Apply);
+        let ahead = conflicts(&fields, &live, &owners, Some(&helm), SSA);
+        let ahead: Vec<_> = ahead.iter().map(|it| (it.path.to_string(), it.moved_to.clone())).collect();
+        let expected = by.map(|_| ("/spec/minAvailable".to_owned(), Some(path("/spec/maxUnavailable"))));
+        assert_eq!(ahead, expected.into_iter().collect::<Vec<_>>(), "{managers:?}");
+    };
+    check(&[("kubectl-edit", "Update")], Some("kubectl-edit"), true);
+    check(&[("helm", "Update")], None, true);
+    check(&[("helm", "Apply"), ("kubectl-edit", "Update")], Some("kubectl-edit"), true);
+    check(&[], None, true);
+    check(&[("flux", "Apply")], Some("flux"), false);
 }
