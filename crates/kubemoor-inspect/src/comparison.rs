@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use self::object::{FieldReport, State};
 use super::failure::spoken;
 use super::reading::{Found, Reader, Surroundings};
+use kubemoor_declare::compare::Move;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
@@ -25,6 +26,7 @@ use kubemoor_declare::path::Path;
 use kubemoor_helm::record::{ApplyMethod, Status};
 use kubemoor_helm::release::{Declared, Release};
 use kubemoor_helm::state;
+use kubemoor_cluster::mirror::arbiter::ArbiterError;
 use kubemoor_policy::Policy;
 use kubemoor_policy::guarded::ObjectCounts;
 use kubemoor_verdict::drift::{self, Drift, Live};
@@ -316,7 +318,18 @@ impl Subject<'_> {
         let Some(found) = live.filter(|_| self.settle && in_doubt) else { return (stands, None) };
         match self.reader.canonical(self.release, subject.object, found).await {
             Ok(canonical) => (drift::compare(subject, live, Evidence::Canonical(&canonical)), None),
-            Err(reason) => (stands, Some(reason)),
+            Err(error) => {
+                // What the API server refuses to make of the object is not what it already is.
+                let mut stands = match error.is_refusal() {
+                    true => drift::compare(subject, live, Evidence::Unavailable),
+                    false => stands,
+                };
+                if let (Live::Drifted(drift), ArbiterError::Obstructed { .. }) = (&mut stands, &error) {
+                    drift::settle_obstructed(&mut drift.changes);
+                }
+                let is_settled = matches!(&stands, Live::Drifted(drift) if !drift.is_doubt());
+                (stands, (!is_settled).then(|| error.to_string()))
+            }
         }
     }
 }
@@ -324,13 +337,14 @@ impl Subject<'_> {
 /// The object with its certain differences restored, and the JSON Patch for that; `None` where it changes
 /// nothing, or would show a secret.
 fn restored(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> Option<(Value, Patch)> {
-    let certain = drift.changes.iter().filter(|field| field.agreement > Agreement::Doubt);
+    let certain = || drift.changes.iter().filter(|field| field.agreement > Agreement::Doubt);
     let mut restored = live.clone();
     let mask = subject.exceptions(drift.declared).mask(live);
     let mut moves = drift.declared.fields().moved(live);
-    moves.retain(|it| !mask.covers(&it.live));
+    let is_undone = |it: &Move| !it.is_of_field() || certain().any(|field| it.concerns(&field.path));
+    moves.retain(|it| !mask.covers(&it.live) && is_undone(it));
     Fields::put_back(&moves, &mut restored);
-    drift.declared.fields().restore(certain.map(|field| &field.path), live, &mut restored);
+    drift.declared.fields().restore(certain().map(|field| &field.path), live, &mut restored);
     mask.carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
     let is_hidden = |value: &Value| Shown::of(subject.object, &Path::default(), value).is_masked();

@@ -17,7 +17,7 @@ use super::pulses::Pulses;
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::objects::Objects;
-use kubemoor_cluster::mirror::arbiter::{Arbiter, Question};
+use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, Question};
 use kubemoor_cluster::mirror::kinds::Kinds;
 use kubemoor_cluster::mirror::policies::once::{self, Autoscaled};
 use kubemoor_cluster::mirror::releases::{Closed, LookError, Releases};
@@ -214,7 +214,7 @@ impl Reader {
         release: &Release,
         object: &ObjectId,
         live: &Value,
-    ) -> Result<Arc<Value>, String> {
+    ) -> Result<Arc<Value>, ArbiterError> {
         let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let question = Question {
             object: object.clone(),
@@ -223,7 +223,10 @@ impl Reader {
             revision: release.state.revision,
             digest: release.declared(object).and_then(|declared| declared.digest),
         };
-        self.arbiter.canonical(&question, PATIENCE).await.map_err(|error| error.to_string())
+        match self.arbiter.canonical(&question, PATIENCE).await {
+            Ok(canonical) => Ok(canonical),
+            Err(error) => Err(self.arbiter.cause(&question, error, PATIENCE).await),
+        }
     }
 
     /// The other inputs for judging a release's objects; also tells the resolver the labels of its namespace.

@@ -238,6 +238,8 @@ pub enum Fault {
     },
     /// The API server reports that the object cannot have the requested state.
     Refused,
+    /// The API server refuses the manifest because of what the live object holds; it would take it as a new object.
+    Obstructed,
     /// There is no such record, or no valid one.
     NoRecord,
     /// Any other failure. It is unknown whether a write was done.

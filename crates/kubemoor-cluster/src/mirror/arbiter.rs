@@ -16,7 +16,8 @@ use tokio::time::{Instant, timeout};
 
 use super::kinds::Kinds;
 use super::releases::{DocumentError, Releases};
-use crate::client::objects::{Objects, WriteError};
+use crate::client::call::CallError;
+use crate::client::objects::{Objects, Target, WriteError};
 use kubemoor_declare::digest::Digest;
 use kubemoor_declare::document::prepare;
 use kubemoor_declare::model::{ObjectId, PROBE_MANAGER, ReleaseId};
@@ -97,6 +98,16 @@ pub enum ArbiterError {
         /// The object.
         object: ObjectId,
     },
+    /// The dry run failed, and the API server would take the manifest as a new object.
+    #[error(
+        "the API server refuses the manifest of {object} because of what the live object holds: {reason}"
+    )]
+    Obstructed {
+        /// The object.
+        object: ObjectId,
+        /// The API server's answer.
+        reason: WriteError,
+    },
     /// The dry run failed.
     #[error("the dry run of {object} failed: {reason}")]
     Refused {
@@ -105,6 +116,21 @@ pub enum ArbiterError {
         /// The API server's answer.
         reason: WriteError,
     },
+}
+
+impl ArbiterError {
+    /// Whether the API server reports that the object itself cannot have the requested state, which a change of the
+    /// object could fix. A missing permission, an unavailable webhook or a broken connection is not such a report.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Obstructed { .. } => true,
+            Self::Refused { reason: WriteError::Invalid { .. }, .. } => true,
+            Self::Refused { reason: WriteError::Failed(CallError::Refused { message, .. }), .. } => {
+                !message.contains("failed calling webhook")
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Arbiter {
@@ -134,14 +160,45 @@ impl Arbiter {
         }
     }
 
+    /// The cause of an `error` of [`Self::canonical`]: whether what the live object holds makes the manifest invalid, or
+    /// the manifest is so itself.
+    pub async fn cause(&self, question: &Question, error: ArbiterError, within: Duration) -> ArbiterError {
+        let ArbiterError::Refused { object, reason: reason @ WriteError::Invalid { .. } } = error else {
+            return error;
+        };
+        let probing = async {
+            let (target, document) = self.declared(question, within).await.ok()?;
+            match self.objects.dry_run_create(&target, &document).await {
+                Ok(()) | Err(WriteError::AlreadyExists { .. }) => Some(()),
+                Err(_) => None,
+            }
+        };
+        match timeout(within, probing).await {
+            Ok(Some(())) => ArbiterError::Obstructed { object, reason },
+            Ok(None) | Err(_) => ArbiterError::Refused { object, reason },
+        }
+    }
+
     async fn ask(&self, question: &Question, within: Duration) -> Result<Arc<Value>, ArbiterError> {
-        let Question { object, release, revision, digest, .. } = question;
+        let object = &question.object;
         let late = || ArbiterError::Late { object: object.clone(), within };
         // A caller that waits in the queue for long is late: what is left would be too
         // little for the API server to answer in.
         let until = Instant::now() + within.mul_f64(ANSWERING);
         timeout(within.mul_f64(QUEUEING), self.rate.until_ready()).await.map_err(|_| late())?;
-        let declared = self.releases.document(release, *revision, object, left(until)).await?;
+        let (target, document) = self.declared(question, left(until)).await?;
+        if left(until) < within.mul_f64(1.0 - ANSWERING) {
+            return Err(late());
+        }
+        let answer = self.objects.dry_run(&target, &document, PROBE_MANAGER, left(until)).await;
+        let refused = |reason| ArbiterError::Refused { object: object.clone(), reason };
+        Ok(Arc::new(answer.map_err(refused)?))
+    }
+
+    /// The manifest that a question is about, ready to be sent, and where to.
+    async fn declared(&self, question: &Question, within: Duration) -> Result<(Target, Value), ArbiterError> {
+        let Question { object, release, revision, digest, .. } = question;
+        let declared = self.releases.document(release, *revision, object, within).await?;
         let not_declared = || ArbiterError::NotDeclared {
             object: object.clone(),
             release: release.clone(),
@@ -156,12 +213,7 @@ impl Arbiter {
             return Err(ArbiterError::NotServed { object: object.clone() });
         };
         let document = prepare(document, target.resource.api_version()).ok_or_else(not_declared)?;
-        if left(until) < within.mul_f64(1.0 - ANSWERING) {
-            return Err(late());
-        }
-        let answer = self.objects.dry_run(&target, &document, PROBE_MANAGER, left(until)).await;
-        let refused = |reason| ArbiterError::Refused { object: object.clone(), reason };
-        Ok(Arc::new(answer.map_err(refused)?))
+        Ok((target, document))
     }
 }
 

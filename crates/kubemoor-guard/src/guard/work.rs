@@ -109,23 +109,14 @@ async fn ask(guard: &Guard, question: &Question) -> Result<Outcome, Failure> {
     match arbiter.canonical(question, LOOK).await {
         Ok(canonical) => Ok(Outcome::Canonical(Arc::new(Secret((*canonical).clone())))),
         Err(error) => {
+            let error = arbiter.cause(question, error, LOOK).await;
             let fault = match &error {
-                ArbiterError::Refused { reason, .. } if refuses_the_object(reason) => Fault::Refused,
+                ArbiterError::Obstructed { .. } => Fault::Obstructed,
+                error if error.is_refusal() => Fault::Refused,
                 _ => Fault::Unanswered,
             };
             Err(Failure { fault, message: error.to_string() })
         }
-    }
-}
-
-/// Whether the API server reports that the object itself cannot have the requested state, which a
-/// change of the object could fix. A missing permission, an unavailable webhook or a broken
-/// connection is not such a report.
-fn refuses_the_object(reason: &WriteError) -> bool {
-    match reason {
-        WriteError::Invalid { .. } => true,
-        WriteError::Failed(CallError::Refused { message, .. }) => !message.contains("failed calling webhook"),
-        _ => false,
     }
 }
 

@@ -83,6 +83,7 @@ fn is_outage_of_arbiter(error: &ArbiterError) -> bool {
         | ArbiterError::NotDeclared { .. }
         | ArbiterError::NotServed { .. }
         | ArbiterError::Changed { .. }
+        | ArbiterError::Obstructed { .. }
         | ArbiterError::Refused { .. } => false,
     }
 }

@@ -16,6 +16,7 @@ use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_policy::declaration::Declaration;
 use kubemoor_policy::settled::Settled;
+use kubemoor_verdict::drift::settle_obstructed;
 use kubemoor_verdict::edit::Evidence;
 
 /// The answer of the API server about a doubt.
@@ -23,12 +24,20 @@ pub(crate) enum Answer {
     /// It was not asked.
     Unasked,
     Canonical(Arc<Secret>),
-    /// It cannot tell, or must not be asked: the reason, and whether it refuses the requested
-    /// object.
+    /// It cannot tell, or must not be asked: the reason.
     None {
         why: String,
-        is_refused: bool,
+        refusal: Option<Refusal>,
     },
+}
+
+/// What the API server refuses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The requested object.
+    Manifest,
+    /// The requested object in the place of the live one, and not as a new one.
+    InPlace,
 }
 
 /// A doubt that is settled outside a repair, with the reason to report if it remains.
@@ -50,7 +59,7 @@ struct Doubted<'a> {
 impl Answer {
     /// An answer that settles nothing.
     pub(super) fn none(why: &str) -> Self {
-        Self::None { why: why.to_owned(), is_refused: false }
+        Self::None { why: why.to_owned(), refusal: None }
     }
 
     /// The object as the API server would store it, if it answered.
@@ -68,7 +77,12 @@ impl Answer {
         match outcome {
             Outcome::Canonical(value) => Self::Canonical(value),
             Outcome::Failed(Failure { fault, message }) => {
-                Self::None { why: message, is_refused: fault == Fault::Refused }
+                let refusal = match fault {
+                    Fault::Refused => Some(Refusal::Manifest),
+                    Fault::Obstructed => Some(Refusal::InPlace),
+                    _ => None,
+                };
+                Self::None { why: message, refusal }
             }
             _ => Self::none("the answer is to another question"),
         }
@@ -79,7 +93,7 @@ impl Answer {
             Self::Canonical(value) => Evidence::Canonical(&value.0),
             // The API server refuses the manifest for this object, so the doubtful value is a
             // different one.
-            Self::None { is_refused: true, .. } => Evidence::Unavailable,
+            Self::None { refusal: Some(_), .. } => Evidence::Unavailable,
             Self::Unasked | Self::None { .. } => Evidence::None,
         }
     }
@@ -136,7 +150,12 @@ impl Reconciler {
         seen: &Seen,
         answer: &Answer,
     ) -> Standing {
-        let stands = self.weigh(situation, seen, answer.evidence());
+        let mut stands = self.weigh(situation, seen, answer.evidence());
+        if let (Standing::Drifts(_, changes), Answer::None { refusal: Some(Refusal::InPlace), .. }) =
+            (&mut stands, answer)
+        {
+            settle_obstructed(changes);
+        }
         let (Answer::Canonical(_), Some(digest)) = (answer, &situation.declared.digest) else {
             return stands;
         };
