@@ -20,6 +20,7 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Segment;
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::{Declared, Release};
+use kubemoor_inspect::forecast::{self, LeftBehind, ObjectConflict};
 use kubemoor_inspect::reading::{Found, Reader};
 use kubemoor_policy::resolver::Labels;
 use kubemoor_verdict::ownership::{self, Conflict, Manager, Operation, Owners};
@@ -54,18 +55,13 @@ pub(super) struct Forecast {
     /// Helm's own field manager; none where no object has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     manager: Option<String>,
-    conflicts: Vec<Line>,
+    conflicts: Vec<ObjectConflict>,
+    /// What earlier upgrades left behind, and the next one leaves too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_behind: Vec<LeftBehind>,
     /// The objects of which nothing is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unread: Vec<Unread>,
-}
-
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct Line {
-    object: ObjectId,
-    #[serde(flatten)]
-    conflict: Conflict,
 }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -142,7 +138,9 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
             Found::Unread(reason) => unread.push(Unread { object: id, reason }),
         }
     }
-    Ok(Forecast { unread, ..Forecast::of(&release, &living) })
+    let objects = living.iter().map(|living| (&living.id, &living.object)).collect();
+    let left_behind = forecast::left_behind(reader, &release, objects).await;
+    Ok(Forecast { unread, left_behind, ..Forecast::of(&release, &living) })
 }
 
 impl Forecast {
@@ -155,7 +153,7 @@ impl Forecast {
                 warn(&format!("an entry of managedFields of {id} is left out: {}", skipped.reason));
             }
             let met = ownership::conflicts(&declared.fields(), object, owners, helm.as_ref(), method);
-            conflicts.extend(met.into_iter().map(|conflict| Line { object: id.clone(), conflict }));
+            conflicts.extend(met.into_iter().map(|conflict| ObjectConflict { object: id.clone(), conflict }));
         }
         Self {
             release: release.id.clone(),
@@ -166,6 +164,7 @@ impl Forecast {
             },
             manager: helm.map(|manager| manager.name),
             conflicts,
+            left_behind: Vec::new(),
             unread: Vec::new(),
         }
     }
@@ -181,10 +180,11 @@ impl Forecast {
             let said =
                 format!("No conflicts ahead of release {} (revision {revision}): {why}.", spoken(release));
             text.add(PLAIN, &said).line();
+            self.add_left_behind(&mut text);
             return text;
         }
         let mut table = Table::new(["OBJECT", "FIELD", "MANAGER", "OPERATION", "SINCE", "CONFLICTS"]);
-        for Line { object, conflict } in conflicts {
+        for ObjectConflict { object, conflict } in conflicts {
             let Conflict { path, manager, since, differs, moved_to } = conflict;
             let operation = match manager.operation {
                 Operation::Apply => "Apply",
@@ -207,7 +207,15 @@ impl Forecast {
                 (when.0.to_owned(), when.1),
             ]);
         }
-        table.text()
+        let mut text = table.text();
+        self.add_left_behind(&mut text);
+        text
+    }
+
+    fn add_left_behind(&self, text: &mut Text) {
+        for left in &self.left_behind {
+            text.line().add(NOTE, &format!("Left behind: {}", left.text())).line();
+        }
     }
 }
 

@@ -360,3 +360,34 @@ async fn progress_bar_appears_only_on_a_terminal() {
     let small = install("diff-no-bar", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n").await;
     assert_eq!(on_a_terminal(&["shop", "-n", &small]).0, "");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_that_a_chart_dropped_from_string_data_is_listed_as_left_behind() {
+    let template = r"apiVersion: v1
+kind: Secret
+metadata: {name: key}
+stringData:
+  password: hunter2
+  {{- if not .Values.short }}
+  user: admin
+  {{- end }}
+";
+    let shop = Scene::on(unguarded()).install("left", template).await;
+    let commands = || ["diff", "forecast"].map(|command| shop.moor(&[command, "shop"]));
+    for ran in commands() {
+        assert!(ran.code == 0 && !ran.out.contains("Left behind"), "{ran:?}");
+    }
+    shop.upgrade(json!({"values": {"short": true}})).await.unwrap();
+    assert!(shop.get(&shop.core("secrets/key")).await["data"]["user"].is_string());
+    for ran in commands() {
+        let said = "Left behind: Secret/key";
+        assert!(ran.code == 0 && ran.out.contains(said) && ran.out.contains("/data/user"), "{ran:?}");
+        assert!(!ran.out.contains("YWRtaW4=") && !ran.out.contains("password"), "{ran:?}");
+    }
+    let remove = r#"[{"op": "remove", "path": "/data/user"}]"#;
+    let removed = shop.kubectl(&["patch", "secret", "key", "--type", "json", "-p", remove]);
+    assert!(removed.status.success(), "{removed:?}");
+    for ran in commands() {
+        assert!(ran.code == 0 && !ran.out.contains("Left behind"), "{ran:?}");
+    }
+}

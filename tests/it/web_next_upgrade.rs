@@ -1,10 +1,11 @@
 //! The page of a release foresees what the next upgrade does to each field that drifts, and the real upgrade does it.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::command_diff::unguarded;
 use crate::support::charts::WORKLOAD;
-use crate::support::{Chart, Identity, Page, RELEASE, Scene, add_widgets};
+use crate::support::{Caller, Chart, Identity, Page, RELEASE, Scene, add_widgets};
 
 /// What the page says in the row of a field.
 fn row<'p>(page: &'p str, field: &str) -> &'p str {
@@ -96,4 +97,39 @@ async fn release_page_foresees_what_client_side_upgrade_leaves() {
     shop.assert_value(&gear, "/spec/replicas", &json!(7)).await;
     shop.upgrade(json!({"values": {"replicas": 3}})).await.unwrap();
     shop.assert_value(&gear, "/spec/replicas", &json!(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn release_page_counts_the_conflict_of_a_field_that_an_exception_covers() {
+    let shop = Scene::on(unguarded()).install("excepted", WORKLOAD).await;
+    // Older API servers leave the replicas to Helm when somebody scales.
+    if shop.control_plane.minor() <= 21 {
+        return;
+    }
+    let path = shop.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
+    let exception = json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftAllowance", "metadata": {"name": "scaled"},
+        "spec": {
+            "object": {"group": "apps", "kind": "Deployment", "name": "web"}, "paths": ["/spec/replicas"],
+            "until": Timestamp::now() + SignedDuration::from_hours(1), "reason": "sale",
+        },
+    });
+    let admin = Caller::new(&shop.control_plane, Identity::Admin).await;
+    admin.post(&path, &exception).await.done().unwrap();
+    kubectl(&shop, &["scale", "deployment/web", "--replicas=5"]);
+    let (page, address) = page(&shop).await;
+    let text = page.text(&address).await;
+    for part in ["Differs, as an exception allows", "The next upgrade fails: 1 field conflicts."] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let replicas = row(&text, "/spec/replicas");
+    for part in [">2<", ">5<", "fails with a conflict with field manager kubectl;"] {
+        assert!(replicas.contains(part), "{part} is not in {replicas}");
+    }
+    let explained = shop.moor(&["explain", "deployment/web"]);
+    assert!(explained.out.contains("differs, as an exception allows"), "{explained:?}");
+    let diff = shop.moor(&["diff", RELEASE]);
+    assert!(diff.code == 0 && diff.out.contains("/spec/replicas"), "{diff:?}");
+    let error = shop.upgrade(json!({})).await.unwrap_err();
+    assert!(error.contains("conflict with \"kubectl\""), "{error}");
 }

@@ -8,6 +8,7 @@
 
 pub mod claims;
 pub mod index;
+pub mod left_behind;
 pub mod manifest;
 pub mod record;
 pub mod release;

@@ -6,8 +6,6 @@ pub mod chart_values;
 mod hunks;
 pub mod object;
 
-use std::sync::Arc;
-
 use futures::StreamExt;
 use jiff::Timestamp;
 use json_patch::Patch;
@@ -17,23 +15,24 @@ use serde_json::{Value, json};
 
 use self::object::{FieldReport, State};
 use super::failure::spoken;
+use super::forecast::{self, LeftBehind, ObjectConflict};
 use super::reading::{Found, Reader, Surroundings};
+use kubemoor_cluster::mirror::arbiter::ArbiterError;
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
 use kubemoor_helm::record::{ApplyMethod, Status};
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::release::Release;
 use kubemoor_helm::state;
-use kubemoor_cluster::mirror::arbiter::ArbiterError;
 use kubemoor_policy::Policy;
-use kubemoor_policy::guarded::ObjectCounts;
+use kubemoor_policy::guarded::{DriftedObject, ObjectCounts};
 use kubemoor_verdict::drift::{self, Drift, Live};
 use kubemoor_verdict::edit::{Evidence, Owner};
 use kubemoor_verdict::health::reported::ReportedHealth;
 use kubemoor_verdict::health::{Control, Facts, Health, ObjectFacts, RecordFacts};
-use kubemoor_verdict::ownership::{self, Manager, NextUpgrade, Owners, Taken, Votes};
+use kubemoor_verdict::ownership::{self, Conflict, Manager, NextUpgrade, Owners, Taken, Votes};
 use kubemoor_verdict::shown::Shown;
 
 /// Objects of one release that are read at once.
@@ -75,6 +74,12 @@ pub struct ReleaseReport {
     pub counts: ObjectCounts,
     /// Those of them that are not in sync, and those that could not be compared.
     pub objects: Vec<ObjectReport>,
+    /// What earlier upgrades left behind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_behind: Vec<LeftBehind>,
+    /// The conflicts of the next upgrade, as `kubemoor forecast` lists them.
+    #[serde(skip)]
+    pub conflicts: Vec<ObjectConflict>,
 }
 
 /// One object.
@@ -87,6 +92,9 @@ pub struct ObjectReport {
     /// Why it could not be compared, or its doubt not be settled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why the guard does not repair it, in the guard's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_repaired: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldReport>,
     /// What would make the live object as declared, as far as that is certain.
@@ -123,10 +131,13 @@ pub async fn compare(
     let surroundings = reader.surroundings(release).await;
     let policy = reader.resolver.of(&release.id);
     let mut not_considered = surroundings.unread.clone();
-    let guard = reader.pulses.of(&release.id).await.unwrap_or_else(|error| {
-        not_considered.push(format!("what the guard says of the release: {error}"));
-        None
-    });
+    let (guard, drifts) = match reader.pulses.of(&release.id).await {
+        Ok(told) => told.unzip(),
+        Err(error) => {
+            not_considered.push(format!("what the guard says of the release: {error}"));
+            (None, None)
+        }
+    };
     not_considered.extend(reader.pulses.notes().await);
     // The guard's own flags count too, and only the status shows them.
     let repair = format!("{:?}", DriftMode::Repair);
@@ -136,7 +147,7 @@ pub async fn compare(
     let subject =
         Subject { reader, release, policy: &policy, surroundings, settle, is_repaired, votes: &votes, now };
     let looks: Vec<_> = release.objects.keys().map(|object| subject.object(object)).collect();
-    let found: Vec<Option<Look>> = futures::stream::iter(looks)
+    let found: Vec<Look> = futures::stream::iter(looks)
         .buffer_unordered(OBJECTS_AT_ONCE)
         .inspect(|_| step())
         .filter_map(std::future::ready)
@@ -144,9 +155,20 @@ pub async fn compare(
         .await;
     let compared = found.len();
     let helm = votes.lock().manager();
-    let report = |look: Look| look.report((helm.as_ref(), method));
-    let mut objects: Vec<ObjectReport> = found.into_iter().flatten().map(report).collect();
-    objects.sort_by(|left, right| (left.state, &left.object).cmp(&(right.state, &right.object)));
+    let living = found.iter().filter_map(Look::living).collect();
+    let left_behind = forecast::left_behind(reader, release, living).await;
+    let (mut objects, mut conflicts) = (Vec::new(), Vec::new());
+    for look in found {
+        let (report, met) = look.report(release, (helm.as_ref(), method));
+        objects.extend(report);
+        conflicts.extend(met);
+    }
+    objects
+        .sort_by(|left: &ObjectReport, right| (left.state, &left.object).cmp(&(right.state, &right.object)));
+    conflicts.sort_by(|left, right| left.object.cmp(&right.object));
+    if let Some(guard) = guard.as_ref().filter(|guard| !guard.is_stale()) {
+        add_reasons(&mut objects, guard, &drifts.unwrap_or_default(), &release.id.namespace);
+    }
     let facts = Facts {
         release: release.id.clone(),
         record: RecordFacts::of(release, policy.operation_timeout, now),
@@ -169,47 +191,84 @@ pub async fn compare(
         counts: health.counts.kept(),
         health: Some(health),
         objects,
+        left_behind,
+        conflicts,
     }
 }
 
-/// The facts about one object that is not in sync.
-struct Look {
-    report: ObjectReport,
-    /// Its fields that differ, or may.
-    differing: Option<Differing>,
+/// Adds to objects that drift why the guard does not repair them. Its status names the first ones.
+fn add_reasons(objects: &mut [ObjectReport], guard: &ReportedHealth, drifts: &[DriftedObject], home: &str) {
+    let is_drift = |object: &&mut ObjectReport| object.state.health().is_drift();
+    let [ignored, reported] = [DriftMode::Ignore, DriftMode::Report].map(|mode| format!("{mode:?}"));
+    let by_mode = match &guard.drift {
+        mode if *mode == ignored => Some("the policy ignores drift"),
+        mode if *mode == reported => Some("drift is only reported"),
+        _ => None,
+    };
+    for object in objects.iter_mut().filter(is_drift) {
+        let drift = drifts.iter().find(|drift| drift.object.id(home) == object.object);
+        let why = drift.and_then(|drift| drift.message.as_deref());
+        let why = why.map(|why| why.strip_prefix("not repaired: ").unwrap_or(why).to_owned());
+        let by_mode = by_mode.filter(|_| object.state != State::NotServed);
+        object.not_repaired = why.or_else(|| by_mode.map(str::to_owned));
+    }
 }
 
-/// The fields of a live object that differ from its declaration, or may.
-struct Differing {
-    declared: Arc<Declared>,
-    live: Value,
+/// The facts about one object.
+struct Look {
+    object: ObjectId,
+    /// `None` where it is in sync.
+    report: Option<ObjectReport>,
+    /// The live object, where it was read.
+    live: Option<Value>,
+    /// Its fields that differ, or may.
     changes: Vec<FieldChange>,
 }
 
 impl Look {
-    fn of(object: &ObjectId, state: State, reason: Option<String>) -> Self {
-        let (fields, patch, hunks) = (Vec::new(), None, None);
-        let report = ObjectReport { object: object.clone(), state, reason, fields, patch, hunks };
-        Self { report, differing: None }
+    fn in_sync(object: &ObjectId) -> Self {
+        Self { object: object.clone(), report: None, live: None, changes: Vec::new() }
     }
 
-    /// The report of the object, which says what the next upgrade does to each field.
-    fn report(self, by: (Option<&Manager>, ApplyMethod)) -> ObjectReport {
-        let Self { mut report, differing } = self;
-        if let Some(Differing { declared, live, changes }) = differing {
-            let (object, owners) = (&report.object, Owners::of(&live));
-            let next = NextUpgrade::of(object, &declared.fields(), &live, by);
-            report.fields =
-                changes.into_iter().map(|field| FieldReport::of(object, field, &owners, &next)).collect();
+    fn of(object: &ObjectId, state: State, reason: Option<String>) -> Self {
+        let (fields, patch, hunks, not_repaired) = (Vec::new(), None, None, None);
+        let report =
+            ObjectReport { object: object.clone(), state, reason, not_repaired, fields, patch, hunks };
+        Self { report: Some(report), ..Self::in_sync(object) }
+    }
+
+    fn living(&self) -> Option<(&ObjectId, &Value)> {
+        Some((&self.object, self.live.as_ref()?))
+    }
+
+    /// The report of the object, which says what the next upgrade does to each field, and the conflicts that the upgrade
+    /// meets in it.
+    fn report(
+        self,
+        release: &Release,
+        by: (Option<&Manager>, ApplyMethod),
+    ) -> (Option<ObjectReport>, Vec<ObjectConflict>) {
+        let Self { object, mut report, live, changes } = self;
+        let (Some(declared), Some(live)) = (release.declared(&object), &live) else {
+            return (report, Vec::new());
+        };
+        let next = NextUpgrade::of(&object, &declared.fields(), live, by);
+        if let Some(report) = report.as_mut().filter(|_| !changes.is_empty()) {
+            let owners = Owners::of(live);
+            let field = |field| FieldReport::of(&object, field, &owners, &next);
+            report.fields = changes.into_iter().map(field).collect();
         }
-        report
+        let of_object =
+            |conflict: &Conflict| ObjectConflict { object: object.clone(), conflict: conflict.clone() };
+        let conflicts = next.conflicts().iter().map(of_object).collect();
+        (report, conflicts)
     }
 }
 
 impl Subject<'_> {
-    /// The facts about an object: `None` where it is not declared now, `Some(None)` where it is in sync.
-    async fn object(&self, object: &ObjectId) -> Option<Option<Look>> {
-        let report = |state, reason| Some(Some(Look::of(object, state, reason)));
+    /// The facts about an object; `None` where it is not declared now.
+    async fn object(&self, object: &ObjectId) -> Option<Look> {
+        let report = |state, reason| Look::of(object, state, reason);
         let timeout = self.policy.operation_timeout;
         let standing = state::standing(self.release, object, timeout, self.now)?;
         let version = self.release.declared(object).map(|declared| declared.version.clone())?;
@@ -227,23 +286,24 @@ impl Subject<'_> {
             Found::NotServed => {
                 let reason =
                     format!("the API server serves no {} in the group {:?}", object.kind, object.group);
-                return report(State::NotServed, Some(reason));
+                return Some(report(State::NotServed, Some(reason)));
             }
-            Found::Unread(reason) => return report(State::Unread, Some(reason)),
+            Found::Unread(reason) => return Some(report(State::Unread, Some(reason))),
         };
         if let Some(owner) = self.other_owner(object, found.as_ref()).await {
-            return report(State::Foreign, Some(format!("release {} owns it", spoken(&owner))));
+            let reason = format!("release {} owns it", spoken(&owner));
+            return Some(Look { live: found, ..report(State::Foreign, Some(reason)) });
         }
         if let (Some(live), ApplyMethod::ServerSide) = (&found, self.release.state.apply_method) {
             self.votes.lock().add(&Owners::of(live));
         }
         let (stands, reason) = self.settled(&subject, found.as_ref()).await;
-        match stands {
+        let look = match stands {
             Live::AsDeclared(agreed) => {
-                let is_allowed = agreed.is_some_and(|agreed| agreed.allowed);
-                Some(self.agreement(&subject, found.as_ref(), is_allowed))
+                let permitted = agreed.map(|agreed| agreed.permitted).unwrap_or_default();
+                self.agreement(&subject, found.as_ref(), permitted)
             }
-            Live::AsBefore | Live::Dropped => Some(None),
+            Live::AsBefore | Live::Dropped => Look::in_sync(object),
             Live::OptedOut => report(State::OptedOut, None),
             Live::BeingDeleted => report(State::BeingDeleted, None),
             Live::Awaited if self.release.state.status == Status::Failed => report(State::NotCreated, None),
@@ -260,32 +320,33 @@ impl Subject<'_> {
                 let hunks = found.as_ref().zip(restored.as_ref());
                 let hunks = hunks.and_then(|(live, (restored, _))| hunks::hunks(live, restored));
                 let patch = restored.map(|(_, patch)| patch);
-                let Drift { declared, changes } = drift;
-                let differing = found.map(|live| Differing { declared: Arc::clone(declared), live, changes });
-                let look = Look::of(object, state, reason);
-                Some(Some(Look { report: ObjectReport { patch, hunks, ..look.report }, differing }))
+                let Look { report, .. } = report(state, reason);
+                let report = report.map(|report| ObjectReport { patch, hunks, ..report });
+                Look { report, changes: drift.changes, ..Look::in_sync(object) }
             }
-        }
+        };
+        Some(Look { live: found, ..look })
     }
 
-    /// The report of an object that matches its declaration, if another field manager owns some of its
-    /// fields, or an allowance permits its difference (`is_allowed`).
+    /// The facts about an object that matches its declaration, but for fields at which an allowance permits it to
+    /// differ; another field manager may own some of its fields.
     fn agreement(
         &self,
         subject: &drift::Subject<'_, '_>,
         live: Option<&Value>,
-        is_allowed: bool,
-    ) -> Option<Look> {
-        let report = |state, reason| Some(Look::of(subject.object, state, reason));
-        match live.and_then(|live| self.taken(subject, live)) {
+        permitted: Vec<FieldChange>,
+    ) -> Look {
+        let report = |state, reason| Look::of(subject.object, state, reason);
+        let look = match live.and_then(|live| self.taken(subject, live)) {
             Some(Taken { by, paths, .. }) => {
                 let paths: Vec<_> = paths.iter().take(PATHS).map(ToString::to_string).collect();
                 let reason = format!("field manager {by} owns {}", paths.join(", "));
                 report(State::Ownership, Some(reason))
             }
-            None if is_allowed => report(State::AllowedToDiffer, None),
-            None => None,
-        }
+            None if !permitted.is_empty() => report(State::AllowedToDiffer, None),
+            None => Look::in_sync(subject.object),
+        };
+        Look { changes: permitted, ..look }
     }
 
     /// The fields that another field manager than Helm's owns, where that is drift.
@@ -368,6 +429,8 @@ impl ReleaseReport {
             drifted: 0,
             counts: ObjectCounts::default(),
             objects: Vec::new(),
+            left_behind: Vec::new(),
+            conflicts: Vec::new(),
         }
     }
 }

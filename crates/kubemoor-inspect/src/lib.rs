@@ -13,6 +13,7 @@ pub mod exceptions;
 pub mod explanation;
 pub mod failure;
 pub mod fleet;
+pub mod forecast;
 pub mod guard;
 pub mod ledger;
 pub(crate) mod object;

@@ -12,7 +12,7 @@ use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::guarded;
 use kubemoor_cluster::client::lease::pulse::pulse;
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference};
+use kubemoor_policy::guarded::{DriftedObject, GuardedReleaseStatus, LeaseReference};
 use kubemoor_verdict::health::reported::{Pulse, ReportedHealth};
 
 /// The Leases of the guards whose statuses were read.
@@ -28,13 +28,15 @@ impl Pulses {
         Self { client, known: Mutex::default() }
     }
 
-    /// The guard's status of the release; `None` without one.
-    pub(crate) async fn of(&self, release: &ReleaseId) -> Result<Option<ReportedHealth>, CallError> {
+    /// The guard's status of the release and the objects that it names as drifting; `None` without one.
+    pub async fn of(
+        &self,
+        release: &ReleaseId,
+    ) -> Result<Option<(ReportedHealth, Vec<DriftedObject>)>, CallError> {
         let guarded = guarded::get(&self.client, release).await?;
-        Ok(match guarded.and_then(|guarded| guarded.status) {
-            Some(status) => Some(self.told(status).await),
-            None => None,
-        })
+        let Some(status) = guarded.and_then(|guarded| guarded.status) else { return Ok(None) };
+        let drifts = status.drifts.clone();
+        Ok(Some((self.told(status).await, drifts)))
     }
 
     /// The current meaning of a status.

@@ -77,8 +77,8 @@ pub struct Agreed<'r> {
     pub declared: &'r Arc<Declared>,
     /// The declared paths at which the object differs, or possibly differs, and is allowed to.
     pub spared: Vec<Path>,
-    /// Whether an allowance covers some of these paths.
-    pub allowed: bool,
+    /// The fields at which an allowance permits the object to differ.
+    pub permitted: Vec<FieldChange>,
     /// Whether it holds additions below sealed paths that an allowance permits.
     pub has_additions: bool,
 }
@@ -99,8 +99,8 @@ struct Compared {
     changes: Vec<FieldChange>,
     /// The paths at which it may differ.
     spared: Vec<Path>,
-    /// Whether an allowance covers some of them.
-    allowed: bool,
+    /// The changes that an allowance permits.
+    permitted: Vec<FieldChange>,
     /// Whether it holds additions that it may hold.
     has_additions: bool,
 }
@@ -124,13 +124,14 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
     let sides = standing.alternatives.iter().copied().map(|declared| (declared, false));
     for (index, (declared, is_before)) in sides.chain(before.map(|it| (it, true))).enumerate() {
         let evidence = if index == 0 { evidence } else { Evidence::None };
-        let Compared { changes, spared, allowed, has_additions } = changes(subject, declared, live, evidence);
+        let Compared { changes, spared, permitted, has_additions } =
+            changes(subject, declared, live, evidence);
         let drift = Drift { declared, changes };
         if drift.changes.is_empty() {
             return if is_before {
                 Live::AsBefore
             } else {
-                Live::AsDeclared(Some(Agreed { declared, spared, allowed, has_additions }))
+                Live::AsDeclared(Some(Agreed { declared, spared, permitted, has_additions }))
             };
         }
         if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
@@ -267,7 +268,7 @@ fn changes(
         Evidence::Canonical(canonical) => Some(fields.settler(canonical)),
         Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
     };
-    let (mut changes, mut spared, mut allowed) = (Vec::new(), Vec::new(), false);
+    let (mut changes, mut spared, mut permitted) = (Vec::new(), Vec::new(), Vec::new());
     let Standing { release, pending, .. } = subject.standing;
     // A running operation may still write the field; what Helm alone has written by its end may be the API server's form
     // of a manifest. A state that the API server refuses cannot be that.
@@ -283,8 +284,10 @@ fn changes(
         match exceptions.of_field(&change) {
             None => changes.push(change),
             Some(reason) => {
-                allowed |= reason == Reason::Allowed;
-                spared.push(change.path);
+                spared.push(change.path.clone());
+                if reason == Reason::Allowed {
+                    permitted.push(change);
+                }
             }
         }
     }
@@ -294,23 +297,28 @@ fn changes(
             Some(Segment::Field(last)) if last == "ownerReferences" => exceptions.of_deletion(),
             _ => exceptions.of_sealed(&change.path, None, change.new.as_ref()),
         };
-        allowed |= excused == Some(Reason::Allowed);
-        if excused.is_none() && changes.iter().all(|known: &FieldChange| known.path != change.path) {
-            changes.push(change);
+        let is_known = |changes: &[FieldChange]| changes.iter().any(|known| known.path == change.path);
+        match excused {
+            None if !is_known(&changes) => changes.push(change),
+            Some(Reason::Allowed) if !is_known(&permitted) => permitted.push(change),
+            _ => {}
         }
     }
     let mut has_additions = false;
     for change in additions::drift(subject.object, fields, exceptions.sealed(), live) {
         let excused = exceptions.of_sealed(&change.path, None, change.new.as_ref());
-        allowed |= excused == Some(Reason::Allowed);
         match excused {
             None if changes.iter().any(|known| known.path == change.path) => {}
             None => changes.push(change),
             // A rule ignores a field permanently; an allowance ends.
-            Some(reason) => has_additions |= reason == Reason::Allowed,
+            Some(Reason::Allowed) => {
+                has_additions = true;
+                permitted.push(change);
+            }
+            Some(_) => {}
         }
     }
-    Compared { changes, spared, allowed, has_additions }
+    Compared { changes, spared, permitted, has_additions }
 }
 
 /// Adds to missing list elements the element that replaced them.

@@ -12,6 +12,9 @@ use kubemoor_verdict::difference::Difference;
 use kubemoor_verdict::health::reported::ReportedHealth;
 use kubemoor_verdict::health::{Health, Reason};
 
+/// The reasons for which the guard holds repairs of a whole release; its message says which and for how long.
+const HOLDING: [Reason; 4] = [Reason::Unconfirmed, Reason::Contested, Reason::Braked, Reason::Suspended];
+
 /// The comparison: every object that is not in sync, with its fields. For many releases only those with such
 /// objects are shown, and a line of counts.
 pub(super) fn text(report: &Report) -> Text {
@@ -85,9 +88,12 @@ fn add_release(text: &mut Text, release: &ReleaseReport) {
     // The reason why the guard holds repairs, in the guard's words.
     let guard = release.guard.as_ref().filter(|it| !release.objects.is_empty() || it.is_stale());
     if let Some(ReportedHealth { reason: Some(reason), message, .. }) = guard
-        && (reason == Reason::Unconfirmed.as_str() || guard.is_some_and(ReportedHealth::is_stale))
+        && (HOLDING.iter().any(|held| reason == held.as_str()) || guard.is_some_and(ReportedHealth::is_stale))
     {
         text.line().add(NOTE, &format!("  {reason}: {message}")).line();
+    }
+    for left in &release.left_behind {
+        text.line().add(NOTE, &format!("  Left behind: {}", left.text())).line();
     }
     for unread in &release.not_considered {
         text.line().add(NOTE, &format!("  Not considered: {unread}")).line();
@@ -106,17 +112,20 @@ fn add_object(text: &mut Text, object: &ObjectReport) {
         text.add(PLAIN, &format!(" ({reason})"));
     }
     text.line();
+    if let Some(why) = &object.not_repaired {
+        text.add(NOTE, &format!("    not repaired: {why}")).line();
+    }
     if object.fields.is_empty() {
         return;
     }
     let mut table = Table::new(["   ", "FIELD", "DECLARED", "LIVE"]);
     for field in &object.fields {
-        add_field(&mut table, field);
+        add_field(&mut table, field, style);
     }
     text.append(&table.text());
 }
 
-fn add_field(table: &mut Table, field: &FieldReport) {
+fn add_field(table: &mut Table, field: &FieldReport, style: Style) {
     let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
     // Of long values the place at which they differ.
     let at = field.difference.as_deref().filter(|_| field.what == What::Changed);
@@ -134,6 +143,6 @@ fn add_field(table: &mut Table, field: &FieldReport) {
             ("one element".to_owned(), format!("several: {}", shown(&field.live)))
         }
     };
-    let (mark, style) = if field.doubt { ("   ?", NOTE) } else { ("   ~", BAD) };
+    let (mark, style) = if field.doubt { ("   ?", NOTE) } else { ("   ~", style) };
     table.styled([(mark.to_owned(), style), (path, PLAIN), (declared, GOOD), (live, style)]);
 }

@@ -15,6 +15,9 @@ pub(super) fn text(report: &Report) -> Text {
         for object in &release.objects {
             add_object(&mut text, release, object);
         }
+        for left in &release.left_behind {
+            text.add(NOTE, &format!("# Left behind: {}", left.text())).line();
+        }
         for unread in &release.not_considered {
             text.add(NOTE, &format!("# Not considered: {unread}")).line();
         }
@@ -30,6 +33,9 @@ fn add_object(text: &mut Text, release: &ReleaseReport, object: &ObjectReport) {
     let (style, state) = state(object.state);
     let reason = object.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     text.add(style, &format!("# {}: {state}{reason}", object.object)).line();
+    if let Some(why) = &object.not_repaired {
+        text.add(NOTE, &format!("# not repaired: {why}")).line();
+    }
     let Some(hunks) = &object.hunks else {
         for field in &object.fields {
             text.add(NOTE, &format!("# {}", field.path)).line();

@@ -18,6 +18,9 @@ use kubemoor_verdict::ownership::{self, NextUpgrade, Owners, Taken};
 /// The state of an object that matches.
 const AS_DECLARED: &str = "as declared";
 
+/// The state of an object that an exception lets differ.
+const ALLOWED_TO_DIFFER: &str = "differs, as an exception allows";
+
 /// The state of an object that matches and that the next upgrade may fail on.
 const TAKEN: &str = "as declared, but another field manager owns some of its fields";
 
@@ -53,8 +56,9 @@ pub(crate) fn compare(
     let release = subject.standing.release;
     let is_deployed = release.state.status == Status::Deployed;
     let exceptions = subject.exceptions(declared);
-    let state = state_of(&drift::compare(subject, live, Evidence::None), release);
-    let is_held = is_repaired && is_deployed && state == AS_DECLARED;
+    let stands = drift::compare(subject, live, Evidence::None);
+    let state = state_of(&stands, release);
+    let is_held = is_repaired && is_deployed && matches!(stands, Live::AsDeclared(_));
     let taken = live.filter(|_| is_held).and_then(|live| {
         ownership::taken(&declared.fields(), live, release.state.apply_method, &exceptions.mask(live))
     });
@@ -105,6 +109,7 @@ fn state_of(live: &Live<'_>, release: &Release) -> &'static str {
         Live::Allowed => "missing, as an exception allows",
         Live::Expired => "missing, as its ttlSecondsAfterFinished demands",
         Live::Missing => MISSING,
+        Live::AsDeclared(Some(agreed)) if !agreed.permitted.is_empty() => ALLOWED_TO_DIFFER,
         Live::AsDeclared(_) => AS_DECLARED,
         Live::AsBefore => "as declared before the operation under way",
         Live::Drifted(drift) if drift.is_doubt() => "in doubt",

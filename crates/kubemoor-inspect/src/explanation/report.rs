@@ -160,7 +160,7 @@ async fn told(reader: &Reader, release: &ReleaseId, unread: &mut Vec<String>) ->
         None
     });
     unread.extend(reader.pulses.notes().await);
-    told
+    told.map(|(health, _)| health)
 }
 
 /// Whether the guard repairs drift of the release. The guard's own flags count too, and only its status shows

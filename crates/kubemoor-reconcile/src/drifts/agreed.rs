@@ -32,8 +32,8 @@ pub(crate) struct Agreed {
 impl Agreed {
     /// The result of a comparison.
     pub(crate) fn of(found: drift::Agreed<'_>) -> Self {
-        let drift::Agreed { declared, spared, allowed, has_additions } = found;
-        Self { declared: Arc::clone(declared), spared, allowed, has_additions }
+        let drift::Agreed { declared, spared, permitted, has_additions } = found;
+        Self { declared: Arc::clone(declared), spared, allowed: !permitted.is_empty(), has_additions }
     }
 
     /// An agreement with all of a declaration, by an object that holds additions below sealed

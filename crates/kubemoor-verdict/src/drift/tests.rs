@@ -70,16 +70,15 @@ fn scaled(replicas: i64) -> Option<Value> {
     Some(live(&[("/spec/replicas", json!(replicas))]))
 }
 
-/// How the object stands, in words; of a drift the paths, those in doubt with a
-/// question mark.
-fn stands(case: &Case<'_>) -> String {
+/// Passes on how the object stands; `None` if it is not declared.
+fn compared<R>(case: &Case<'_>, then: impl FnOnce(Option<Live<'_>>) -> R) -> R {
     let object = case.object.clone();
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
     let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
     let policy = policies([policy("p", case.policy)]).of(&id, &Labels::new());
     let hour = Duration::from_secs(3600);
     let Some(standing) = state::standing(&case.release, &object, hour, now) else {
-        return "not declared".to_owned();
+        return then(None);
     };
     let subject = Subject {
         object: &object,
@@ -88,7 +87,17 @@ fn stands(case: &Case<'_>) -> String {
         circumstances: &case.circumstances,
         now,
     };
-    match compare(&subject, case.live.as_ref(), case.evidence) {
+    then(Some(compare(&subject, case.live.as_ref(), case.evidence)))
+}
+
+/// How the object stands, in words; of a drift the paths, those in doubt with a
+/// question mark.
+fn stands(case: &Case<'_>) -> String {
+    compared(case, |live| live.map_or_else(|| "not declared".to_owned(), |live| in_words(&case.object, live)))
+}
+
+fn in_words(object: &ObjectId, live: Live<'_>) -> String {
+    match live {
         Live::OptedOut => "opted out".to_owned(),
         Live::BeingDeleted => "being deleted".to_owned(),
         Live::Awaited => "awaited".to_owned(),
@@ -110,7 +119,7 @@ fn stands(case: &Case<'_>) -> String {
         }
         Live::AsBefore => "as before".to_owned(),
         Live::Drifted(drift) => {
-            let found = findings(&object, &drift.changes);
+            let found = findings(object, &drift.changes);
             assert_eq!(drift.is_doubt(), found.iter().all(|it| it.doubt));
             assert_eq!(drift.has_doubt(), found.iter().any(|it| it.doubt));
             let shown = |it: &Finding| format!("{}{}", it.path, if it.doubt { "?" } else { "" });
@@ -163,6 +172,28 @@ fn ignored_or_allowed_fields_are_not_drift() {
     let gone = "allow: [{name: a, paths: [delete]}]";
     check(Case { live: None, policy: gone, ..Case::default() }, "allowed");
     check(Case { live: None, policy: "allow: [{name: a, paths: ['*']}]", ..Case::default() }, "missing");
+}
+
+#[test]
+fn fields_that_an_allowance_permits_are_told_with_their_values() {
+    let changes = [("/spec/replicas", json!(3)), (IMAGE, json!("app:2"))];
+    let policy = "{allow: [{name: a, paths: [/spec/replicas]}], ignore: [{paths: ['/spec/template/*']}]}";
+    let permitted = compared(&changed(&changes, policy), |live| match live {
+        Some(Live::AsDeclared(Some(agreed))) => agreed.permitted,
+        other => panic!("{other:?}"),
+    });
+    let told: Vec<_> =
+        permitted.iter().map(|it| (it.path.to_string(), it.declared.clone(), it.new.clone())).collect();
+    assert_eq!(told, [("/spec/replicas".to_owned(), Some(json!(2)), Some(json!(3)))]);
+    let annotations = json!({
+        "meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop", "helm.sh/resource-policy": "keep",
+    });
+    let sealed = [("/metadata/annotations", annotations)];
+    let permitted = compared(&changed(&sealed, "allow: [{name: a, paths: ['*']}]"), |live| match live {
+        Some(Live::AsDeclared(Some(agreed))) => agreed.permitted,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(permitted.iter().map(|it| it.new.clone()).collect::<Vec<_>>(), [Some(json!("keep"))]);
 }
 
 #[test]
@@ -402,7 +433,8 @@ fn job_with_a_time_to_live_may_be_missing() {
     check(job("{backoffLimit: 1}"), "missing");
     let allowed = "allow: [{name: a, paths: [delete]}]";
     check(Case { policy: allowed, ..job("{ttlSecondsAfterFinished: 100}") }, "allowed");
-    let other = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {ttlSecondsAfterFinished: 1}}";
+    let other =
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {ttlSecondsAfterFinished: 1}}";
     check(Case { release: deployed(other), live: None, ..Case::default() }, "missing");
 }
 

@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::difference::Values;
 use crate::samples::{context, drift, finding, object, refused, resolver};
-use kubemoor_declare::model::text::is_unprintable;
 use kubemoor_declare::model::EditsMode;
+use kubemoor_declare::model::text::is_unprintable;
 
 const PERMANENT: &str = "To make it permanent, change the chart value and upgrade: helm upgrade shop CHART -n shop --reuse-values --set KEY=VALUE";
 

@@ -104,6 +104,11 @@ impl NextUpgrade {
         Self { conflicts, empties: fields.granular_empties(), method, is_forced, is_generic }
     }
 
+    /// The conflicts that it meets, at once or once it changes these fields.
+    pub fn conflicts(&self) -> &[Conflict] {
+        &self.conflicts
+    }
+
     /// Its effect on a field.
     pub fn effect(&self, Inquiry { path, declared, live, standing }: Inquiry<'_>) -> Effect {
         let is_there = |it: &&Conflict| it.path.0.starts_with(&path.0) || path.0.starts_with(&it.path.0);

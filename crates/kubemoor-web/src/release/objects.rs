@@ -141,6 +141,7 @@ fn shown(
         article.object {
             h3 { code { (report.object.kind) "/" (report.object.name) } (elsewhere(release, &report.object)) }
             p { span class=(class) { (state) } @if let Some(reason) = &report.reason { " " (reason) } }
+            @if let Some(why) = &report.not_repaired { p.quiet { "Not repaired: " (why) } }
             @if report.state == State::Missing { p.quiet { "The next upgrade creates it." } }
             @if !report.fields.is_empty() { (fields(cluster, release, report, most)) }
             p.actions {
