@@ -1,12 +1,10 @@
 //! Edits of declared objects that change nothing which is declared. The guard is asked about each: an edit that is
 //! refused comes before and after it.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::support::charts::SETTINGS;
-use crate::support::{Caller, ControlPlane, Identity, RELEASE, Scene, define_widgets, eventually};
+use crate::support::{Caller, ControlPlane, Identity, RELEASE, SOON, Scene, define_widgets, eventually};
 
 const DEPLOYMENT: &str = r#"
 apiVersion: apps/v1
@@ -208,10 +206,7 @@ async fn the_autoscaler_may_scale_and_alice_may_scale_back() {
         .await
         .done()
         .unwrap();
-    eventually("the autoscaler may scale", Duration::from_secs(20), async || {
-        autoscaler.put(&scale, &to(4)).await.done()
-    })
-    .await;
+    eventually("the autoscaler may scale", SOON, async || autoscaler.put(&scale, &to(4)).await.done()).await;
     autoscaler.put(&scale, &to(6)).await.refused(RELEASE).unwrap();
     edited.shop.alice.put(&scale, &to(3)).await.refused(RELEASE).unwrap();
     edited.merge(json!({"metadata": {"annotations": {"example.org/mine": "yes"}}})).await;

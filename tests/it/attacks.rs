@@ -1,7 +1,5 @@
 //! What somebody who may write Secrets or send anything can try, and what he does not get by it.
 
-use std::time::Duration;
-
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -9,11 +7,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::support::{
-    Cluster, ControlPlane, Identity, Review, Scene, bomb, charts, eventually, forged, holding, record_name,
-    refusal,
+    Cluster, ControlPlane, Identity, Review, SOON, Scene, bomb, charts, eventually, forged, holding,
+    record_name, refusal,
 };
-
-const WITHIN: Duration = Duration::from_secs(30);
 
 /// What a guard may take while it reads the worst of records.
 const MEMORY: u64 = 200 << 20;
@@ -58,7 +54,7 @@ async fn a_forged_release_is_never_given_the_guards_rights() {
     (record.metadata.labels, record.data) = (honest.metadata.labels, honest.data);
     secrets.replace(&record_name("evil", 1), &PostParams::default(), &record).await.unwrap();
 
-    eventually("the guard says that the binding is missing", WITHIN, || async {
+    eventually("the guard says that the binding is missing", SOON, || async {
         guard.log().lines().any(|line| line.contains(&name) && line.contains("is not re-created"))
     })
     .await;
@@ -92,7 +88,7 @@ async fn forged_release_has_no_effect_on_objects_of_another_namespace() {
     write(&secrets, &forged(&thief, "thief", 1, "deployed", &manifest)).await;
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     let edit = Patch::Merge(json!({"data": {"a": "2"}}));
-    eventually("the guard knows the second release", WITHIN, || async {
+    eventually("the guard knows the second release", SOON, || async {
         refusal(witnesses.patch("witness", &dry_run, &edit).await)
     })
     .await;
@@ -108,7 +104,7 @@ async fn forged_release_has_no_effect_on_objects_of_another_namespace() {
     let collector = control_plane.client(Identity::GarbageCollector).await;
     let maps: Api<ConfigMap> = Api::namespaced(collector, there);
     maps.delete("settings", &DeleteParams::default()).await.unwrap();
-    let settings = eventually("the release's own object is back", WITHIN, || async {
+    let settings = eventually("the release's own object is back", SOON, || async {
         shop.alice.get(&shop.config_map("settings")).await.done()
     })
     .await;
@@ -140,7 +136,7 @@ async fn a_pending_record_that_nobody_touches_authorises_no_deletion() {
     let manifest = config_map("settings", &shop.namespace, "{image: forged}");
     write(&shop.secrets().await, &forged(&shop.namespace, "shop", 2, "pending-upgrade", &manifest)).await;
     shop.data("settings", json!({"image": "forged"})).await.done().unwrap();
-    eventually("an edit may agree with the baseline again", WITHIN, || async {
+    eventually("an edit may agree with the baseline again", SOON, || async {
         shop.data("settings", json!({"image": "a"})).await.done()
     })
     .await;
@@ -222,7 +218,7 @@ async fn decompression_bomb_in_record_causes_only_one_warning() {
         let log = guard.log();
         log.lines().filter(|line| line.contains(&record_name("shop", 2)) && line.contains("WARN")).count()
     };
-    eventually("the guard warns of the record", WITHIN, || async { warnings() > 0 }).await;
+    eventually("the guard warns of the record", SOON, || async { warnings() > 0 }).await;
     shop.wait_until_guarded(&shop.config_map("settings")).await;
     let message = shop.data("settings", json!({"image": "b"})).await.refusal().unwrap();
     assert!(message.contains("(revision 1)"), "{message}");

@@ -10,9 +10,9 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Subject};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::helm_scene::{HelmScene, WITHIN, shop, with};
+use crate::helm_scene::{HelmScene, shop, with};
 use crate::support::{
-    Caller, Chart, ControlPlane, Identity, Review, Scene, charts, define_widgets, eventually, forged,
+    Caller, Chart, ControlPlane, Identity, Review, SOON, Scene, charts, define_widgets, eventually, forged,
     record_name, refusal,
 };
 
@@ -52,7 +52,7 @@ impl Thief {
         self.secrets.create(&PostParams::default(), &record).await.unwrap();
         let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
         let edit = Patch::Merge(json!({"data": {"a": "2"}}));
-        eventually("the guard knows the forged release", WITHIN, || async {
+        eventually("the guard knows the forged release", SOON, || async {
             refusal(self.maps.patch(&witness, &dry_run, &edit).await)
         })
         .await;
@@ -158,7 +158,7 @@ async fn uncertain_edit_is_refused_if_guard_may_not_dry_run() {
     ]});
     let name = format!("kubemoor-widgets-of-{group}");
     roles.patch(&name, &PatchParams::default(), &Patch::Merge(reading)).await.unwrap();
-    eventually("the guard may not patch widgets", WITHIN, || async {
+    eventually("the guard may not patch widgets", SOON, || async {
         let widgets = format!("widgets.{group}");
         let asked = control_plane.kubectl(Identity::Guard, &["auth", "can-i", "patch", &widgets]);
         String::from_utf8_lossy(&asked.stdout).starts_with("no")
@@ -187,7 +187,7 @@ async fn a_guard_that_lost_its_rights_still_refuses() {
             bindings.delete(&binding.metadata.name.unwrap(), &DeleteParams::default()).await.unwrap();
         }
     }
-    eventually("the guard may list no records", WITHIN, || async {
+    eventually("the guard may list no records", SOON, || async {
         let asked = control_plane.kubectl(Identity::Guard, &["auth", "can-i", "list", "secrets", "-A"]);
         String::from_utf8_lossy(&asked.stdout).starts_with("no")
     })
@@ -254,7 +254,7 @@ async fn status_update_cannot_remove_managed_by_label_of_service() {
     let harmless = json!({"metadata": {"labels": {"mine": "yes"}}});
     // Where the server knows no conditions, every status would be sent.
     let is_judged = ControlPlane::get().minor() >= 28;
-    eventually("the API server has the webhook for statuses", WITHIN, || async {
+    eventually("the API server has the webhook for statuses", SOON, || async {
         let answer = alice.merge(&status, &drop).await;
         if is_judged { answer.refused("shop") } else { answer.done().map(|_| ()) }
     })

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::helm_scene::{HelmScene, WITHIN, with};
-use crate::support::{Caller, Chart, ControlPlane, Guard, Identity, define_widgets, eventually, moor};
+use crate::helm_scene::{HelmScene, with};
+use crate::support::{Caller, Chart, ControlPlane, Guard, Identity, SOON, define_widgets, eventually, moor};
 
 /// A kind of which charts declare objects in two versions.
 struct Kind {
@@ -222,7 +222,7 @@ async fn told(guard: &Guard, scene: &HelmScene<'_>, target: &str) -> usize {
     let patch = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": words}}});
     scene.assert_patch_refused_now(target, &patch.to_string());
     let denials = || guard.log().lines().filter(|line| line.contains(&words)).count();
-    eventually("the refusal is told", WITHIN, || async { denials() > 0 }).await;
+    eventually("the refusal is told", SOON, || async { denials() > 0 }).await;
     denials()
 }
 
@@ -237,7 +237,7 @@ async fn define_two_versions(control_plane: &ControlPlane, group: &str) {
     second["storage"] = json!(false);
     admin.patch(&path, "add", "/spec/versions/-", &second).await.done().unwrap();
     let served = format!("/apis/{group}/v2/widgets");
-    eventually("the second version is served", WITHIN, || async { admin.get(&served).await.done() }).await;
+    eventually("the second version is served", SOON, || async { admin.get(&served).await.done() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

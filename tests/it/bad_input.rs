@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::TcpListener;
 use std::process::Command;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -12,11 +11,9 @@ use serde_json::{Value, json};
 
 use crate::ledger_unjudged::rows;
 use crate::support::{
-    ControlPlane, Guard, Identity, Review, Scene, bomb, charts, encoded, eventually, folder, forged, holding,
-    record_name, refusal, reply, token_file,
+    ControlPlane, Guard, Identity, Review, SOON, Scene, bomb, charts, encoded, eventually, folder, forged,
+    holding, record_name, refusal, reply, token_file,
 };
-
-const WITHIN: Duration = Duration::from_secs(30);
 
 /// What the warning says, and the record that it is about in a namespace.
 type Forgery = (&'static str, fn(&str) -> Secret);
@@ -105,7 +102,7 @@ async fn invalid_record_causes_one_warning_and_keeps_last_valid_revision() {
             };
             guard.log().lines().filter(is_warning).map(str::to_owned).collect::<Vec<_>>()
         };
-        eventually("the guard warns of the record", WITHIN, || async { !warnings().is_empty() }).await;
+        eventually("the guard warns of the record", SOON, || async { !warnings().is_empty() }).await;
         let warnings = warnings();
         assert!(matches!(&warnings[..], [warning] if warning.contains(reason)), "{reason}: {warnings:#?}");
     }
@@ -134,13 +131,11 @@ async fn invalid_manifest_document_is_logged_and_other_objects_are_guarded() {
     secrets.create(&PostParams::default(), &record).await.unwrap();
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     let edit = Patch::Merge(json!({"data": {"a": "2"}}));
-    eventually("the rest is guarded", WITHIN, || async {
-        refusal(maps.patch("rest", &dry_run, &edit).await)
-    })
-    .await;
+    eventually("the rest is guarded", SOON, || async { refusal(maps.patch("rest", &dry_run, &edit).await) })
+        .await;
     let named = |line: &str| line.contains(&namespace) && line.contains("odd/templates/notes.yaml");
     let lines = || guard.log().lines().filter(|line| named(line)).count();
-    eventually("the document is named", WITHIN, || async { lines() > 0 }).await;
+    eventually("the document is named", SOON, || async { lines() > 0 }).await;
     assert_eq!(lines(), 1, "{}", guard.log());
 }
 
@@ -173,14 +168,14 @@ async fn guard_waits_for_api_server_and_uses_last_known_state() {
         let answer = ask(object("image", "b")).await;
         if answer.code == 200 { Ok(!answer.passes()) } else { Err(format!("{answer:?}")) }
     };
-    assert!(eventually("the guard judges", WITHIN, is_refused).await);
+    assert!(eventually("the guard judges", SOON, is_refused).await);
     shop.control_plane.kill_apiserver();
     assert!(ask(object("undeclared", "b")).await.passes());
     // Without a look at the record nothing is refused: the webhook's failurePolicy decides.
     let undecided = ask(object("image", "b")).await;
     let error = undecided.body["error"].as_str().unwrap_or_default();
     assert!(undecided.code == 500 && error.contains("could not be read"), "{undecided:?}");
-    let row = eventually("the ledger says so", WITHIN, || async { rows(&guard, "Error").pop() }).await;
+    let row = eventually("the ledger says so", SOON, || async { rows(&guard, "Error").pop() }).await;
     assert_eq!(
         (&row["reason"], &row["user"], &row["release"], &row["object"]["name"]),
         (&json!("unreached"), &json!("alice"), &json!("shop"), &json!("settings")),
@@ -189,7 +184,7 @@ async fn guard_waits_for_api_server_and_uses_last_known_state() {
     assert!(row["detail"].as_str().unwrap().contains("could not be read"), "{row}");
     assert!(guard.is_ready().await);
     shop.control_plane.start_apiserver();
-    assert!(eventually("the guard judges again", WITHIN, is_refused).await);
+    assert!(eventually("the guard judges again", SOON, is_refused).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,9 +10,7 @@ use kubemoor_declare::model::ObjectId;
 use serde_json::json;
 
 use crate::cluster_releases::{Watched, config_map, release_id};
-use crate::support::{Chart, ControlPlane, Helm, Identity, charts, eventually};
-
-const WITHIN: Duration = Duration::from_secs(10);
+use crate::support::{Chart, ControlPlane, Helm, Identity, SOON, charts, eventually};
 
 const DEPLOYMENT: &str = charts::deployment!(
     "{name: app, image: registry.example/web:1, resources: {limits: {cpu: 2000m, memory: 1024Mi}}}"
@@ -52,7 +50,7 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
         digest: digest(&watched, &deployment, &namespace),
     };
     for _ in 0..5 {
-        let answer = arbiter.canonical(&question, WITHIN).await.unwrap();
+        let answer = arbiter.canonical(&question, SOON).await.unwrap();
         let limits = answer.pointer("/spec/template/spec/containers/0/resources/limits").unwrap();
         assert_eq!(*limits, json!({"cpu": "2", "memory": "1Gi"}));
     }
@@ -61,7 +59,7 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
         let uri = |event: &serde_json::Value| event["requestURI"].as_str().unwrap_or_default().to_owned();
         events.iter().map(uri).filter(|uri| uri.contains("fieldManager=kubemoor-probe")).collect::<Vec<_>>()
     };
-    eventually("the dry run is in the audit log", WITHIN, || async { !probes().is_empty() }).await;
+    eventually("the dry run is in the audit log", SOON, || async { !probes().is_empty() }).await;
     assert_eq!(probes().len(), 1, "one dry run for five questions: {:?}", probes());
     assert!(probes()[0].contains("dryRun=All"), "{:?}", probes());
     let live = objects.read(&target).await.unwrap().unwrap();
@@ -69,13 +67,13 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
     assert!(!managers.contains("kubemoor-probe"), "{managers}");
 
     let unknown = Question { object: config_map(&namespace, "nothing"), ..question.clone() };
-    let error = arbiter.canonical(&unknown, WITHIN).await.unwrap_err();
+    let error = arbiter.canonical(&unknown, SOON).await.unwrap_err();
     assert!(matches!(error, ArbiterError::NotDeclared { .. }), "{error:?}");
     let rewritten = Question { digest: Digest::of(&json!({})), ..question.clone() };
-    let error = arbiter.canonical(&rewritten, WITHIN).await.unwrap_err();
+    let error = arbiter.canonical(&rewritten, SOON).await.unwrap_err();
     assert!(matches!(error, ArbiterError::Changed { .. }), "{error:?}");
     let unrecorded = Question { revision: 9, ..question };
-    let error = arbiter.canonical(&unrecorded, WITHIN).await.unwrap_err();
+    let error = arbiter.canonical(&unrecorded, SOON).await.unwrap_err();
     assert!(matches!(error, ArbiterError::Document(_)), "{error:?}");
 }
 
@@ -102,7 +100,7 @@ async fn refused_dry_run_and_timeout_are_distinct_errors() {
     let release = release_id(&namespace, "web");
     let digest = digest(&watched, &object, &namespace);
     let question = Question { object, uid: "unknown".to_owned(), release, revision: 1, digest };
-    let refused = arbiter.canonical(&question, WITHIN).await.unwrap_err();
+    let refused = arbiter.canonical(&question, SOON).await.unwrap_err();
     assert!(matches!(refused, ArbiterError::Refused { .. }), "{refused:?}");
     let late = arbiter.canonical(&question, Duration::from_millis(1)).await.unwrap_err();
     assert!(matches!(late, ArbiterError::Late { .. }), "{late:?}");

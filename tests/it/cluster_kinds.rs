@@ -7,8 +7,8 @@ use kubemoor_cluster::mirror::kinds::Kinds;
 use kubemoor_declare::model::{Gvk, ObjectId, ReleaseId};
 use serde_json::{Value, json};
 
-use crate::cluster_releases::{SOON, Watched, release_id};
-use crate::support::{Chart, ControlPlane, Helm, Identity, eventually};
+use crate::cluster_releases::{Watched, release_id};
+use crate::support::{Chart, ControlPlane, Helm, Identity, SOON, eventually};
 
 const SHIP: &str = "\
 apiVersion: kinds.test/v1

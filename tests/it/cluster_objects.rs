@@ -13,8 +13,8 @@ use kubemoor_cluster::client::{Event, Resource};
 use kubemoor_reconcile::live::{Live, Manager, Sighting};
 use serde_json::{Value, json};
 
-use crate::cluster_releases::{SOON, config_map, release_id};
-use crate::support::{ControlPlane, Identity, eventually};
+use crate::cluster_releases::{config_map, release_id};
+use crate::support::{ControlPlane, Identity, SOON, eventually};
 
 async fn objects(control_plane: &ControlPlane, identity: Identity) -> Objects {
     let connection = connect(Some(&control_plane.kubeconfig(identity))).await.unwrap();

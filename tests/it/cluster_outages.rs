@@ -7,8 +7,8 @@ use kubemoor_helm::record::Status;
 use kubemoor_runtime::config::RecordDriver;
 use serde_json::json;
 
-use crate::cluster_releases::{SOON, Watched, release_id, settings};
-use crate::support::{ControlPlane, Helm, Identity, eventually};
+use crate::cluster_releases::{Watched, release_id, settings};
+use crate::support::{ControlPlane, Helm, Identity, SOON, eventually};
 
 /// An API server needs some seconds to be back, and the watch's pauses grow to 30 seconds.
 const BACK: Duration = Duration::from_secs(60);

@@ -1,18 +1,15 @@
 //! Helm's records as the index meets them on a real API server: forged, growing, pruned, in ConfigMaps.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kubemoor_helm::record::Status;
 use kubemoor_runtime::config::RecordDriver;
 use serde_json::{Value, json};
 
-use crate::cluster_releases::{CONFIG_MAP, LOOK, SOON, Watched, config_map, release_id, settings, unguarded};
-use crate::support::{Caller, Chart, ControlPlane, Helm, Identity, encoded, eventually, forged, holding};
-
-/// How long the worst of records may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::cluster_releases::{CONFIG_MAP, Watched, config_map, release_id, settings, unguarded};
+use crate::support::{
+    Caller, Chart, ControlPlane, Helm, Identity, SOON, encoded, eventually, forged, holding,
+};
 
 /// Replaces what a record holds, and labels it with `status`.
 async fn tamper(secrets: &Api<Secret>, name: &str, status: &str, release: &str) {
@@ -128,7 +125,8 @@ async fn a_record_that_grows_without_end_is_left_alone() {
         "stringData": {"release": text},
     });
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
-    eventually("the record is counted as too large", PATIENCE, || async {
+    // A debug build decodes it slowly.
+    eventually("the record is counted as too large", SOON * 3, || async {
         watched.counted("kubemoor_records_undecodable_total{reason=\"too_large\"}") == 1
     })
     .await;
@@ -162,7 +160,7 @@ async fn pruning_old_revisions_reads_nothing_again() {
     secrets.delete("sh.helm.release.v1.web.v1", &DeleteParams::default()).await.unwrap();
     secrets.delete("sh.helm.release.v1.web.v2", &DeleteParams::default()).await.unwrap();
     eventually("the old records are gone", SOON, || async { watched.releases.count() == (1, 1) }).await;
-    assert_eq!(watched.releases.fresh(&release_id(&namespace, "web"), LOOK).await, Ok(false));
+    assert_eq!(watched.releases.fresh(&release_id(&namespace, "web"), SOON).await, Ok(false));
     assert_eq!(reads(), 1);
 }
 
@@ -255,15 +253,15 @@ async fn a_manifest_is_read_again_when_it_is_needed() {
     let web = release_id(&namespace, "web");
     let settings_map = config_map(&namespace, "settings");
     for (revision, color) in [(1, "red"), (2, "blue")] {
-        let read = watched.releases.document(&web, revision, &settings_map, LOOK).await.unwrap();
+        let read = watched.releases.document(&web, revision, &settings_map, SOON).await.unwrap();
         assert_eq!(read.revision, revision);
         let document = read.object.unwrap();
         assert_eq!(document["data"]["color"], color);
         assert_eq!(document["metadata"]["namespace"], namespace.as_str());
         assert_eq!(document["metadata"]["annotations"]["meta.helm.sh/release-name"], "web");
     }
-    let other = watched.releases.document(&web, 2, &config_map(&namespace, "other"), LOOK).await.unwrap();
+    let other = watched.releases.document(&web, 2, &config_map(&namespace, "other"), SOON).await.unwrap();
     assert_eq!(other.object, None);
-    let error = watched.releases.document(&web, 7, &settings_map, LOOK).await.err().unwrap();
+    let error = watched.releases.document(&web, 7, &settings_map, SOON).await.err().unwrap();
     assert_eq!(error.to_string(), format!("release {namespace}/web has no record of revision 7"));
 }

@@ -19,11 +19,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Chart, ControlPlane, Helm, Identity, LaggingWatch, OwnControlPlane, eventually, forged,
+    Chart, ControlPlane, Helm, Identity, LaggingWatch, OwnControlPlane, SOON, eventually, forged, soon,
 };
-
-pub(crate) const SOON: Duration = Duration::from_secs(20);
-pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
 pub(crate) const CONFIG_MAP: &str = "\
 apiVersion: v1
@@ -93,7 +90,7 @@ impl Watched {
     pub(crate) async fn until_indexed(&self) {
         let mut health = self.releases.health();
         let indexed = health.wait_for(|health| health.indexed);
-        tokio::time::timeout(SOON, indexed).await.expect("the index is whole in time").unwrap();
+        soon("the index is whole", indexed).await.unwrap();
     }
 
     pub(crate) fn release(&self, release: &ReleaseId) -> Option<Arc<Release>> {
@@ -215,7 +212,7 @@ async fn consumers_are_told_of_every_release_and_of_each_change() {
     assert_eq!(changes.next().await, web, "what is there already is told first");
     helm.uninstall(&namespace, "web", json!({})).await.unwrap();
     eventually("the end of the release is told", SOON, || async {
-        let told = tokio::time::timeout(SOON, changes.next()).await.unwrap();
+        let told = soon("a change is told", changes.next()).await;
         told == web && watched.state(&web).is_none()
     })
     .await;
@@ -229,9 +226,9 @@ async fn a_fresh_look_overtakes_a_lagging_watch() {
     lag.hold();
     helm.upgrade(&namespace, "web", &settings("web"), color("blue")).await.unwrap();
     assert_eq!(watched.state(&web), Some((1, Status::Deployed)), "the watch lags");
-    assert_eq!(watched.releases.fresh(&web, LOOK).await, Ok(true));
+    assert_eq!(watched.releases.fresh(&web, SOON).await, Ok(true));
     assert_eq!(watched.state(&web), Some((2, Status::Deployed)));
-    assert_eq!(watched.releases.fresh(&web, LOOK).await, Ok(false));
+    assert_eq!(watched.releases.fresh(&web, SOON).await, Ok(false));
 
     let changes = watched.releases.changes();
     assert_eq!(changes.next().await, web);
@@ -243,7 +240,7 @@ async fn a_fresh_look_overtakes_a_lagging_watch() {
 
     lag.hold();
     helm.uninstall(&namespace, "web", json!({})).await.unwrap();
-    assert_eq!(watched.releases.fresh(&web, LOOK).await, Ok(true));
+    assert_eq!(watched.releases.fresh(&web, SOON).await, Ok(true));
     assert_eq!(watched.state(&web), None);
 }
 
@@ -282,7 +279,7 @@ async fn events_that_a_look_has_overtaken_change_nothing() {
     let values = color("red");
     helm.install(&namespace, "web", &settings("web"), values.clone()).await.unwrap();
     helm.upgrade(&namespace, "web", &settings("web"), values).await.unwrap();
-    assert_eq!(watched.releases.fresh(&web, LOOK).await, Ok(true));
+    assert_eq!(watched.releases.fresh(&web, SOON).await, Ok(true));
     assert_eq!(watched.state(&web), Some((2, Status::Deployed)));
     let changes = watched.releases.changes();
     assert_eq!(changes.next().await, web);
@@ -311,7 +308,7 @@ async fn looks_at_one_release_are_shared() {
     };
 
     let asked = 50;
-    let outcomes = futures::future::join_all((0..asked).map(|_| watched.releases.fresh(&web, LOOK))).await;
+    let outcomes = futures::future::join_all((0..asked).map(|_| watched.releases.fresh(&web, SOON))).await;
     assert!(outcomes.iter().all(|outcome| *outcome == Ok(false)), "{outcomes:?}");
     eventually("the looks are in the audit log", SOON, || async { looks() > 0 }).await;
     assert!(looks() <= 3, "{} looks for {asked} questions at once", looks());
@@ -334,7 +331,7 @@ async fn lookup_of_invalid_or_unknown_release_reports_no_change() {
         (namespace.as_str(), "no-such-release"),
     ];
     for (namespace, name) in cases {
-        let outcome = watched.releases.fresh(&release_id(namespace, name), LOOK).await;
+        let outcome = watched.releases.fresh(&release_id(namespace, name), SOON).await;
         assert_eq!(outcome, Ok(false), "{namespace}/{name}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ControlPlane, DRIFT_POLICIES, Identity, OwnControlPlane, Ran, Scene, charts, drift_policy,
+    Caller, ControlPlane, DRIFT_POLICIES, Identity, OwnControlPlane, Ran, SOON, Scene, charts, drift_policy,
     eventually, moor, run,
 };
 
@@ -222,10 +222,8 @@ async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies()
         "autoscalers": "Declared",
     });
     let policy = drift_policy(&namespace, spec);
-    eventually("the kind is served", std::time::Duration::from_secs(10), || async {
-        admin.post(DRIFT_POLICIES, &policy).await.done()
-    })
-    .await;
+    eventually("the kind is served", SOON, || async { admin.post(DRIFT_POLICIES, &policy).await.done() })
+        .await;
     let alice = Caller::new(unguarded(), Identity::Alice).await;
     let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
     alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.done().unwrap();
@@ -310,7 +308,7 @@ async fn without_rights_in_a_namespace_nothing_is_learned_of_it() {
             &[arguments, &["--as", "carol", "--as-group", "system:authenticated"]].concat(),
         )
     };
-    eventually("carol has her rights", std::time::Duration::from_secs(10), || async {
+    eventually("carol has her rights", SOON, || async {
         let ran = carol(&["diff", "shop", "-n", &own]);
         (ran.code == 0).then_some(()).ok_or(format!("{ran:?}"))
     })

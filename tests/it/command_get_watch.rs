@@ -4,12 +4,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::support::{Caller, ControlPlane, DRIFT_POLICIES, Identity, OwnControlPlane, SOON, eventually};
+use crate::support::{
+    Caller, ControlPlane, DRIFT_POLICIES, Identity, OwnControlPlane, SOON, budget, eventually,
+};
 
 /// A control plane with Kubemoor's definitions and no guard: what others list has none of these objects.
 pub(crate) fn defined() -> &'static ControlPlane {
@@ -42,7 +43,7 @@ impl Watching {
     /// The next line.
     #[track_caller]
     fn line(&mut self) -> String {
-        match self.lines.recv_timeout(Duration::from_secs(60)) {
+        match self.lines.recv_timeout(budget()) {
             Ok(line) => line,
             Err(error) => {
                 self.child.kill().unwrap();

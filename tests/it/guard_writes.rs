@@ -8,9 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Identity, eventually};
-
-const WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
+use crate::support::{ControlPlane, Identity, SOON, eventually};
 
 /// The first Kubernetes version that serves ValidatingAdmissionPolicy as v1.
 const ADMISSION_POLICIES: u32 = 30;
@@ -89,11 +87,11 @@ async fn api_server_refuses_writes_that_the_guard_never_needs() {
     let edit = |value: &str| Patch::Merge(json!({"data": {"a": value}}));
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "1"}}}));
     // Policies take effect a moment after they are stored.
-    eventually("an object without a release is refused", WITHIN, || async {
+    eventually("an object without a release is refused", SOON, || async {
         maps.patch("plain", &stored, &edit("2")).await.is_err()
     })
     .await;
-    eventually("an object of a foreign release is refused", WITHIN, || async {
+    eventually("an object of a foreign release is refused", SOON, || async {
         maps.patch("foreign", &stored, &edit("2")).await.is_err()
     })
     .await;

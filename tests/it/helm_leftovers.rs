@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{HelmScene, SHOP_EDITS, WITHIN, assert_failed, shop, with};
+use crate::helm_scene::{HelmScene, SHOP_EDITS, assert_failed, shop, with};
 use crate::support::{
-    Caller, ControlPlane, DRIFT_POLICIES, Helm, Identity, RELEASE, Scene, charts, drift_policy, eventually,
-    wait_until_guarded,
+    Caller, ControlPlane, DRIFT_POLICIES, Helm, Identity, RELEASE, SOON, Scene, charts, drift_policy,
+    eventually, wait_until_guarded,
 };
 
 const OLD: &str = "registry.example/shop:1";
@@ -36,7 +36,7 @@ async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
     let options = json!({"version": 1, "wait": "legacy", "timeout_seconds": 300});
     tokio::select! {
         answer = helm.rollback(&scene.namespace, "shop", options) => panic!("it ended by itself: {answer:?}"),
-        () = eventually("Helm waits", WITHIN, written) => {}
+        () = eventually("Helm waits", SOON, written) => {}
     }
     helm.kill();
     for (target, patch) in SHOP_EDITS {
@@ -117,10 +117,9 @@ async fn release_adopted_by_argo_cd_stays_guarded_until_record_deletion() {
     let policy = drift_policy(&policy, spec);
     let admin = Caller::new(ControlPlane::get(), Identity::Admin).await;
     ControlPlane::get().define_policies();
-    eventually("the policy is made", WITHIN, || async { admin.post(DRIFT_POLICIES, &policy).await.done() })
+    eventually("the policy is made", SOON, || async { admin.post(DRIFT_POLICIES, &policy).await.done() })
         .await;
-    eventually("Argo CD writes", WITHIN, || async { argo.apply(&path, &applies("debug")).await.done() })
-        .await;
+    eventually("Argo CD writes", SOON, || async { argo.apply(&path, &applies("debug")).await.done() }).await;
     shop.alice.delete(&record).await.done().unwrap();
     let name = policy["metadata"]["name"].as_str().unwrap();
     admin.delete(&format!("{DRIFT_POLICIES}/{name}")).await.done().unwrap();

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{FLAGS, HelmScene, SHOP_EDITS, WITHIN, assert_failed, shop, with};
-use crate::support::{ControlPlane, Guard, Helm, Identity, LaggingWatch, eventually};
+use crate::helm_scene::{FLAGS, HelmScene, SHOP_EDITS, assert_failed, shop, with};
+use crate::support::{ControlPlane, Guard, Helm, Identity, LaggingWatch, SOON, eventually};
 
 const OLD: &str = "registry.example/shop:1";
 const NEW: &str = "registry.example/shop:2";
@@ -40,7 +40,7 @@ async fn kill_during(scene: &HelmScene<'_>, operation: &str, options: Value, rev
     };
     tokio::select! {
         answer = working => panic!("{operation} ended by itself: {answer:?}"),
-        () = eventually("Helm waits", WITHIN, written) => {}
+        () = eventually("Helm waits", SOON, written) => {}
     }
     helm.kill();
 }

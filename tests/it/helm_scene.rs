@@ -4,23 +4,19 @@
 //! before the first operation, so that what passes was let through and not overlooked.
 
 use std::process::Output;
-use std::time::Duration;
 
 use kube::api::{Api, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use serde_json::{Value, json};
 
-use crate::support::{Chart, ControlPlane, Guard, Helm, Identity, SharedGuard, eventually};
+use crate::support::{Chart, ControlPlane, Guard, Helm, Identity, SOON, SharedGuard, eventually};
 
 /// An edit by hand: the object as kubectl names it, and a merge patch.
 pub(crate) type Edit = (&'static str, &'static str);
 
 /// How a guard is started that these tests can do without sharing.
 pub(crate) const FLAGS: [&str; 5] = ["--register", "--edits", "Deny", "--drift", "Repair"];
-
-/// For what takes up configuration and events, and for Helm's start: each takes long on a machine that does much else.
-pub(crate) const WITHIN: Duration = Duration::from_secs(60);
 
 /// Edits of what every revision of [`shop`] declares, to values that none does.
 pub(crate) const SHOP_EDITS: [Edit; 5] = [
@@ -251,7 +247,7 @@ impl<'a> HelmScene<'a> {
     pub(crate) async fn assert_refused(&self, target: &str, patch: &str) {
         let dry = ["patch", target, "--type=merge", "--patch", patch, "--dry-run=server"];
         let what = format!("{target} cannot be patched with {patch}");
-        eventually(&what, WITHIN, || async { denied(&self.kubectl(&dry)) }).await;
+        eventually(&what, SOON, || async { denied(&self.kubectl(&dry)) }).await;
         self.assert_patch_refused_now(target, patch);
     }
 
@@ -291,7 +287,7 @@ impl<'a> HelmScene<'a> {
             let output = self.kubectl(&["get", target]);
             String::from_utf8_lossy(&output.stderr).contains("NotFound")
         };
-        eventually(&format!("{target} is gone"), WITHIN, gone).await;
+        eventually(&format!("{target} is gone"), SOON, gone).await;
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Output {

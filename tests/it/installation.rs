@@ -4,13 +4,10 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{ControlPlane, Identity, Shell, Statement, eventually, folder, moor, token_file};
-
-const SOON: Duration = Duration::from_secs(20);
+use crate::support::{ControlPlane, Identity, SOON, Shell, Statement, eventually, folder, moor, token_file};
 
 fn kubemoor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kubemoor")).args(arguments).stdin(Stdio::null()).output().unwrap()

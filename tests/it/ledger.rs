@@ -18,9 +18,7 @@ use tokio::sync::{OnceCell, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Postgres, eventually, folder};
-
-const SOON: Duration = Duration::from_secs(20);
+use crate::support::{Postgres, SOON, eventually, folder};
 
 pub(crate) const FOREVER: Retention = Retention { age: Duration::MAX, rows: u64::MAX };
 

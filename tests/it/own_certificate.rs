@@ -4,16 +4,12 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use std::{fs, iter};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use reqwest::tls::TlsInfo;
 
-use crate::support::{Guard, Review, charts, eventually, folder};
-
-/// The guard looks at its files every ten seconds.
-const WITHIN: Duration = Duration::from_secs(60);
+use crate::support::{Guard, Review, SOON, charts, eventually, folder};
 
 const CALLERS: usize = 16;
 
@@ -102,7 +98,7 @@ async fn renewed_certificate_files_are_served_while_no_call_fails() {
     for _ in 0..2 {
         let renewed = mount.renew();
         let is_shown = || async { shown(&guard).await == renewed };
-        eventually("the renewed certificate is served", WITHIN, is_shown).await;
+        eventually("the renewed certificate is served", SOON, is_shown).await;
     }
     ends.store(true, Ordering::Relaxed);
     for caller in callers {

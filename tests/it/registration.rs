@@ -3,7 +3,6 @@
 //! plane of its own.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Client;
@@ -17,9 +16,7 @@ use kubemoor_guard::webhook::registration::keep::{DesiredState, WriteOutcome, ke
 use kubemoor_guard::webhook::registration::{Address, NAME, Resource, Surface, configuration};
 use kubemoor_runtime::config::{Endpoint, RecordDriver};
 
-use crate::support::{ControlPlane, Identity, eventually};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::support::{ControlPlane, Identity, SOON, eventually, soon};
 
 fn desired(plurals: &[&str]) -> ValidatingWebhookConfiguration {
     let resource = |plural: &&str| Resource {
@@ -125,7 +122,7 @@ async fn webhook_configuration_is_maintained_and_withdrawn_with_guards_rights() 
 
     // Withdrawn, it stays away, and the guard knows.
     assert!(withdraw::<ValidatingWebhookConfiguration>(&admin).await.unwrap());
-    tokio::time::timeout(SOON, kept).await.expect("the guard stands down").unwrap();
+    soon("the guard stands down", kept).await.unwrap();
     assert!(live.get_opt(NAME).await.unwrap().is_none(), "it was written again");
     assert!(!withdraw::<ValidatingWebhookConfiguration>(&admin).await.unwrap());
     assert_eq!(writes(&control_plane), before + 2);

@@ -99,7 +99,7 @@ async fn browser_is_led_in_by_a_private_file_that_goes_with_the_page() {
         let page = opened.told("page").unwrap();
         assert!(page.contains(&format!("content=\"0; url={address}\"")), "{page}");
         assert_lets_in(&address).await;
-        let status = opened.process.end_by(signal, SOON);
+        let status = opened.process.end_by(signal);
         assert!(status.success(), "SIG{signal}: {status}");
         assert!(!file.exists(), "SIG{signal} leaves the file");
     }
@@ -112,7 +112,7 @@ async fn page_that_is_to_outlive_its_terminal_goes_on() {
     let address = opened.address().await;
     opened.process.signal("HUP");
     assert_lets_in(&address).await;
-    assert!(opened.process.end_by("TERM", SOON).success());
+    assert!(opened.process.terminate().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +128,7 @@ async fn file_of_somebody_else_in_its_place_is_neither_opened_nor_written() {
     })
     .await;
     assert_lets_in(&address).await;
-    assert!(opened.process.end_by("TERM", SOON).success());
+    assert!(opened.process.terminate().success());
     assert_eq!(opened.told("words"), None);
     let [file] = &opened.files()[..] else { panic!("{:?}", opened.files()) };
     assert_eq!(fs::read_to_string(file).unwrap(), "planted\n");

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::support::{ClusterPage, Identity, Page, SOON, Scene, charts, eventually};
+use crate::support::{ClusterPage, Identity, Page, SOON, Scene, charts, eventually, soon};
 use crate::web_markup::{routes, token};
 
 /// Values of a Secret, as its chart, its values and people write them.
@@ -56,7 +56,7 @@ async fn assert_stream_is_silent(scene: &Scene, page: &Page) {
     let mut stream = page.request("stream").send().await.unwrap();
     let touched = json!({"metadata": {"annotations": {"note": PLANTED[2]}}});
     scene.alice.merge(&scene.core("secrets/key"), &touched).await.done().unwrap();
-    let told = tokio::time::timeout(SOON, read_change(&mut stream)).await.unwrap();
+    let told = soon("the page is told of a change", read_change(&mut stream)).await;
     assert_silent("stream", &told);
 }
 

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::draw::Draw;
 use super::edits::Edit;
 use super::kinds::KINDS;
-use super::scene::{Object, Release, Scene, content, within, without_choices};
-use crate::support::SOON;
+use super::scene::{Object, Release, Scene, content, without_choices};
+use crate::support::{SOON, poll};
 
 /// Releases that drift at once: the loop stops where many more do.
 pub(super) const BATCH: u64 = 6;
@@ -161,7 +161,7 @@ impl Patient {
         let (object, release) = (self.object(), &self.release);
         let document = release.document(object, &self.upgraded);
         let by_helm = format!("{}?fieldManager=helm", object.path);
-        within(SOON, || async {
+        poll(SOON, || async {
             let same = format!("{by_helm}&force=true&dryRun=All");
             let applied =
                 scene.helm.apply(&same, &release.document(object, &object.manifest)).await.done()?;

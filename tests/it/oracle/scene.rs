@@ -3,8 +3,6 @@
 //! Entry points: [`Scene::start`], [`Scene::install`]. A twin has the same manifest, label and annotations, and lies
 //! in another namespace, or has another name where its kind has no namespaces.
 
-use std::time::{Duration, Instant};
-
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -12,8 +10,8 @@ use super::draw::Draw;
 use super::gadgets::define_gadgets;
 use super::kinds::{KINDS, Kind};
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, OwnControlPlane, RELEASE, SOON, eventually, holding, record_name,
-    sealed, wait_until_guarded,
+    Caller, ControlPlane, Guard, Identity, OwnControlPlane, RELEASE, SOON, eventually, holding, poll,
+    record_name, sealed, wait_until_guarded,
 };
 
 /// Requests under way at one time.
@@ -21,9 +19,6 @@ pub(super) const AT_ONCE: usize = 10;
 
 /// How many manifests are drawn for an object until the API server takes one.
 const TRIES: u64 = 12;
-
-/// How long it may take until the guard tells of a release as it finds it.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// What no manifest says and no two objects share.
 const SERVERS_OWN: [&str; 6] =
@@ -149,7 +144,7 @@ impl Scene {
             if seen == release.objects.len() { Ok(()) } else { Err(status.to_string()) }
         })
         .await;
-        within(GRACE, || async {
+        poll(SOON, || async {
             let status = status().await?;
             let is_in_sync = status["conditions"][0]["reason"] == "InSync";
             if is_in_sync {
@@ -331,19 +326,4 @@ pub(super) fn without_choices(object: &Value) -> Value {
     let mut content = content(object);
     walk(&mut content);
     content
-}
-
-/// Asks until the condition holds; the last reason if it does not hold in time.
-pub(super) async fn within<F: Future<Output = Result<(), String>>>(
-    time: Duration,
-    mut condition: impl FnMut() -> F,
-) -> Result<(), String> {
-    let deadline = Instant::now() + time;
-    loop {
-        match condition().await {
-            Err(reason) if Instant::now() >= deadline => return Err(reason),
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            Ok(()) => return Ok(()),
-        }
-    }
 }

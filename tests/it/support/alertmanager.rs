@@ -1,13 +1,12 @@
 //! A real Alertmanager on loopback.
 
 use std::fs;
-use std::time::Duration;
 
 use serde_json::Value;
 
 use super::control_plane::provided;
 use super::process::{Process, folder, free_port};
-use super::wait::eventually;
+use super::wait::{SOON, eventually};
 
 /// A server with its data in a temporary folder. Dropping it ends it.
 pub(crate) struct Alertmanager {
@@ -38,7 +37,7 @@ impl Alertmanager {
         process.start();
         let server = Self { _process: process, url };
         let ready = || async { server.get("/-/ready").await.map(drop) };
-        eventually("Alertmanager answers", Duration::from_secs(30), ready).await;
+        eventually("Alertmanager answers", SOON, ready).await;
         server
     }
 

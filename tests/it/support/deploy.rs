@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -13,9 +12,7 @@ use serde_json::Value;
 
 use super::control_plane::ControlPlane;
 use super::identity::Identity;
-use super::wait::eventually;
-
-const WITHIN: Duration = Duration::from_secs(20);
+use super::wait::{SOON, eventually};
 
 /// What is in `deploy/` for a guard that only warns and reports.
 pub(crate) const BASE: [&str; 4] = ["namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "workload.yaml"];
@@ -30,7 +27,7 @@ impl ControlPlane {
                 continue;
             }
             for document in manifests(file) {
-                eventually(&format!("deploy/{file} is applied"), WITHIN, || apply(&client, &document)).await;
+                eventually(&format!("deploy/{file} is applied"), SOON, || apply(&client, &document)).await;
             }
             applied.insert((*file).to_owned());
         }

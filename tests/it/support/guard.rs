@@ -20,9 +20,10 @@ use super::deploy::BASE;
 use super::disk::SmallDisk;
 use super::identity::Identity;
 use super::process::{Process, folder, free_port};
-use super::wait::eventually;
+use super::wait::{SOON, eventually};
 
-const STARTUP: Duration = Duration::from_secs(180);
+/// Debug builds that start beside each other share the processors.
+const STARTUP: Duration = SOON.saturating_mul(4);
 
 /// A guard process. Dropping it kills it, and prints the end of its log when the test has failed.
 ///
@@ -340,7 +341,7 @@ impl Guard {
 
     /// Asks it to end (SIGTERM) and waits for that.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
-        self.process.terminate(Duration::from_secs(30))
+        self.process.terminate()
     }
 
     /// Starts it again after [`Guard::kill`] or [`Guard::terminate`], as it was, and waits as [`Guard::ready`].

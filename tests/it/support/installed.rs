@@ -18,12 +18,11 @@ use super::helm::{Chart, Helm};
 use super::identity::Identity;
 use super::moor::Ran;
 use super::process::{Process, folder, free_port, own_address};
-use super::wait::eventually;
+use super::wait::{SOON, eventually};
 
 /// Where the chart is installed, and the name of everything in it.
 pub(crate) const HOME: &str = "kubemoor-system";
 const NAME: &str = "kubemoor";
-const WITHIN: Duration = Duration::from_secs(60);
 
 /// The first Kubernetes version that serves EndpointSlices as v1; later ones reach webhooks by them.
 const SLICES: u32 = 21;
@@ -204,7 +203,7 @@ impl<'a> Installed<'a> {
     /// Runs the pod that Helm waits for, and tells the API server how it ended.
     async fn run_pod(&self, selector: &str) -> Ran {
         let pods = format!("/api/v1/namespaces/{HOME}/pods");
-        let pod = eventually(&format!("there is a pod with {selector}"), WITHIN, || async {
+        let pod = eventually(&format!("there is a pod with {selector}"), SOON, || async {
             let pods = self.admin.get(&format!("{pods}?labelSelector={selector}")).await.done()?;
             pods["items"].get(0).cloned().ok_or_else(|| pods.to_string())
         })
@@ -292,7 +291,7 @@ impl<'a> Installed<'a> {
 impl Pod {
     /// Waits until its readiness probe succeeds.
     pub(crate) async fn ready(&mut self) {
-        eventually("the replica is ready", WITHIN, || {
+        eventually("the replica is ready", SOON, || {
             let ended = self.process.exited().map(|status| format!("it ended with {status}"));
             let (tail, answer) = (self.process.tail(), self.answer("/readyz"));
             async move {
@@ -344,7 +343,7 @@ impl Pod {
     }
 
     pub(crate) fn terminate(&mut self) -> ExitStatus {
-        self.process.terminate(Duration::from_secs(30))
+        self.process.terminate()
     }
 
     /// The certificate that it shows the API server, which one of these authorities has to have signed.

@@ -92,6 +92,6 @@ pub(crate) use service::{Fault, Kind, ROUTING_KEY, SECRET, Service};
 pub(crate) use settings::ClientCertificate;
 pub(crate) use shell::{Shell, Statement, simple_commands, statements};
 pub(crate) use storage::StorageNamespace;
-pub(crate) use wait::{SOON, eventually};
+pub(crate) use wait::{SOON, budget, eventually, poll, soon};
 pub(crate) use widgets::{add_widgets, define_widgets};
 pub(crate) use wire::Wire;

@@ -17,12 +17,10 @@ use super::caller::Caller;
 use super::control_plane::{ControlPlane, blocking};
 use super::identity::Identity;
 use super::settings::ClientCertificate;
+use super::wait::budget;
 
 /// The most that wait for a test: each has some hundred megabytes.
 const IDLE: usize = 8;
-
-/// How long it may take to empty one.
-const EMPTIED: Duration = Duration::from_secs(30);
 
 /// Between two looks at what is left.
 const LOOK: Duration = Duration::from_millis(100);
@@ -118,7 +116,7 @@ impl OwnControlPlane {
         for kind in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
             admin.delete(&format!("/apis/admissionregistration.k8s.io/v1/{kind}")).await;
         }
-        let deadline = Instant::now() + EMPTIED;
+        let deadline = Instant::now() + budget();
         loop {
             let contents = contents(&admin).await?;
             let is_other = |(address, object): &(&String, &Value)| !self.is_own(address, object);

@@ -9,6 +9,7 @@ use reqwest::{Client, RequestBuilder, StatusCode, redirect};
 use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::identity::Identity;
 use super::process::{Process, folder};
+use super::wait::{SOON, eventually, soon};
 
 /// A page that runs, and the cookie of its visitor.
 pub(crate) struct Page {
@@ -148,18 +149,16 @@ pub(super) fn hidden(page: &str) -> Vec<(String, String)> {
 }
 
 async fn address(process: &mut Process) -> String {
-    let until = Instant::now() + super::wait::SOON;
-    loop {
+    eventually("the page prints its address", SOON, || {
         let log = process.log();
-        let found =
-            log.split_whitespace().find(|word| word.starts_with("http://") && word.contains("token="));
+        let mut words = log.split_whitespace();
+        let found = words.find(|word| word.starts_with("http://") && word.contains("token="));
         // The line is whole once the next one has begun.
-        if let Some(found) = found.filter(|_| log.lines().count() > 1) {
-            return found.to_owned();
-        }
-        assert!(process.exited().is_none() && Instant::now() < until, "{log}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        let found = found.filter(|_| log.lines().count() > 1).map(str::to_owned);
+        assert!(found.is_some() || process.exited().is_none(), "{log}");
+        std::future::ready(found.ok_or(log))
+    })
+    .await
 }
 
 /// Waits until the stream of a page tells of a change.
@@ -172,5 +171,5 @@ pub(crate) async fn wait_for_change(stream: &mut reqwest::Response) {
         }
         panic!("the stream has ended");
     };
-    tokio::time::timeout(Duration::from_secs(60), told).await.expect("the page is told of a change");
+    soon("the page is told of a change", told).await;
 }

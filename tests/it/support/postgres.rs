@@ -5,10 +5,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use super::process::{Process, folder, free_port};
-use super::wait::eventually;
+use super::wait::{SOON, eventually};
 
 /// Debian's `nobody`: PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65534;
@@ -76,7 +75,7 @@ impl Postgres {
     /// Waits until it answers.
     async fn answers(&self) {
         let ask = || async { self.psql("postgres", "SELECT 1") };
-        eventually("PostgreSQL answers", Duration::from_secs(30), ask).await;
+        eventually("PostgreSQL answers", SOON, ask).await;
     }
 
     /// A new database; its URL.

@@ -14,6 +14,8 @@ use std::sync::{LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::wait::budget;
+
 const REAPER: &str = r#"
 trap '' INT TERM HUP
 pids=
@@ -101,9 +103,9 @@ impl Process {
     /// Asks it to end (SIGTERM) and waits for that.
     ///
     /// # Panics
-    /// When it still runs after the time given.
-    pub(crate) fn terminate(&mut self, within: Duration) -> ExitStatus {
-        self.end_by("TERM", within)
+    /// When it still runs after that.
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
+        self.end_by("TERM")
     }
 
     /// Sends it a signal, by its name without `SIG`.
@@ -115,20 +117,15 @@ impl Process {
     }
 
     /// Sends it a signal by which it ends, and waits for that.
-    pub(crate) fn end_by(&mut self, signal: &str, within: Duration) -> ExitStatus {
+    pub(crate) fn end_by(&mut self, signal: &str) -> ExitStatus {
         self.signal(signal);
-        let deadline = Instant::now() + within;
+        let deadline = Instant::now() + budget();
         loop {
             if let Some(status) = self.exited() {
                 self.kill();
                 return status;
             }
-            assert!(
-                Instant::now() < deadline,
-                "{} ignores SIG{signal} for {within:?}{}",
-                self.name,
-                self.tail()
-            );
+            assert!(Instant::now() < deadline, "{} ignores SIG{signal}{}", self.name, self.tail());
             thread::sleep(Duration::from_millis(10));
         }
     }

@@ -4,13 +4,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::control_plane::provided;
 use super::process::{Process, folder, free_port};
-use super::wait::eventually;
+use super::wait::{SOON, eventually};
 
 /// A server with its data in a temporary folder. Dropping it ends it.
 pub(crate) struct Prometheus {
@@ -43,7 +42,7 @@ impl Prometheus {
         process.start();
         let server = Self { _process: process, url };
         let ready = || async { server.get("/-/ready").await.map(drop) };
-        eventually("Prometheus answers", Duration::from_secs(60), ready).await;
+        eventually("Prometheus answers", SOON, ready).await;
         server
     }
 

@@ -1,7 +1,6 @@
 //! Reviews posted to a guard directly, past the API server and its limits.
 
 use std::fs;
-use std::time::Duration;
 
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Certificate, Identity};
@@ -10,6 +9,7 @@ use serde_json::Value;
 use super::control_plane::install_crypto_provider;
 use super::guard::Guard;
 use super::settings::ClientCertificate;
+use super::wait::budget;
 
 /// The name of a guard behind `--service=kubemoor-system/kubemoor`.
 const SERVICE: &str = "kubemoor.kubemoor-system.svc";
@@ -102,7 +102,7 @@ impl Guard {
         let builder = builder.resolve(SERVICE, ([127, 0, 0, 1], 0).into());
         let shown = certificate.map(|certificate| Identity::from_pem(certificate.pem().as_bytes()).unwrap());
         let builder = shown.into_iter().fold(builder, reqwest::ClientBuilder::identity);
-        builder.timeout(Duration::from_secs(60)).build().unwrap()
+        builder.timeout(budget()).build().unwrap()
     }
 }
 
