@@ -1,11 +1,12 @@
 //! What the loop leaves alone for a time, and takes up again the moment that this ends: what allowances let change,
 //! and what an autoscaler scales.
 
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Identity, POLICED, RELEASE, SOON, Scene, charts, eventually};
+use crate::allowances::end_allowance;
+use crate::support::{Caller, DRIFT_POLICIES, Identity, POLICED, RELEASE, SOON, Scene, charts, eventually};
 
 const WORKLOADS: &str = concat!(
     charts::deployment!("{name: app, image: 'registry.example/shop:1'}"),
@@ -16,13 +17,6 @@ const WORKLOADS: &str = concat!(
 );
 
 const REPLICAS: &str = "/spec/replicas";
-
-/// How long what happens while something is open may take, and so how long it is open.
-const A_WHILE: i64 = 20;
-
-fn in_a_while() -> Timestamp {
-    Timestamp::from_second(Timestamp::now().as_second() + A_WHILE).unwrap()
-}
 
 fn scale(shop: &Scene, user: &str, group: &str, object: &str, replicas: u32) -> Result<(), String> {
     shop.kubectl_as(user, group, &["scale", object, &format!("--replicas={replicas}")])
@@ -37,17 +31,15 @@ struct Workload<'a> {
     declared: u32,
 }
 
-/// Scales as somebody who may now, shows that this stays, and that it ends with what let it pass.
-async fn scaled_until(shop: &Scene, workload: Workload<'_>, group: &str, end: Timestamp) {
+/// Scales as somebody who may now, shows that this stays until what let it pass ends, and no longer.
+async fn scaled_until(shop: &Scene, workload: Workload<'_>, group: &str, end: impl Future<Output = ()>) {
     let Workload { path, object, declared } = workload;
     eventually("it may be scaled", SOON, || async { scale(shop, "carol", group, object, 0) }).await;
     shop.wait_for_pass().await;
     let live = shop.get(path).await;
-    assert!(Timestamp::now() < end, "all this took longer than the allowance lasts");
     assert_eq!(live.pointer(REPLICAS), Some(&json!(0)), "{}", shop.log());
+    end.await;
     shop.wait_for_value(path, REPLICAS, &json!(declared)).await;
-    let late = Timestamp::now().duration_since(end);
-    assert!(SignedDuration::ZERO < late && late < SignedDuration::from_secs(5), "{late}");
     let refused = scale(shop, "carol", group, object, 0).unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");
 }
@@ -58,12 +50,10 @@ async fn change_under_exception_is_repaired_when_exception_ends() {
     let shop = Scene::policed().install("window", WORKLOADS).await;
     let web = shop.deployment("web");
     shop.wait_until_guarded(&web).await;
-    let end = in_a_while();
-    let until = end.to_string();
-    let allowed = shop.moor(&["allow", "deployment/web", "--path", REPLICAS, "--until", &until]);
+    let allowed = shop.moor(&["allow", "deployment/web", "--path", REPLICAS, "--for", "1h"]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     let workload = Workload { path: &web, object: "deployment/web", declared: 2 };
-    scaled_until(&shop, workload, "developers", end).await;
+    scaled_until(&shop, workload, "developers", end_allowance(&shop)).await;
     let closed =
         eventually("the ledger has its end", SOON, || async { shop.rows(&["--verdict", "Closed"]).pop() })
             .await;
@@ -78,20 +68,25 @@ async fn jenkins_comes_back_when_its_weekend_is_over() {
     shop.wait_until_guarded(&jenkins).await;
     let refused = scale(&shop, "carol", "jenkins-admins", "statefulset/jenkins", 0).unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");
-    // The weekend began this minute, and is short.
-    let end = in_a_while();
+    // The weekend began this minute, and is cut short.
     let now = Timestamp::now().to_zoned(TimeZone::get("America/New_York").unwrap());
     let minute = now.timestamp().as_second() / 60 * 60;
     let mut spec = charts::shipped("jenkins-weekend.yaml");
     spec["allow"][0]["schedule"] = json!({
         "cron": format!("{} {} * * *", now.minute(), now.hour()),
-        "duration": format!("{}s", end.as_second() - minute),
+        "duration": "1h",
         "timeZone": "America/New_York",
     });
     shop.policy("weekend", spec).await;
     let refused = scale(&shop, "dave", "developers", "statefulset/jenkins", 0).unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");
     let workload = Workload { path: &jenkins, object: "statefulset/jenkins", declared: 1 };
+    let end = async {
+        let policy = format!("{DRIFT_POLICIES}/{}-weekend", shop.namespace);
+        let duration = format!("{}s", Timestamp::now().as_second() - minute + 1);
+        let at = "/spec/allow/0/schedule/duration";
+        shop.admin.patch(&policy, "replace", at, &json!(duration)).await.done().unwrap();
+    };
     scaled_until(&shop, workload, "jenkins-admins", end).await;
 }
 
@@ -102,17 +97,13 @@ async fn object_deleted_under_exception_is_recreated_when_exception_ends() {
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     shop.alice.delete(&settings).await.refused(RELEASE).unwrap();
-    let end = in_a_while();
-    let until = end.to_string();
-    let allowed = shop.moor(&["allow", "configmap/settings", "--path", "delete", "--until", &until]);
+    let allowed = shop.moor(&["allow", "configmap/settings", "--path", "delete", "--for", "1h"]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     eventually("it may be deleted", SOON, || async { shop.alice.delete(&settings).await.done() }).await;
     shop.wait_for_pass().await;
-    let gone = shop.alice.get(&settings).await.code;
-    assert!(Timestamp::now() < end, "all this took longer than the allowance lasts");
-    assert_eq!(gone, 404, "{}", shop.log());
+    assert_eq!(shop.alice.get(&settings).await.code, 404, "{}", shop.log());
+    end_allowance(&shop).await;
     shop.wait_for_value(&settings, "/data/level", &json!("info")).await;
-    assert!(Timestamp::now() >= end);
 }
 
 /// The body of a scaling.
