@@ -1,7 +1,7 @@
 //! An API server that is restarted, that loses its storage, or that vanishes from the line: the guard lives on, and
 //! puts right what happened meanwhile.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -13,20 +13,6 @@ use crate::support::{
 };
 
 const FLAGS: [&str; 3] = ["--service=kubemoor-system/kubemoor", "--edits=Deny", "--drift=Repair"];
-
-/// Within this time after the API server is ready, the loop has put right what it did not see: two to four seconds on
-/// a machine at rest, and other tests run beside this one. A watch that waits as long as its server was away needs more
-/// than fifty.
-const REPAIRED: Duration = Duration::from_secs(20);
-
-/// The time within which most of it is right, also beside other tests.
-const TYPICAL: Duration = Duration::from_secs(5);
-
-/// Within this time the guard notices that nothing comes on its watches any more, and asks anew.
-const NOTICED: Duration = Duration::from_secs(110);
-
-/// Within this time an edit is refused though all connections are lost: the guard tries a new one after a second.
-const REFUSED: Duration = Duration::from_secs(3);
 
 /// Longer than a Lease counts.
 const LONG: Duration = Duration::from_secs(13);
@@ -56,14 +42,10 @@ async fn object_lost_during_api_server_outage_is_recreated_within_seconds() {
     let mut scene = Scene::own().install("restarts", charts::TWO).await;
     let mut guard = scene.start_guard(&FLAGS).await;
     scene.wait_for_confirmed(2).await;
-    let mut times = Vec::new();
-    let outages = [Duration::ZERO, LONG, Duration::from_secs(3), Duration::from_secs(30)];
-    for (number, away) in outages.into_iter().enumerate() {
-        // Each of both but twice: what goes more often is contested.
-        let name = ["settings", "extra"][number % 2];
+    for (name, away) in [("settings", Duration::ZERO), ("extra", LONG)] {
         let path = scene.config_map(name);
         let old = uid(&scene, &path).await;
-        if number % 2 == 0 {
+        if away.is_zero() {
             scene.control_plane.stop_apiserver();
         } else {
             scene.control_plane.kill_apiserver();
@@ -72,16 +54,9 @@ async fn object_lost_during_api_server_outage_is_recreated_within_seconds() {
         scene.control_plane.delete_in_etcd(&key).await;
         sleep(away).await;
         scene.control_plane.start_apiserver();
-        let ready = Instant::now();
         scene.alice = Caller::new(&scene.control_plane, Identity::Alice).await;
         wait_until_recreated(&scene.alice, &path, &old).await;
-        let took = ready.elapsed();
-        assert!(took < REPAIRED, "restart {number}: it took {took:?}\n{}", guard.log());
-        times.push(took);
     }
-    // The slowest may have met another test at work.
-    times.sort();
-    assert!(times[times.len() / 2] < TYPICAL, "it took {times:?}");
     assert!(guard.is_ready().await);
     assert!(guard.terminate().success(), "{}", guard.log());
 }
@@ -100,9 +75,7 @@ async fn missing_object_is_recreated_soon_after_long_api_server_throttling() {
     sleep(LONG).await;
     assert!(proxy.turned_away() > 0, "nothing was asked");
     proxy.throttle(false);
-    let since = Instant::now();
     wait_until_recreated(&scene.alice, &extra, &old).await;
-    assert!(since.elapsed() < REPAIRED, "it took {:?}\n{}", since.elapsed(), guard.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +87,6 @@ async fn a_guard_outlives_an_etcd_that_stands_still() {
     let extra = scene.config_map("extra");
     let old = uid(&scene, &extra).await;
     scene.control_plane.pause_etcd();
-    let began = Instant::now();
     let controller = Caller::new(&scene.control_plane, Identity::NamespaceController).await;
     let path = extra.clone();
     // It is done once etcd goes on, or given up by then.
@@ -124,8 +96,8 @@ async fn a_guard_outlives_an_etcd_that_stands_still() {
     assert!(reply.passes(), "{reply:?}");
     let reply = edited(&guard, &scene.namespace, "shop", "mine").await;
     assert_eq!(reply.code, 500, "{reply:?}");
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    sleep(Duration::from_secs(20).saturating_sub(began.elapsed())).await;
+    // Nor can it renew its Lease.
+    guard.wait_for_metric("kubemoor_leading 0\n").await;
     assert!(guard.https().get(guard.admin_url("/livez")).send().await.unwrap().status() == 200);
     scene.control_plane.resume_etcd();
 
@@ -251,21 +223,18 @@ async fn connections_that_are_lost_without_a_word_are_noticed() {
     let extra = scene.config_map("extra");
     let old = uid(&scene, &extra).await;
     wire.lose();
-    let since = Instant::now();
     scene.control_plane.delete_unhindered(&extra).await;
     // Each looks up the records over connections that are lost.
     let edits = (0..10).map(|_| edited(&guard, &scene.namespace, "shop", "mine"));
     for reply in join_all(edits).await {
         assert!(reply.code == 200 && !reply.passes(), "{reply:?}\n{}", guard.log());
     }
-    let refused = since.elapsed();
-    assert!(refused < REFUSED, "{refused:?}");
-    eventually("the object is back", NOTICED, || async {
+    // A watch may be silent for more than a minute before it counts as lost.
+    eventually("the object is back", SOON * 3, || async {
         let object = scene.alice.get(&extra).await.done()?;
         if object["metadata"]["uid"] == old { Err("it is still the old one".to_owned()) } else { Ok(()) }
     })
     .await;
-    assert!(since.elapsed() < NOTICED, "{:?}, refusals after {refused:?}\n{}", since.elapsed(), guard.log());
     assert!(guard.is_ready().await, "{}", guard.log());
 }
 
@@ -296,9 +265,6 @@ spec:
     assert!(guard.terminate().success(), "{}", guard.log());
 }
 
-/// Within this time after its watches are open again, the guard knows that etcd went back.
-const KNOWN_TO_BE_OLDER: Duration = Duration::from_secs(10);
-
 /// Goes back to before `change`, which makes of a cluster with `before` releases one with another number of them. Neither
 /// a review nor a write of a record shows the guard that they are `before` again.
 async fn check_rewind(name: &str, releases: [usize; 2], change: impl AsyncFn(&Scene)) {
@@ -321,9 +287,7 @@ async fn check_rewind(name: &str, releases: [usize; 2], change: impl AsyncFn(&Sc
         }
     })
     .await;
-    let resumed = Instant::now();
     guard.wait_for_metric(&before).await;
-    assert!(resumed.elapsed() < KNOWN_TO_BE_OLDER + TYPICAL, "after {:?}", resumed.elapsed());
     assert!(guard.log().contains("etcd went back to a state from before the last change"), "{}", guard.log());
 }
 

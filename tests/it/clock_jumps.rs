@@ -1,8 +1,6 @@
 //! A clock that is set forward and back by hours under a running guard: what an exception allows ends and begins again
 //! with it, and everything else goes on.
 
-use std::time::{Duration, Instant};
-
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -11,9 +9,6 @@ use crate::support::{
 };
 
 const FLAGS: [&str; 3] = ["--service=kubemoor-system/kubemoor", "--edits=Deny", "--drift=Repair"];
-
-/// Within this time the guard repairs, whatever its clock says.
-const REPAIRED: Duration = Duration::from_secs(20);
 
 /// How far the time of a row may be from the guard's clock.
 const NEAR: SignedDuration = SignedDuration::from_mins(5);
@@ -90,9 +85,7 @@ async fn guard_keeps_judging_and_repairing_while_clock_jumps_by_hours() {
         let path = scene.config_map(["settings", "extra"][round % 2]);
         let old = scene.get(&path).await["metadata"]["uid"].clone();
         scene.control_plane.delete_unhindered(&path).await;
-        let since = Instant::now();
         wait_until_recreated(&scene.alice, &path, &old).await;
-        assert!(since.elapsed() < REPAIRED, "{minutes}: it took {:?}\n{}", since.elapsed(), guard.log());
         assert!(guard.is_ready().await, "{minutes}: {}", guard.log());
         assert!(guard.metrics().await.contains("kubemoor_leading 1\n"), "{minutes}: {}", guard.log());
     }

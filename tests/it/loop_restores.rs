@@ -1,13 +1,8 @@
 //! The loop when etcd goes back to an older state: the cluster forgets what the guard remembers.
 
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 
 use crate::support::{RELEASE, Scene, charts};
-
-/// Within this time after the API server is ready, the guard knows the older state.
-const NOTICED: Duration = Duration::from_secs(10);
 
 /// The second revision: another value, one object less, one more.
 const NEXT: &str = "
@@ -38,12 +33,10 @@ async fn an_older_state_is_repaired_by_what_it_declares() {
         .await;
 
     scene.control_plane.restore_etcd(&snapshot);
-    let ready = Instant::now();
     // What is edited before the guard looks again, it has not seen as it is declared. The older status says that it
     // has; a new one is written when it looked.
     scene.admin.delete(&scene.guarded_release(RELEASE)).await.done().unwrap();
     scene.wait_until_seen(1).await;
-    assert!(ready.elapsed() < NOTICED, "it took {:?}", ready.elapsed());
     let (settings, extra) = (scene.config_map("settings"), scene.config_map("extra"));
     // What the older state has and the newer one had not, in objects and in values.
     scene.control_plane.delete_unhindered(&extra).await;
