@@ -1,7 +1,5 @@
 //! What people, policies and earlier guards tell the loop.
 
-use std::time::{Duration, Instant};
-
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
@@ -223,7 +221,7 @@ async fn a_release_says_which_of_its_objects_another_release_owns() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn contested_object_is_repaired_slowly_after_guard_restart() {
+async fn contested_object_stays_contested_after_guard_restart() {
     let scene = Scene::own().install("rival", charts::TWO).await;
     let mut guard = scene.start_guard(&["--drift", "Repair"]).await;
     scene.wait_for_confirmed(2).await;
@@ -241,10 +239,7 @@ async fn contested_object_is_repaired_slowly_after_guard_restart() {
     guard.kill();
     scene.edit(&settings, json!({"data": {"level": "rivals too"}})).await;
     guard.start_again().await;
-    let since = Instant::now();
     undoes(3).await;
-    // After about one, two and four seconds, and not at once.
-    assert!(since.elapsed() > Duration::from_secs(4), "{:?}\n{}", since.elapsed(), guard.log());
     scene.wait_for_reason("Contested").await;
     scene.order("reconcile");
     scene.wait_for_value(&settings, "/data/level", json!("info")).await;

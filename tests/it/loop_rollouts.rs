@@ -1,7 +1,5 @@
 //! New pods of one workload at a time: the others of its release wait until these are ready.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use crate::support::{SOON, Scene, eventually};
@@ -107,10 +105,7 @@ async fn workload_repair_waits_for_rollout_of_another_workload() {
     let writes = scene.wait_for_answers("deployments", 1).await.len();
 
     wait_until_rolled_out(&scene, rolls).await;
-    let since = Instant::now();
     scene.wait_for_value(&scene.deployment(waits), IMAGE, json!(DECLARED)).await;
-    // The pause between looks is never longer than this.
-    assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
     scene.wait_for_reason("InSync").await;
     let all = scene.wait_for_answers("deployments", 2).await.len();
     assert_eq!((writes, all), (1, 2), "{}", guard.log());

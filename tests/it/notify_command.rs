@@ -99,7 +99,7 @@ async fn refusing_receiver_is_shown_with_its_answer_and_exit_1() {
         assert_eq!(ran.code, 1, "{ran:?}");
         let answer = ran.json();
         assert_eq!((&answer["delivered"], &answer["code"]), (&json!(false), &json!(code)), "{answer}");
-        assert_eq!(service.times().len(), 1, "it is tried once");
+        assert_eq!(service.requests(), 1, "it is tried once");
     }
 }
 

@@ -1,15 +1,10 @@
 //! What is said of a release as a whole, by status, `get releases`, `diff` and `explain`: never contradictory, never
 //! stale without saying so.
 
-use std::time::{Duration, Instant};
-
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::support::{Identity, RELEASE, Ran, SOON, Scene, charts, eventually, moor};
-
-/// Statuses follow a change of modes within this time.
-const SECONDS: Duration = Duration::from_secs(10);
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kubemoor-system/leases/kubemoor";
 
@@ -24,16 +19,14 @@ fn row(scene: &Scene) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn statuses_follow_the_emergency_switch_within_seconds() {
+async fn statuses_follow_the_emergency_switch() {
     let scene = Scene::own().install("switched", charts::TWO).await;
     let _guard = scene.start_guard(&["--edits", "Deny", "--drift", "Repair"]).await;
     scene.wait_for_reason("InSync").await;
     for (switch, edits, drift) in [("off", "Allow", "Report"), ("on", "Deny", "Repair")] {
         let ran = moor(&scene.control_plane, Identity::Admin, &["emergency", switch]);
         assert_eq!(ran.code, 0, "{ran:?}");
-        let since = Instant::now();
         let status = scene.status(switch, |it| it["edits"] == edits && it["drift"] == drift).await;
-        assert!(since.elapsed() < SECONDS, "{:?}", since.elapsed());
         let message = status["conditions"][0]["message"].as_str().unwrap();
         assert_eq!(message.contains("the emergency is open"), switch == "off", "{message}");
         if switch == "off" {

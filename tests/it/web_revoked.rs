@@ -1,7 +1,6 @@
 //! Rights that are taken away end on pages that are open, and buttons are offered to those who may use them.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
@@ -12,9 +11,6 @@ use crate::support::{
     Browser, ClusterPage, Identity, Look, Member, Page, Right, SOON, Scene, charts, eventually,
     wait_for_change,
 };
-
-/// How long after its end a right may still show something.
-const LATEST: Duration = Duration::from_secs(20);
 
 /// Makes an exception for the object of the release.
 pub(crate) async fn make_exception(scene: &Scene, namespace: &str, name: &str) {
@@ -68,17 +64,16 @@ async fn open_pages_hide_releases_once_the_right_ends() {
     }
 
     member.may_no_more(here).await;
-    let told = tokio::time::timeout(LATEST, wait_for_change(&mut stream));
-    let gone = eventually("the list is empty", LATEST, || async {
+    let told = wait_for_change(&mut stream);
+    let gone = eventually("the list is empty", SOON, || async {
         let text = in_cluster.proxied(&member.token(), &list).await.text;
         if text.contains("no permission") && !text.contains(">shop<") { Ok(()) } else { Err(text) }
     });
-    let hidden = eventually("the open pages are empty", LATEST, || async {
+    let hidden = eventually("the open pages are empty", SOON, || async {
         let (list, release) = (browser.text().await, other.text().await);
         if list.contains("1 release") || release.contains("In sync") { Err(list + &release) } else { Ok(()) }
     });
-    let (told, (), ()) = tokio::join!(told, gone, hidden);
-    told.expect("the stream tells of it");
+    tokio::join!(told, gone, hidden);
 
     member.may_again(here).await;
     eventually("the release is seen again", SOON, seen).await;
@@ -110,7 +105,7 @@ async fn open_page_hides_exceptions_once_the_right_ends() {
     let mut names = bindings["items"].as_array().unwrap().iter().map(|it| it["metadata"]["name"].as_str());
     let name = names.find_map(|name| name.filter(|name| name.starts_with("member-"))).unwrap();
     scene.admin.delete(&format!("{api}/clusterrolebindings/{name}")).await.done().unwrap();
-    eventually("the open page shows no exception", LATEST, || async {
+    eventually("the open page shows no exception", SOON, || async {
         let text = browser.text().await;
         if text.contains("INC-7") { Err(text) } else { Ok(()) }
     })

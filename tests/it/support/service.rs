@@ -55,8 +55,8 @@ pub(crate) struct Service {
 struct Kept {
     taken: Vec<Value>,
     refused: Vec<String>,
-    /// When requests came, and what is to be answered next.
-    times: Vec<std::time::Instant>,
+    /// How many requests came, and what is to be answered next.
+    requests: usize,
     faults: VecDeque<Fault>,
 }
 
@@ -78,9 +78,9 @@ impl Service {
         self.kept.lock().unwrap().taken.clone()
     }
 
-    /// When requests came, also those that it answered with a fault.
-    pub(crate) fn times(&self) -> Vec<std::time::Instant> {
-        self.kept.lock().unwrap().times.clone()
+    /// How many requests came, also those that it answered with a fault.
+    pub(crate) fn requests(&self) -> usize {
+        self.kept.lock().unwrap().requests
     }
 
     /// Asserts that it refused nothing as malformed.
@@ -103,7 +103,7 @@ impl Service {
 async fn receive(State(service): State<Service>, headers: HeaderMap, body: Bytes) -> Response {
     let fault = {
         let mut kept = service.kept.lock().unwrap();
-        kept.times.push(std::time::Instant::now());
+        kept.requests += 1;
         kept.faults.pop_front()
     };
     match fault {
