@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,9 +23,6 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookc
 
 /// The Secret with a certificate of one's own.
 const OWN: &str = "own-certificate";
-
-/// An authority that no replica serves a certificate of is trusted for two minutes.
-const KEPT: Duration = Duration::from_secs(180);
 
 /// Applies what `kubemoor manifests` prints.
 pub(crate) fn apply(control_plane: &ControlPlane, arguments: &[&str]) {
@@ -206,7 +202,8 @@ async fn changes_of_the_certificate_source_lose_no_request_under_fail() {
         }
     }
     assert_eq!(shown.len(), 3, "two sources show one certificate");
-    eventually("the authorities of before are dropped", KEPT, || async {
+    // An authority that no replica serves a certificate of is trusted for two minutes.
+    eventually("the authorities of before are dropped", SOON * 5, || async {
         let count = trusted(&chart.admin).await.matches("BEGIN CERTIFICATE").count();
         if count == 1 { Ok(()) } else { Err(format!("{count} are trusted")) }
     })

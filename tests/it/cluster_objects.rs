@@ -1,7 +1,6 @@
 //! Single objects on a real API server: every way in which a write can fail, told apart.
 
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
@@ -14,7 +13,7 @@ use kubemoor_reconcile::live::{Live, Manager, Sighting};
 use serde_json::{Value, json};
 
 use crate::cluster_releases::{config_map, release_id};
-use crate::support::{ControlPlane, Identity, SOON, eventually};
+use crate::support::{ControlPlane, Identity, SOON, eventually, soon};
 
 async fn objects(control_plane: &ControlPlane, identity: Identity) -> Objects {
     let connection = connect(Some(&control_plane.kubeconfig(identity))).await.unwrap();
@@ -213,7 +212,7 @@ async fn sightings_tell_the_whole_life_of_an_object() {
 
     let mut sightings =
         objects.watch(&config_maps(), Some(&namespace), Some("app.kubernetes.io/managed-by=Helm"));
-    let mut next = async || tokio::time::timeout(SOON, sightings.next()).await.unwrap();
+    let mut next = async || soon("an event comes", sightings.next()).await;
     assert!(matches!(next().await, Event::Relisting));
     let Event::Listed(Live { sighting: listed, .. }) = next().await else { panic!("the object is listed") };
     assert_eq!(listed.id, config_map(&namespace, "settings"));
@@ -228,22 +227,6 @@ async fn sightings_tell_the_whole_life_of_an_object() {
     objects.delete(&settings, &uid).await.unwrap();
     let Event::Deleted(gone) = next().await else { panic!("it is gone") };
     assert_eq!(gone.sighting.uid, uid);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn writes_keep_to_their_rate() {
-    let control_plane = ControlPlane::get();
-    let namespace = control_plane.namespace("rate").await;
-    let connection = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap();
-    let objects = Objects::new(connection.client, NonZeroU32::new(5).unwrap());
-    let settings = target(config_maps(), &namespace, "settings");
-    let began = Instant::now();
-    for color in 0..10 {
-        objects.apply(&settings, &object(&namespace, &color.to_string()), "helm", true).await.unwrap();
-    }
-    // A burst of five, then five more at five a second.
-    assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,10 +8,7 @@ use kubemoor_runtime::config::RecordDriver;
 use serde_json::json;
 
 use crate::cluster_releases::{Watched, release_id, settings};
-use crate::support::{ControlPlane, Helm, Identity, SOON, eventually};
-
-/// An API server needs some seconds to be back, and the watch's pauses grow to 30 seconds.
-const BACK: Duration = Duration::from_secs(60);
+use crate::support::{ControlPlane, Helm, Identity, SOON, eventually, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
@@ -26,15 +23,14 @@ async fn the_last_state_serves_while_the_api_server_is_away() {
 
     control_plane.kill_apiserver();
     let mut health = watched.releases.health();
-    let broken = tokio::time::timeout(SOON, health.wait_for(|health| health.outage.is_some())).await;
-    assert!(broken.unwrap().unwrap().indexed, "what was indexed stays so");
+    let broken = soon("the outage is noticed", health.wait_for(|health| health.outage.is_some())).await;
+    assert!(broken.unwrap().indexed, "what was indexed stays so");
     assert_eq!(watched.state(&web), Some((1, Status::Deployed)));
     let look = watched.releases.fresh(&web, Duration::from_secs(2)).await;
     assert!(matches!(look, Err(LookError::Call { .. } | LookError::Late { .. })), "{look:?}");
 
     control_plane.start_apiserver();
-    let back = tokio::time::timeout(BACK, health.wait_for(|health| health.outage.is_none())).await;
-    back.unwrap().unwrap();
+    soon("the outage is over", health.wait_for(|health| health.outage.is_none())).await.unwrap();
     let helm = Helm::start(&control_plane, Identity::Deployer);
     helm.upgrade(&namespace, "web", &settings("web"), values("blue")).await.unwrap();
     watched.until(&web, Some((2, Status::Deployed))).await;
@@ -53,10 +49,10 @@ async fn release_index_waits_if_api_server_is_down_at_start() {
     control_plane.kill_apiserver();
     let watched = watched.run();
     let mut health = watched.releases.health();
-    let broken = tokio::time::timeout(SOON, health.wait_for(|health| health.outage.is_some())).await;
-    assert!(!broken.unwrap().unwrap().indexed);
+    let broken = soon("the outage is noticed", health.wait_for(|health| health.outage.is_some())).await;
+    assert!(!broken.unwrap().indexed);
     control_plane.start_apiserver();
-    tokio::time::timeout(BACK, health.wait_for(|health| health.indexed)).await.unwrap().unwrap();
+    soon("the index is whole", health.wait_for(|health| health.indexed)).await.unwrap();
     assert_eq!(watched.state(&release_id(&namespace, "web")), Some((1, Status::Deployed)));
 }
 
@@ -71,10 +67,8 @@ async fn a_look_at_a_silent_api_server_ends_in_time() {
     let web = release_id(&namespace, "web");
     control_plane.pause_apiserver();
     let within = Duration::from_millis(500);
-    let began = std::time::Instant::now();
     let look = watched.releases.fresh(&web, within).await;
     assert_eq!(look, Err(LookError::Late { release: web.clone(), within }));
-    assert!(began.elapsed() < within * 10, "{:?}", began.elapsed());
     control_plane.resume_apiserver();
     eventually("looks work again", SOON, || async { watched.releases.fresh(&web, within).await }).await;
 }
@@ -96,16 +90,16 @@ async fn release_index_follows_etcd_after_restore_from_snapshot() {
     let watched = Watched::of(&control_plane, &namespace).await;
     let web = release_id(&namespace, "web");
     assert_eq!(watched.state(&web), Some((4, Status::Deployed)));
-    assert_eq!(watched.releases.fresh(&web, Duration::from_secs(5)).await, Ok(false));
+    assert_eq!(watched.releases.fresh(&web, SOON).await, Ok(false));
 
     control_plane.restore_etcd(&snapshot);
-    eventually("the index is back at the restored state", BACK, || async {
+    eventually("the index is back at the restored state", SOON, || async {
         watched.state(&web) == Some((1, Status::Deployed))
     })
     .await;
     let helm = Helm::start(&control_plane, Identity::Deployer);
     helm.upgrade(&namespace, "web", &settings("web"), values("black")).await.unwrap();
-    eventually("changes after the restoration arrive", BACK, || async {
+    eventually("changes after the restoration arrive", SOON, || async {
         watched.state(&web) == Some((2, Status::Deployed))
     })
     .await;
@@ -126,7 +120,7 @@ async fn a_look_sees_a_restored_state_before_the_watch_does() {
     let web = release_id(&namespace, "web");
     assert_eq!(watched.state(&web), Some((2, Status::Deployed)));
     control_plane.restore_etcd(&snapshot);
-    eventually("a look succeeds", BACK, || async {
+    eventually("a look succeeds", SOON, || async {
         watched.releases.fresh(&web, Duration::from_secs(2)).await
     })
     .await;

@@ -17,9 +17,6 @@ const OBJECTS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: setting
 /// The life of an authority of certificates that are valid for ten seconds.
 const AUTHORITY: Duration = Duration::from_secs(40);
 
-/// Within this time a controller manager takes over from the one that was ended.
-const WITHIN: Duration = Duration::from_secs(60);
-
 /// The first Kubernetes version whose webhooks have match conditions by default.
 const CONDITIONS: u32 = 28;
 
@@ -182,7 +179,8 @@ async fn cluster_restarted_under_failure_policy_fail_is_guarded_again() {
     // The controllers find their own Leases and make the guard's pods, which a node would start now.
     let pods = format!("/api/v1/namespaces/{HOME}/pods");
     alice.delete(&pods).await.done().unwrap();
-    eventually("the guard's pods are made anew", WITHIN, || async {
+    // A controller manager takes over once the Lease of the one that was ended is over.
+    eventually("the guard's pods are made anew", SOON * 2, || async {
         let pods = alice.get(&pods).await.done()?;
         let fresh = pods["items"].as_array().into_iter().flatten();
         let fresh = fresh.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).count();

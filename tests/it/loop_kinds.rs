@@ -1,7 +1,5 @@
 //! Kinds that change under a release: versions that end, schemas that become stricter.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::support::{Caller, ControlPlane, Guard, Identity, RELEASE, SOON, Scene, add_widgets, eventually};
@@ -209,7 +207,7 @@ async fn repair_refused_by_stricter_schema_is_retried_until_allowed() {
         let object = scene.get(&widget).await;
         if object["spec"]["replicas"] == 7 { Ok(()) } else { Err(object["spec"].to_string()) }
     };
-    eventually("the next attempt restores it", Duration::from_secs(180), restored).await;
+    eventually("the next attempt restores it", SOON * 5, restored).await;
     scene.wait_for_reason("InSync").await;
 }
 

@@ -65,6 +65,7 @@ async fn pod_templates_are_repaired_in_turn_without_ready_pods() {
     let mut repaired: Vec<Value> = Vec::new();
     for name in names {
         let image = json!(format!("registry.example/{name}:1"));
+        // Its turn comes once the guard has seen that the other one's pods do not get ready.
         let object = eventually("the template is put right", SOON * 2, || async {
             let object = scene.alice.get(&path(&scene, name)).await.done()?;
             if object.pointer(IMAGE) == Some(&image) { Ok(object) } else { Err(states(&scene, &names).await) }

@@ -1,13 +1,12 @@
 //! The certificate that the leader makes and all replicas serve: one for all, and renewed with its authority while
 //! every edit is judged.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
@@ -19,12 +18,6 @@ const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settin
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";
 
 const SECRET: &str = "/api/v1/namespaces/kubemoor-system/secrets/kubemoor-certificate";
-
-/// An authority of the certificates of this test lives for 80 seconds.
-const AUTHORITIES: Duration = Duration::from_secs(180);
-
-/// Between two looks at the certificates.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// The authorities that all webhooks trust, as PEM, once they are there and agree.
 async fn registered(admin: &Caller) -> Option<String> {
@@ -91,24 +84,25 @@ async fn restored_certificate_that_webhooks_do_not_trust_is_not_served() {
 
 /// Waits until the authority is replaced. At any time the API server trusts what each replica shows.
 async fn watch_renewal(admin: &Caller, pods: &[Pod], first: &str) {
-    let until = Instant::now() + AUTHORITIES;
-    let mut overlapped = false;
-    loop {
-        assert!(Instant::now() < until, "the authority stays, overlap: {overlapped}, {}", pods[0].log());
-        sleep(LOOK).await;
-        // While it is written, its webhooks may differ.
-        let Some(bundle) = registered(admin).await else { continue };
+    let overlapped = Cell::new(false);
+    // An authority of this test lives for 80 seconds.
+    eventually("the authority is replaced", SOON * 5, || async {
+        let bundle = registered(admin).await.ok_or("its webhooks differ while it is written")?;
         for pod in pods {
             pod.certificate(&bundle).await.unwrap_or_else(|error| panic!("{error}: {}", pod.log()));
         }
         if authorities(&bundle) == 2 {
-            assert!(overlapped || bundle.contains(first), "the first authority is gone");
-            overlapped = true;
-        } else if bundle != first {
-            break;
+            assert!(overlapped.get() || bundle.contains(first), "the first authority is gone");
+            overlapped.set(true);
+            Err("both are trusted")
+        } else if bundle == first {
+            Err("the first one stays")
+        } else {
+            Ok(())
         }
-    }
-    assert!(overlapped, "two authorities were never trusted at once");
+    })
+    .await;
+    assert!(overlapped.get(), "two authorities were never trusted at once");
 }
 
 async fn wait_for_renewal(admin: &Caller, pod: &Pod) {

@@ -1,13 +1,11 @@
 //! Who may read one namespace alone is told which one, and who may read all is shown all.
 
-use std::time::Duration;
-
 use reqwest::StatusCode;
 use reqwest::header::CONTENT_DISPOSITION;
 use serde_json::json;
 
 use crate::support::{
-    ControlPlane, Guard, Identity, Member, Page, Right, SOON, Scene, Shown, charts, eventually,
+    ControlPlane, Guard, Identity, Member, Page, Right, SOON, Scene, Shown, budget, charts, eventually,
 };
 use crate::web_links::within;
 use crate::web_revoked::make_exception;
@@ -23,9 +21,6 @@ kind: ConfigMap
 metadata: {name: settings, namespace: {{ .Values.there }}}
 data: {mode: fast}
 ";
-
-/// Within that time a visitor who may not watch sees what has changed.
-const LISTED: Duration = Duration::from_secs(60);
 
 /// The releases `shop` of two namespaces with drift, and their guard.
 async fn two() -> (Scene, Scene, Guard) {
@@ -80,7 +75,8 @@ async fn auditor_who_may_list_and_not_watch_is_shown_all_namespaces() {
         assert!(text.contains("2 releases") && !text.contains("Only namespace"), "{text}");
         if text.contains(">Suspended</span>") { Ok(()) } else { Err(text) }
     };
-    eventually("the pause is listed", LISTED, paused).await;
+    // The page lists every half minute.
+    eventually("the pause is listed", SOON * 2, paused).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,7 +200,7 @@ async fn cluster_that_never_answers_leaves_the_others_on_every_page() {
         ("policies", "policy=all", "did not answer within"),
     ];
     let shown = pages.map(|(path, own, other)| {
-        let request = page.request(path).timeout(Duration::from_secs(30));
+        let request = page.request(path).timeout(budget());
         async move { (path, own, other, Shown::of(request).await) }
     });
     for (path, own, other, shown) in futures::future::join_all(shown).await {
