@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -17,7 +16,9 @@ use crate::support::{
 /// Connections on which edits come without a pause.
 const CONNECTIONS: usize = 32;
 
-const FLOOD: Duration = Duration::from_secs(15);
+/// Denied edits that are a flood, and upgrades beside one.
+const FLOOD: usize = 5000;
+const UPGRADES: usize = 10;
 
 /// Rows that the ledger may keep.
 const ROWS: usize = 500;
@@ -25,20 +26,11 @@ const ROWS: usize = 500;
 /// What the guard may take above what it takes at rest.
 const ABOVE: u64 = 64 << 20;
 
-/// The API server waits for three seconds.
-const PROMPT: Duration = Duration::from_secs(2);
-
 /// Connections to the API server: few enough that it makes none of them wait for another.
 const REQUESTERS: usize = 16;
 
 /// The most edits of one connection.
 const MOST: usize = 3000;
-
-/// The timeout of a webhook as the guard registers it.
-const TIMEOUT: Duration = Duration::from_secs(3);
-
-/// A second review within this time is of the same request.
-const REPEATED: Duration = Duration::from_secs(1);
 
 /// Two ConfigMaps. Its value: `color`, of the second.
 const MODE_AND_COLOR: &str = "
@@ -73,7 +65,7 @@ async fn rows(guard: &Guard) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "slow: make test-all"]
-async fn flood_of_denied_edits_uses_little_memory_and_delays_nobody() {
+async fn flood_of_denied_edits_uses_little_memory_and_fails_nobody() {
     let ledger = format!("sqlite:{}", folder("ledger").join("ledger.db").display());
     let flags = ["--edits=Deny", &format!("--ledger={ledger}"), &format!("--ledger-rows={ROWS}")];
     let mut guard = Guard::start_embedded(&flags).await;
@@ -93,27 +85,23 @@ async fn flood_of_denied_edits_uses_little_memory_and_delays_nobody() {
             })
         })
         .collect();
-    let (until, client, mut slowest, mut honest) = (Instant::now() + FLOOD, guard.https(), Duration::ZERO, 0);
-    while Instant::now() < until {
+    let (client, mut honest) = (guard.https(), 0);
+    while denied.load(Ordering::Relaxed) < FLOOD {
         let (passes, image) =
             if honest % 2 == 0 { (false, format!("c{honest}")) } else { (true, "a".to_owned()) };
-        let began = Instant::now();
         let post = client.post(guard.review_url()).header("content-type", "application/json");
         assert_eq!(reply(post.body(edit_by("alice", &image))).await.passes(), passes);
-        slowest = slowest.max(began.elapsed());
         honest += 1;
     }
     over.store(true, Ordering::Relaxed);
     for flood in floods {
         flood.await.unwrap();
     }
-    assert!(slowest < PROMPT, "somebody else waited for {slowest:?}");
     let peak = guard.peak_memory();
     assert!(peak < idle + ABOVE, "{} MiB, at rest {} MiB", peak >> 20, idle >> 20);
 
     // Each denial and the start of the guard is a row, in the database or on standard output; the oldest go again.
     let expected = 1 + denied.load(Ordering::Relaxed) + honest / 2 + honest % 2;
-    assert!(expected > ROWS * 2, "{expected} denials are no flood");
     eventually("each denial is recorded", SOON, || async {
         let rows = rows(&guard).await;
         if rows == expected { Ok(()) } else { Err(format!("{rows} of {expected}")) }
@@ -125,41 +113,29 @@ async fn flood_of_denied_edits_uses_little_memory_and_delays_nobody() {
     eventually("the ledger keeps what it may", SOON, || async { kept(&ledger).len() <= ROWS }).await;
 }
 
-/// Has a user try edits of the ConfigMap at `path` without a pause, until `stop`: the values that were refused, each with
-/// the time that it took.
-async fn flood(
-    user: Caller,
-    path: String,
-    connection: usize,
-    stop: CancellationToken,
-) -> Vec<(String, Duration)> {
+/// Has a user try edits of the ConfigMap at `path` without a pause, until `stop`: the values that were refused.
+async fn flood(user: Caller, path: String, connection: usize, stop: CancellationToken) -> Vec<String> {
     let mut refused = Vec::new();
     while !stop.is_cancelled() && refused.len() < MOST {
-        let (value, began) = (format!("{connection:02}-{:05}", refused.len()), Instant::now());
+        let value = format!("{connection:02}-{:05}", refused.len());
         user.merge(&path, &json!({"data": {"mode": value}})).await.refused(RELEASE).unwrap();
-        refused.push((format!("\"{value}\""), began.elapsed()));
+        refused.push(format!("\"{value}\""));
     }
     refused
 }
 
-/// Asks one thing after the other, until `stop`: how often, and the longest time that an answer took.
-async fn ask(
-    stop: &CancellationToken,
-    request: impl AsyncFn(usize) -> Result<(), String>,
-) -> (usize, Duration) {
-    let (mut asked, mut slowest) = (0, Duration::ZERO);
+/// Asks one thing after the other, until `stop`: how often.
+async fn ask(stop: &CancellationToken, request: impl AsyncFn(usize) -> Result<(), String>) -> usize {
+    let mut asked = 0;
     while !stop.is_cancelled() {
-        let began = Instant::now();
         request(asked).await.unwrap();
-        slowest = slowest.max(began.elapsed());
         asked += 1;
     }
-    (asked, slowest)
+    asked
 }
 
 /// Has others go on beside a flood, until `stop`: one makes allowed edits of the ConfigMap `settings` of this release,
-/// another denied ones, and a third reads it. Each answer comes in the time that the API server gives the guard; the
-/// reads, which no webhook sees, show how long this machine takes for a request.
+/// and another denied ones.
 async fn others(beside: &Scene, stop: &CancellationToken) {
     let path = &beside.config_map("settings");
     let deployer = &Caller::new(&beside.control_plane, Identity::Deployer).await;
@@ -170,33 +146,8 @@ async fn others(beside: &Scene, stop: &CancellationToken) {
     let refusals = ask(stop, async |number| {
         deployer.merge(path, &json!({"data": {"mode": number.to_string()}})).await.refused(RELEASE)
     });
-    let reads = ask(stop, async |_| beside.admin.get(path).await.done().map(drop));
-    let (passes, refusals, reads) = tokio::join!(passes, refusals, reads);
-    for (asked, slowest) in [passes, refusals] {
-        assert!(asked > 1, "one edit took all the time");
-        assert!(slowest < TIMEOUT + reads.1, "an edit took {slowest:?}, the slowest read {:?}", reads.1);
-    }
-}
-
-/// Has Helm upgrade the release again and again, for so long. Returns how often.
-async fn upgrades(shop: &Scene, duration: Duration) -> usize {
-    let (until, mut done) = (Instant::now() + duration, 0);
-    while Instant::now() < until {
-        shop.upgrade(json!({"values": {"color": format!("color{done}")}})).await.unwrap();
-        done += 1;
-    }
-    done
-}
-
-/// Asserts that the guard has answered each review in the time that the API server gives it, and lost no row.
-async fn assert_in_time(guard: &Guard) {
-    let metrics = guard.metrics().await;
-    let reviews = |suffix: &str| {
-        let name = format!("kubemoor_admission_duration_seconds_{suffix} ");
-        metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap().to_owned()
-    };
-    assert_eq!(reviews("bucket{le=\"3.0\",webhook=\"edits\"}"), reviews("count{webhook=\"edits\"}"));
-    assert!(metrics.contains("outcome=\"lost\"} 0\n"), "{metrics}");
+    let (passes, refusals) = tokio::join!(passes, refusals);
+    assert!(passes > 1 && refusals > 1, "{passes} edits passed and {refusals} were refused beside the flood");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -219,18 +170,18 @@ async fn flood_of_denied_requests_costs_no_other_request_under_fail() {
         floods.spawn(flood(bob, flooded.clone(), connection, stop.clone()));
     }
     let upgraded = async {
-        let upgrades = upgrades(&shop, FLOOD).await;
+        for number in 1..=UPGRADES {
+            shop.upgrade(json!({"values": {"color": format!("color{number}")}})).await.unwrap();
+        }
         stop.cancel();
-        upgrades
     };
-    let (upgrades, ()) = tokio::join!(upgraded, others(&beside, &stop));
+    tokio::join!(upgraded, others(&beside, &stop));
     let refused = floods.join_all().await.concat();
-    assert_in_time(&guard).await;
+    assert!(guard.metrics().await.contains("outcome=\"lost\"} 0\n"));
     let peak = guard.peak_memory();
     assert!(peak < idle + ABOVE, "{} MiB, at rest {} MiB", peak >> 20, idle >> 20);
     shop.assert_value(&flooded, "/data/mode", &json!("fast")).await;
-    shop.assert_value(&shop.config_map("extra"), "/data/color", &json!(format!("color{}", upgrades - 1)))
-        .await;
+    shop.assert_value(&shop.config_map("extra"), "/data/color", &json!(format!("color{UPGRADES}"))).await;
 
     assert!(refused.len() > REQUESTERS * 4, "{} denials are no flood", refused.len());
     assert!(guard.terminate().success());
@@ -238,11 +189,10 @@ async fn flood_of_denied_requests_costs_no_other_request_under_fail() {
     for value in [kept(&ledger), spilled(&guard)].concat() {
         *rows.entry(value).or_default() += 1;
     }
-    // An API server may ask twice about one request. If it asks soon, that is one row.
-    for (value, took) in refused {
-        let most = if took < REPEATED { 1 } else { 2 };
+    // An API server may ask twice about one request.
+    for value in refused {
         let found = rows.remove(&value).unwrap_or_default();
-        assert!((1..=most).contains(&found), "{value}, denied in {took:?}, has {found} rows");
+        assert!((1..=2).contains(&found), "{value} has {found} rows");
     }
     // Those of the other release have numbers.
     assert!(rows.keys().all(|value| !value.contains('-')), "{rows:?}");
