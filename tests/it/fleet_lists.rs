@@ -1,8 +1,13 @@
 //! The lists of `kubemoor fleet`, by the flags that kubectl's lists have.
 
+use std::fs;
+use std::net::TcpListener;
+
+use serde_json::{Value, json};
+
 use crate::command_diff::unguarded;
 use crate::fleet_tenants::fill;
-use crate::support::{Identity, Postgres, moor, run};
+use crate::support::{Identity, Postgres, folder, moor, run};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
@@ -49,7 +54,14 @@ async fn fleet_prints_its_requests_and_limits_their_time() {
     let ran = moor(unguarded(), Identity::Admin, &flags);
     assert!(ran.code == 0 && ran.error.contains("GET ") && ran.error.contains("/secrets?"), "{ran:?}");
     assert!(ran.out.starts_with("cluster/"), "{ran:?}");
-    let flags = ["fleet", "--request-timeout", "1ms"];
-    let ran = moor(unguarded(), Identity::Admin, &flags);
+    // The kernel takes connections for an API server that never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = fs::read_to_string(unguarded().kubeconfig(Identity::Admin)).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", silent.local_addr().unwrap()));
+    let kubeconfig = folder("silent").join("kubeconfig");
+    fs::write(&kubeconfig, config.to_string()).unwrap();
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let ran = run(&["fleet", "--request-timeout", "1ms", &kubeconfig], "");
     assert!(ran.code == 2 && ran.error.contains("cannot"), "{ran:?}");
 }

@@ -362,10 +362,11 @@ async fn guard_waits_for_a_long_update_of_older_tables() {
     let shared = Shared::start().await;
     shared.record("here", [at(noon(-1), "old")]).await;
     shared.make_older(4);
+    let database = shared.text.rsplit_once('/').unwrap().1;
+    let held = "BEGIN; LOCK TABLE entries IN SHARE UPDATE EXCLUSIVE MODE; SELECT pg_sleep(300); COMMIT";
     thread::scope(|scope| {
-        // Longer than any other question to the database may take.
-        let held = "BEGIN; LOCK TABLE entries IN SHARE UPDATE EXCLUSIVE MODE; SELECT pg_sleep(16); COMMIT";
-        scope.spawn(|| shared.ask(held));
+        // It is ended below.
+        scope.spawn(|| drop(shared.server.psql(database, held)));
         tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(async {
                 let locked = "SELECT count(*) FROM pg_locks WHERE mode = 'ShareUpdateExclusiveLock' AND granted \
@@ -376,6 +377,11 @@ async fn guard_waits_for_a_long_update_of_older_tables() {
                 let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'entries'::regclass";
                 eventually("the guard waits", SOON, || async { shared.ask(waits) == "1" }).await;
                 guard.wait_for_log("the tables of the ledger are being brought up to date").await;
+                // Longer than any other question to the database may take.
+                shared.ask("SELECT pg_sleep(16)");
+                let end = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE granted \
+                           AND mode = 'ShareUpdateExclusiveLock' AND relation = 'entries'::regclass";
+                shared.ask(end);
                 guard.wait_for_log("the ledger is open").await;
                 let log = guard.log();
                 assert!(!log.contains("the ledger takes no rows"), "{log}");

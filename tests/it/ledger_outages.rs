@@ -1,14 +1,10 @@
 //! A guard whose ledger fails: it judges on, rows go to standard output, and the ledger recovers by itself.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::support::{ControlPlane, Guard, Postgres, Review, SOON, Scene, charts, eventually, folder, items};
-
-/// How long a denial may take while the database fails, also beside other tests.
-const PROMPT: Duration = Duration::from_secs(3);
 
 /// A guard of one release in a directory, with this ledger.
 pub(crate) async fn guard(ledger: &str) -> Guard {
@@ -77,9 +73,7 @@ async fn database_outage_loses_no_row_and_ledger_recovers() {
     let mut guard = shop.start_guard(&["--register", "--edits=Deny", "--cluster-name=here", &to]).await;
     shop.wait_until_guarded(&shop.config_map("settings")).await;
     let denied = async |value: &str| {
-        let began = Instant::now();
         shop.data("settings", json!({"image": value})).await.refusal().unwrap();
-        assert!(began.elapsed() < PROMPT, "{value} took {:?}: {}", began.elapsed(), guard.log());
     };
     denied("before").await;
     eventually("the row is kept", SOON, || async { kept(&ledger) == quoted(&["before"]) }).await;
