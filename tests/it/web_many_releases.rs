@@ -1,7 +1,5 @@
 //! The page with as many releases as a large cluster has.
 
-use std::time::Duration;
-
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -45,15 +43,10 @@ async fn ten_thousand_releases_are_listed_in_pages() {
     };
     let before = lists().len();
     for path in ["releases", "releases?sort=-name&page=100", "releases?q=release-0999", ""] {
-        // The machine may be busy at one time.
-        let mut fastest = Duration::MAX;
         for _ in 0..10 {
             let shown = page.get(path).await;
             assert!(shown.text.len() < 300_000, "{path}: {} bytes", shown.text.len());
-            fastest = fastest.min(shown.first);
         }
-        println!("{path:?}: the first byte after {fastest:?}");
-        assert!(fastest.as_millis() < 150, "{path}: {fastest:?}");
     }
     let after = lists();
     assert!(after.len() < before + 10, "{before} lists before 40 pages, then {after:#?}");

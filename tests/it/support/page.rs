@@ -1,7 +1,6 @@
 //! The web page of `kubemoor ui`, as a browser asks for it.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use reqwest::{Client, RequestBuilder, StatusCode, redirect};
@@ -28,8 +27,6 @@ pub(crate) struct Shown {
     pub(crate) status: StatusCode,
     pub(crate) text: String,
     pub(crate) headers: reqwest::header::HeaderMap,
-    /// Until the answer began.
-    pub(crate) first: Duration,
 }
 
 impl Page {
@@ -113,11 +110,9 @@ impl Page {
 
 impl Shown {
     pub(crate) async fn of(request: RequestBuilder) -> Self {
-        let began = Instant::now();
         let answer = request.send().await.unwrap();
-        let first = began.elapsed();
         let (status, headers) = (answer.status(), answer.headers().clone());
-        Self { status, headers, text: answer.text().await.unwrap(), first }
+        Self { status, headers, text: answer.text().await.unwrap() }
     }
 }
 
