@@ -137,9 +137,9 @@ fn large(image: &str, bytes: usize) -> String {
     Review { group: "", kind, resource, namespace: "shop", name, old: &old, new: &new }.text()
 }
 
-/// What the guard says to a review by the API server, which gives it three seconds.
+/// What the guard says to a review by the API server, which gives it ten seconds, as by default.
 async fn judge(guard: &Guard, review: String) -> Value {
-    let url = format!("{}?timeout=3s", guard.review_url());
+    let url = format!("{}?timeout=10s", guard.review_url());
     let reply = reply(guard.https().post(url).header("content-type", "application/json").body(review)).await;
     assert_eq!(reply.code, 200, "no verdict: {reply:?}");
     reply.body

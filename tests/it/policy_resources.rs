@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Identity, drift_policy};
+use crate::support::{ControlPlane, Identity, budget, drift_policy};
 
 fn apply(control_plane: &ControlPlane, file: &str, flags: &[&str]) -> Output {
     control_plane.kubectl(Identity::Admin, &[&["apply", "-f", file], flags].concat())
@@ -25,13 +25,10 @@ fn define(control_plane: &ControlPlane) {
     let applied = apply(control_plane, file, &[]);
     assert!(applied.status.success(), "{applied:?}");
     let names = ["crd/driftpolicies.kubemoor.dev", "crd/driftallowances.kubemoor.dev"];
-    for condition in ["Established", "NonStructuralSchema=False"] {
-        let wait = format!("--for=condition={condition}");
-        let waited =
-            control_plane.kubectl(Identity::Admin, &["wait", "--timeout=20s", &wait, names[0], names[1]]);
-        // A structural schema has no such condition.
-        assert!(waited.status.success() || condition != "Established", "{waited:?}");
-    }
+    let timeout = format!("--timeout={}s", budget().as_secs());
+    let wait = ["wait", "--for=condition=Established", &timeout, names[0], names[1]];
+    let waited = control_plane.kubectl(Identity::Admin, &wait);
+    assert!(waited.status.success(), "{waited:?}");
     for name in names {
         let output = control_plane.kubectl(Identity::Admin, &["get", name, "-o", "json"]);
         let definition: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::control_plane::ControlPlane;
 use super::identity::Identity;
-use super::wait::{SOON, eventually};
+use super::wait::{SOON, budget, eventually};
 
 /// What is in `deploy/` for a guard that only warns and reports.
 pub(crate) const BASE: [&str; 4] = ["namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "workload.yaml"];
@@ -42,7 +42,8 @@ impl ControlPlane {
         let applied = self.kubectl(Identity::Admin, &["apply", "--validate=false", "-f", file]);
         assert!(applied.status.success(), "{applied:?}");
         // A kind is not served before its definition is established.
-        let wait = ["wait", "--for=condition=Established", "--timeout=30s", "-f", file];
+        let timeout = format!("--timeout={}s", budget().as_secs());
+        let wait = ["wait", "--for=condition=Established", &timeout, "-f", file];
         let served = self.kubectl(Identity::Admin, &wait);
         assert!(served.status.success(), "{served:?}");
     }
