@@ -66,7 +66,7 @@ async fn object_lost_during_api_server_outage_is_recreated() {
 async fn missing_object_is_recreated_soon_after_long_api_server_throttling() {
     let scene = Scene::own().install("busy", charts::TWO).await;
     let proxy = LaggingWatch::start(&scene.control_plane, Identity::Guard).await;
-    let guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &FLAGS).await;
+    let _guard = Guard::start_through(&scene.control_plane, proxy.kubeconfig(), &FLAGS).await;
     scene.wait_for_confirmed(2).await;
     let extra = scene.config_map("extra");
     let old = uid(&scene, &extra).await;
