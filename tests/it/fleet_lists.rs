@@ -1,8 +1,7 @@
 //! The lists of `kubemoor fleet`, by the flags that kubectl's lists have.
 
-use crate::command_diff::unguarded;
 use crate::fleet_tenants::fill;
-use crate::support::{Identity, Postgres, moor, run};
+use crate::support::{Identity, Postgres, moor, run, unguarded};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]

@@ -2,9 +2,8 @@
 
 use serde_json::json;
 
-use crate::command_diff::unguarded;
 use crate::support::charts::WORKLOAD;
-use crate::support::{Chart, Identity, Page, RELEASE, Scene, add_widgets};
+use crate::support::{Chart, Identity, Page, RELEASE, Scene, add_widgets, unguarded};
 
 /// What the page says in the row of a field.
 fn row<'p>(page: &'p str, field: &str) -> &'p str {

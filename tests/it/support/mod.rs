@@ -79,7 +79,7 @@ pub(crate) use lag::LaggingWatch;
 pub(crate) use load::{Told, edit};
 pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, items, moor, run};
-pub(crate) use own_control_plane::OwnControlPlane;
+pub(crate) use own_control_plane::{OwnControlPlane, unguarded};
 pub(crate) use page::{Page, Shown, form, form_token, wait_for_change};
 pub(crate) use postgres::Postgres;
 pub(crate) use process::{Process, folder, free_port};
