@@ -187,7 +187,9 @@ impl ControlPlane {
                 && meant(event)
         };
         let code = |event: &Value| event["responseStatus"]["code"].as_u64().unwrap();
-        self.audit_events().iter().filter(is_meant).map(code).collect()
+        let named = format!("\"resource\":\"{resource}\"");
+        let events = self.audit_events_with(&[Identity::Guard.user(), &named]);
+        events.iter().filter(is_meant).map(code).collect()
     }
 
     /// How often guards have listed all objects of a resource, as they do before they watch them. They also ask for
