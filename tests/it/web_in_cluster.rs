@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{
     Browser, Caller, Chart, ClusterPage, ControlPlane, ENTER, HOME, Helm, House, Identity, Look, Member,
-    PAGE_HOST, RELEASE, Right, SOON, Scene, Shown, charts, eventually, folder, form, form_token,
+    PAGE_HOST, RELEASE, Right, SOON, Scene, Shown, WARNING, charts, eventually, folder, form, form_token,
     wait_until_guarded,
 };
 
@@ -248,8 +248,7 @@ async fn session_begins_by_an_own_form_and_ends_with_logout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_that_one_visitor_reads_are_shown_to_no_other() {
-    let scene = Scene::own().install("visitors", charts::SETTINGS).await;
-    let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    let scene = Scene::on_cluster(&WARNING).install("visitors", charts::SETTINGS).await;
     scene.wait_for_confirmed(1).await;
     let control_plane = &scene.control_plane;
     let page = ClusterPage::start(control_plane, &[]).await;

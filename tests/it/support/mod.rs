@@ -61,7 +61,7 @@ pub(crate) use browser::{Browser, ENTER, Look};
 pub(crate) use caller::{Answer, Caller, refusal};
 pub(crate) use certified::UserAuthority;
 pub(crate) use clock::Clock;
-pub(crate) use cluster::{Cluster, POLICED};
+pub(crate) use cluster::{Cluster, POLICED, WARNING};
 pub(crate) use cluster_page::{ClusterPage, PAGE_HOST};
 pub(crate) use collector::{Collector, attribute};
 pub(crate) use control_plane::ControlPlane;
