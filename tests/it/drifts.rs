@@ -40,7 +40,7 @@ stringData: {password: hunter2}
 ";
 
 /// Of these releases the loop alone takes care.
-static UNREGISTERED: Cluster = Cluster::new(&["--edits", "Deny", "--drift", "Repair"]);
+pub(crate) static UNREGISTERED: Cluster = Cluster::new(&["--edits", "Deny", "--drift", "Repair"]);
 
 /// Whoever is contested is waited for up to five minutes.
 const PATIENCE: Duration = Duration::from_secs(360);
