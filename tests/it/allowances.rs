@@ -1,5 +1,4 @@
 //! Allowances on a real API server: asked for by annotations, made and ended by command, and what has no effect.
-//! They are of the guard's own kind, hence a control plane of its own.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -89,7 +88,7 @@ fn assert_bad_requests_are_refused_by_name(scene: &Scene, hour: &str) {
 }
 
 /// Whoever may only edit gets no exception, and is told whom to ask.
-async fn assert_editor_gets_no_exception(scene: &Scene, guard: &Guard, hour: &str) {
+async fn assert_editor_gets_no_exception(scene: &Scene, hour: &str) {
     let binding = ["create", "rolebinding", "carol", "--clusterrole=edit", "--user=carol"];
     assert!(scene.kubectl(&binding).status.success());
     eventually("carol may edit", SOON, || async {
@@ -102,7 +101,7 @@ async fn assert_editor_gets_no_exception(scene: &Scene, guard: &Guard, hour: &st
     let (passes, said) = patch(scene, &["--as=carol"], &asking("/data/color", hour));
     let reason = "NoRight: carol may not create driftallowances";
     assert!(!passes && said.contains(reason), "{said}");
-    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
+    let database = format!("--ledger=sqlite:{}", scene.guard().ledger().display());
     eventually("the row says why the request was refused", SOON, || async {
         let ran = run(&["audit", &database, "-n", &scene.namespace, "--by", "carol", "-o", "json"], "");
         let is_told = |row: &Value| row["detail"].as_str().is_some_and(|detail| detail.starts_with(reason));
@@ -121,7 +120,7 @@ async fn assert_editor_gets_no_exception(scene: &Scene, guard: &Guard, hour: &st
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_annotation_is_a_request_that_only_a_right_grants() {
-    let (scene, guard) = guarded("Deny").await;
+    let scene = Scene::shared().install("allowed", TEMPLATES).await;
     let alice = &scene.alice;
     let (settings, web) = (scene.config_map("settings"), scene.deployment("web"));
     scene.wait_until_guarded(&settings).await;
@@ -158,7 +157,7 @@ async fn an_annotation_is_a_request_that_only_a_right_grants() {
     assert!(patch(&scene, &as_alice, &asking("/data/image", &hour)).0);
     assert_eq!(allowances(&scene).await.len(), 1);
 
-    assert_editor_gets_no_exception(&scene, &guard, &hour).await;
+    assert_editor_gets_no_exception(&scene, &hour).await;
     assert_bad_requests_are_refused_by_name(&scene, &hour);
     assert_eq!(allowances(&scene).await.len(), 1);
     let color = json!({"data": {"color": "red"}});
@@ -253,7 +252,7 @@ fn assert_bad_commands_fail(scene: &Scene) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exception_is_created_listed_and_revoked_by_command_or_expires() {
-    let (scene, _guard) = guarded("Deny").await;
+    let scene = Scene::shared().install("allowed", TEMPLATES).await;
     let (settings, alice) = (scene.config_map("settings"), &scene.alice);
     scene.wait_until_guarded(&settings).await;
     let command = |arguments: &[&str]| scene.moor(arguments);

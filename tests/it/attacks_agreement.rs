@@ -173,8 +173,7 @@ async fn deleted_object_is_not_recreated_with_forged_values() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_writes_forged_values_only_for_who_may_update() {
-    let scene = limited("ordered").await;
-    let guard = scene.start_guard(&REGISTERED).await;
+    let scene = Scene::shared().install("ordered", LIMITED).await;
     scene.wait_for_confirmed(2).await;
     scene.forge_quota().await;
     scene.wait_until_unconfirmed().await;
@@ -199,7 +198,7 @@ async fn order_writes_forged_values_only_for_who_may_update() {
     assert!(!ordered.error.contains("ResourceQuota \"limits\""), "{ordered:?}");
     scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!(FORGED)).await;
     scene.wait_for_reason("InSync").await;
-    let ledger = format!("--ledger=sqlite:{}", guard.ledger().display());
+    let ledger = format!("--ledger=sqlite:{}", scene.guard().ledger().display());
     let row = eventually("the ledger names who confirmed it", SOON, || async {
         let ran = run(&["audit", &ledger, "--release", RELEASE, "-n", &scene.namespace, "-o", "json"], "");
         if ran.out.contains("confirmed by system:serviceaccount:default:member-") {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, HOME, Installed, Member, Right, SOON, eventually};
+use crate::support::{HOME, House, Member, Right, SOON, eventually};
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";
 const ANNOTATION: &str = "kubemoor.dev/authorities";
@@ -32,10 +32,8 @@ fn self_signed() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_authority_on_lease_or_webhooks_is_not_trusted() {
-    let control_plane = ControlPlane::start();
-    let chart = Installed::new(&control_plane).await;
-    chart.install(json!({"edits": "Deny"})).await.unwrap();
-    let pods = chart.start(1).await;
+    let house = House::shared().await;
+    let chart = &house.chart;
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/kubemoor");
     let announced = eventually("the guard announces its authority", SOON, || async {
         let lease = chart.admin.get(&lease).await.done()?;
@@ -44,7 +42,7 @@ async fn forged_authority_on_lease_or_webhooks_is_not_trusted() {
     .await;
     let own = bundles(&chart.admin.get(WEBHOOKS).await.done().unwrap()).remove(0);
 
-    let member = Member::new(&control_plane).await;
+    let member = Member::new(house.control_plane).await;
     let rights = [
         right(&["get", "patch"], "leases", "coordination.k8s.io"),
         right(&["get", "patch"], "validatingwebhookconfigurations", "admissionregistration.k8s.io"),
@@ -87,5 +85,5 @@ async fn forged_authority_on_lease_or_webhooks_is_not_trusted() {
         if bundles.iter().all(|bundle| *bundle == own) { Ok(()) } else { Err(format!("{bundles:?}")) }
     })
     .await;
-    assert!(pods[0].leads().await);
+    assert!(house.pod.leads().await);
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Block, ControlPlane, Document, HOME, Identity, Installed, SOON, Shell, Statement, eventually, moor,
-    statements,
+    Block, ControlPlane, Document, HOME, House, Identity, Installed, SOON, Shell, Statement, eventually,
+    moor, statements,
 };
 
 /// A namespace that is not the guard's.
@@ -263,9 +263,8 @@ async fn people_get_the_roles_that_the_values_add_them_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn emergency_role_permits_only_the_emergency_switch() {
-    let control_plane = ControlPlane::start();
-    let chart = Installed::new(&control_plane).await;
-    chart.install(json!({})).await.unwrap();
+    let house = House::shared().await;
+    let (control_plane, chart) = (house.control_plane, &house.chart);
     let binding = json!({
         "metadata": {"name": "dan-in-an-emergency"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kubemoor-emergency"},
@@ -274,7 +273,7 @@ async fn emergency_role_permits_only_the_emergency_switch() {
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     chart.admin.post(bindings, &binding).await.done().unwrap();
     let emergency = |command: &str| {
-        let ran = moor(&control_plane, Identity::Admin, &["emergency", command, "--as", "dan"]);
+        let ran = moor(control_plane, Identity::Admin, &["emergency", command, "--as", "dan"]);
         (ran.code, ran)
     };
     eventually("the role is in force", SOON, || async {
@@ -287,16 +286,16 @@ async fn emergency_role_permits_only_the_emergency_switch() {
         assert_eq!(code, expected, "{command}: {ran:?}");
     }
     // The same with kubectl alone, by the lines of the page.
-    let name = "kubemoor";
     let others = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    let registered = json!({"metadata": {"name": name}, "webhooks": []});
-    chart.admin.post(others, &registered).await.done().unwrap();
+    let registered = format!("{others}/kubemoor");
+    let answer = async || chart.admin.get(&registered).await.code;
+    eventually("the guard is registered", SOON, || async { answer().await == 200 }).await;
     let blocks = Document::named("docs/operations.md").blocks();
     let is_meant = |block: &&Block| {
         block.heading == "## The emergency switch" && block.text.starts_with("kubectl create")
     };
     let by_kubectl = blocks.iter().find(is_meant).unwrap();
-    let shell = Shell::new(&control_plane);
+    let shell = Shell::new(control_plane);
     let by_dan = |statement: &Statement| {
         let line = statement.line.replace("kubectl ", "kubectl --as=dan ");
         let ran = shell.run(Identity::Admin, &Statement { line, input: statement.input.clone() });
@@ -305,14 +304,20 @@ async fn emergency_role_permits_only_the_emergency_switch() {
     let lines = statements(&by_kubectl.text);
     let [open, close] = &lines[..] else { panic!("{}", by_kubectl.text) };
     by_dan(open);
-    assert_eq!(chart.admin.get(&format!("{others}/{name}")).await.code, 404);
+    // A guard that had not seen the marker creates it again and deletes it.
+    eventually("it is deleted", SOON, || async { answer().await == 404 }).await;
     assert_eq!(emergency("status").0, 1);
     by_dan(close);
     assert_eq!(emergency("status").0, 0);
+    eventually("the guard registers again", SOON, || async { answer().await == 200 }).await;
     // The configuration of another webhook is not theirs to take away.
     let other = json!({"metadata": {"name": "another-guard"}, "webhooks": []});
     chart.admin.post(others, &other).await.done().unwrap();
     let deletion = ["delete", "validatingwebhookconfiguration", "another-guard", "--as=dan"];
     let refused = control_plane.kubectl(Identity::Admin, &deletion);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("forbidden"), "{refused:?}");
+    // The next test finds nothing of it.
+    for path in [format!("{others}/another-guard"), format!("{bindings}/dan-in-an-emergency")] {
+        chart.admin.delete(&path).await.done().unwrap();
+    }
 }

@@ -6,9 +6,9 @@ use kubemoor_helm::record::Status;
 use kubemoor_runtime::config::RecordDriver;
 use serde_json::{Value, json};
 
-use crate::cluster_releases::{CONFIG_MAP, Watched, config_map, release_id, settings, unguarded};
+use crate::cluster_releases::{CONFIG_MAP, Watched, config_map, release_id, settings};
 use crate::support::{
-    Caller, Chart, ControlPlane, Helm, Identity, SOON, encoded, eventually, forged, holding,
+    Caller, Chart, ControlPlane, Helm, Identity, SOON, encoded, eventually, forged, holding, unguarded,
 };
 
 /// Replaces what a record holds, and labels it with `status`.
@@ -57,14 +57,15 @@ async fn assert_contradictions_are_noticed(watched: &Watched, secrets: &Api<Secr
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn invalid_record_affects_only_its_own_release() {
-    let control_plane = unguarded();
+    // Of its own: commands that read all namespaces would report the record.
+    let control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("forged").await;
-    let helm = Helm::start(control_plane, Identity::Deployer);
+    let helm = Helm::start(&control_plane, Identity::Deployer);
     let values = json!({"values": {"color": "red"}});
     helm.install(&namespace, "web", &settings("web"), values.clone()).await.unwrap();
     let chart = Chart::new("db").template("db.yaml", &CONFIG_MAP.replace("settings", "db"));
     helm.install(&namespace, "db", &chart, values).await.unwrap();
-    let watched = Watched::of(control_plane, &namespace).await;
+    let watched = Watched::of(&control_plane, &namespace).await;
     let (web, db) = (release_id(&namespace, "web"), release_id(&namespace, "db"));
     let secrets: Api<Secret> = Api::namespaced(watched.connection.client.clone(), &namespace);
     let good = secrets.get("sh.helm.release.v1.web.v1").await.unwrap();
@@ -85,7 +86,7 @@ async fn invalid_record_affects_only_its_own_release() {
     assert!(watched.declares(&config_map(&namespace, "settings")));
 
     // A guard that starts now has seen no good record before.
-    let restarted = Watched::of(control_plane, &namespace).await;
+    let restarted = Watched::of(&control_plane, &namespace).await;
     assert_eq!(restarted.state(&web), Some((1, Status::Deployed)));
     assert!(restarted.release(&web).unwrap().invalid.is_some());
     assert!(restarted.declares(&config_map(&namespace, "settings")));
@@ -109,9 +110,10 @@ async fn invalid_record_affects_only_its_own_release() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn a_record_that_grows_without_end_is_left_alone() {
-    let control_plane = unguarded();
+    // Of its own: commands that read all namespaces would report the record.
+    let control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("bomb").await;
-    let watched = Watched::of(control_plane, &namespace).await;
+    let watched = Watched::of(&control_plane, &namespace).await;
     let secrets: Api<Secret> = Api::namespaced(watched.connection.client.clone(), &namespace);
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     let megabyte = vec![b' '; 1 << 20];

@@ -1,7 +1,7 @@
 //! The index of releases, fed by a real API server.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Chart, ControlPlane, Helm, Identity, LaggingWatch, OwnControlPlane, SOON, eventually, forged, soon,
+    Chart, ControlPlane, Helm, Identity, LaggingWatch, SOON, eventually, forged, soon, unguarded,
 };
 
 pub(crate) const CONFIG_MAP: &str = "\
@@ -157,12 +157,6 @@ fn color(color: &str) -> Value {
 
 pub(crate) fn settings(name: &str) -> Chart {
     Chart::new(name).template("settings.yaml", CONFIG_MAP)
-}
-
-/// A control plane without a guard: these tests write what a guard refuses.
-pub(crate) fn unguarded() -> &'static ControlPlane {
-    static UNGUARDED: OnceLock<OwnControlPlane> = OnceLock::new();
-    UNGUARDED.get_or_init(ControlPlane::start)
 }
 
 #[tokio::test(flavor = "multi_thread")]

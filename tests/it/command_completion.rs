@@ -8,8 +8,7 @@ use clap::CommandFactory;
 use kubemoor::cli::Cli;
 use serde_json::json;
 
-use crate::command_get_watch::defined;
-use crate::support::{Caller, Identity, SOON, eventually};
+use crate::support::{Caller, Identity, SOON, eventually, unguarded};
 
 /// What is printed to complete the last of these words.
 fn completed(program: &str, shell: Option<&str>, words: &[&str]) -> String {
@@ -26,7 +25,7 @@ fn completed(program: &str, shell: Option<&str>, words: &[&str]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_objects_namespaces_and_contexts_are_completed() {
-    let control_plane = defined();
+    let control_plane = unguarded();
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let namespace = control_plane.namespace("completion").await;
     let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases");

@@ -1,12 +1,10 @@
 //! `kubemoor diff` on a real control plane without a guard.
 
-use std::sync::OnceLock;
-
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ControlPlane, DRIFT_POLICIES, Identity, OwnControlPlane, Ran, SOON, Scene, charts, drift_policy,
-    eventually, moor, run,
+    Caller, DRIFT_POLICIES, Identity, Ran, SOON, Scene, charts, drift_policy, eventually, moor, run,
+    unguarded,
 };
 
 const TEMPLATES: &str = concat!(
@@ -17,14 +15,7 @@ const TEMPLATES: &str = concat!(
     charts::config_map!("settings", "{mode: fast}"),
 );
 
-/// A control plane without a guard, which would deny or repair the drift of these tests. Kubemoor's definitions exist from
-/// the start, because every command reports unreadable policies until a new definition is served.
-pub(crate) fn unguarded() -> &'static ControlPlane {
-    static OWN: OnceLock<OwnControlPlane> = OnceLock::new();
-    OWN.get_or_init(ControlPlane::start_defined)
-}
-
-/// Installs the release `shop` into a new namespace.
+/// Installs the release `shop` into a new namespace, where no guard denies or repairs what drifts.
 pub(crate) async fn install(prefix: &str, templates: &str) -> String {
     Scene::on(unguarded()).install(prefix, templates).await.namespace
 }

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::command_diff::{install, unguarded};
-use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, charts, moor, run};
+use crate::command_diff::install;
+use crate::support::{Caller, ControlPlane, Identity, Ran, Scene, charts, moor, run, unguarded};
 
 const TEMPLATES: &str = concat!(
     charts::deployment!(r#"{name: app, image: "app:1"}"#),

@@ -8,8 +8,8 @@ use clap::CommandFactory;
 use kubemoor::cli::Cli;
 use serde_json::{Value, json};
 
-use crate::command_diff::{install, unguarded};
-use crate::support::{ControlPlane, Identity, Ran, moor, run};
+use crate::command_diff::install;
+use crate::support::{ControlPlane, Identity, Ran, moor, run, unguarded};
 
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 

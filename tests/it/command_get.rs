@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::command_diff::{install, unguarded};
-use crate::support::{Caller, DRIFT_POLICIES, Identity, SOON, eventually, moor};
+use crate::command_diff::install;
+use crate::support::{Caller, DRIFT_POLICIES, Identity, SOON, eventually, moor, unguarded};
 
 const TEMPLATES: &str = r#"
 apiVersion: v1

@@ -2,25 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::support::{
-    Caller, ControlPlane, DRIFT_POLICIES, Identity, OwnControlPlane, SOON, budget, eventually,
-};
-
-/// A control plane with Kubemoor's definitions and no guard: what others list has none of these objects.
-pub(crate) fn defined() -> &'static ControlPlane {
-    static OWN: OnceLock<OwnControlPlane> = OnceLock::new();
-    OWN.get_or_init(|| {
-        let control_plane = ControlPlane::start();
-        control_plane.define_policies();
-        control_plane
-    })
-}
+use crate::support::{Caller, DRIFT_POLICIES, Identity, SOON, budget, eventually, unguarded};
 
 /// A command that goes on, and the lines that it prints.
 struct Watching {
@@ -30,7 +17,7 @@ struct Watching {
 
 impl Watching {
     fn start(arguments: &[&str]) -> Self {
-        let kubeconfig = format!("--kubeconfig={}", defined().kubeconfig(Identity::Admin).display());
+        let kubeconfig = format!("--kubeconfig={}", unguarded().kubeconfig(Identity::Admin).display());
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
         command.args(arguments).arg(kubeconfig).env_remove("KUBECONFIG").env("HOME", "/nonexistent");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -71,7 +58,7 @@ impl Drop for Watching {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn allowances_are_followed_from_the_first_to_the_last() {
-    let control_plane = defined();
+    let control_plane = unguarded();
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let namespace = control_plane.namespace("watch-allowances").await;
     let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/driftallowances");
@@ -111,7 +98,7 @@ async fn allowances_are_followed_from_the_first_to_the_last() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_are_followed_as_their_guard_speaks_of_them() {
-    let control_plane = defined();
+    let control_plane = unguarded();
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let namespace = control_plane.namespace("watch-releases").await;
     let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/guardedreleases");
@@ -140,13 +127,13 @@ async fn releases_are_followed_as_their_guard_speaks_of_them() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn policies_are_followed_as_they_come_change_and_go() {
-    let control_plane = defined();
+    let control_plane = unguarded();
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let path = DRIFT_POLICIES;
     let policy = |name: &str, team: &str| {
         json!({
             "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy",
-            "metadata": {"name": name, "labels": {"team": team}}, "spec": {"edits": "Warn", "priority": 7},
+            "metadata": {"name": name, "labels": {"team": team}}, "spec": {"edits": "Warn", "priority": 7, "releases": {"names": ["no-such-release"]}},
         })
     };
     eventually("the kind is served", SOON, || async {

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Ran, SOON, Scene, charts, eventually, moor,
+    Chart, ControlPlane, Guard, Helm, Identity, RELEASE, Ran, SOON, Scene, WARNING, charts, eventually, moor,
 };
 
 const TEMPLATES: &str = concat!(
@@ -60,8 +60,7 @@ fn manager_of(object: &Value, field: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reconcile_order_resolves_conflict_that_blocks_upgrade_and_rollback() {
-    let scene = Scene::own().install("conflict", TEMPLATES).await;
-    let _guard = reporting(&scene.control_plane).await;
+    let scene = Scene::on_cluster(&WARNING).install("conflict", TEMPLATES).await;
     scene.wait_for_confirmed(2).await;
     let (web, settings) = (scene.deployment("web"), scene.config_map("settings"));
     scene.edit(&web, json!({"spec": {"replicas": 5}})).await;

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{
-    ControlPlane, Guard, Identity, Postgres, Ran, SOON, Scene, eventually, folder, moor, run,
+    ControlPlane, Guard, Identity, Postgres, Ran, SOON, Scene, eventually, folder, moor, run, unguarded,
 };
 
 const TEMPLATES: &str =
@@ -169,7 +169,7 @@ fn assert_contexts_say_the_same(east: &Member, west: &Member) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn user_without_rights_learns_nothing_of_a_cluster() {
-    let control_plane = crate::command_diff::unguarded();
+    let control_plane = unguarded();
     crate::command_diff::install("fleet-rights", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
         .await;
     for command in [&["fleet"][..], &["fleet", "releases"]] {

@@ -5,9 +5,8 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use crate::command_diff::unguarded;
 use crate::fleet_tenants::fill;
-use crate::support::{Identity, Postgres, folder, moor, run};
+use crate::support::{Identity, Postgres, folder, moor, run, unguarded};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]

@@ -8,9 +8,8 @@ use kubemoor_helm::record::ApplyMethod;
 use kubemoor_verdict::ownership::{self, Owners};
 use serde_json::{Value, json};
 
-use crate::command_diff::unguarded;
 use crate::support::charts::WORKLOAD;
-use crate::support::{Identity, RELEASE, SOON, Scene, eventually};
+use crate::support::{Identity, RELEASE, SOON, Scene, eventually, unguarded};
 
 /// What an upgrade meets: the manager, and the field as Helm's error spells it.
 type Met = BTreeSet<(String, String)>;

@@ -9,32 +9,11 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::support::{
-    Caller, Chart, ControlPlane, HOME, Identity, Installed, Kubelet, Page, Pod, RELEASE, Ran, SOON,
-    UserAuthority, eventually, folder, run,
+    Caller, Chart, ControlPlane, HOME, House, Identity, Installed, Kubelet, Page, Pod, RELEASE, Ran, SOON,
+    UserAuthority, eventually, folder, free_port, run,
 };
 
-/// The chart's guard, on a node that forwards its ports.
-pub(crate) struct House<'a> {
-    control_plane: &'a ControlPlane,
-    pub(crate) chart: Installed<'a>,
-    pub(crate) kubelet: Kubelet,
-    pub(crate) pod: Pod,
-    /// What the API server calls the pod.
-    pub(crate) name: String,
-}
-
-impl<'a> House<'a> {
-    pub(crate) async fn new(control_plane: &'a ControlPlane) -> Self {
-        let chart = Installed::new(control_plane).await;
-        chart.install(json!({"replicas": 1})).await.unwrap();
-        let pod = chart.start(1).await.pop().unwrap();
-        let kubelet = Kubelet::start(control_plane).await;
-        let name = kubelet.hold(&pod).await;
-        let house = Self { control_plane, chart, kubelet, pod, name };
-        announced_authority(&house.chart).await;
-        house
-    }
-
+impl House<'_> {
     /// Gives a group a role of this kind in a namespace.
     async fn bind(&self, namespace: &str, kind: &str, role: &str, group: &str) {
         let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings");
@@ -60,17 +39,6 @@ impl<'a> House<'a> {
     fn user(&self, user: &str, group: &str) -> PathBuf {
         self.control_plane.user_authority().sign(user, group).kubeconfig(self.control_plane, None)
     }
-}
-
-/// The authority that the guard's Lease names.
-async fn announced_authority(chart: &Installed<'_>) -> String {
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/kubemoor");
-    eventually("the Lease tells what vouches for the guard", SOON, || async {
-        let lease = chart.admin.get(&path).await.done()?;
-        let pem = lease["metadata"]["annotations"]["kubemoor.dev/ca-bundle"].as_str().map(str::to_owned);
-        pem.ok_or_else(|| lease.to_string())
-    })
-    .await
 }
 
 /// Runs `kubemoor` as the user of a kubeconfig.
@@ -149,7 +117,7 @@ fn assert_version_is_told_to_everybody(nobody: &Path) {
     assert!(unknown.error.contains("the guard's version is not known: cannot read the Lease"), "{unknown:?}");
 }
 
-async fn assert_unusable_pods_are_told(house: &mut House<'_>, carol: &Path) {
+async fn assert_unusable_pods_are_told(house: &House<'_>, carol: &Path) {
     house.kubelet.set_ready(&house.name, false).await;
     assert_refused(carol, &[], &["no pod of the guard in namespace kubemoor-system is ready", "get pods"]);
     house.kubelet.set_ready(&house.name, true).await;
@@ -162,22 +130,23 @@ async fn assert_unusable_pods_are_told(house: &mut House<'_>, carol: &Path) {
     );
     house.kubelet.lead(&house.name, house.pod.admin_port());
     assert!(has_rows(&moor(carol, &AUDIT)));
-    house.pod.kill();
+    // Nobody listens there, as when the guard has ended.
+    house.kubelet.lead(&house.name, free_port());
     assert_refused(
         carol,
         &[],
         &[&format!("the guard in pod {} does not answer", house.name), "connection refused"],
     );
+    house.kubelet.lead(&house.name, house.pod.admin_port());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_by_port_forward_needs_only_the_rights_it_names() {
-    let control_plane = ControlPlane::start();
-    let mut house = House::new(&control_plane).await;
+    let house = House::shared().await;
     let carol = house.user("carol", "auditors");
     assert_refusals_name_the_missing_right(&house, &carol).await;
     // A token does as well.
-    let admin = control_plane.kubeconfig(Identity::Admin);
+    let admin = house.control_plane.kubeconfig(Identity::Admin);
     assert!(has_rows(&moor(&admin, &AUDIT)));
     assert_version_is_told_to_everybody(&house.user("nobody", "nobodies"));
 
@@ -188,7 +157,7 @@ async fn audit_by_port_forward_needs_only_the_rights_it_names() {
     let says = ["the Lease kubemoor in namespace elsewhere: no permission", "--guard-namespace"];
     assert_refused(&carol, &elsewhere, &says);
     assert_refused(&carol, &["--as", "alice"], &["leave --as out"]);
-    assert_unusable_pods_are_told(&mut house, &carol).await;
+    assert_unusable_pods_are_told(&house, &carol).await;
 }
 
 /// The default installation: two replicas, each with an SQLite file.
@@ -214,7 +183,7 @@ impl<'a> Replicas<'a> {
             names.push(kubelet.hold(pod).await);
         }
         let authority = folder("authority").join("ca.crt");
-        fs::write(&authority, announced_authority(&chart).await).unwrap();
+        fs::write(&authority, chart.announced_authority().await).unwrap();
         let admin = control_plane.kubeconfig(Identity::Admin);
         Self { chart, pods, names, _kubelet: kubelet, admin, authority }
     }
@@ -322,17 +291,17 @@ async fn audit_shows_the_rows_of_every_replica_with_its_own_ledger() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn valid_client_certificate_shows_ledger_only_within_its_users_rights() {
-    let control_plane = ControlPlane::start();
-    let house = House::new(&control_plane).await;
-    house.bind(HOME, "ClusterRole", "kubemoor-auditor", "auditors").await;
+    let house = House::shared().await;
+    let control_plane = house.control_plane;
+    house.bind(HOME, "ClusterRole", "kubemoor-auditor", "inspectors").await;
     house.bind(HOME, "ClusterRole", "view", "viewers").await;
     let authority = folder("authority").join("ca.crt");
-    fs::write(&authority, announced_authority(&house.chart).await).unwrap();
+    fs::write(&authority, house.chart.announced_authority().await).unwrap();
     let server = house.pod.admin_url();
     let direct = ["--server", &server, "--certificate-authority", authority.to_str().unwrap()];
     let ask = |kubeconfig: &Path, flags: &[&str]| moor(kubeconfig, &[&AUDIT[..], &direct, flags].concat());
 
-    let carol = house.user("carol", "auditors");
+    let carol = house.user("carol", "inspectors");
     eventually("the ledger may be read", SOON, || async { has_rows(&ask(&carol, &[])) }).await;
     // The built-in role reads the ledger of its own namespace, and forwards no port even there.
     let victor = house.user("victor", "viewers");
@@ -350,23 +319,23 @@ async fn valid_client_certificate_shows_ledger_only_within_its_users_rights() {
     let unknown = ["does not know you"];
     for (certificate, token, says) in [
         (cluster.sign("dave", "people"), None, &["you may not read"][..]),
-        (cluster.sign_until("carol", "auditors", 2000), None, &unknown),
-        (cluster.sign("", "auditors"), None, &unknown),
-        (other.sign("carol", "auditors"), None, &unknown),
+        (cluster.sign_until("carol", "inspectors", 2000), None, &unknown),
+        (cluster.sign("", "inspectors"), None, &unknown),
+        (other.sign("carol", "inspectors"), None, &unknown),
         (other.sign("carol", "system:masters"), None, &unknown),
-        (other.sign("carol", "auditors"), Some("made-up"), &unknown),
+        (other.sign("carol", "inspectors"), Some("made-up"), &unknown),
         // As with the API server the certificate comes first.
         (cluster.sign("dave", "people"), Some(admin), &["you may not read"]),
     ] {
-        let ran = ask(&certificate.kubeconfig(&control_plane, token), &[]);
+        let ran = ask(&certificate.kubeconfig(control_plane, token), &[]);
         assert!(ran.out.is_empty(), "{ran:?}");
         ran.assert_failed(says);
     }
     // Another world's certificate is none, and leaves the token what it is.
-    let foreign = other.sign("carol", "auditors").kubeconfig(&control_plane, Some(admin));
+    let foreign = other.sign("carol", "inspectors").kubeconfig(control_plane, Some(admin));
     assert!(has_rows(&ask(&foreign, &[])));
-    let powerful = cluster.sign("root", "system:masters").kubeconfig(&control_plane, None);
+    let powerful = cluster.sign("root", "system:masters").kubeconfig(control_plane, None);
     assert!(has_rows(&ask(&powerful, &[])));
-    let ended = cluster.sign_until("carol", "auditors", 2000).kubeconfig(&control_plane, Some("made-up"));
+    let ended = cluster.sign_until("carol", "inspectors", 2000).kubeconfig(control_plane, Some("made-up"));
     ask(&ended, &[]).assert_failed(&unknown);
 }

@@ -7,7 +7,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{ControlPlane, Identity, SOON, Shell, Statement, eventually, folder, moor, token_file};
+use crate::support::{
+    ControlPlane, Identity, SOON, Shell, Statement, eventually, folder, moor, token_file, unguarded,
+};
 
 fn kubemoor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kubemoor")).args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -120,9 +122,9 @@ async fn printed_commands_leave_nothing_of_all_modes_and_an_emergency() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_static_webhook_is_accepted() {
-    // Of its own: a guard keeps the configuration of that name on the shared one.
-    let control_plane = ControlPlane::start();
-    // As a dry run: the control plane is shared, and its webhooks belong to another guard.
+    // Without a guard, which would keep the configuration of that name.
+    let control_plane = unguarded();
+    // As a dry run: the control plane is shared.
     let token = token_file(&folder("token"));
     let token = format!("--caller-token-file={}", token.display());
     for flags in [
@@ -131,7 +133,7 @@ async fn the_static_webhook_is_accepted() {
         &[&token, "--webhook-url", "https://127.0.0.1:9443", "--select-all", "--record-driver", "configmap"],
     ] {
         let manifest = printed(&[&["manifests", "webhook"], flags].concat());
-        let held = apply(&control_plane, &manifest, &["--dry-run=server"]);
+        let held = apply(control_plane, &manifest, &["--dry-run=server"]);
         let webhooks = held["items"][0]["webhooks"].as_array().unwrap();
         assert!(webhooks.iter().any(|webhook| webhook["name"] == "v1.apps.edits.kubemoor.dev"), "{held}");
     }

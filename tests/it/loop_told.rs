@@ -10,7 +10,8 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::support::{SOON, Scene, charts, eventually, folder, run};
+use crate::drifts::UNREGISTERED;
+use crate::support::{SOON, Scene, charts, eventually, folder};
 
 const TEMPLATES: &str = concat!(
     charts::config_map!("settings", "{level: info}"),
@@ -80,9 +81,7 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repair_is_reported_with_changed_fields_and_field_manager() {
-    let scene = Scene::own().install("told", TEMPLATES).await;
-    let (inbox, notifiers) = Inbox::open(2).await;
-    let guard = scene.start_guard(&["--drift", "Repair", &notifiers]).await;
+    let scene = Scene::on_cluster(&UNREGISTERED).install("told", TEMPLATES).await;
     scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "x".repeat(600)}})).await;
@@ -92,28 +91,42 @@ async fn repair_is_reported_with_changed_fields_and_field_manager() {
         let note = scene.note(kind, "Repaired", patch).await;
         assert!(note.contains("by kubectl-edit") && note.ends_with("; repaired"), "{note}");
     }
-    let subject = format!("ConfigMap/{}/settings", scene.namespace);
-    let message = inbox.wait_for_message("repaired", &subject).await;
-    assert_eq!(message["data"]["by"], "kubectl-edit", "{message}");
-    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
     let row = eventually("the repair is in the ledger", SOON, || async {
-        let ran =
-            run(&["audit", &database, "-n", &scene.namespace, "--verdict", "Restored", "-o", "json"], "");
-        ran.items().pop().ok_or(format!("{ran:?}"))
+        scene.rows(&["--verdict", "Restored"]).pop()
     })
     .await;
     assert_eq!(row["detail"], "changed by field manager kubectl-edit", "{row}");
-    assert_eq!(*inbox.refuses.lock().unwrap(), 0, "it was refused, and sent again");
 
     let secret = scene.core("secrets/password");
     scene.edit(&secret, json!({"stringData": {"password": "hunter3"}})).await;
     let note = scene.note("Secret", "Repaired", "/data/password").await;
-    let message = inbox.wait_for_message("repaired", &format!("Secret/{}/password", scene.namespace)).await;
-    for said in [note, message.to_string(), guard.log()] {
-        for value in ["hunter", "aHVudGVyM"] {
-            assert!(!said.contains(value), "{said}");
-        }
+    for said in [note, scene.log()] {
+        assert_silent(&said);
     }
+}
+
+/// It holds no value of the Secret, before the edit or after it.
+fn assert_silent(said: &str) {
+    for value in ["hunter", "aHVudGVyM"] {
+        assert!(!said.contains(value), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn repair_is_told_to_receiver_that_refused_it_at_first() {
+    let scene = Scene::own().install("sent", TEMPLATES).await;
+    let (inbox, notifiers) = Inbox::open(2).await;
+    let _guard = scene.start_guard(&["--drift", "Repair", &notifiers]).await;
+    scene.wait_for_confirmed(2).await;
+    scene.edit(&scene.config_map("settings"), json!({"data": {"level": "mine"}})).await;
+    let subject = format!("ConfigMap/{}/settings", scene.namespace);
+    let message = inbox.wait_for_message("repaired", &subject).await;
+    assert_eq!(message["data"]["by"], "kubectl-edit", "{message}");
+    assert_eq!(*inbox.refuses.lock().unwrap(), 0, "it was refused, and sent again");
+    scene.edit(&scene.core("secrets/password"), json!({"stringData": {"password": "hunter3"}})).await;
+    let message = inbox.wait_for_message("repaired", &format!("Secret/{}/password", scene.namespace)).await;
+    assert_silent(&message.to_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,8 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::command_diff::unguarded;
-use crate::support::{Caller, CustomKind, Identity, moor, run};
+use crate::support::{Caller, CustomKind, Identity, moor, run, unguarded};
 
 const HELM_RELEASES: CustomKind = CustomKind {
     group: "helm.toolkit.fluxcd.io",

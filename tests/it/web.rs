@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::support::{
-    Guard, Identity, Member, Page, Right, SOON, Scene, Shown, charts, eventually, form_token,
+    Identity, Member, Page, Right, SOON, Scene, Shown, WARNING, charts, eventually, form_token,
 };
 
 const PLANTED: [&str; 2] = ["planted-declared-7f21", "planted-edited-0c9d"];
@@ -23,18 +23,15 @@ const MARKUP: &str = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 /// The release `shop` with drift that its guard reports, and a page for a person with every right.
 struct Shop {
     scene: Scene,
-    _guard: Guard,
     page: Page,
 }
 
 impl Shop {
     async fn start() -> Self {
-        let scene = Scene::own().install("page", TEMPLATES).await;
-        scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
-        let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+        let scene = Scene::on_cluster(&WARNING).install("page", TEMPLATES).await;
         scene.wait_for_confirmed(3).await;
         let page = Page::open(&scene.control_plane, Identity::Alice, &[]).await;
-        Self { scene, _guard: guard, page }
+        Self { scene, page }
     }
 
     /// Makes the Deployment, the ConfigMap and the Secret drift, and waits until the guard says so.
@@ -68,27 +65,23 @@ async fn drift_is_shown_from_the_overview_down_to_the_field() {
     let reason = format!("--reason={MARKUP}");
     let allow = ["allow", "deployment/web", "--path=/spec/paused", "--for=2h", reason.as_str()];
     assert_eq!(shop.scene.moor(&allow).code, 0);
-    // The page follows releases and exceptions by two watches.
+    // The page follows releases and exceptions by two watches. It shows those of all namespaces.
+    let here = shop.scene.namespace.as_str();
+    let exception = format!("Deployment/web</code> in {here}<");
     let shown = || async {
         let text = shop.page.text("").await;
-        if text.contains("state=Drifted") && text.contains("1 open exception<") {
-            Ok(text)
-        } else {
-            Err(text)
-        }
+        let is_whole =
+            ["state=Drifted", " open exception", &exception].iter().all(|part| text.contains(part));
+        if is_whole { Ok(text) } else { Err(text) }
     };
     let overview = eventually("the overview shows drift and the exception", SOON, shown).await;
     assert_holds(&overview, &["Deployment /spec/replicas"]);
-    let list = shop.page.text("releases?state=Drifted").await;
-    assert_holds(
-        &list,
-        &["1 release", &format!("namespace={}", shop.scene.namespace.replace('-', "%2D")), "Drifted"],
-    );
+    let list = shop.page.text(&format!("releases?namespace={here}&state=Drifted")).await;
+    assert_holds(&list, &["1 release", &format!("namespace={}", here.replace('-', "%2D")), "Drifted"]);
     assert!(shop.page.text("releases?q=nothing-like-it").await.contains("No release matches"));
-    assert!(shop.page.text("releases?field=Deployment%20%2Fspec%2Freplicas").await.contains("1 release"));
-    assert!(
-        shop.page.text("releases?field=Deployment%20%2Fspec%2Fpaused").await.contains("No release matches")
-    );
+    let drifting = |field: &str| format!("releases?namespace={here}&field=Deployment%20%2Fspec%2F{field}");
+    assert!(shop.page.text(&drifting("replicas")).await.contains("1 release"));
+    assert!(shop.page.text(&drifting("paused")).await.contains("No release matches"));
 
     let release = shop.page.text(&shop.of_release("release")).await;
     assert_holds(
@@ -302,7 +295,7 @@ async fn clusters_stand_side_by_side_and_each_fails_alone() {
     let page = Page::of(&kubeconfig, &["--context", "prod/eu <1>", "--context", "away"]).await;
     let overview = page.text("").await;
     assert_holds(&overview, &["prod/eu &lt;1&gt;", "away", "cannot be reached", "state=InSync"]);
-    let list = page.text("releases").await;
+    let list = page.text(&format!("releases?namespace={}", shop.scene.namespace)).await;
     assert_holds(&list, &["cluster=prod%2Feu%20%3C1%3E", "1 release", "cannot be reached"]);
     let release = page.text(&shop.of_release("release?cluster=prod%2Feu%20%3C1%3E")).await;
     assert_holds(&release, &["3 objects match their release"]);

@@ -2,9 +2,8 @@
 
 use serde_json::json;
 
-use crate::command_diff::unguarded;
 use crate::support::charts::WORKLOAD;
-use crate::support::{Identity, Page, RELEASE, Scene};
+use crate::support::{Identity, Page, RELEASE, Scene, unguarded};
 
 const PLANTED: &str = "cGxhbnRlZC1ub3c=";
 

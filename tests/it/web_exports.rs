@@ -19,13 +19,12 @@ const GROUP: &str = "@SUM(1+1)*cmd";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exports_hold_whole_rows_and_nothing_that_a_spreadsheet_runs() {
-    let scene = Scene::own().install("exports", TEMPLATES).await;
-    let guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Report"]).await;
+    let scene = Scene::shared().install("exports", TEMPLATES).await;
     scene.wait_until_guarded(&scene.deployment("web")).await;
     scene.kubectl_as(USER, GROUP, &["scale", "deployment/web", "--replicas=7"]).unwrap_err();
     let secret = json!({"data": {"password": STANDARD.encode(PLANTED[1])}});
     scene.alice.merge(&scene.core("secrets/key"), &secret).await.refused("shop").unwrap();
-    let asked = guard.asked();
+    let asked = scene.guard().asked();
     let flags: Vec<_> = asked.iter().map(String::as_str).collect();
     let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
     let rows = format!("namespace={}&since=1h", scene.namespace);

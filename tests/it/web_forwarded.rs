@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::forwarded::House;
-use crate::support::{ControlPlane, HOME, Identity, Page, SOON, eventually, folder};
+use crate::support::{ControlPlane, HOME, House, Identity, Page, SOON, eventually, folder};
 
 /// A kubeconfig with two contexts for one cluster.
 fn twins(control_plane: &ControlPlane) -> PathBuf {

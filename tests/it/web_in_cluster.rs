@@ -7,8 +7,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use crate::support::{
-    Browser, Caller, Chart, ClusterPage, ControlPlane, ENTER, HOME, Helm, Identity, Installed, Look, Member,
-    PAGE_HOST, RELEASE, Right, SOON, Scene, Shown, charts, eventually, folder, form, form_token,
+    Browser, Caller, Chart, ClusterPage, ControlPlane, ENTER, HOME, Helm, House, Identity, Look, Member,
+    PAGE_HOST, RELEASE, Right, SOON, Scene, Shown, WARNING, charts, eventually, folder, form, form_token,
     wait_until_guarded,
 };
 
@@ -56,24 +56,21 @@ async fn assert_nothing_for(nobody: &Member, page: &ClusterPage, here: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chart_page_shows_each_user_only_permitted_data() {
-    let control_plane = ControlPlane::start();
-    let chart = Installed::new(&control_plane).await;
-    let ui = json!({"enabled": true, "host": PAGE_HOST, "ingress": {"enabled": true}});
-    chart.install(json!({"edits": "Deny", "cluster": {"name": "west"}, "ui": ui})).await.unwrap();
-    let pods = chart.start(1).await;
+    let house = House::shared().await;
+    let control_plane = house.control_plane;
     let here = control_plane.namespace("shop").await;
-    let helm = Helm::start(&control_plane, Identity::Deployer);
+    let helm = Helm::start(control_plane, Identity::Deployer);
     let shop = Chart::new(RELEASE).template("all.yaml", SETTINGS);
     helm.install(&here, RELEASE, &shop, json!({})).await.unwrap();
     let settings = format!("/api/v1/namespaces/{here}/configmaps/settings");
-    let alice = Caller::new(&control_plane, Identity::Alice).await;
+    let alice = Caller::new(control_plane, Identity::Alice).await;
     wait_until_guarded(&alice, RELEASE, &settings).await;
     alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.refused(RELEASE).unwrap();
 
-    let page = chart.start_page(&pods[0]).await;
-    assert_page_has_no_rights(&control_plane);
+    let page = house.chart.start_page(&house.pod).await;
+    assert_page_has_no_rights(control_plane);
     let rights = [Right::parse("get,list,watch guardedreleases.kubemoor.dev")];
-    let (reader, nobody) = (Member::new(&control_plane).await, Member::new(&control_plane).await);
+    let (reader, nobody) = (Member::new(control_plane).await, Member::new(control_plane).await);
     reader.may(&rights, Some(&here)).await;
     let list = format!("releases?namespace={here}");
     let rows = format!("ledger?namespace={here}&verdict=Deny");
@@ -251,8 +248,7 @@ async fn session_begins_by_an_own_form_and_ends_with_logout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_that_one_visitor_reads_are_shown_to_no_other() {
-    let scene = Scene::own().install("visitors", charts::SETTINGS).await;
-    let _guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    let scene = Scene::on_cluster(&WARNING).install("visitors", charts::SETTINGS).await;
     scene.wait_for_confirmed(1).await;
     let control_plane = &scene.control_plane;
     let page = ClusterPage::start(control_plane, &[]).await;

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Browser, Caller, ClusterPage, ControlPlane, DRIFT_POLICIES, ENTER, Identity, Look, Member,
-    OwnControlPlane, PAGE_HOST, Page, RELEASE, Right, SOON, Scene, drift_policy, eventually, wait_for_change,
+    OwnControlPlane, PAGE_HOST, Page, RELEASE, Right, SOON, Scene, drift_policy, eventually, unguarded,
+    wait_for_change,
 };
 
 /// Keeps the streams that a page opens. The first one asks for a page that does not exist.
@@ -70,15 +71,15 @@ impl Releases {
     fn of(&self, page: &str, name: &str) -> String {
         format!("{page}?namespace={}&name={name}", self.namespace)
     }
+}
 
-    /// A browser that keeps the streams of the pages which it opens.
-    async fn browser(&self, page: &Page) -> Browser {
-        let browser = Browser::start(Look::ALL[0]).await;
-        browser.go(&page.address).await;
-        browser.wait_for("Overview").await;
-        browser.order("Page.addScriptToEvaluateOnNewDocument", json!({"source": STREAMS})).await;
-        browser
-    }
+/// A browser that keeps the streams of the pages which it opens.
+async fn following(page: &Page) -> Browser {
+    let browser = Browser::start(Look::ALL[0]).await;
+    browser.go(&page.address).await;
+    browser.wait_for("Overview").await;
+    browser.order("Page.addScriptToEvaluateOnNewDocument", json!({"source": STREAMS})).await;
+    browser
 }
 
 async fn until(browser: &Browser, script: &str, expected: Value) {
@@ -103,7 +104,7 @@ async fn set_hidden(browser: &Browser, is_hidden: bool) {
 async fn refused_stream_is_opened_again_and_hidden_page_has_none() {
     let releases = Releases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
-    let browser = releases.browser(&page).await;
+    let browser = following(&page).await;
     // It outlives the page.
     browser.evaluate("window.name = 'refused'").await;
     browser.go(&format!("{}releases", page.base)).await;
@@ -153,7 +154,7 @@ async fn open_page_asks_for_login_once_the_session_ends() {
 async fn release_page_asks_nothing_when_another_release_changes() {
     let releases = Releases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
-    let browser = releases.browser(&page).await;
+    let browser = following(&page).await;
     browser.go(&format!("{}{}", page.base, releases.of("release", "shop"))).await;
     browser.wait_for("first").await;
     until(&browser, "return streams.map((it) => it.readyState)", json!([1])).await;
@@ -231,17 +232,18 @@ async fn release_page_follows_exceptions_in_all_namespaces_of_its_objects() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_of_policies_shows_a_policy_as_soon_as_it_is_made() {
-    let releases = Releases::start().await;
-    let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
-    let browser = releases.browser(&page).await;
+    let admin = Caller::new(unguarded(), Identity::Admin).await;
+    let page = Page::open(unguarded(), Identity::Alice, &[]).await;
+    let browser = following(&page).await;
     browser.go(&format!("{}policies", page.base)).await;
-    browser.wait_for("There are no policies").await;
     until(&browser, "return streams.map((it) => it.readyState)", json!([1])).await;
-    let policy = drift_policy("calm", json!({"edits": "Warn"}));
-    releases.admin.post(DRIFT_POLICIES, &policy).await.done().unwrap();
-    browser.wait_for("calm").await;
-    releases.admin.delete(&format!("{DRIFT_POLICIES}/calm")).await.done().unwrap();
-    browser.wait_for("There are no policies").await;
+    let is_shown = "return document.body.innerText.includes('calm')";
+    assert_eq!(browser.evaluate(is_shown).await, json!(false));
+    let spec = json!({"edits": "Warn", "releases": {"names": ["no-such-release"]}});
+    admin.post(DRIFT_POLICIES, &drift_policy("calm", spec)).await.done().unwrap();
+    until(&browser, is_shown, json!(true)).await;
+    admin.delete(&format!("{DRIFT_POLICIES}/calm")).await.done().unwrap();
+    until(&browser, is_shown, json!(false)).await;
     browser.end().await;
 }
 
@@ -250,7 +252,7 @@ async fn page_of_policies_shows_a_policy_as_soon_as_it_is_made() {
 async fn open_page_refreshes_at_once_and_then_rests() {
     let releases = Releases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
-    let browser = releases.browser(&page).await;
+    let browser = following(&page).await;
     browser.go(&format!("{}releases", page.base)).await;
     browser.wait_for("2 releases").await;
     until(&browser, "return streams.map((it) => it.readyState)", json!([1])).await;
@@ -279,7 +281,7 @@ async fn open_page_refreshes_at_once_and_then_rests() {
 async fn focus_stays_where_it_is_while_pages_follow() {
     let releases = Releases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
-    let browser = releases.browser(&page).await;
+    let browser = following(&page).await;
     browser.go(&format!("{}releases?sort=name", page.base)).await;
     browser.wait_for("2 releases").await;
     browser.tab_to("shop").await;

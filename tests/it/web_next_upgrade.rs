@@ -3,9 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::command_diff::unguarded;
 use crate::support::charts::WORKLOAD;
-use crate::support::{Caller, Chart, Identity, Page, RELEASE, Scene, add_widgets};
+use crate::support::{Caller, Chart, Identity, Page, RELEASE, Scene, add_widgets, unguarded};
 
 /// What the page says in the row of a field.
 fn row<'p>(page: &'p str, field: &str) -> &'p str {

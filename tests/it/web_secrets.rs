@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::support::{ClusterPage, Identity, Page, SOON, Scene, charts, eventually, soon};
+use crate::support::{ClusterPage, Identity, Page, SOON, Scene, WARNING, charts, eventually, soon};
 use crate::web_markup::{routes, token};
 
 /// Values of a Secret, as its chart, its values and people write them.
@@ -63,9 +63,8 @@ async fn assert_stream_is_silent(scene: &Scene, page: &Page) {
 #[tokio::test(flavor = "multi_thread")]
 async fn values_of_secrets_stand_on_no_page() {
     let options = json!({"values": {"password": PLANTED[3]}});
-    let scene = Scene::own().options(options).install("silent", WITH_SECRET).await;
-    scene.control_plane.apply_deploy(&["enforce/arbiter.yaml", "enforce/repair.yaml"]).await;
-    let guard = scene.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
+    let scene = Scene::on_cluster(&WARNING).options(options).install("silent", WITH_SECRET).await;
+    let guard = scene.guard();
     scene.wait_for_confirmed(3).await;
     let secret = scene.core("secrets/key");
     let live = STANDARD.encode(PLANTED[4]);

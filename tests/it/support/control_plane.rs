@@ -7,7 +7,6 @@ use std::future::Future;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,18 +50,6 @@ pub(crate) struct ControlPlane {
 pub(super) struct EtcdData(pub(super) PathBuf);
 
 impl ControlPlane {
-    /// The control plane that the tests share, started by the first who asks and never stopped by any.
-    ///
-    /// # Panics
-    /// When it does not start: every test then fails with the same message and the logs' last lines.
-    pub(crate) fn get() -> &'static Self {
-        static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
-        match SHARED.get_or_init(|| Self::try_start(Vec::new())) {
-            Ok(control_plane) => control_plane,
-            Err(message) => panic!("{message}"),
-        }
-    }
-
     /// The minor version of its Kubernetes: 20 for 1.20.
     pub(crate) fn minor(&self) -> u32 {
         self.minor
@@ -108,8 +95,14 @@ impl ControlPlane {
     /// The audit events so far, at the level Metadata and at stage ResponseComplete: what was asked, by whom, the
     /// answer's code, and the annotations that webhooks added.
     pub(crate) fn audit_events(&self) -> Vec<Value> {
+        self.audit_events_with(&[])
+    }
+
+    /// The same of the lines that hold all of these words: to parse the whole log of many tests takes seconds.
+    pub(super) fn audit_events_with(&self, words: &[&str]) -> Vec<Value> {
+        let lines = self.audit_lines().filter(|line| words.iter().all(|word| line.contains(*word)));
         // The last line may be in the making.
-        self.audit_lines().filter_map(|line| serde_json::from_str(&line).ok()).collect()
+        lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
     }
 
     /// How many requests of the audit log so far have these words in their line; the log may be too long to keep.

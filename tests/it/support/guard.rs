@@ -11,7 +11,6 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingW
 use kube::api::{Api, Patch, PatchParams};
 use reqwest::Certificate;
 use serde_json::json;
-use tokio::sync::OnceCell;
 
 use super::charts;
 use super::clock::Clock;
@@ -46,19 +45,6 @@ type Surroundings = (Vec<String>, Vec<(String, String)>);
 pub(crate) struct SharedGuard(pub(super) &'static Guard);
 
 impl Guard {
-    /// The guard of the shared control plane: registered, `--edits Deny --drift Repair`.
-    pub(crate) async fn shared() -> SharedGuard {
-        static SHARED: OnceCell<Guard> = OnceCell::const_new();
-        let start = || async {
-            let control_plane = ControlPlane::get();
-            let guard =
-                Guard::start(control_plane, &["--register", "--edits", "Deny", "--drift", "Repair"]).await;
-            Guard::extend_webhook_timeouts(control_plane, "Ignore").await;
-            guard
-        };
-        SharedGuard(SHARED.get_or_init(start).await)
-    }
-
     /// Gives the registered webhooks a timeout of 30 seconds and this failure policy: with the default of three seconds
     /// and `Ignore` a slow machine would let edits through.
     pub(crate) async fn extend_webhook_timeouts(control_plane: &ControlPlane, failure_policy: &str) {

@@ -74,6 +74,11 @@ impl Kubelet {
         Self { admin, ports }
     }
 
+    /// The same node for another test.
+    pub(super) async fn renewed(self, control_plane: &ControlPlane) -> Self {
+        Self { admin: Caller::new(control_plane, Identity::Admin).await, ..self }
+    }
+
     /// Takes over a pending pod of the guard's Deployment as one that is ready, which `process` stands for. Its name.
     pub(crate) async fn hold(&self, process: &Pod) -> String {
         let pods = format!("{PODS}?labelSelector=app.kubernetes.io/name=kubemoor");

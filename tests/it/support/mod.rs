@@ -1,7 +1,7 @@
 //! What the tests stand on: a real control plane, the real Helm SDK and the real `kubemoor` program.
 //!
 //! Entry points: [`Scene`] for a release, who changes it and who guards it; [`ControlPlane::get`] for the control plane
-//! that all tests share, one namespace each; [`ControlPlane::start`] for one that a test has to itself and may stop,
+//! that most tests share, one namespace each; [`ControlPlane::start`] for one that a test has to itself and may stop,
 //! freeze and restore, and which goes on to another test, emptied; [`Helm`], [`Chart`] and [`charts`]; [`Guard`],
 //! [`Caller`] for plain requests, and [`eventually`]. Tests run as threads of one process, as `cargo test` does it: a
 //! runner that gives every test a process of its own would start a control plane for each.
@@ -15,6 +15,7 @@ mod caller;
 mod certified;
 pub(crate) mod charts;
 mod clock;
+mod cluster;
 mod cluster_page;
 mod collector;
 mod control_plane;
@@ -27,6 +28,7 @@ mod guard;
 mod helm;
 mod helm_line;
 mod hook;
+mod house;
 mod identity;
 mod installed;
 mod kubelet;
@@ -59,6 +61,7 @@ pub(crate) use browser::{Browser, ENTER, Look};
 pub(crate) use caller::{Answer, Caller, refusal};
 pub(crate) use certified::UserAuthority;
 pub(crate) use clock::Clock;
+pub(crate) use cluster::{Cluster, POLICED, WARNING};
 pub(crate) use cluster_page::{ClusterPage, PAGE_HOST};
 pub(crate) use collector::{Collector, attribute};
 pub(crate) use control_plane::ControlPlane;
@@ -70,6 +73,7 @@ pub(crate) use guard::{Guard, SharedGuard, token_file};
 pub(crate) use helm::{Chart, Helm, helm_python};
 pub(crate) use helm_line::HelmLine;
 pub(crate) use hook::serve_hook;
+pub(crate) use house::House;
 pub(crate) use identity::Identity;
 pub(crate) use installed::{HOME, Installed, Pod};
 pub(crate) use kubelet::Kubelet;
@@ -77,7 +81,7 @@ pub(crate) use lag::LaggingWatch;
 pub(crate) use load::{Told, edit};
 pub(crate) use member::{Member, Right};
 pub(crate) use moor::{Ran, items, moor, run};
-pub(crate) use own_control_plane::OwnControlPlane;
+pub(crate) use own_control_plane::{OwnControlPlane, unguarded};
 pub(crate) use page::{Page, Shown, form, form_token, wait_for_change};
 pub(crate) use postgres::Postgres;
 pub(crate) use process::{Process, folder, free_port};
@@ -86,7 +90,7 @@ pub(crate) use receiver::Receiver;
 pub(crate) use records::{bomb, encoded, forged, holding, opened, record_name, sealed};
 pub(crate) use review::{Reply, Review, reply};
 pub(crate) use rewriter::Rewriter;
-pub(crate) use scene::{Cluster, DRIFT_POLICIES, POLICED, RELEASE, Scene, SceneBuilder, drift_policy};
+pub(crate) use scene::{DRIFT_POLICIES, RELEASE, Scene, SceneBuilder, drift_policy};
 pub(crate) use scene_waits::{wait_until_guarded, wait_until_recreated};
 pub(crate) use service::{Fault, Kind, ROUTING_KEY, SECRET, Service};
 pub(crate) use settings::ClientCertificate;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -55,6 +55,14 @@ pub(crate) struct OwnControlPlane {
 
 /// What a control plane holds, by address.
 type Contents = BTreeMap<String, Value>;
+
+/// The control plane of tests that do what a guard refuses, or speak in its place: Kubemoor's definitions exist from the
+/// start, because every command reports unreadable policies until a new definition is served, and no guard runs. Policies
+/// there name the releases of their test.
+pub(crate) fn unguarded() -> &'static ControlPlane {
+    static UNGUARDED: OnceLock<OwnControlPlane> = OnceLock::new();
+    UNGUARDED.get_or_init(ControlPlane::start_defined)
+}
 
 impl ControlPlane {
     /// A control plane for one test alone, which may stop, freeze and restore it, or count its requests.

@@ -6,15 +6,15 @@
 
 use std::ops::{Deref, DerefMut};
 use std::process::Output;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use super::caller::{Answer, Caller};
+use super::cluster::{Cluster, POLICED};
 use super::control_plane::ControlPlane;
 use super::guard::{Guard, SharedGuard};
 use super::helm::{Chart, Helm};
@@ -29,9 +29,6 @@ pub(crate) const RELEASE: &str = "shop";
 /// The address of the policies.
 pub(crate) const DRIFT_POLICIES: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies";
 
-/// The control plane of [`Scene::policed`].
-pub(crate) static POLICED: Cluster = Cluster::new(&["--register", "--edits", "Deny", "--drift", "Repair"]);
-
 /// What shows that the guard has repaired: [`Scene::wait_for_pass`].
 const MARKER: &str = "
 apiVersion: v1
@@ -39,13 +36,6 @@ kind: ConfigMap
 metadata: {name: marker}
 data: {a: b}
 ";
-
-/// A control plane with Kubemoor's definitions and one guard, which scenes share. The first one starts it.
-pub(crate) struct Cluster {
-    flags: &'static [&'static str],
-    control_plane: OnceLock<OwnControlPlane>,
-    guard: OnceCell<Guard>,
-}
 
 /// A release, who changes it, and who guards it.
 pub(crate) struct Scene {
@@ -75,7 +65,6 @@ pub(crate) struct SceneBuilder {
 
 /// Where a scene will be.
 enum Place {
-    Shared,
     Cluster(&'static Cluster),
     Unguarded(SceneControlPlane),
 }
@@ -83,21 +72,6 @@ enum Place {
 /// A DriftPolicy.
 pub(crate) fn drift_policy(name: &str, spec: impl Serialize) -> Value {
     json!({"apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec})
-}
-
-impl Cluster {
-    /// One whose guard will have these flags.
-    pub(crate) const fn new(flags: &'static [&'static str]) -> Self {
-        Self { flags, control_plane: OnceLock::new(), guard: OnceCell::const_new() }
-    }
-
-    pub(crate) fn control_plane(&'static self) -> &'static ControlPlane {
-        self.control_plane.get_or_init(ControlPlane::start_defined)
-    }
-
-    pub(crate) async fn guard(&'static self) -> &'static Guard {
-        self.guard.get_or_init(|| Guard::start(self.control_plane(), self.flags)).await
-    }
 }
 
 impl SceneBuilder {
@@ -120,11 +94,10 @@ impl SceneBuilder {
 
     /// Makes the scene without the release.
     pub(crate) async fn prepare(self, prefix: &str, chart: impl Into<Chart>) -> Scene {
-        let shared = SceneControlPlane::Shared;
         let (control_plane, guard) = match self.place {
-            Place::Shared => (shared(ControlPlane::get()), Some(Guard::shared().await)),
             Place::Cluster(cluster) => {
-                (shared(cluster.control_plane()), Some(SharedGuard(cluster.guard().await)))
+                let control_plane = SceneControlPlane::Shared(cluster.control_plane());
+                (control_plane, Some(SharedGuard(cluster.guard().await)))
             }
             Place::Unguarded(control_plane) => (control_plane, None),
         };
@@ -139,15 +112,14 @@ impl SceneBuilder {
 }
 
 impl Scene {
-    /// On the control plane and with the guard that all tests share.
+    /// On the control plane that most tests share, with its guard.
     pub(crate) fn shared() -> SceneBuilder {
-        SceneBuilder::at(Place::Shared)
+        Self::on_cluster(&POLICED)
     }
 
-    /// Where policies and allowances are defined, with a guard that refuses and repairs. The release has a ConfigMap
-    /// `marker` besides.
+    /// The same for a release that has a ConfigMap `marker` besides: [`Scene::wait_for_pass`].
     pub(crate) fn policed() -> SceneBuilder {
-        SceneBuilder { marked: true, ..Self::on_cluster(&POLICED) }
+        SceneBuilder { marked: true, ..Self::shared() }
     }
 
     /// On a control plane that several scenes share, with its guard.

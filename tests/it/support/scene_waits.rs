@@ -134,7 +134,7 @@ impl Scene {
         items(&String::from_utf8(output.stdout).unwrap())
     }
 
-    /// How often guards have asked to write an object of a resource. Dry runs write nothing.
+    /// How often guards have asked to write an object of a resource in the release's namespace. Dry runs write nothing.
     pub(crate) fn writes(&self, resource: &str) -> usize {
         self.answers(resource).len()
     }
@@ -142,7 +142,8 @@ impl Scene {
     /// What the API server has answered to that so far.
     pub(crate) fn answers(&self, resource: &str) -> Vec<u64> {
         self.control_plane.answers_to_guards(resource, |event| {
-            !["get", "list", "watch"].contains(&event["verb"].as_str().unwrap_or_default())
+            event["objectRef"]["namespace"] == self.namespace.as_str()
+                && !["get", "list", "watch"].contains(&event["verb"].as_str().unwrap_or_default())
         })
     }
 
@@ -187,7 +188,9 @@ impl ControlPlane {
                 && meant(event)
         };
         let code = |event: &Value| event["responseStatus"]["code"].as_u64().unwrap();
-        self.audit_events().iter().filter(is_meant).map(code).collect()
+        let named = format!("\"resource\":\"{resource}\"");
+        let events = self.audit_events_with(&[Identity::Guard.user(), &named]);
+        events.iter().filter(is_meant).map(code).collect()
     }
 
     /// How often guards have listed all objects of a resource, as they do before they watch them. They also ask for
