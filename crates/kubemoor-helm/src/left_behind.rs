@@ -101,6 +101,6 @@ mod tests {
         check(&[one.clone(), both.clone()], &both, &[]);
         check(&[both.clone(), one.clone()], &json!({"a": "1", "b": "mine"}), &[]);
         check(&[one.clone(), one], &both, &[]);
-        check(&[both.clone()], &json!({"a": "1", "b": "2", "c": "3"}), &[]);
+        check(std::slice::from_ref(&both), &json!({"a": "1", "b": "2", "c": "3"}), &[]);
     }
 }
