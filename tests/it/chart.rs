@@ -263,7 +263,7 @@ async fn bad_values_are_refused() {
 }
 
 /// Flags that the chart never gives, and why.
-const OTHERS: [&str; 10] = [
+const OTHERS: [&str; 11] = [
     // The pod's account and ports are the chart's own.
     "--kubeconfig",
     "--listen",
@@ -275,6 +275,8 @@ const OTHERS: [&str; 10] = [
     // The guard makes token and certificate; the chart keeps their Secrets.
     "--caller-token-file",
     "--tls-dir",
+    // Its default suits a Service; extraEnv sets another one.
+    "--shutdown-delay",
     "--help",
     "--version",
 ];

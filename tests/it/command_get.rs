@@ -120,9 +120,12 @@ async fn release_without_record_is_listed_as_not_guarded_with_reason() {
     assert!(line.contains("NotGuarded") && line.ends_with("no record: Argo CD renders it"), "{table}");
     assert_lists_are_kubectls(&namespace);
     // In all namespaces, an object of another namespace tells of the release as well.
-    let all = not_guarded(&get(&["-A", "-o", "json"]).json());
-    assert!(all.iter().any(|(name, _)| *name == format!("{other}/foreign")), "{all:?}");
-    assert!(all.iter().any(|(name, _)| *name == named("sql")), "{all:?}");
+    let all = get(&["-A", "-o", "json"]).json();
+    let is_listed = |namespace: &str, name: &str| {
+        let mut rows = all["items"].as_array().unwrap().iter();
+        rows.any(|row| row["namespace"] == namespace && row["name"] == name && row["guarded"] == json!(false))
+    };
+    assert!(is_listed(&other, "foreign") && is_listed(&namespace, "sql"), "{all}");
 }
 
 /// The releases `marked`, `plain`, `shop`, `sql` and `tracked` of a namespace, by every flag of a list.
