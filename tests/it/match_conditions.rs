@@ -61,6 +61,10 @@ fn object(kind: &str, name: &str) -> Value {
     })
 }
 
+fn secret(name: &str, labels: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}})
+}
+
 /// The webhook was called.
 fn called(answer: &Answer) -> Result<(), String> {
     let said = answer.to_string();
@@ -90,10 +94,12 @@ async fn create_objects(alice: &Caller, core: &str) {
         alice.post(&format!("{core}/services"), &service).await.done().unwrap();
     }
     for name in ["record", "old-record"] {
-        let metadata = json!({"name": name, "labels": {"owner": "helm"}});
-        let record = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
-        alice.post(&format!("{core}/secrets"), &record).await.done().unwrap();
+        alice.post(&format!("{core}/secrets"), &secret(name, json!({"owner": "helm"}))).await.done().unwrap();
     }
+    let mut held = secret("held-record", json!({"owner": "helm"}));
+    held["metadata"]["finalizers"] = json!(["example.org/held"]);
+    alice.post(&format!("{core}/secrets"), &held).await.done().unwrap();
+    alice.delete(&format!("{core}/secrets/held-record")).await.done().unwrap();
 }
 
 async fn assert_only_helms_metadata_is_judged_by_status(alice: &Caller, core: &str) {
@@ -135,6 +141,17 @@ async fn conditions_skip_exactly_the_requests_that_the_guard_always_allows() {
     called(&alice.post(&maps, &object("ConfigMap", "new")).await).unwrap();
     called(&alice.delete(&format!("{maps}/lost")).await).unwrap();
     called(&alice.delete(&format!("{core}/secrets/record")).await).unwrap();
+    // A record is what Helm reads as one, by its labels or by its name, also while it is being deleted.
+    let secrets = format!("{core}/secrets");
+    let name = "sh.helm.release.v1.web.v2";
+    called(&alice.post(&secrets, &secret(name, Value::Null)).await).unwrap();
+    called(&alice.post(&secrets, &secret("other", json!({"owner": "helm"}))).await).unwrap();
+    alice.post(&secrets, &secret("plain", Value::Null)).await.done().unwrap();
+    alice.post(&secrets, &secret("owned", json!({"owner": "me"}))).await.done().unwrap();
+    let labelled = json!({"metadata": {"labels": {"owner": "helm"}}});
+    called(&alice.merge(&format!("{secrets}/plain"), &labelled).await).unwrap();
+    let relabelled = json!({"metadata": {"labels": {"name": "web"}}});
+    called(&alice.merge(&format!("{secrets}/held-record"), &relabelled).await).unwrap();
     called(&alice.delete(&core).await).unwrap();
     for (identity, name) in
         [(Identity::GarbageCollector, "of-owner"), (Identity::NamespaceController, "of-namespace")]

@@ -35,7 +35,7 @@ pub const DEFAULT_CAP: usize = 64 << 20;
 pub const MANIFEST_CAP: usize = 16 << 20;
 
 /// Helm's prefix of a record's name, before the release's name.
-const NAME_PREFIX: &str = "sh.helm.release.v1.";
+pub const NAME_PREFIX: &str = "sh.helm.release.v1.";
 
 /// One revision of a release, reduced to what the guard needs.
 #[derive(Clone, PartialEq, Eq)]

@@ -4,7 +4,8 @@
 //! Denied are changes of the manifest of an existing revision, the deletion of the last deployed
 //! record outside of an uninstallation, and contradictions between a record's name, labels and
 //! payload. Everything else is allowed: pruning, restores, the deletion of a stuck pending record,
-//! re-encryption; unless a policy names the operators who alone may write records.
+//! re-encryption; unless a policy names the operators who alone may write records. A record is what Helm
+//! reads as one: it asks for the next one by its name, and for those of a release by their labels.
 //!
 //! Invariant: this prevents accidents; users who may write Secrets in a namespace can still act as
 //! Helm there. Must not pass a payload to other modules.
@@ -34,6 +35,9 @@ pub struct RecordEdit<'a> {
     pub old: Option<&'a Stored>,
     /// The record after.
     pub new: Option<&'a Stored>,
+    /// The releases that its labels name before and after, where they mark it as Helm's. Helm finds the records of
+    /// a release by these labels, whatever their names.
+    pub labelled: &'a [String],
     /// Whether the object is being deleted already.
     pub being_deleted: bool,
 }
@@ -84,6 +88,19 @@ pub fn names(object: &ObjectId) -> Option<(ReleaseId, u64)> {
     Some((ReleaseId { namespace: object.namespace.clone()?, name: name.into() }, revision))
 }
 
+/// The places of the releases for which Helm reads the object, by its name or by its labels; that of its name comes
+/// first. None for an object that Helm reads for no release.
+pub fn places(object: &ObjectId, labelled: &[String]) -> Vec<ReleaseId> {
+    let Some(namespace) = &object.namespace else { return Vec::new() };
+    let mut places: Vec<_> = names(object).into_iter().map(|(release, _)| release).collect();
+    for name in labelled {
+        if places.iter().all(|place| place.name != *name) {
+            places.push(ReleaseId { namespace: namespace.clone(), name: name.as_str().into() });
+        }
+    }
+    places
+}
+
 /// Judges one edit of a record; `release` is the release that these records describe now. The
 /// policies of all releases that the record describes, before or after, apply to the edit. Also
 /// returns the falsified part, and whether the verdict depends on the request alone.
@@ -107,18 +124,27 @@ pub fn facts(
     release: Option<&Release>,
     rules: &Rules<'_>,
 ) -> Result<RecordFacts, Reason> {
-    let (id, revision) = names(edit.object).ok_or(Reason::NotDeclared)?;
+    let places = places(edit.object, edit.labelled);
+    if places.is_empty() {
+        return Err(Reason::NotDeclared);
+    }
     if edit.being_deleted {
         return Err(Reason::BeingDeleted);
     }
     if edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object) {
         return Err(Reason::Identity);
     }
-    let falsified = match edit.operation {
-        Operation::Delete => last_deployed(edit, revision, release),
-        Operation::Create | Operation::Update => rewritten(edit, &id, revision),
+    let named = names(edit.object);
+    let falsified = match (&named, edit.operation) {
+        // It never agreed with its name, so there is nothing to keep.
+        (None, _) => None,
+        (Some((_, revision)), Operation::Delete) => last_deployed(edit, *revision, release),
+        (Some((id, revision)), Operation::Create | Operation::Update) => rewritten(edit, id, *revision),
     };
-    Ok(RecordFacts { revision, releases: spoken_for(edit, &id, release, rules), falsified })
+    let held = [edit.old, edit.new].into_iter().flatten().find_map(|it| it.payload.as_ref().ok());
+    let revision = named.map(|(_, revision)| revision).or(held.map(|record| record.revision));
+    let releases = spoken_for(edit, &places, release, rules);
+    Ok(RecordFacts { revision: revision.unwrap_or_default(), releases, falsified })
 }
 
 /// The verdict on an edit with these effects, by the policies of its releases.
@@ -169,23 +195,28 @@ pub fn judge_unread(
     }
 }
 
-/// The releases that the record at `stored` describes, before and after the edit: the one of its
-/// own name and namespace, if it is not trusted for another.
+/// The releases that the record at `places` describes, before and after the edit: those of its own
+/// names and namespace; the first of them only if it is not trusted for another.
 fn spoken_for(
     edit: &RecordEdit<'_>,
-    stored: &ReleaseId,
+    places: &[ReleaseId],
     release: Option<&Release>,
     rules: &Rules<'_>,
 ) -> Vec<ReleaseId> {
+    let Some((stored, others)) = places.split_first() else { return Vec::new() };
     let policies = rules.resolver.policies();
     let records = [edit.old, edit.new].into_iter().flatten().filter_map(|it| it.payload.as_ref().ok());
     let trusted = records.filter(|it| policies.storage().holds(&stored.namespace, &it.namespace));
-    let told =
-        trusted.map(|it| ReleaseId { namespace: it.namespace.clone().into(), name: stored.name.clone() });
+    let told = trusted.flat_map(|it| {
+        let told =
+            move |place: &ReleaseId| ReleaseId { namespace: it.namespace.clone().into(), ..place.clone() };
+        places.iter().map(told)
+    });
     let mut releases: Vec<_> = release.map(|release| release.id.clone()).into_iter().chain(told).collect();
     if releases.is_empty() {
         releases.push(stored.clone());
     }
+    releases.extend_from_slice(others);
     releases.sort();
     releases.dedup();
     releases

@@ -79,6 +79,9 @@ pub struct Case<'a> {
     pub(super) granted: Option<Arc<Allowance>>,
     /// The owner of an object whose metadata is not sent, as far as it is known.
     pub owner: Owner,
+    /// The releases that the labels of a Secret or ConfigMap name before and after, where they mark it as a record:
+    /// Helm reads it as one, whatever its name.
+    labelled: Vec<String>,
     /// The records that the objects hold, where the subject is one.
     held: Option<Held>,
 }
@@ -161,6 +164,11 @@ impl Subject {
         }
     }
 
+    /// Whether the labels of its object may make it a record: Helm finds the records of a release by them.
+    pub(super) fn may_be_labelled(&self, driver: RecordDriver) -> bool {
+        self.aspect == Aspect::Object && holds_records(&self.object, driver)
+    }
+
     /// The version of a review with this head, where it matters: a Scale is the same for all
     /// versions of a kind, and so is the effect of a deletion on other objects.
     pub(super) fn version_of<'h>(&self, head: &'h Head<'_>) -> Option<&'h str> {
@@ -202,6 +210,7 @@ impl<'a> Case<'a> {
             new: request.object,
             granted: None,
             owner: Owner::Unknown,
+            labelled: Vec::new(),
             held: None,
         };
         if case.subject.object.name.is_empty()
@@ -212,7 +221,20 @@ impl<'a> Case<'a> {
                 case.subject.aspect = Aspect::Record;
             }
         }
+        if holds_records(&case.subject.object, driver) {
+            case.labelled = [&case.old, &case.new].into_iter().flatten().filter_map(labelled_for).collect();
+        }
         case
+    }
+
+    /// Whether Helm reads the object as a record, by its name or by its labels.
+    pub(super) fn is_record(&self) -> bool {
+        self.subject.aspect == Aspect::Record || !self.labelled.is_empty()
+    }
+
+    /// The releases that the object's labels name, where they mark it as a record.
+    pub(super) fn labelled(&self) -> &[String] {
+        &self.labelled
     }
 
     /// Stores the records that [`Held::read`] found in this review.
@@ -235,7 +257,14 @@ impl<'a> Case<'a> {
         if self.subject.aspect == Aspect::Record {
             return self.judge_record(basis.index, basis.rules);
         }
-        self.judge_by(self.claims(basis.index), basis)
+        let judgement = self.judge_by(self.claims(basis.index), basis);
+        if self.labelled.is_empty() {
+            return judgement;
+        }
+        // A release may declare it as well, and neither excuses what the other refuses.
+        let record = self.judge_record(basis.index, basis.rules);
+        let is_stricter = record.verdict.outcome > judgement.verdict.outcome;
+        if is_stricter || judgement.verdict.reason == Reason::NotDeclared { record } else { judgement }
     }
 
     /// Judges the review by these claims.
@@ -348,11 +377,22 @@ impl Judgement {
 }
 
 fn is_record(object: &ObjectId, driver: RecordDriver) -> bool {
+    holds_records(object, driver) && parse_record_name(&object.name).is_some()
+}
+
+/// Whether the object is of the kind that holds Helm's records.
+fn holds_records(object: &ObjectId, driver: RecordDriver) -> bool {
     let kind = match driver {
         RecordDriver::Secret => "Secret",
         RecordDriver::Configmap => "ConfigMap",
     };
-    object.group.is_empty() && object.kind == kind && parse_record_name(&object.name).is_some()
+    object.group.is_empty() && object.kind == kind
+}
+
+/// The release for whose records Helm finds the object by its labels.
+fn labelled_for(object: &Excerpt<'_>) -> Option<String> {
+    let [owner, name] = object.texts(&["metadata", "labels"], ["owner", "name"]);
+    name.filter(|_| owner.as_deref() == Some("helm"))
 }
 
 fn name(text: &Excerpt<'_>) -> Option<String> {

@@ -11,13 +11,16 @@ use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::values::Candidate;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_verdict::edit::{Outcome, Verdict};
+use kubemoor_verdict::edit::{Outcome, Reason, Verdict};
 use kubemoor_verdict::revert::{self, Irreversible, Plan, Whole};
 
-/// Whether an edit may be reverted here: an edit of a declared object. In another version than the
-/// declared one, the release does not count.
+/// Whether an edit may be reverted here: an edit of a declared object, and none of a record. In another version than
+/// the declared one, the release does not count.
 pub(super) fn concerns(case: &Case<'_>, judgement: &Judgement) -> bool {
-    judgement.verdict.outcome == Outcome::Revert && case.subject.aspect == Aspect::Object
+    let verdict = &judgement.verdict;
+    verdict.outcome == Outcome::Revert
+        && verdict.reason != Reason::Record
+        && case.subject.aspect == Aspect::Object
 }
 
 /// The answer to an edit that has to be reverted; `values` are the chart values that probably set

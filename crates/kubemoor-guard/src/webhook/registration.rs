@@ -158,8 +158,12 @@ pub fn configuration(
         RecordDriver::Configmap => plural("configmaps"),
     };
     let records = vec![rule(&["CREATE", "UPDATE", "DELETE"], &secrets, &records)];
-    let owned = Some(labelled("owner", "helm"));
-    webhooks.push(sparing(webhook(RECORDS.to_owned(), records, owned, Some(namespaces), surface), surface));
+    // A selector knows no names, and Helm reads a record by its name too.
+    let owned = (!surface.conditions).then(|| labelled("owner", "helm"));
+    webhooks.push(ValidatingWebhook {
+        match_conditions: surface.conditions.then(conditions::records),
+        ..webhook(RECORDS.to_owned(), records, owned, Some(namespaces), surface)
+    });
 
     ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(webhooks) }
 }

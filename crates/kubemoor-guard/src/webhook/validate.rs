@@ -1,7 +1,8 @@
 //! `/validate/TOKEN` and `/mutate/TOKEN`: judges the reviews of the API server.
 //!
 //! Entry point: [`Validator::answer`]. Invariant: an edit of an undeclared object is allowed by the
-//! review's head alone and without a call; no denial is sent before the records were read again.
+//! review's head alone and without a call, unless its labels may make it a record; no denial is sent
+//! before the records were read again.
 //! Knows HTTP and the order of reads. Must not hold a rule: the rules are in [`kubemoor_verdict`].
 
 mod keep;
@@ -184,7 +185,7 @@ impl Validator {
             }
             _ => Ok(()),
         };
-        let subject = self.subject(&head, stage);
+        let subject = self.subject(&head, stage, matches!(submission.body, Received::Whole(_)));
         let webhook = match stage {
             Stage::Mutate => Webhook::Reverts,
             Stage::Validate => subject.as_ref().map_or(Webhook::Edits, Subject::webhook),
@@ -238,10 +239,13 @@ impl Validator {
     }
 
     /// The subject of the review, or the reason why it is allowed unread.
-    fn subject(&self, head: &Head<'_>, stage: Stage) -> Result<Subject, Reason> {
+    fn subject(&self, head: &Head<'_>, stage: Stage, is_whole: bool) -> Result<Subject, Reason> {
         let index = self.setup.source.index().read();
-        let subject = Subject::of(head, &index, self.setup.record_driver)
-            .filter(|subject| subject.concerns(&head.kind.version, &index))
+        let driver = self.setup.record_driver;
+        let may_be_record =
+            |subject: &Subject| is_whole && stage == Stage::Validate && subject.may_be_labelled(driver);
+        let subject = Subject::of(head, &index, driver)
+            .filter(|subject| subject.concerns(&head.kind.version, &index) || may_be_record(subject))
             .filter(|subject| stage == Stage::Validate || subject.aspect == Aspect::Object);
         let subject = subject.ok_or(Reason::NotDeclared)?;
         let own = self.setup.own_namespace.as_deref();
@@ -308,12 +312,13 @@ impl Validator {
         let request = review::Request::behind(head, bytes).map_err(Unjudged::Malformed)?;
         let uid = request.head.uid.clone();
         let mut case = Case::of(subject, request, self.setup.record_driver);
-        if case.subject.aspect == Aspect::Record {
+        if case.is_record() {
             match self.held(&case, bytes.clone(), deadline).await {
                 Some(held) => case.hold(held),
                 None => {
+                    let who = (case.labelled(), &case.actor);
                     let (verdict, message) =
-                        self.judge_unread_record(&case.subject, case.operation, &case.actor, Reason::Late);
+                        self.judge_unread_record(&case.subject, case.operation, who, Reason::Late);
                     let response = put(&verdict, &message).respond(&uid);
                     if !case.dry_run {
                         self.keep(&verdict, None, case, uid.into_owned());

@@ -53,6 +53,7 @@ struct Case<'a> {
     object: &'a str,
     old: Option<Stored>,
     new: Option<Stored>,
+    labelled: &'a [&'a str],
     being_deleted: bool,
     release: Option<Release>,
     mode: EditsMode,
@@ -66,6 +67,7 @@ impl Default for Case<'_> {
             object: "sh.helm.release.v1.web.v1",
             old: Some(stored("a: 1")),
             new: Some(stored("a: 1")),
+            labelled: &["web"],
             being_deleted: false,
             release: Some(assembled(Given::default(), None)),
             mode: EditsMode::Deny,
@@ -77,12 +79,14 @@ impl Default for Case<'_> {
 #[track_caller]
 fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
     let actor = Actor { user: case.user.to_owned(), ..Actor::default() };
+    let labelled: Vec<_> = case.labelled.iter().map(|&name| name.to_owned()).collect();
     let edit = RecordEdit {
         operation: case.operation,
         actor: &actor,
         object: &secret(case.object),
         old: case.old.as_ref(),
         new: case.new.as_ref(),
+        labelled: &labelled,
         being_deleted: case.being_deleted,
     };
     let resolver = resolver(case.mode);
@@ -107,7 +111,8 @@ fn check_update(new: Stored, falsified: Falsified) {
 fn an_object_of_another_name_is_no_record() {
     for object in ["web", "sh.helm.release.v1.web", "sh.helm.release.v1.web.v0", "sh.helm.release.v1.web.v01"]
     {
-        check(Case { object, new: Some(stored("b: 2")), ..Case::default() }, "Allow not-declared", None);
+        let case = Case { object, new: Some(stored("b: 2")), labelled: &[], ..Case::default() };
+        check(case, "Allow not-declared", None);
     }
 }
 
@@ -230,6 +235,7 @@ fn paired(
         object: &object,
         old: old.as_ref(),
         new: new.as_ref(),
+        labelled: &["web".to_owned()],
         being_deleted: false,
     };
     judge(&edit, None, &Rules { resolver: &resolver, own_account: None })
@@ -273,6 +279,53 @@ fn record_in_another_namespace_follows_policies_of_its_trusted_release() {
 }
 
 #[test]
+fn what_helm_reads_by_name_or_by_label_is_written_only_by_operators() {
+    let policies = vec![policy(
+        "narrow",
+        "{releases: {names: [web]}, edits: Deny, operators: [{kind: User, name: ci}]}",
+    )];
+    let defaults =
+        Policy::new(EditsMode::Deny, kubemoor_declare::model::DriftMode::Report, Duration::from_secs(60));
+    let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), policies));
+    let rules = Rules { resolver: &resolver, own_account: None };
+    let unlabelled = || Stored { owner: None, name: None, version: None, status: None, ..stored("a: 1") };
+    let check = |object: &str, labelled: &[&str], sides: [Option<Stored>; 2], is_strangers: bool| {
+        let operation = match &sides {
+            [None, _] => Operation::Create,
+            [_, None] => Operation::Delete,
+            _ => Operation::Update,
+        };
+        let labelled: Vec<_> = labelled.iter().map(|&name| name.to_owned()).collect();
+        let [old, new] = &sides;
+        for (user, falsified) in [("ci", None), ("mallory", is_strangers.then_some(Falsified::Stranger))] {
+            let actor = Actor { user: user.to_owned(), ..Actor::default() };
+            let edit = RecordEdit {
+                operation,
+                actor: &actor,
+                object: &secret(object),
+                old: old.as_ref(),
+                new: new.as_ref(),
+                labelled: &labelled,
+                being_deleted: false,
+            };
+            let (_, found) = judge(&edit, None, &rules);
+            assert_eq!(found, falsified, "{user} {operation:?} {object} {labelled:?}");
+        }
+    };
+    // Helm asks for the next record by its name, and finds it whatever its labels say.
+    check("sh.helm.release.v1.web.v2", &[], [Some(unlabelled()), Some(unlabelled())], true);
+    // It asks for the records of a release by their labels, and finds them whatever their names are.
+    for object in ["backup", "sh.helm.release.v1.api.v7"] {
+        check(object, &["web"], [Some(unlabelled()), Some(unlabelled())], true);
+        check(object, &["api", "web"], [Some(unlabelled()), Some(unlabelled())], true);
+        check(object, &["api"], [Some(unlabelled()), Some(unlabelled())], false);
+    }
+    check("backup", &["web"], [None, Some(stored("a: 1"))], true);
+    // Who may write the release's records may remove it, whatever it says.
+    check("backup", &["web"], [Some(changed(|record| record.revision = 99)), None], true);
+}
+
+#[test]
 fn unreadable_record_is_judged_only_by_its_writer() {
     let policies = vec![policy(
         "narrow",
@@ -291,6 +344,7 @@ fn unreadable_record_is_judged_only_by_its_writer() {
                 object: &object,
                 old: None,
                 new: None,
+                labelled: &[],
                 being_deleted: false,
             };
             let told = judge_unread(&edit, None, &Rules { resolver: &resolver, own_account: None });

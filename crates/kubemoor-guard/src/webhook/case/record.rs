@@ -18,7 +18,7 @@ use kubemoor_verdict::records::{self, RecordEdit};
 impl Case<'_> {
     pub(super) fn judge_record(&self, index: &RwLock<Index>, rules: &Rules<'_>) -> Judgement {
         let object = &self.subject.object;
-        let Some((id, _)) = records::names(object) else {
+        let Some(id) = records::places(object, &self.labelled).into_iter().next() else {
             return Judgement::of(
                 Verdict::allow(Reason::NotDeclared),
                 Message::default(),
@@ -44,6 +44,7 @@ impl Case<'_> {
             object,
             old: held.old.as_ref(),
             new: held.new.as_ref(),
+            labelled: &self.labelled,
             being_deleted,
         };
         let facts = match records::facts(&edit, release.as_deref(), rules) {
@@ -64,3 +65,6 @@ impl Case<'_> {
         Judgement { facts: Some(Facts::Record(facts)), ..judgement }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,17 @@
 //! The conditions by which the API server skips a webhook, where it knows `matchConditions`.
 //!
-//! Entry points: [`sparing`] for edits and records, [`helms_metadata_changes`] for statuses.
+//! Entry points: [`sparing`] for edits, [`records`], [`helms_metadata_changes`] for statuses.
 //! Invariant: a condition skips only requests that the guard allows whatever a policy says, so that
 //! they also pass while no guard answers. Must not skip a request that any guard could refuse.
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use kubemoor_declare::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
+use kubemoor_helm::record::NAME_PREFIX;
 use kubemoor_verdict::identities;
 
 /// The names of the guard's own conditions. All others are the admin's.
-pub(super) const OWN: [&str; 3] = [METADATA, CLEANUP, DELETED];
+pub(super) const OWN: [&str; 4] = [METADATA, CLEANUP, DELETED, RECORD];
 
 /// Helm's label or one of its annotations changes.
 const METADATA: &str = "helms-metadata-changes";
@@ -21,13 +22,34 @@ const CLEANUP: &str = "not-a-controllers-cleanup";
 /// The object is not being deleted already.
 const DELETED: &str = "not-being-deleted";
 
+/// The object is a record of Helm's.
+const RECORD: &str = "a-record-of-helms";
+
 /// Skips what keeps namespaces from staying `Terminating` and garbage from piling up: deletions by
 /// the namespace controller and the garbage collector, and changes of objects that are being
 /// deleted, such as the removal of a finalizer.
 pub(super) fn sparing() -> Vec<MatchCondition> {
+    vec![no_cleanup(), being_deleted()]
+}
+
+/// Skips what Helm does not read as a record, by its name or by its labels, and deletions by the namespace controller
+/// and the garbage collector. Records that are being deleted are sent: Helm still reads them.
+pub(super) fn records() -> Vec<MatchCondition> {
+    let is_record = |of: &str| {
+        let labels = format!("{of}.metadata.labels");
+        format!(
+            "({of} != null && ((has({of}.metadata.name) && {of}.metadata.name.startsWith('{NAME_PREFIX}')) \
+             || (has({labels}) && 'owner' in {labels} && {labels}['owner'] == 'helm')))"
+        )
+    };
+    let expression = ["object", "oldObject"].map(is_record).join(" || ");
+    vec![no_cleanup(), condition(RECORD, expression)]
+}
+
+fn no_cleanup() -> MatchCondition {
     let users: Vec<_> = identities::delete_everything().map(|user| format!("'{user}'")).collect();
     let is_theirs = format!("request.userInfo.username in [{}]", users.join(", "));
-    vec![condition(CLEANUP, format!("request.operation != 'DELETE' || !({is_theirs})")), being_deleted()]
+    condition(CLEANUP, format!("request.operation != 'DELETE' || !({is_theirs})"))
 }
 
 /// Skips changes of objects that are being deleted. Only the API server sets their `deletionTimestamp`.

@@ -37,22 +37,25 @@ impl Validator {
         (put(&verdict, &message).respond(&head.uid), verdict)
     }
 
-    /// The verdict on an edit of a record that could not be read in time, and its message.
+    /// The verdict on an edit of a record that could not be read in time, and its message; with the releases that
+    /// its labels name, as far as they are known.
     pub(super) fn judge_unread_record(
         &self,
         subject: &Subject,
         operation: Operation,
-        actor: &Actor,
+        (labelled, actor): (&[String], &Actor),
         reason: Reason,
     ) -> (Verdict, Message) {
         let object = &subject.object;
         let unjudged = Verdict::unjudged(&self.policy_in(subject, None), reason);
-        let Some((stored, _)) = records::names(object).filter(|_| !actor.user.is_empty()) else {
+        let stored = records::places(object, labelled).into_iter().next();
+        let Some(stored) = stored.filter(|_| !actor.user.is_empty()) else {
             return (unjudged, Message::default());
         };
         let release = self.setup.source.index().read().uncontested(&stored).cloned();
         let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
-        let edit = RecordEdit { operation, actor, object, old: None, new: None, being_deleted: false };
+        let edit =
+            RecordEdit { operation, actor, object, old: None, new: None, labelled, being_deleted: false };
         match records::judge_unread(&edit, release.as_deref(), &rules) {
             Some((verdict, falsified)) => {
                 let message = falsified.map(|falsified| message::of_record(object, falsified));
@@ -74,7 +77,8 @@ impl Validator {
         };
         if subject.aspect == Aspect::Record {
             let operation = head.operation.unwrap_or(Operation::Update);
-            return self.judge_unread_record(subject, operation, &review::author(body.bytes()), reason);
+            let author = review::author(body.bytes());
+            return self.judge_unread_record(subject, operation, (&[], &author), reason);
         }
         let verdict = match body {
             Received::Crowded(_) => by_mode(reason),

@@ -174,6 +174,14 @@ fn status_webhooks_require_match_conditions_and_changed_helm_metadata() {
     }
 }
 
+/// The condition under which a Secret is sent as a record.
+const RECORD_OF_HELMS: &str = "(object != null && ((has(object.metadata.name) && object.metadata.name.startsWith('sh.helm.release.v1.')) \
+    || (has(object.metadata.labels) && 'owner' in object.metadata.labels \
+    && object.metadata.labels['owner'] == 'helm'))) \
+    || (oldObject != null && ((has(oldObject.metadata.name) && oldObject.metadata.name.startsWith('sh.helm.release.v1.')) \
+    || (has(oldObject.metadata.labels) && 'owner' in oldObject.metadata.labels \
+    && oldObject.metadata.labels['owner'] == 'helm')))";
+
 /// Without its own condition a webhook would be sent all that controllers write.
 #[test]
 fn own_conditions_are_added_to_those_of_the_admin() {
@@ -230,13 +238,18 @@ fn requests_that_are_always_allowed_are_skipped_since_1_28() {
                 json!([deleted])
             } else if is(STATUS) {
                 continue;
+            } else if is(RECORDS) {
+                json!([cleanup, {"name": "a-record-of-helms", "expression": RECORD_OF_HELMS}])
             } else {
                 counts[1] += 1;
                 json!([cleanup, deleted])
             };
             assert_eq!(webhook["matchConditions"], expected, "{name}");
         }
-        assert_eq!(counts, if conditions { [4, 6] } else { [0, 0] });
+        assert_eq!(counts, if conditions { [4, 5] } else { [0, 0] });
+        // A selector knows no names.
+        let selector = if conditions { Value::Null } else { json!({"matchLabels": {"owner": "helm"}}) };
+        assert_eq!(named(&judging, RECORDS)["objectSelector"], selector);
     }
 }
 
@@ -259,8 +272,8 @@ fn own_conditions_follow_the_version_and_the_admins_stay() {
     all.retain(|webhook| webhook.name != "v1.apps.edits.kubemoor.dev");
     let after = merge(&live, &wanted(true)).unwrap();
     for webhook in ["v1.core.edits.kubemoor.dev", "v1.apps.edits.kubemoor.dev", RECORDS, DELETES] {
-        let expected = ["people", "not-a-controllers-cleanup", "not-being-deleted"];
-        assert_eq!(names(&after, webhook), expected, "{webhook}");
+        let last = if webhook == RECORDS { "a-record-of-helms" } else { "not-being-deleted" };
+        assert_eq!(names(&after, webhook), ["people", "not-a-controllers-cleanup", last], "{webhook}");
     }
     assert_eq!(merge(&after, &wanted(true)), None);
     let mut without = after.clone();
