@@ -16,6 +16,7 @@ mod attacks_door;
 mod attacks_fidelity;
 mod attacks_load;
 mod attacks_ports;
+mod attacks_records;
 mod attacks_versions;
 mod bad_input;
 mod break_glass;

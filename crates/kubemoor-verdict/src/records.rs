@@ -38,7 +38,8 @@ pub struct RecordEdit<'a> {
     /// The releases that its labels name before and after, where they mark it as Helm's. Helm finds the records of
     /// a release by these labels, whatever their names.
     pub labelled: &'a [String],
-    /// Whether the object is being deleted already.
+    /// Whether the object is being deleted, and the edit leaves what Helm reads of it, its labels and its content. Helm
+    /// reads a record that a finalizer holds as any other.
     pub being_deleted: bool,
 }
 

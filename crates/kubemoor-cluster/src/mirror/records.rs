@@ -3,7 +3,8 @@
 //!
 //! Entry points: [`read`] makes a [`Known`] of an object's metadata; [`Records`] holds them. Invariant: a
 //! delayed event of the watch never undoes the result of a fresh lookup. A record in another form than Helm's
-//! causes a warning and has no other effect. Pure state: no I/O.
+//! causes a warning and has no other effect; one that was never seen before its deletion began has none. Pure
+//! state: no I/O.
 
 use std::collections::{HashMap, HashSet, hash_map};
 use std::str::FromStr;
@@ -25,6 +26,8 @@ pub(super) struct Known {
     /// The contradiction between its labels and its name. A flawed record has no status, so its payload does
     /// not match either.
     pub(super) flaw: Option<Arc<str>>,
+    /// Whether it is being deleted.
+    is_deleted: bool,
 }
 
 /// An object that carries Helm's label and is no record.
@@ -120,7 +123,7 @@ pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
     };
     Ok((
         ReleaseId { namespace: namespace.into(), name: name.into() },
-        Known { head: Arc::new(head), flaw: flaw.map(Arc::from) },
+        Known { head: Arc::new(head), flaw: flaw.map(Arc::from), is_deleted: meta.deletion_timestamp },
     ))
 }
 
@@ -183,13 +186,24 @@ impl Records {
 
     /// Takes in an event of the watch: the record is there. Whether that is news.
     pub(super) fn apply(&mut self, release: ReleaseId, known: Known) -> bool {
-        let entry = self.releases.entry(release).or_default();
-        if entry.covers(&known.head.resource_version) { entry.look_back(&known) } else { entry.put(known) }
+        let entry = self.releases.entry(release.clone()).or_default();
+        let is_covered = entry.covers(&known.head.resource_version);
+        let changed = if is_covered { entry.look_back(&known) } else { entry.put(known) };
+        self.drop_empty(&release);
+        changed
     }
 
     /// Applies the result of reading a single record. Returns whether it changed anything.
     pub(super) fn refine(&mut self, release: ReleaseId, known: Known) -> bool {
-        self.releases.entry(release).or_default().put(known)
+        let changed = self.releases.entry(release.clone()).or_default().put(known);
+        self.drop_empty(&release);
+        changed
+    }
+
+    fn drop_empty(&mut self, release: &ReleaseId) {
+        if self.releases.get(release).is_some_and(|entry| entry.records.is_empty()) {
+            self.releases.remove(release);
+        }
     }
 
     /// Applies an event of the watch: the record was deleted, at the version `at`. Returns whether it changed
@@ -243,7 +257,9 @@ impl Records {
         let entry = self.releases.entry(release.clone()).or_default();
         entry.as_of = parse_version(at);
         entry.looked = Some(began);
-        entry.set(records, is_first)
+        let changed = entry.set(records, is_first);
+        self.drop_empty(release);
+        changed
     }
 
     /// Takes in a full listing of `namespace` (`None`: of all). The releases
@@ -270,9 +286,10 @@ impl Records {
         });
         for (id, records) in releases {
             let mut entry = Entry::default();
-            entry.set(records, is_first);
-            changed.push(id.clone());
-            self.releases.insert(id, entry);
+            if entry.set(records, is_first) {
+                changed.push(id.clone());
+                self.releases.insert(id, entry);
+            }
         }
         changed
     }
@@ -303,8 +320,15 @@ impl Entry {
         matches!((self.as_of, parse_version(version)), (Some(as_of), Some(version)) if version <= as_of)
     }
 
+    /// Whether a record was being deleted when it was first seen. Who may write Secrets can make any object a record
+    /// while a finalizer holds it, so it counts for nothing.
+    fn is_stillborn(&self, known: &Known) -> bool {
+        known.is_deleted && self.records.iter().all(|before| before.head.uid != known.head.uid)
+    }
+
     /// Puts all records in, in place of the ones before. Whether that is news.
     fn set(&mut self, mut records: Vec<Known>, is_first: bool) -> bool {
+        records.retain(|known| !self.is_stillborn(known));
         records.sort_by_key(|known| known.head.revision);
         records.shrink_to_fit();
         for known in &mut records {
@@ -337,6 +361,12 @@ impl Entry {
 
     /// Puts a record in, unless a newer state of the same record is there.
     fn put(&mut self, mut known: Known) -> bool {
+        if self.is_stillborn(&known) {
+            // It has the place of another one, which is gone.
+            let before = self.records.len();
+            self.records.retain(|present| present.head.secret != known.head.secret);
+            return self.records.len() != before;
+        }
         let Some(present) = self.records.iter_mut().find(|present| present.head.secret == known.head.secret)
         else {
             self.records.push(known);

@@ -163,6 +163,42 @@ fn list_started_before_a_read_does_not_undo_it() {
 }
 
 #[test]
+fn record_first_seen_while_being_deleted_counts_for_nothing() {
+    let ending = |revision, uid: &str, version| {
+        let mut known = Known { is_deleted: true, ..record(revision, "deployed", version) };
+        Arc::make_mut(&mut known.head).uid = uid.to_owned();
+        known
+    };
+    let listed = |records: Vec<Known>| {
+        let mut listing = Listing::new(Instant::now());
+        records.into_iter().for_each(|known| listing.add(web(), known));
+        listing
+    };
+    let mut records = Records::default();
+    assert!(!records.apply(web(), ending(2, "forged", 11)));
+    assert!(!records.refine(web(), ending(2, "forged", 11)));
+    assert!(!records.look(&web(), vec![ending(2, "forged", 11)], "12", Instant::now()));
+    assert_eq!(records.replace(None, listed(vec![ending(2, "forged", 11)])), Vec::<ReleaseId>::new());
+    assert_eq!(records.count(), (0, 0));
+
+    records.apply(web(), record(1, "deployed", 10));
+    assert!(!records.apply(web(), ending(2, "forged", 11)));
+    assert!(!records.look(
+        &web(),
+        vec![record(1, "deployed", 10), ending(2, "forged", 11)],
+        "12",
+        Instant::now()
+    ));
+    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+    // One that was seen alive counts until it is gone, or another one has its name.
+    assert!(records.refine(web(), ending(1, UID, 13)));
+    assert_eq!(records.replace(None, listed(vec![ending(1, UID, 13)])), Vec::<ReleaseId>::new());
+    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+    assert!(records.refine(web(), ending(1, "forged", 14)));
+    assert_eq!(records.count(), (0, 0));
+}
+
+#[test]
 fn an_older_answer_about_the_same_record_is_no_news() {
     let mut records = Records::default();
     assert!(records.refine(web(), record(1, "deployed", 20)));

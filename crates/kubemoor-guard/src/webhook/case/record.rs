@@ -8,7 +8,8 @@ use parking_lot::RwLock;
 use super::{Case, Judgement};
 use crate::webhook::held::Held;
 use crate::webhook::review;
-use kubemoor_declare::model::ReleaseId;
+use kubemoor_declare::model::{Operation, ReleaseId};
+use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::index::Index;
 use kubemoor_verdict::edit::{Reason, Rules, Verdict};
 use kubemoor_verdict::facts::Facts;
@@ -27,9 +28,6 @@ impl Case<'_> {
             );
         };
         let release = index.read().uncontested(&id).cloned();
-        let old = self.old.as_ref().map(|old| review::object(old.get())).transpose();
-        let being_deleted =
-            matches!(&old, Ok(Some(old)) if old.pointer("/metadata/deletionTimestamp").is_some());
         let read;
         let held = match &self.held {
             Some(held) => held,
@@ -45,7 +43,7 @@ impl Case<'_> {
             old: held.old.as_ref(),
             new: held.new.as_ref(),
             labelled: &self.labelled,
-            being_deleted,
+            being_deleted: self.only_ends(),
         };
         let facts = match records::facts(&edit, release.as_deref(), rules) {
             Ok(facts) => facts,
@@ -63,6 +61,19 @@ impl Case<'_> {
         };
         let judgement = Judgement::of(verdict, message, rests_on, Vec::new());
         Judgement { facts: Some(Facts::Record(facts)), ..judgement }
+    }
+
+    /// Whether the object is being deleted, and the edit leaves what Helm reads of it.
+    fn only_ends(&self) -> bool {
+        let read = |text: &Option<Excerpt<'_>>| review::object(text.as_ref()?.get()).ok();
+        let Some(old) = read(&self.old) else { return false };
+        if old.pointer("/metadata/deletionTimestamp").is_none() {
+            return false;
+        }
+        match read(&self.new) {
+            Some(new) => ["/metadata/labels", "/data"].iter().all(|it| old.pointer(it) == new.pointer(it)),
+            None => self.operation == Operation::Delete,
+        }
     }
 }
 

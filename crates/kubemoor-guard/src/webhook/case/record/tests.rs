@@ -68,3 +68,26 @@ fn secret_with_helms_labels_is_a_record_whatever_its_name() {
     assert_eq!(verdict("declared", with("MQ=="), with("Mg==")), "Deny drift");
     assert_eq!(verdict("declared", plain(), labelled()), "Allow unchanged");
 }
+
+#[test]
+fn record_in_deletion_only_loses_finalizers() {
+    let record = |change: fn(&mut Value)| {
+        let mut record = json!({
+            "metadata": {
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.org/held"],
+                "labels": {"owner": "helm", "name": "web", "version": "2", "status": "deployed"},
+            },
+            "data": {"release": "MQ=="},
+        });
+        change(&mut record);
+        record
+    };
+    let name = "sh.helm.release.v1.web.v2";
+    let free = |record: &mut Value| record["metadata"]["finalizers"] = json!([]);
+    assert_eq!(verdict(name, record(|_| {}), record(free)), "Allow being-deleted");
+    assert_eq!(verdict(name, record(|_| {}), Value::Null), "Allow being-deleted");
+    let bare = |record: &mut Value| record["metadata"]["labels"] = Value::Null;
+    let other = |record: &mut Value| record["data"] = json!({"release": "Mg=="});
+    assert_eq!(verdict(name, record(bare), record(|_| {})), "Allow record-intact");
+    assert_eq!(verdict(name, record(|_| {}), record(other)), "Allow record-intact");
+}

@@ -1,0 +1,62 @@
+//! What those can do with records who may write Secrets and are none of the release's operators, and what the status of
+//! a forged record tells them.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Caller, Identity, RELEASE, Scene, charts, forged, record_name};
+
+/// A release that a policy leaves to the user who installed it.
+async fn operated(prefix: &str) -> Scene {
+    let shop = Scene::policed().install(prefix, charts::IMAGE_AND_COLOR).await;
+    let policy = json!({
+        "releases": {"names": [RELEASE], "namespaces": [shop.namespace]},
+        "operators": [{"kind": "User", "name": Identity::Deployer.user()}],
+    });
+    shop.policy_as_is("operators", policy).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    shop
+}
+
+fn record(shop: &Scene, release: &str, revision: u32, status: &str, manifest: &str) -> Value {
+    serde_json::to_value(forged(&shop.namespace, release, revision, status, manifest)).unwrap()
+}
+
+#[track_caller]
+fn assert_not_theirs(answer: Answer) {
+    let said = answer.refusal().unwrap();
+    assert!(said.contains("a policy names the operators"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_helm_reads_as_a_record_is_written_only_by_operators() {
+    let shop = operated("attack-records").await;
+    let deployer = Caller::new(&shop.control_plane, Identity::Deployer).await;
+    let secrets = shop.core("secrets");
+    let pending = record(&shop, RELEASE, 9, "pending-upgrade", "");
+    // Helm finds the records of a release by their labels, whatever their names are.
+    let mut other_name = pending.clone();
+    other_name["metadata"]["name"] = json!("backup");
+    assert_not_theirs(shop.alice.post(&secrets, &other_name).await);
+    let labels = json!({"metadata": {"labels": other_name["metadata"]["labels"].take()}});
+    shop.alice.post(&secrets, &other_name).await.done().unwrap();
+    assert_not_theirs(shop.alice.merge(&format!("{secrets}/backup"), &labels).await);
+    // And the next one by its name, whatever its labels are. Without match conditions it is not sent.
+    let mut unlabelled = pending;
+    unlabelled["metadata"]["labels"] = Value::Null;
+    unlabelled["metadata"]["finalizers"] = json!(["example.org/held"]);
+    if shop.control_plane.minor() >= 28 {
+        assert_not_theirs(shop.alice.post(&secrets, &unlabelled).await);
+    }
+    // A finalizer and a deletion excuse nothing.
+    let next = format!("{secrets}/{}", record_name(RELEASE, 9));
+    deployer.post(&secrets, &unlabelled).await.done().unwrap();
+    deployer.delete(&next).await.done().unwrap();
+    assert_not_theirs(shop.alice.merge(&next, &labels).await);
+    // And where nobody asked the webhook, such a record counts for nothing.
+    deployer.merge(&next, &labels).await.done().unwrap();
+    let said = shop.data("settings", json!({"image": "b"})).await.refusal().unwrap();
+    assert!(said.contains("(revision 1)"), "{said}");
+    // Whoever put the finalizer there may take it away.
+    shop.alice.merge(&next, &json!({"metadata": {"finalizers": null}})).await.done().unwrap();
+    shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
+}
