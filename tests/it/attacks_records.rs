@@ -60,3 +60,23 @@ async fn what_helm_reads_as_a_record_is_written_only_by_operators() {
     shop.alice.merge(&next, &json!({"metadata": {"finalizers": null}})).await.done().unwrap();
     shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn record_of_another_release_excuses_no_change_beside_operators() {
+    let shop = operated("attack-excuse").await;
+    let manifest = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n  namespace: {}\n  \
+         annotations: {{kubemoor.dev/guard: disabled}}\ndata: {{image: mine}}\n",
+        shop.namespace
+    );
+    let excuse = record(&shop, "excuse", 1, "deployed", &manifest);
+    shop.alice.post(&shop.core("secrets"), &excuse).await.done().unwrap();
+    shop.status_of("excuse", "the forged revision", |status| status["revision"] == 1).await;
+    let settings = shop.config_map("settings");
+    for image in ["mine", "b"] {
+        let said = shop.data("settings", json!({"image": image})).await.refusal().unwrap();
+        assert!(said.contains(r#"Helm release "shop""#), "{said}");
+    }
+    shop.alice.delete(&settings).await.refusal().unwrap();
+    shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
+}

@@ -257,7 +257,7 @@ impl<'a> Case<'a> {
         if self.subject.aspect == Aspect::Record {
             return self.judge_record(basis.index, basis.rules);
         }
-        let judgement = self.judge_by(self.claims(basis.index), basis);
+        let judgement = self.judge_by(self.claims(basis.index, basis.rules.resolver), basis);
         if self.labelled.is_empty() {
             return judgement;
         }

@@ -123,7 +123,8 @@ impl Looker<'_> {
         match self.source {
             // Boxed, so that the future of every request stays small.
             ReleaseSource::Cluster(live)
-                if judgement.verdict.outcome != Outcome::Allow || owner::is_wanted(&case, &judgement) =>
+                if judgement.verdict.outcome != Outcome::Allow
+                    || owner::is_wanted(&case, &judgement, self.rules.resolver) =>
             {
                 Box::pin(self.settled(live, judgement, case)).await
             }
@@ -147,7 +148,7 @@ impl Looker<'_> {
 
     /// The same without a cluster to ask.
     fn settled_by_itself<'c>(&self, judgement: Judgement, mut case: Case<'c>) -> (Judgement, Case<'c>) {
-        if owner::is_wanted(&case, &judgement) {
+        if owner::is_wanted(&case, &judgement, self.rules.resolver) {
             case.owner = self.assumed_owner(&case, &judgement);
         } else if !judgement.verdict.arguable {
             return (judgement, case);
@@ -162,7 +163,7 @@ impl Looker<'_> {
         mut judgement: Judgement,
         mut case: Case<'c>,
     ) -> Result<(Judgement, Case<'c>), Unreached> {
-        if owner::is_wanted(&case, &judgement) {
+        if owner::is_wanted(&case, &judgement, self.rules.resolver) {
             let learned = self.learn_owner(live, &mut case, &judgement).await;
             judgement = self.judged(&case, Evidence::None);
             if let Err(error) = learned.or_else(Unreached::unless_answered) {

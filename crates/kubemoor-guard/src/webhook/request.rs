@@ -125,24 +125,25 @@ async fn looked_into(
     before: AllowAnnotations,
     after: AllowAnnotations,
 ) -> Result<Asked, Unreached> {
-    let (object, index, live) = (&case.subject.object, looker.source.index(), looker.live());
+    let (object, live) = (&case.subject.object, looker.live());
+    let claims = || case.claims(looker.source.index(), looker.rules.resolver);
     let Some(allow) = &after.allow else {
         return Ok(if before.allow.is_some() { Asked::Withdrawn } else { Asked::Nothing });
     };
-    if is_charts_own(&before, &after, object, &case.claims(index)) {
+    if is_charts_own(&before, &after, object, &claims()) {
         return Ok(Asked::Nothing);
     }
     // Helm may be a moment ahead of its known records.
     if let Some(live) = live {
-        for claim in case.claims(index).iter().take(LOOKS) {
+        for claim in claims().iter().take(LOOKS) {
             let fresh = live.releases.fresh(&claim.id, looker.left()).await;
             fresh.map(drop).or_else(|error| Unreached::Look(Box::new(error)).unless_answered())?;
         }
-        if is_charts_own(&before, &after, object, &case.claims(index)) {
+        if is_charts_own(&before, &after, object, &claims()) {
             return Ok(Asked::Nothing);
         }
     }
-    let Some(release) = case.claims(index).first().map(|claim| claim.id.clone()) else {
+    let Some(release) = claims().first().map(|claim| claim.id.clone()) else {
         return Ok(Asked::Nothing);
     };
     let (request, until) = match read(&after, allow) {

@@ -12,17 +12,23 @@ use kubemoor_declare::model::{RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
-use kubemoor_verdict::claims::{counting, has_say, is_local};
+use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_verdict::claims::{counting, has_say, is_local, retain_operators};
 use kubemoor_verdict::edit::Owner;
 
 impl Case<'_> {
     /// The claims that count, by the known owner of the object: the owner's first, the others in
     /// the order in which they appeared.
-    pub(in super::super) fn claims(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
+    pub(in super::super) fn claims(
+        &self,
+        index: &RwLock<Index>,
+        resolver: &PolicyResolver,
+    ) -> Vec<Arc<Release>> {
         let mut claims = self.heard(index);
         if claims.len() > 1 || claims.iter().any(|claim| !is_local(claim, &self.subject.object)) {
             let owner = self.owner();
             claims = counting(&claims, &self.subject.object, &owner).cloned().collect();
+            retain_operators(&mut claims, &owner, resolver);
             claims.sort_by_key(|claim| !matches!(&owner, Owner::Release(owner) if claim.id == *owner));
         }
         claims

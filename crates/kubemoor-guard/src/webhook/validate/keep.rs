@@ -128,7 +128,7 @@ impl Validator {
         let case = Case::of(subject, request, driver);
         let release = match case.subject.aspect {
             Aspect::Record => self.recorded(&case.subject.object),
-            _ => first(&case.claims(self.setup.source.index())),
+            _ => first(&case.claims(self.setup.source.index(), &self.setup.resolver)),
         };
         let Case { subject, operation, actor, .. } = case;
         let (object, uid) = (subject.object, uid.into_owned());

@@ -8,7 +8,7 @@ use crate::sample_releases::{Given, assembled};
 use crate::sample_verdicts::resolver;
 use crate::webhook::claims::{certain, governing};
 use crate::webhook::review;
-use kubemoor_declare::model::ObjectId;
+use kubemoor_declare::model::{EditsMode, ObjectId};
 use kubemoor_runtime::config::RecordDriver;
 
 const MANIFEST: &str = "\
@@ -69,7 +69,7 @@ fn counting_in(review: &str, index: &RwLock<Index>) -> (Vec<Arc<Release>>, Optio
     let request = review::Request::parse(review.as_bytes()).unwrap();
     let subject = Subject::of(&request.head, &index.read(), RecordDriver::Secret).unwrap();
     let case = Case::of(subject, request, RecordDriver::Secret);
-    let claims = case.claims(index);
+    let claims = case.claims(index, &resolver(EditsMode::Deny));
     let named = case.newly_named(&claims);
     (claims, named)
 }
@@ -119,7 +119,6 @@ fn named_unknown_release_is_read_only_if_it_could_count() {
 
 #[test]
 fn without_a_claim_that_counts_the_namespace_decides() {
-    use kubemoor_declare::model::EditsMode;
     let (resolver, index) = (resolver(EditsMode::Warn), index());
     let object = |namespace: Option<&str>, name: &str, kind: &str| ObjectId {
         group: "".into(),

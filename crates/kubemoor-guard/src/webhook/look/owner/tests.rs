@@ -7,11 +7,12 @@ use tokio::time::Instant;
 use super::super::ReleaseSource;
 use super::*;
 use crate::sample_releases::{Given, assembled};
-use crate::sample_verdicts::resolver;
+use crate::sample_verdicts::{book_of, resolver};
 use crate::webhook::case::Subject;
 use crate::webhook::review;
 use kubemoor_declare::model::EditsMode;
 use kubemoor_helm::index::Index;
+use kubemoor_policy::read;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_verdict::edit::Rules;
 
@@ -43,16 +44,48 @@ fn scale(replicas: u32) -> String {
 
 /// The release that decides where nobody can be asked, and what it says.
 async fn decided(claims: &[(&str, u32)], replicas: u32) -> (Outcome, Option<String>) {
-    let (text, index) = (scale(replicas), index(claims));
+    decided_by(resolver(EditsMode::Deny), index(claims), replicas).await
+}
+
+async fn decided_by(resolver: PolicyResolver, index: Index, replicas: u32) -> (Outcome, Option<String>) {
+    let text = scale(replicas);
     let request = review::Request::parse(text.as_bytes()).unwrap();
     let subject = Subject::of(&request.head, &index, RecordDriver::Secret).unwrap();
     let case = Case::of(subject, request, RecordDriver::Secret);
-    let (source, resolver) = (ReleaseSource::Fixed(RwLock::new(index)), resolver(EditsMode::Deny));
+    let source = ReleaseSource::Fixed(RwLock::new(index));
     let rules = Rules { resolver: &resolver, own_account: None };
     let looker = Looker { source: &source, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
     let Ok((judgement, _)) = looker.judge(case).await else { panic!("no verdict") };
     let release = judgement.verdict.grounds.map(|grounds| grounds.release.to_string());
     (judgement.verdict.outcome, release)
+}
+
+#[tokio::test]
+async fn where_the_owner_cannot_be_known_only_releases_with_operators_allow() {
+    let manifest = |replicas: u32| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: shop}}\n\
+             spec: {{replicas: {replicas}}}\n"
+        )
+    };
+    let index = || {
+        let mut index = Index::default();
+        for (name, replicas) in [("forged", 7), ("web", 2)] {
+            let manifest = manifest(replicas);
+            let given = Given { manifest: &manifest, namespace: "shop", name, ..Given::default() };
+            index.set(assembled(given, None));
+        }
+        index
+    };
+    let policy = read::policy(json!({
+        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "web"},
+        "spec": {"releases": {"names": ["web"]}, "operators": [{"kind": "User", "name": "ci"}]},
+    }));
+    let policy = Arc::new(policy.unwrap());
+    let resolver = || book_of(EditsMode::Deny, Some(Arc::clone(&policy)));
+    let refused = (Outcome::Deny, Some("shop/web".to_owned()));
+    assert_eq!(decided_by(resolver(), index(), 7).await, refused);
+    assert_eq!(decided_by(resolver(), index(), 2).await, (Outcome::Allow, None));
 }
 
 #[tokio::test]
