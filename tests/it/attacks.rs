@@ -54,10 +54,13 @@ async fn a_forged_release_is_never_given_the_guards_rights() {
     (record.metadata.labels, record.data) = (honest.metadata.labels, honest.data);
     secrets.replace(&record_name("evil", 1), &PostParams::default(), &record).await.unwrap();
 
-    eventually("the guard says that the binding is missing", SOON, || async {
-        guard.log().lines().any(|line| line.contains(&name) && line.contains("is not re-created"))
+    let loot = format!("ConfigMap/loot in namespace {namespace}");
+    eventually("the guard says that the ConfigMap is missing", SOON, || async {
+        guard.log().lines().any(|line| line.contains(&loot) && line.contains("is not re-created"))
     })
     .await;
+    // What lies outside of the namespace is not even asked for.
+    assert!(!guard.log().contains(&name), "{}", guard.log());
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
     assert!(bindings.get_opt(&name).await.unwrap().is_none());
     let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);

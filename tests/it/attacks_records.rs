@@ -80,3 +80,32 @@ async fn record_of_another_release_excuses_no_change_beside_operators() {
     shop.alice.delete(&settings).await.refusal().unwrap();
     shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_tells_nothing_of_objects_in_other_namespaces() {
+    let shop = Scene::policed().install("attack-curious", charts::IMAGE_AND_COLOR).await;
+    let there = shop.install_beside("attack-watched").await.namespace;
+    let object = |kind: &str, name: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {there}}}\ndata: {{}}\n"
+        )
+    };
+    let manifest = [
+        object("ConfigMap", "settings"),
+        object("ConfigMap", "nowhere"),
+        object("Secret", &record_name(RELEASE, 1)),
+        object("Secret", "nowhere"),
+        format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {there}}}\n"),
+        "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: nowhere}\n".to_owned(),
+    ]
+    .concat();
+    let curious = record(&shop, "curious", 1, "deployed", &manifest);
+    shop.alice.post(&shop.core("secrets"), &curious).await.done().unwrap();
+    let status = shop.status_of("curious", "what it declares", |status| status["declared"] == 6).await;
+    assert_eq!(status["drifted"], 0, "{status}");
+    assert_eq!(status["counts"], json!({"matching": 0, "unjudged": 6}), "{status}");
+    let conditions = status["conditions"].as_array().unwrap();
+    assert!(conditions.iter().all(|it| it["type"] != "ForeignOwned"), "{status}");
+    let said = conditions[0]["message"].as_str().unwrap();
+    assert!(said.ends_with("6 are outside of the namespace, not judged"), "{said}");
+}

@@ -38,13 +38,14 @@ pub struct ReleaseReport {
     /// The first error in the manifest's annotations that allow changes of an object; such
     /// annotations have no effect. In the order of objects.
     pub flaws: Vec<(ObjectId, Flaw)>,
-    /// Declared objects that another release owns by the object's annotations, and that are
-    /// compared with that release alone; in the order of objects.
+    /// Declared objects in the release's namespace that another release owns by the object's
+    /// annotations, and that are compared with that release alone; in the order of objects.
     pub foreign: Vec<(ObjectId, ReleaseId)>,
     /// Declared objects that the guard has no right to watch, in the order of kinds.
     pub unwatched: Vec<Unwatched>,
-    /// Objects that may differ or are not judged: allowed, opted out, owned by another release, not
-    /// created by a failed operation; in the order of objects.
+    /// Objects that may differ or are not judged: allowed, opted out, outside of the release's
+    /// namespace, owned by another release, not created by a failed operation; in the order of
+    /// objects.
     pub excused: Vec<ObjectFacts>,
     /// The facts of its records.
     pub records: RecordFacts,

@@ -123,6 +123,9 @@ pub enum ObjectState {
     OptedOut,
     /// Another release owns it.
     Foreign,
+    /// It lies outside of the release's namespace and was not seen to name the release: the guard neither
+    /// reads it nor tells anything of it.
+    Outside,
     /// It could not be read.
     Unread,
 }
@@ -225,6 +228,7 @@ impl ObjectState {
             Self::Awaited => "not-created",
             Self::OptedOut => "opted-out",
             Self::Foreign => "foreign",
+            Self::Outside => "outside",
             Self::Unread => "unread",
         }
     }

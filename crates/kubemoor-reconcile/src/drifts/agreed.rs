@@ -16,6 +16,7 @@ use kubemoor_declare::path::Path;
 use kubemoor_helm::release::{Declarations, Declared, Release};
 use kubemoor_policy::agreement::{Agreement, SeenAlive};
 use kubemoor_policy::declaration::Declaration;
+use kubemoor_verdict::claims::is_local;
 use kubemoor_verdict::drift;
 
 /// The declaration that an object agrees with.
@@ -75,8 +76,8 @@ impl Drifts {
         (confirmed.len(), open)
     }
 
-    /// The objects of a release that were seen with another release's annotations, and that other
-    /// release; sorted.
+    /// The objects in a release's namespace that were seen with another release's annotations, and
+    /// that other release; sorted.
     pub(crate) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
         let owner = |object: &ObjectId| {
             let life = self.life(object)?;
@@ -84,6 +85,7 @@ impl Drifts {
                 .then(|| ReleaseId::clone(&life.release))
         };
         let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
+        let declared = declared.filter(|(object, _)| is_local(release, object));
         let mut foreign: Vec<_> =
             declared.filter_map(|(object, _)| Some((ObjectId::clone(object), owner(object)?))).collect();
         foreign.sort();

@@ -14,6 +14,7 @@ use kubemoor_helm::release::Release;
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::settled::Settled;
+use kubemoor_verdict::claims::is_local;
 use kubemoor_verdict::drift::{self, Subject};
 use kubemoor_verdict::edit::Evidence;
 
@@ -110,8 +111,10 @@ impl Reconciler {
                 }
                 if !first.is_outlived_by(&current) {
                     contested.iter().for_each(|object| self.repairs.backoff.contest(object, self.now));
+                    let seen_before: Vec<_> = seen.iter().map(|seen| Arc::clone(&seen.object)).collect();
                     self.drifts.remember(&current, first, seen);
                     manager.into_iter().for_each(|name| self.drifts.remember_manager(&release, name));
+                    self.suspect_absent(&current, &seen_before);
                 }
                 self.attend(&release);
             }
@@ -159,6 +162,17 @@ impl Reconciler {
     fn suspect_all(&mut self, release: &Release) {
         for object in release.objects.keys() {
             self.drifts.suspect(&release.id, Arc::clone(object), self.now);
+        }
+    }
+
+    /// Marks those of the objects outside of the release's namespace to be read that a listing lacked: only now they are
+    /// known to be the release's.
+    fn suspect_absent(&mut self, release: &Release, objects: &[Arc<ObjectId>]) {
+        for object in objects.iter().filter(|object| !is_local(release, object)) {
+            let is_alive = self.drifts.life(object).is_some_and(|life| life.alive);
+            if !is_alive && self.scopes.shows(object) && self.may_look(release, object) {
+                self.drifts.suspect(&release.id, Arc::clone(object), self.now);
+            }
         }
     }
 

@@ -35,7 +35,7 @@ impl Reconciler {
     /// Reads one object, to judge it.
     pub(super) fn look(&mut self, release: &Release, object: ObjectId) -> Step {
         let Some(suspect) = self.drifts.suspicion(&release.id, &object) else { return Step::Nothing };
-        match release.declared(&object) {
+        match release.declared(&object).filter(|_| self.may_look(release, &object)) {
             Some(declared) => {
                 let version = Arc::clone(&declared.version);
                 Step::Hand(

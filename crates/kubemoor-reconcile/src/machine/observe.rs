@@ -86,6 +86,14 @@ impl Reconciler {
         true
     }
 
+    /// Whether the loop may read a declared object and report on it: it lies in the release's namespace, or it was seen
+    /// to name the release. A record may declare any object of the cluster, and its status must not tell whether that
+    /// exists or whose it is; only a watch shows that it names the release.
+    pub(super) fn may_look(&self, release: &Release, object: &ObjectId) -> bool {
+        let life = || self.drifts.life(object);
+        is_local(release, object) || life().is_some_and(|life| life.vouched && *life.release == release.id)
+    }
+
     /// Records that an object does not exist, if that is drift.
     pub(crate) fn note_gone(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
         let Some(policy) = self.known.policy(&release.id).cloned() else { return };
@@ -224,11 +232,12 @@ fn life(known: &Known, sighting: &Sighting, before: Option<&Life>) -> Option<Lif
     let declares = |release: &ReleaseId| known.declares(release, &sighting.id);
     let was_known = before.filter(|life| life.vouched && declares(&life.release));
     let claims = known.claims(&sighting.id);
+    let is_claimed = claims.iter().any(|claim| is_local(claim, &sighting.id));
     let (release, vouched) = match (&sighting.release, was_known) {
         (Some(named), Some(_)) if declares(named) => (named.clone(), true),
         (_, Some(before)) => (ReleaseId::clone(&before.release), true),
-        // Its record may be on its way.
-        (Some(named), None) if declares(named) || claims.is_empty() => (named.clone(), true),
+        // Its record may be on its way, and what others declare elsewhere does not change that.
+        (Some(named), None) if declares(named) || !is_claimed => (named.clone(), true),
         _ => {
             let claim = claims.iter().find(|claim| is_local(claim, &sighting.id))?;
             (claim.id.clone(), false)

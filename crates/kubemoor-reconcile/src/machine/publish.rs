@@ -138,8 +138,9 @@ impl Reconciler {
         }
     }
 
-    /// The objects that neither match nor drift: allowed to differ, opted out, owned by another
-    /// release, not created by the failed operation, or not readable; in the order of objects.
+    /// The objects that neither match nor drift: allowed to differ, opted out, outside of the
+    /// release's namespace, owned by another release, not created by the failed operation, or not
+    /// readable; in the order of objects.
     fn excused(
         &self,
         release: &Release,
@@ -151,6 +152,9 @@ impl Reconciler {
             let life = self.drifts.life(object);
             if declared.opted_out {
                 return Some(ObjectState::OptedOut);
+            }
+            if !self.may_look(release, object) {
+                return Some(ObjectState::Outside);
             }
             if foreign.iter().any(|(other, _)| other == object) {
                 return Some(ObjectState::Foreign);

@@ -28,6 +28,7 @@ use kubemoor_verdict::health::Reason;
 mod endings;
 mod leads;
 mod orders;
+mod outside;
 mod put_right;
 mod reports;
 mod rest;

@@ -127,7 +127,8 @@ impl Reconciler {
             note(release.objects.len());
             for (object, declarations) in release.objects.iter() {
                 let is_alive = || self.drifts.life(object).is_some_and(|life| life.alive);
-                if scope.holds(object) && declarations.latest.is_some() && !is_alive() {
+                let is_meant = scope.holds(object) && declarations.latest.is_some();
+                if is_meant && !is_alive() && self.may_look(release, object) {
                     missing.push((release.id.clone(), Arc::clone(object)));
                 }
             }
@@ -155,7 +156,8 @@ impl Reconciler {
             note(release.objects.len());
             for (object, declarations) in release.objects.iter() {
                 let is_meant = declarations.latest.as_ref().is_some_and(|it| is_unknown(object, it));
-                if is_meant && !self.drifts.is_known(&release.id, object) {
+                let is_news = !self.drifts.is_known(&release.id, object) && self.may_look(release, object);
+                if is_meant && is_news {
                     unknown.push((release.id.clone(), Arc::clone(object)));
                 }
             }

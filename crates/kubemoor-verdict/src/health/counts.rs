@@ -25,8 +25,10 @@ pub struct Counts {
     pub allowed: usize,
     /// The operation that failed or is under way has not created them.
     pub not_created: usize,
-    /// They are not judged: opted out, or owned by another release.
+    /// They are not judged: opted out, owned by another release, or outside of the release's namespace.
     pub unjudged: usize,
+    /// Of those that are not judged: they lie outside of the release's namespace and do not name the release.
+    pub outside: usize,
     /// The guard may not, or could not, read them.
     pub unwatched: usize,
 }
@@ -45,7 +47,8 @@ impl Counts {
             deleting: of(&[ObjectState::Deleting]),
             allowed: of(&[ObjectState::Allowed]),
             not_created: of(&[ObjectState::Awaited]),
-            unjudged: of(&[ObjectState::OptedOut, ObjectState::Foreign]),
+            unjudged: of(&[ObjectState::OptedOut, ObjectState::Foreign, ObjectState::Outside]),
+            outside: of(&[ObjectState::Outside]),
             unwatched: of(&[ObjectState::Unread]).saturating_add(forbidden),
         };
         // A failed release also includes objects of the previous revision.

@@ -9,7 +9,7 @@ use super::*;
 use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference};
 use kubemoor_policy::resource::Condition;
 
-const STATES: [ObjectState; 11] = [
+const STATES: [ObjectState; 12] = [
     ObjectState::Missing,
     ObjectState::Changed,
     ObjectState::Ownership,
@@ -20,6 +20,7 @@ const STATES: [ObjectState; 11] = [
     ObjectState::Awaited,
     ObjectState::OptedOut,
     ObjectState::Foreign,
+    ObjectState::Outside,
     ObjectState::Unread,
 ];
 

@@ -107,8 +107,12 @@ impl Counts {
             let what = if self.not_created == 1 { "was" } else { "were" };
             clauses.push(format!("{} {what} not created: {}", self.not_created, names(ObjectState::Awaited)));
         }
-        if self.unjudged > 0 {
-            clauses.push(format!("{} opted out or owned by another release", are(self.unjudged)));
+        if self.unjudged > self.outside {
+            let others = self.unjudged - self.outside;
+            clauses.push(format!("{} opted out or owned by another release", are(others)));
+        }
+        if self.outside > 0 {
+            clauses.push(format!("{} outside of the namespace, not judged", are(self.outside)));
         }
         if let Some(unwatched) = unwatched(facts) {
             clauses.push(unwatched);
