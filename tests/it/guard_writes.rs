@@ -106,6 +106,11 @@ async fn api_server_refuses_writes_that_the_guard_never_needs() {
     maps.patch("plain", &dry_run, &edit("4")).await.unwrap();
     namespaces.patch(&home, &dry_run, &label).await.unwrap();
     maps.patch("declared", &stored, &edit("4")).await.unwrap();
+    // Marks that the guard itself adds make no object a release's.
+    refused(
+        maps.patch("plain", &stored, &Patch::Merge(config_map("plain", &home, true))).await.unwrap_err(),
+        plain,
+    );
     let strip = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}));
     refused(maps.patch("declared", &stored, &strip).await.unwrap_err(), plain);
 }
