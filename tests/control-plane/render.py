@@ -22,6 +22,7 @@ CHART = ROOT / "deploy" / "chart"
 
 STATIC: dict[str, Any] = {}
 ENFORCING = STATIC | {"rights": {"enforce": True, "admissionPolicies": "Always"}}
+PROTECTED = STATIC | {"rights": {"protectGuard": "Always"}}
 PRIVILEGED = STATIC | {"rights": {"privileged": True}}
 CERT_MANAGER = {"certificates": {"source": "CertManager"}}
 
@@ -35,6 +36,7 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
     "deploy/enforce/repair.yaml": (ENFORCING, "repair.yaml"),
     "deploy/enforce/writes.yaml": (ENFORCING, "writes.yaml"),
     "deploy/enforce/namespace-writes.yaml": (ENFORCING, "namespace-writes.yaml"),
+    "deploy/enforce/guard.yaml": (PROTECTED, "guard.yaml"),
     "deploy/enforce/privileged.yaml": (PRIVILEGED, "privileged.yaml"),
     "certs/issuer.yaml": (CERT_MANAGER, "issuer.yaml"),
     "certs/certificate.yaml": (CERT_MANAGER, "certificate.yaml"),

@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Identity, SOON, eventually};
+use crate::support::{
+    Answer, Caller, ControlPlane, DRIFT_POLICIES, Identity, Member, Right, SOON, drift_policy, eventually,
+};
 
 /// The first Kubernetes version that serves ValidatingAdmissionPolicy as v1.
 const ADMISSION_POLICIES: u32 = 30;
@@ -31,7 +33,7 @@ fn config_map(name: &str, namespace: &str, has_label: bool) -> Value {
 
 /// Older API servers do not take the policies.
 fn assert_policies_are_unknown(control_plane: &ControlPlane) {
-    for file in ["writes.yaml", "namespace-writes.yaml"] {
+    for file in ["writes.yaml", "namespace-writes.yaml", "guard.yaml"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/enforce").join(file);
         let applied = control_plane.kubectl(Identity::Admin, &["apply", "-f", path.to_str().unwrap()]);
         let said = String::from_utf8_lossy(&applied.stderr);
@@ -113,4 +115,71 @@ async fn api_server_refuses_writes_that_the_guard_never_needs() {
     );
     let strip = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}));
     refused(maps.patch("declared", &stored, &strip).await.unwrap_err(), plain);
+}
+
+/// What belongs to the guard: the address of its collection, and the object.
+fn of_the_guard() -> Vec<(String, Value)> {
+    let home = "namespaces/kubemoor-system";
+    let named = |name: &str, rest: Value| {
+        let mut object = json!({"metadata": {"name": name}});
+        object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        object
+    };
+    let labels = json!({"app": "kubemoor"});
+    let pod =
+        json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "i"}]}});
+    let spec = json!({"spec": {"selector": {"matchLabels": labels}, "template": pod}});
+    vec![
+        (format!("/api/v1/{home}/secrets"), named("kubemoor-caller", json!({}))),
+        (format!("/apis/coordination.k8s.io/v1/{home}/leases"), named("kubemoor", json!({}))),
+        (format!("/apis/apps/v1/{home}/deployments"), named("kubemoor", spec)),
+        (DRIFT_POLICIES.to_owned(), drift_policy("production", json!({"edits": "Deny"}))),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guard_is_changed_only_by_who_may_administer_it() {
+    let control_plane = ControlPlane::start_defined();
+    if control_plane.minor() < ADMISSION_POLICIES {
+        return;
+    }
+    let mallory = Member::new(&control_plane).await;
+    let rights = [
+        "create,get,patch,delete,deletecollection secrets",
+        "create,get,patch,delete,deletecollection leases.coordination.k8s.io",
+        "create,get,patch,delete,deletecollection deployments.apps",
+        "create,get,patch,delete,deletecollection driftpolicies.kubemoor.dev",
+        "create,get,patch,delete,deletecollection validatingwebhookconfigurations.admissionregistration.k8s.io",
+    ];
+    mallory.may(&rights.map(Right::parse), None).await;
+    let (mallory, admin) = (mallory.caller().await, Caller::new(&control_plane, Identity::Admin).await);
+    control_plane.apply_deploy(&["namespace.yaml", "enforce/guard.yaml"]).await;
+    let refused = |answer: Answer| {
+        let said = answer.to_string();
+        if said.contains("This belongs to Kubemoor") { Ok(()) } else { Err(said) }
+    };
+    let mut objects = of_the_guard();
+    if control_plane.minor() >= ADMISSION_OF_WEBHOOKS {
+        let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+        objects.push((path.to_owned(), json!({"metadata": {"name": "kubemoor"}, "webhooks": []})));
+    }
+    let note = json!({"metadata": {"annotations": {"example.org/note": "x"}}});
+    for (collection, object) in &objects {
+        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
+        // Policies take effect a moment after they are stored, and rights too.
+        eventually(&format!("nobody else creates {path}"), SOON, || async {
+            refused(mallory.post(&format!("{collection}?dryRun=All"), object).await)
+        })
+        .await;
+        admin.post(collection, object).await.done().unwrap();
+        refused(mallory.merge(&path, &note).await).unwrap();
+        refused(mallory.delete(&path).await).unwrap();
+        refused(mallory.delete(collection).await).unwrap();
+        admin.merge(&path, &note).await.done().unwrap();
+    }
+    // What is not the guard's stays theirs.
+    let secrets = format!("{}/kubemoor-notes", of_the_guard()[0].0);
+    let other = json!({"metadata": {"name": "kubemoor-notes"}});
+    mallory.post(&of_the_guard()[0].0, &other).await.done().unwrap();
+    mallory.delete(&secrets).await.done().unwrap();
 }

@@ -36,6 +36,12 @@ cluster-wide object, which belongs to the first release.
 {{- if and $wanted (include "kubemoor.enforces" .) -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" if the API server is to keep others from changing the guard. */}}
+{{- define "kubemoor.protectsGuard" -}}
+{{- $known := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- if or (eq .Values.rights.protectGuard "Always") (and (eq .Values.rights.protectGuard "Auto") $known) -}}true{{- end -}}
+{{- end -}}
+
 {{/* Rules for the listed custom resources of one scope. Takes a list of the context, the scope and the verbs. */}}
 {{- define "kubemoor.customResources" -}}
 {{- $scope := index . 1 -}}
