@@ -47,7 +47,7 @@ use kubemoor_cluster::mirror::directory;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::policies::files::Folder;
 use kubemoor_declare::catalog::Catalog;
-use kubemoor_guard::admin::{self, Condition, LedgerReader, Readiness};
+use kubemoor_guard::admin::{self, Authenticator, Condition, LedgerReader, Readiness};
 use kubemoor_guard::guard::state::State;
 use kubemoor_guard::webhook::look::ReleaseSource;
 use kubemoor_guard::webhook::validate::Setup;
@@ -84,7 +84,8 @@ struct Run {
     services: Services,
     worker: Option<Worker>,
     readiness: Readiness,
-    books: LedgerReader,
+    /// Told the cluster, it authenticates users.
+    users: Authenticator,
     /// Told the cluster's name, the ledger's writer begins.
     naming: Naming,
     parts: Parts,
@@ -140,6 +141,7 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
         ledger,
         notifiers,
         release_metrics,
+        anonymous_metrics,
         collector,
         shutdown_delay,
         log: _,
@@ -152,7 +154,8 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     in_force.set_notifiers(notifiers.notifiers.iter().map(|notifier| notifier.name.clone()));
     let ports = Ports::bind(listen, admin_listen).await?;
     let certificates = Certificates::load(certifying::source(&tls), jiff::Timestamp::now())?;
-    let (readiness, stops, users) = (Readiness::new(), Stops::default(), UserAuthority::default());
+    let (readiness, stops, authority) = (Readiness::new(), Stops::default(), UserAuthority::default());
+    let users = Authenticator::new(authority.clone());
     let mut registry = registry();
     waiting::measure(&mut registry, &readiness, &certificates);
     let connections = ConnectionMetrics::register(&mut registry);
@@ -166,10 +169,12 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
     let books = LedgerReader::new(ledger.clone(), users.clone());
-    let router = admin::router(readiness.clone(), Arc::new(registry), books.clone());
+    let scrapers = (!anonymous_metrics).then(|| users.clone());
+    let served = admin::Metrics { registry: Arc::new(registry), users: scrapers };
+    let router = admin::router(readiness.clone(), served, books);
     let mut parts = Parts::default();
     let serving = Serving { certificates: &certificates, connections, ending: stops.serving.clone() };
-    serving.admin(ports.admin, router, &users, &mut parts)?;
+    serving.admin(ports.admin, router, &authority, &mut parts)?;
     serving.webhook(ports.webhook, &calling, &judging, &mut parts)?;
     let (naming, named) = Naming::new(cluster_name);
     let written = writer.start(named, stops.closing.clone()).context("cannot start the ledger's writer")?;
@@ -180,7 +185,7 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let services =
         Services { resolver, in_force, state, metrics, certificates, judging, ledger, notifiers, stop };
     services.follow_files(calling, folder, &mut parts);
-    let mut run = Run { services, worker: Some(worker), readiness, books, naming, parts, lifetime };
+    let mut run = Run { services, worker: Some(worker), readiness, users, naming, parts, lifetime };
     run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
     let ended = run.until_told(stops, shutdown_delay).await;
     traces::finish().await;

@@ -104,7 +104,7 @@ impl Run {
     ) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = connection::connect(cluster.kubeconfig.as_deref()).await?;
-        let users = self.books.trust(connection.client.clone());
+        let users = self.users.trust(connection.client.clone());
         let followed =
             user_authority::follow(connection.client.clone(), users, self.services.stop.child_token());
         self.parts.spawn("following the authorities of users", followed);

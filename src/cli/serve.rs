@@ -98,6 +98,10 @@ pub(super) struct Args {
     #[arg(long, env = "KUBEMOOR_NO_RELEASE_METRICS")]
     no_release_metrics: bool,
 
+    /// Serve /metrics to everybody who reaches the port, without a token
+    #[arg(long, env = "KUBEMOOR_ANONYMOUS_METRICS")]
+    anonymous_metrics: bool,
+
     /// The OpenTelemetry collector that takes traces (OTLP over HTTP), such as http://collector:4318
     #[arg(long, env = "KUBEMOOR_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<CollectorUrl>,
@@ -162,6 +166,7 @@ impl Args {
             ledger,
             notifiers,
             no_release_metrics,
+            anonymous_metrics,
             otlp_endpoint,
             log,
         } = self;
@@ -194,6 +199,7 @@ impl Args {
             ledger: ledger.settings(),
             notifiers,
             release_metrics: !no_release_metrics,
+            anonymous_metrics,
             collector: otlp_endpoint,
             shutdown_delay,
             log,

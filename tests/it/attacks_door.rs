@@ -325,3 +325,17 @@ async fn a_token_told_during_an_outage_is_replaced_after_it() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_that_name_releases_are_served_only_to_users_with_the_right() {
+    let guard = Guard::start_with_closed_metrics(ControlPlane::get(), &["--read-only"]).await;
+    let (with_right, without) = (Identity::Alice.token(), Identity::Autoscaler.token());
+    for (token, code) in [(None, 401), (Some("made-up"), 401), (Some(without), 403), (Some(with_right), 200)]
+    {
+        let request = guard.https().get(guard.admin_url("/metrics"));
+        let request = token.into_iter().fold(request, |request, token| request.bearer_auth(token));
+        let answer = request.send().await.unwrap();
+        let (found, text) = (answer.status().as_u16(), answer.text().await.unwrap());
+        assert_eq!((found, text.contains("kubemoor_ready")), (code, code == 200), "{token:?}: {text}");
+    }
+}

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Chart, ControlPlane, Document, HOME, Helm, Installed, Prometheus, SOON, Scene, charts, eventually,
-    folder, names, root,
+    Caller, Chart, ControlPlane, Document, Guard, HOME, Helm, Identity, Installed, Prometheus, SOON, Scene,
+    charts, eventually, folder, names, root,
 };
 
 /// The object of this kind that the chart renders for monitoring.
@@ -32,10 +32,30 @@ async fn rules_and_dashboard() -> (Value, Value) {
     (rules["spec"].take(), serde_json::from_str(dashboard).unwrap())
 }
 
+/// How the ServiceMonitor of the chart has Prometheus read the guard, with these values.
+async fn endpoint(mut values: Value) -> Value {
+    values["serviceMonitor"] = json!({"enabled": true});
+    rendered("ServiceMonitor", values).await["spec"]["endpoints"][0].take()
+}
+
 /// How the ServiceMonitor of the chart verifies the guard, with these sources of certificates.
 async fn tls_config(certificates: Value) -> Value {
-    let values = json!({"serviceMonitor": {"enabled": true}, "certificates": certificates});
-    rendered("ServiceMonitor", values).await["spec"]["endpoints"][0]["tlsConfig"].take()
+    endpoint(json!({"certificates": certificates})).await["tlsConfig"].take()
+}
+
+/// Gives a user the role that the chart has for Prometheus.
+async fn let_read_metrics(control_plane: &ControlPlane, user: Identity) {
+    control_plane.apply_deploy(&["people.yaml"]).await;
+    let binding = json!({
+        "metadata": {"name": "prometheus"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kubemoor-metrics-reader",
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user.user()}],
+    });
+    let admin = Caller::new(control_plane, Identity::Admin).await;
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    admin.post(bindings, &binding).await.done().unwrap();
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
@@ -70,14 +90,23 @@ async fn prometheus_answers_every_query_of_alerts_and_dashboard() {
     assert!(String::from_utf8_lossy(&checked.stdout).contains(&found), "{checked:?}");
 
     let scene = Scene::own().install("scraped", charts::TWO).await;
-    let guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Repair"]).await;
+    let flags = ["--register", "--edits", "Deny", "--drift", "Repair"];
+    let guard = Guard::start_with_closed_metrics(&scene.control_plane, &flags).await;
     scene.wait_until_guarded(&scene.config_map("settings")).await;
     scene.wait_for_confirmed(2).await;
     scene.control_plane.delete_unhindered(&scene.config_map("extra")).await;
     guard.wait_for_metric("kubemoor_repairs_total{kind=\"missing\",outcome=\"repaired\"} 1").await;
     let address = guard.admin_url("").replace("https://", "");
     let tls = json!({"ca_file": guard.tls_dir().join("ca.crt")});
-    let prometheus = Prometheus::start(&address, tls, &[&file]).await;
+    // A user with few rights.
+    let scraper = Identity::Autoscaler;
+    let prometheus = Prometheus::start(&address, scraper, tls, &[&file]).await;
+    eventually("Prometheus is refused", SOON, || async {
+        let up = prometheus.query("up").await?;
+        if up.len() == 1 && up[0]["value"][1] == "0" { Ok(()) } else { Err(format!("{up:?}")) }
+    })
+    .await;
+    let_read_metrics(&scene.control_plane, scraper).await;
     eventually("Prometheus reads the guard", SOON, || async {
         let leading = prometheus.query("sum(kubemoor_leading)").await?;
         if leading.len() == 1 && leading[0]["value"][1] == "1" { Ok(()) } else { Err(format!("{leading:?}")) }
@@ -162,6 +191,14 @@ async fn guard_that_is_never_ready_or_whose_certificate_ends_raises_an_alarm() {
     check(&json!(certificate), alerts);
 }
 
+#[tokio::test]
+async fn service_monitor_shows_a_token_unless_metrics_are_anonymous() {
+    let token = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+    assert_eq!(endpoint(json!({})).await["bearerTokenFile"], token);
+    let anonymous = endpoint(json!({"metrics": {"anonymous": true}})).await;
+    assert_eq!(anonymous["bearerTokenFile"], json!(null));
+}
+
 #[test]
 fn every_alert_of_the_chart_is_documented() {
     let documented = Document::named("docs/metrics.md").table("## Alerts");
@@ -200,7 +237,7 @@ async fn service_monitor_verifies_certificate_of_each_source() {
     fs::write(&file, STANDARD.decode(authority).unwrap()).unwrap();
     let (address, tls) =
         (pods[0].admin_url().replace("https://", ""), json!({"ca_file": file, "server_name": name}));
-    let prometheus = Prometheus::start(&address, tls, &[]).await;
+    let prometheus = Prometheus::start(&address, Identity::Alice, tls, &[]).await;
     eventually("Prometheus reads the replica", SOON, || async {
         let up = prometheus.query("up").await?;
         if up.len() == 1 && up[0]["value"][1] == "1" { Ok(()) } else { Err(format!("{up:?}")) }

@@ -51,6 +51,8 @@ pub struct Serve {
     pub notifiers: Option<PathBuf>,
     /// Whether each release has metrics of its own.
     pub release_metrics: bool,
+    /// Whether `/metrics` is served to everybody, and not only to users with the right to get it.
+    pub anonymous_metrics: bool,
     /// The collector that receives traces; `None` to make none.
     pub collector: Option<CollectorUrl>,
     /// How long the guard goes on answering after it was told to stop. Together with the shutdown of the server and

@@ -36,6 +36,7 @@ fn settings_name_what_is_enforced_and_no_password() {
         },
         notifiers: None,
         release_metrics: true,
+        anonymous_metrics: false,
         collector: None,
         shutdown_delay: Duration::ZERO,
         log: "info".parse().unwrap(),

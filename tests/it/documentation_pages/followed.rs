@@ -64,7 +64,7 @@ const CLUSTERS: &str = "it needs several clusters, as tests/it/fleet.rs has";
 const CERT_MANAGER: &str = "it needs cert-manager, for which tests/it/cert_manager.rs stands in";
 
 /// Commands that no test runs as they stand: the page, how they begin, and why.
-const EXCEPTIONS: [(&str, &str, &str); 26] = [
+const EXCEPTIONS: [(&str, &str, &str); 27] = [
     ("README.md", "make demo", "it builds the guard and starts a control plane; crates/kubemoor-demo"),
     ("CONTRIBUTING.md", "cargo run", "it writes files of the checkout, which tests compare"),
     ("docs/fleet.md", "kubemoor fleet --ledger", DATABASE),
@@ -85,6 +85,11 @@ const EXCEPTIONS: [(&str, &str, &str); 26] = [
     ),
     ("docs/ledger.md", "kubemoor audit --ledger", DATABASE),
     ("docs/ledger.md", "kubemoor audit report", DATABASE),
+    (
+        "docs/metrics.md",
+        "kubectl create clusterrolebinding",
+        "tests/it/prometheus.rs binds the role to Prometheus",
+    ),
     (
         "docs/notifications.md",
         "kubemoor notify test",

@@ -24,6 +24,9 @@ use super::wait::{SOON, eventually};
 /// Debug builds that start beside each other share the processors.
 const STARTUP: Duration = SOON.saturating_mul(4);
 
+/// Most tests read the metrics whether or not there is an API server that could say who may.
+const ANONYMOUS_METRICS: &str = "KUBEMOOR_ANONYMOUS_METRICS";
+
 /// A guard process. Dropping it kills it, and prints the end of its log when the test has failed.
 ///
 /// Webhook configurations are cluster-wide: one registered guard per control plane. Most tests want
@@ -88,6 +91,13 @@ impl Guard {
     ) -> Self {
         Self::prepare(control_plane, flags).await;
         Self::launch_on(kubeconfig, Surroundings::default(), flags)
+    }
+
+    /// Starts one that serves its metrics only to users with the right to get them, as a guard does by default.
+    pub(crate) async fn start_with_closed_metrics(control_plane: &ControlPlane, flags: &[&str]) -> Self {
+        Self::prepare(control_plane, flags).await;
+        let within = (Vec::new(), vec![(ANONYMOUS_METRICS.to_owned(), "false".to_owned())]);
+        Self::launch_on(&control_plane.kubeconfig(Identity::Guard), within, flags).once_ready().await
     }
 
     /// Starts one that has this clock.
@@ -159,7 +169,10 @@ impl Guard {
         Self::launch_within(Vec::new(), Vec::new(), flags)
     }
 
-    fn launch_within(prefix: Vec<String>, environment: Vec<(String, String)>, flags: &[&str]) -> Self {
+    fn launch_within(prefix: Vec<String>, mut environment: Vec<(String, String)>, flags: &[&str]) -> Self {
+        if !environment.iter().any(|(name, _)| name == ANONYMOUS_METRICS) {
+            environment.push((ANONYMOUS_METRICS.to_owned(), "true".to_owned()));
+        }
         let dir = folder("guard");
         let (webhook_port, admin_port) = (free_port(), free_port());
         let mut arguments = vec![
@@ -225,9 +238,10 @@ impl Guard {
         ask(&self.admin_url("/readyz"), &self.authority()).await
     }
 
-    /// What `/metrics` says.
+    /// What `/metrics` says to an administrator.
     pub(crate) async fn metrics(&self) -> String {
-        self.https().get(self.admin_url("/metrics")).send().await.unwrap().text().await.unwrap()
+        let request = self.https().get(self.admin_url("/metrics")).bearer_auth(Identity::Admin.token());
+        request.send().await.unwrap().text().await.unwrap()
     }
 
     /// An address of its admin server.

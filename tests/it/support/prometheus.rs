@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use super::control_plane::provided;
+use super::identity::Identity;
 use super::process::{Process, folder, free_port};
 use super::wait::{SOON, eventually};
 
@@ -18,15 +19,16 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that reads the metrics at this address every second, over HTTPS with these settings of TLS, and
-    /// evaluates these rules.
-    pub(crate) async fn start(address: &str, tls: Value, rules: &[&Path]) -> Self {
+    /// Starts one that reads the metrics at this address every second with the token of a user, over HTTPS with these
+    /// settings of TLS, and evaluates these rules.
+    pub(crate) async fn start(address: &str, user: Identity, tls: Value, rules: &[&Path]) -> Self {
         let dir = folder("prometheus");
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": rules,
             "scrape_configs": [{
                 "job_name": "kubemoor", "scheme": "https", "tls_config": tls,
+                "authorization": {"credentials": user.token()},
                 "static_configs": [{"targets": [address]}],
             }],
         });

@@ -1,6 +1,7 @@
 //! Who a user is, and what they may do, as the API server says.
 //!
-//! Entry points: [`who`] for a bearer token, [`may`] for a right, [`may_self`] for one's own. Invariant:
+//! Entry points: [`who`] for a bearer token, [`may`] for a right, [`may_get`] for a path, [`may_self`] for one's own
+//! rights. Invariant:
 //! only a plain yes of the API server counts as yes, to all that it knows of the
 //! user: a token of few scopes has no more rights than these; no token reaches an error
 //! or a log. Both are asked each time, so that a right that was taken away is
@@ -50,16 +51,29 @@ pub struct Right<'a> {
 /// When the API server cannot be asked, or may not be by this account
 /// (`create` on `subjectaccessreviews.authorization.k8s.io`).
 pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Result<bool, CallError> {
+    review(client, user, "resourceAttributes", attributes(right)).await
+}
+
+/// Whether `user` may GET a path that is no resource, such as `/metrics`. RBAC grants it by `nonResourceURLs`, also for
+/// the paths of other servers than the API server.
+///
+/// # Errors
+/// As [`may`].
+pub async fn may_get(client: &kube::Client, user: &Actor, path: &str) -> Result<bool, CallError> {
+    review(client, user, "nonResourceAttributes", json!({"verb": "get", "path": path})).await
+}
+
+async fn review(
+    client: &kube::Client,
+    user: &Actor,
+    kind: &str,
+    attributes: Value,
+) -> Result<bool, CallError> {
+    let Actor { user, groups, uid, extra } = user;
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
-        "spec": {
-            "user": user.user,
-            "groups": user.groups,
-            "uid": user.uid,
-            "extra": user.extra,
-            "resourceAttributes": attributes(right),
-        },
+        "spec": {"user": user, "groups": groups, "uid": uid, "extra": extra, kind: attributes},
     });
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let AccessReview { status } = call::post(client, path, &review).await?;

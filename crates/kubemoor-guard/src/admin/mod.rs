@@ -1,24 +1,30 @@
 //! Health, metrics and the ledger over TLS, on a port of their own.
 //!
 //! Entry points: [`Readiness`], which every component reports to, and [`serve`]. Invariant: nothing here
-//! writes. Health and metrics are open and need no cluster to answer. Only users whom the cluster
-//! authenticates can read the ledger. Must not define readiness or grant rights.
+//! writes. Health is open and needs no cluster to answer. Only users whom the cluster authenticates and
+//! authorizes can read the ledger and, unless a flag opens them, the metrics, which name releases. Must not
+//! define readiness or grant rights.
 
+mod authenticator;
 mod ledger;
 mod readiness;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::{Request, StatusCode, header};
+use axum::{Extension, Router};
+use http::{HeaderMap, Request, StatusCode, header};
 use hyper::body::Incoming;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 use tower::Service;
 
+pub use self::authenticator::Authenticator;
+use self::authenticator::{METRICS, Permission};
 pub use self::ledger::LedgerReader;
 pub use self::readiness::{Condition, Readiness};
 use kubemoor_runtime::server::{self, Ending, Limits, Peer, TlsPort};
@@ -26,6 +32,18 @@ use kubemoor_runtime::server::{self, Ending, Limits, Peer, TlsPort};
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+
+/// How long it may take to find out who scrapes the metrics: as long as Prometheus waits by default.
+const ASKING: Duration = Duration::from_secs(10);
+
+/// The metrics, and who may read them.
+#[derive(Clone)]
+pub struct Metrics {
+    /// What is measured.
+    pub registry: Arc<Registry>,
+    /// Authenticates scrapers; `None` to serve everybody.
+    pub users: Option<Authenticator>,
+}
 
 /// Limits for probes, scrapers and people, who send far fewer requests than the webhook gets. Requests in
 /// flight at shutdown are cancelled, so that they cannot delay it.
@@ -43,11 +61,11 @@ const LIMITS: Limits = Limits {
 /// `/livez` is 200 as long as the process answers. `/readyz` is 200 once all
 /// conditions are met, else 503; its body names each condition and, where it is
 /// not met, why.
-pub fn router(readiness: Readiness, metrics: Arc<Registry>, books: LedgerReader) -> Router {
+pub fn router(readiness: Readiness, metrics: Metrics, books: LedgerReader) -> Router {
     Router::new()
         .route("/livez", get(|| async { ([(header::CONTENT_TYPE, TEXT_TYPE)], "ok\n") }))
         .route("/readyz", get(ready).with_state(readiness))
-        .route("/metrics", get(scrape).with_state(metrics))
+        .route(METRICS, get(scrape).with_state(metrics))
         .route(ledger::PATH, get(ledger::answer).with_state(books))
 }
 
@@ -64,19 +82,29 @@ pub async fn serve(port: TlsPort, router: Router, ending: Ending) {
     server::serve(port, answer, LIMITS, ending).await;
 }
 
-async fn ready(State(readiness): State<Readiness>) -> impl axum::response::IntoResponse {
+async fn ready(State(readiness): State<Readiness>) -> impl IntoResponse {
     let (ready, report) = readiness.report();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, [(header::CONTENT_TYPE, TEXT_TYPE)], report)
 }
 
-async fn scrape(State(registry): State<Arc<Registry>>) -> impl axum::response::IntoResponse {
+async fn scrape(
+    State(metrics): State<Metrics>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(users) = &metrics.users {
+        let until = Instant::now() + ASKING;
+        if let Err(refusal) = users.permit(&peer, &headers, Permission::Metrics, until).await {
+            return refusal.into_response();
+        }
+    }
     let mut text = String::new();
-    match encode(&mut text, &registry) {
-        Ok(()) => (StatusCode::OK, [(header::CONTENT_TYPE, METRICS_TYPE)], text),
+    match encode(&mut text, &metrics.registry) {
+        Ok(()) => (StatusCode::OK, [(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         Err(error) => {
             let message = format!("the metrics cannot be written: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, TEXT_TYPE)], message)
+            (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, TEXT_TYPE)], message).into_response()
         }
     }
 }

@@ -9,9 +9,10 @@ use serde_json::json;
 use tower::ServiceExt;
 
 use super::*;
+use kubemoor_runtime::tls::UserAuthority;
 
-/// A ledger that nobody has opened.
-fn books() -> LedgerReader {
+/// A ledger that nobody has opened, for these users.
+fn books(users: &Authenticator) -> LedgerReader {
     let settings = kubemoor_runtime::config::Ledger {
         url: "sqlite:/nowhere/ledger.db".parse().unwrap(),
         cluster_name: None,
@@ -20,7 +21,16 @@ fn books() -> LedgerReader {
     let ledger = kubemoor_ledger::Ledger::new(settings, kubemoor_runtime::metrics::LedgerMetrics::default())
         .unwrap()
         .0;
-    LedgerReader::new(ledger, kubemoor_runtime::tls::UserAuthority::default())
+    LedgerReader::new(ledger, users.clone())
+}
+
+/// The routes of a guard that authenticates by this API server, with one counter.
+fn routes(readiness: Readiness, users: &Authenticator, is_anonymous: bool) -> Router {
+    let mut registry = Registry::with_prefix("kubemoor");
+    registry.register("tests", "Tests", Counter::<u64>::default());
+    let users_of_metrics = (!is_anonymous).then(|| users.clone());
+    let metrics = Metrics { registry: Arc::new(registry), users: users_of_metrics };
+    router(readiness, metrics, books(users))
 }
 
 /// Status, headers and body of the answer to `GET path`, with a token where one is given.
@@ -37,11 +47,9 @@ async fn get(router: &Router, path: &str, token: Option<&str>) -> (u16, HeaderMa
 }
 
 #[tokio::test]
-async fn health_and_metrics_are_open_and_the_ledger_is_not() {
+async fn health_is_open_and_the_ledger_is_not() {
     let readiness = Readiness::new();
-    let mut registry = Registry::with_prefix("kubemoor");
-    registry.register("tests", "Tests", Counter::<u64>::default());
-    let router = router(readiness.clone(), Arc::new(registry), books());
+    let router = routes(readiness.clone(), &Authenticator::new(UserAuthority::default()), false);
 
     let (status, _, body) = get(&router, "/livez", None).await;
     assert_eq!((status, body.as_str()), (200, "ok\n"));
@@ -53,17 +61,40 @@ async fn health_and_metrics_are_open_and_the_ledger_is_not() {
     let (status, _, body) = get(&router, "/readyz", None).await;
     assert_eq!((status, body.as_str()), (200, "[+]records ok\nready\n"));
 
-    let (status, headers, body) = get(&router, "/metrics", None).await;
-    assert_eq!((status, headers[header::CONTENT_TYPE].to_str().unwrap()), (200, METRICS_TYPE));
-    assert!(body.contains("kubemoor_tests_total 0\n") && body.ends_with("# EOF\n"), "{body}");
-
     assert_eq!(get(&router, "/else", None).await.0, 404);
     let (status, headers, body) = get(&router, ledger::PATH, None).await;
     assert_eq!((status, headers[header::WWW_AUTHENTICATE].to_str().unwrap()), (401, "Bearer"), "{body}");
     assert!(body.contains("\"kind\":\"Status\""), "{body}");
 }
 
-/// An API server that knows the token `good`, and never answers on `slow`.
+#[tokio::test]
+async fn metrics_need_a_user_who_may_get_them_unless_they_are_anonymous() {
+    let users = Authenticator::new(UserAuthority::default());
+    let router = routes(Readiness::new(), &users, false);
+    // Until a cluster is known, nobody can be.
+    for (token, expected) in [(None, 401), (Some("good"), 503)] {
+        assert_eq!(get(&router, METRICS, token).await.0, expected, "{token:?}");
+    }
+    users.trust(kube::Client::new(tower::service_fn(api_server), "default"));
+    for (token, expected, says) in [
+        (None, 401, "reading the metrics takes a bearer token"),
+        (Some("unknown"), 401, "reading the metrics takes a bearer token"),
+        (Some("plain"), 403, "the right to get the path /metrics"),
+    ] {
+        let (status, _, body) = get(&router, METRICS, token).await;
+        assert!(status == expected && body.contains(says), "{token:?}: {status} {body}");
+        assert!(!body.contains("kubemoor_tests"), "{token:?}: {body}");
+    }
+    let anonymous = routes(Readiness::new(), &Authenticator::new(UserAuthority::default()), true);
+    for (router, token) in [(&router, Some("good")), (&anonymous, None), (&anonymous, Some("unknown"))] {
+        let (status, headers, body) = get(router, METRICS, token).await;
+        assert_eq!((status, headers[header::CONTENT_TYPE].to_str().unwrap()), (200, METRICS_TYPE));
+        assert!(body.contains("kubemoor_tests_total 0\n") && body.ends_with("# EOF\n"), "{body}");
+    }
+}
+
+/// An API server that knows the tokens `good`, of a user with every right, and `plain`, of one without, and never
+/// answers on `slow`.
 async fn api_server(
     request: Request<kube::client::Body>,
 ) -> Result<http::Response<kube::client::Body>, Infallible> {
@@ -72,15 +103,19 @@ async fn api_server(
     if body.contains("\"slow\"") {
         std::future::pending::<()>().await;
     }
-    let status = json!({"status": {"authenticated": true, "user": {"username": "alice"}, "allowed": true}});
+    let user = ["good", "plain"].into_iter().find(|user| body.contains(&format!("\"{user}\"")));
+    let status = json!({"status": {
+        "authenticated": user.is_some(), "user": {"username": user.unwrap_or_default()},
+        "allowed": user == Some("good"),
+    }});
     Ok(http::Response::new(status.to_string().into_bytes().into()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn tokens_that_are_never_vouched_for_hold_up_no_other() {
-    let books = books();
-    books.trust(kube::Client::new(tower::service_fn(api_server), "default"));
-    let router = router(Readiness::new(), Arc::new(Registry::default()), books);
+    let users = Authenticator::new(UserAuthority::default());
+    users.trust(kube::Client::new(tower::service_fn(api_server), "default"));
+    let router = routes(Readiness::new(), &users, false);
     let slow = futures::future::join_all((0..8).map(|_| get(&router, ledger::PATH, Some("slow"))));
     let mut slow = std::pin::pin!(slow);
     assert!(futures::poll!(&mut slow).is_pending());

@@ -68,6 +68,11 @@ async fn access_review_carries_uid_and_extra_of_the_token_user() {
         }
     });
     let client = kube::Client::new(service, "default");
+    assert_eq!(may_get(&client, &alice, "/metrics").await, Ok(false));
+    let spec = serde_json::from_slice::<Value>(&told.recv().await.unwrap()).unwrap()["spec"].take();
+    assert_eq!(spec["nonResourceAttributes"], json!({"verb": "get", "path": "/metrics"}));
+    assert_eq!((&spec["user"], spec.get("resourceAttributes")), (&json!("alice"), None));
+
     assert_eq!(may(&client, &alice, &listing(None)).await, Ok(false));
     let spec = serde_json::from_slice::<Value>(&told.recv().await.unwrap()).unwrap()["spec"].take();
     assert_eq!(
