@@ -261,3 +261,47 @@ async fn status_update_cannot_remove_managed_by_label_of_service() {
     .await;
     alice.merge(&status, &harmless).await.done().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_creation_shows_values_only_to_who_may_get_the_object() {
+    let shop = Scene::policed().install("attack-shown", charts::SETTINGS).await;
+    let settings = shop.config_map("settings");
+    shop.wait_until_guarded(&settings).await;
+    // Somebody who may create objects in the namespace, and read none.
+    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}", shop.namespace);
+    let role = json!({
+        "metadata": {"name": "creator"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "update"]}],
+    });
+    shop.admin.post(&format!("{rbac}/roles"), &role).await.done().unwrap();
+    let binding = json!({
+        "metadata": {"name": "creator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "creator"},
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": Identity::Autoscaler.user()},
+        ],
+    });
+    shop.admin.post(&format!("{rbac}/rolebindings"), &binding).await.done().unwrap();
+    let creator = Caller::new(&shop.control_plane, Identity::Autoscaler).await;
+
+    let mut guess = shop.get(&settings).await;
+    guess["metadata"] = json!({
+        "name": "settings", "labels": guess["metadata"]["labels"],
+        "annotations": guess["metadata"]["annotations"],
+    });
+    guess["data"] = json!({"level": "guess"});
+    let create = shop.core("configmaps?dryRun=All");
+    let seen = shop.alice.post(&create, &guess).await.refusal().unwrap();
+    assert!(seen.contains(r#"(release: "info")"#), "{seen}");
+    let update = format!("{settings}?dryRun=All");
+    let refusals = eventually("the right to create counts", SOON, || async {
+        let created = creator.post(&create, &guess).await.refusal()?;
+        let updated = creator.put(&update, &guess).await.refusal()?;
+        Ok::<_, String>([created, updated])
+    })
+    .await;
+    for unseen in refusals {
+        assert!(!unseen.contains("info") && unseen.contains("\n  data.level\n"), "{unseen}");
+        assert!(unseen.contains("Values are shown only to users who may get the object."), "{unseen}");
+    }
+}

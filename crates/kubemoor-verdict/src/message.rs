@@ -58,6 +58,8 @@ pub struct Message {
     denied: String,
     /// The listed fields or objects.
     listed: Listed,
+    /// Whether the user is not shown the values of the listed fields.
+    hides_values: bool,
     /// Further facts and the remedies, a sentence each.
     ways: Vec<Way>,
     /// The way to change the release permanently, if it is one of the remedies.
@@ -164,6 +166,23 @@ impl Message {
         temporary.for_each(|way| way.ask_others(namespace));
     }
 
+    /// Whether it shows values of the object that an edit overwrites.
+    pub fn has_values(&self) -> bool {
+        !self.hides_values && matches!(&self.listed, Listed::Fields(grounds) if !grounds.fields.is_empty())
+    }
+
+    /// Has its denial and its warnings name the fields without their values: the user may not read the object. The line
+    /// for the guard's own log stays whole.
+    pub fn hide_values(&mut self) {
+        self.hides_values = true;
+        self.add("Values are shown only to users who may get the object.".to_owned());
+    }
+
+    /// The first of the listed fields or objects, as the user is told them.
+    fn told(&self) -> Vec<FieldWords<'_>> {
+        if self.hides_values { self.listed.first_paths() } else { self.listed.first() }
+    }
+
     /// Adds a sentence before those that say what to do.
     pub fn add(&mut self, sentence: String) {
         self.ways.insert(0, sentence.into());
@@ -182,7 +201,7 @@ impl Message {
     pub fn denial(&self) -> String {
         let mut text = String::with_capacity(ROOM);
         let mut line = OneLine(&mut text);
-        let fields = self.listed.first();
+        let fields = self.told();
         // Writing to a String cannot fail.
         let _ = match (self.denied.as_str(), fields.is_empty()) {
             ("", _) => write!(line, "{}.", self.claim),
@@ -204,7 +223,7 @@ impl Message {
     /// The warnings for an allowed edit: one line for each field, then the remedies, each short
     /// enough for the API server.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = match self.listed.first().as_slice() {
+        let mut warnings: Vec<String> = match self.told().as_slice() {
             [] if self.what.is_empty() => vec![format!("{}.", self.claim)],
             [] => vec![format!("{}; {}.", self.claim, self.what)],
             fields => fields.iter().map(|field| field.within(WARNING, &[&self.claim, &self.short])).collect(),

@@ -4,7 +4,7 @@
 //! `intake` turns a request into a review's bytes, `review` reads those bytes and
 //! writes the answer, `validate` judges with `case`, `claims` and `look`, large
 //! ones `aside`, `early` has the index hold what a review needs after a start, `suggest` names
-//! chart values for messages, `rights` asks who may create exceptions, `mutate` sets edits back,
+//! chart values for messages, `rights` asks who may create exceptions and who may see values, `mutate` sets edits back,
 //! `order` asks what the user who orders a repair may write, `registration` keeps the webhook
 //! configurations.
 //!

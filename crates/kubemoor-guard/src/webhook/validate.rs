@@ -36,7 +36,7 @@ use super::order::{self, Orders};
 use super::repeats::Repeats;
 use super::request::{self, Asked};
 use super::review::{self, Answer, Head, ReviewError};
-use super::rights::ExceptionRights;
+use super::rights::UserRights;
 use super::suggest;
 use kubemoor_helm::release::Declarations;
 use kubemoor_ledger::Ledger;
@@ -109,7 +109,7 @@ pub struct Validator {
     judging: Arc<Turns<String>>,
     spared: Arc<SparedEdits>,
     repeats: Arc<Repeats>,
-    rights: Arc<ExceptionRights>,
+    rights: Arc<UserRights>,
 }
 
 impl Validator {
@@ -310,7 +310,7 @@ impl Validator {
     async fn judged_now(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
         let Whole { bytes, head, subject, stage, deadline } = whole;
         let request = review::Request::behind(head, bytes).map_err(Unjudged::Malformed)?;
-        let uid = request.head.uid.clone();
+        let (uid, resource) = (request.head.uid.clone(), request.head.resource.clone());
         let mut case = Case::of(subject, request, self.setup.record_driver);
         if case.is_record() {
             match self.held(&case, bytes.clone(), deadline).await {
@@ -343,7 +343,8 @@ impl Validator {
         let (mut judgement, case) = looker.judge(case).await?;
         let values = suggest::values(&looker, &case, &judgement).await;
         judgement.message.suggest(&values);
-        self.rights.tell(&looker, &case, &mut judgement).await;
+        self.rights.tell_exceptions(&looker, &case, &mut judgement).await;
+        self.rights.hide_values(&looker, &case, &resource, &mut judgement).await;
         let answer = match stage {
             Stage::Mutate if mutate::concerns(&case, &judgement) => {
                 asked.known()?;

@@ -58,6 +58,12 @@ impl<'a> FieldWords<'a> {
         Self { path, values: smallvec![old, new, declared], form: Form::Edit }
     }
 
+    /// The same without its values, and without the place below it at which they begin to differ.
+    pub(super) fn of_path(finding: &'a Finding) -> Self {
+        let path = front_cut(finding.path.plain().to_string().into(), PATH);
+        Self { path, values: SmallVec::new(), form: Form::Plain }
+    }
+
     /// A field of a live object.
     pub(super) fn of_live(finding: &'a Finding) -> Self {
         let (path, [declared, _, new]) = first(finding);

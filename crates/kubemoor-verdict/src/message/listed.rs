@@ -47,6 +47,14 @@ impl Listed {
         }
     }
 
+    /// The first of them in words, without the values of the fields that an edit overwrites.
+    pub(super) fn first_paths(&self) -> Vec<FieldWords<'_>> {
+        match self {
+            Self::Fields(grounds) => grounds.fields.iter().take(NAMED).map(FieldWords::of_path).collect(),
+            Self::Nothing | Self::SetBack(..) | Self::Objects(..) => self.first(),
+        }
+    }
+
     /// The number of the others, in words.
     pub(super) fn others(&self) -> Option<String> {
         let fields = |more: usize| match more {

@@ -50,6 +50,38 @@ fn denial_tells_each_field_and_every_way_on() {
 }
 
 #[test]
+fn values_are_hidden_from_who_may_not_read_the_object() {
+    let nested = |host: &str| json!([{"host": host, "http": {"paths": [{"path": "/the/same"}]}}]);
+    let mut message = drift(
+        &object("", "ConfigMap"),
+        vec![
+            ("/data/level", [json!("declared-secret"), json!("old-secret"), json!("guess")]),
+            ("/spec/rules", [nested("declared-secret"), nested("old-secret"), nested("guess")]),
+        ],
+    );
+    assert!(message.has_values());
+    let line = message.line();
+    message.hide_values();
+    assert!(!message.has_values());
+    let denial = message.denial();
+    let lines: Vec<_> = denial.lines().collect();
+    assert_eq!(lines[1..3], ["  data.level", "  spec.rules"], "{denial}");
+    assert_eq!(lines[3], "Values are shown only to users who may get the object.");
+    let warnings = message.warnings();
+    assert!(warnings[0].ends_with(": data.level"), "{warnings:?}");
+    for text in warnings.iter().chain([&denial]) {
+        assert!(!text.contains("secret") && !text.contains("guess"), "{text}");
+    }
+    // The guard's own log.
+    assert_eq!(message.line(), line);
+    assert!(line.contains("declared-secret"), "{line}");
+
+    let verdict = refused(Reason::Deletion, Vec::new());
+    let deletion = context(&object("apps", "Deployment"), Operation::Delete).of_edit(&verdict);
+    assert!(!deletion.has_values() && !of_no_room(&object("", "Secret"), false).has_values());
+}
+
+#[test]
 fn denial_names_the_policy_that_decided() {
     let web = object("apps", "Deployment");
     let mut policy = kubemoor_policy::Policy::clone(resolver(EditsMode::Deny).defaults());
