@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubemoor_declare::model::{Actor, ObjectId, ReleaseId};
 use kubemoor_ledger::entry::Entry;
 use kubemoor_ledger::query::{Filter, Page};
-use kubemoor_ledger::row::{Change, GuardedObject, Permitted, Repaired, Row};
+use kubemoor_ledger::row::{Change, GuardedObject, Kind, Permitted, Repaired, Row};
 use kubemoor_ledger::store::Store;
 use kubemoor_ledger::{Ledger, Writer};
 use kubemoor_policy::allowance::Allowance;
@@ -330,6 +330,56 @@ async fn old_and_surplus_rows_go_while_others_are_written() {
         eventually("those meanwhile are written", SOON, || async { count("writer").await > 0 }).await;
         store.close().await;
         trimmed.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flood_of_one_namespace_pushes_out_no_rows_of_others() {
+    for url in both().await {
+        let written = Written::start(&url, "east", FOREVER);
+        for number in 0..30 {
+            written.ledger.record(row(number, "shop", "web", "alice", "Deny"));
+        }
+        for number in 30..3030 {
+            written.ledger.record(row(number, "loud", "web", "mallory", "Deny"));
+        }
+        written.close().await;
+        let trimmed = Written::start(&url, "east", Retention { rows: 100, ..FOREVER });
+        let store = Store::read(&url).await.unwrap();
+        let of = async |user: &str| {
+            let filter = Filter { user: Some(user.to_owned()), limit: Some(1000), ..Filter::default() };
+            details(&store.page(&filter).await.unwrap()).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let loud = eventually("the flood is trimmed", SOON, || async {
+            let loud = of("mallory").await;
+            if loud.len() <= 70 { Ok(loud) } else { Err(format!("{} rows", loud.len())) }
+        })
+        .await;
+        assert_eq!((loud.len(), loud[0].as_str(), loud[69].as_str()), (70, "row 3029", "row 2960"), "{url}");
+        assert_eq!(of("alice").await.len(), 30, "{url}");
+        store.close().await;
+        trimmed.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_refusals_within_a_minute_are_one_row_with_a_count() {
+    for url in both().await {
+        let written = Written::start(&url, "east", FOREVER);
+        let refusal = |seconds, user| {
+            let row = row(seconds, "shop", "web", user, "Deny");
+            Row { kind: Kind::Verdict, detail: String::new(), ..row }
+        };
+        for second in 0..50 {
+            written.ledger.record(refusal(second, "mallory"));
+            written.ledger.record(refusal(second, if second < 2 { "alice" } else { "mallory" }));
+        }
+        written.ledger.record(refusal(70, "mallory"));
+        written.close().await;
+        let rows: Vec<_> = everything(&url).await.into_iter().map(|row| (row.user, row.repeats)).collect();
+        let expected =
+            [("mallory", 0), ("alice", 1), ("mallory", 97)].map(|(user, count)| (user.to_owned(), count));
+        assert_eq!(rows, expected, "{url}");
     }
 }
 

@@ -113,7 +113,8 @@ impl Shared {
 pub(crate) fn make_older(server: &Postgres, database: &str, version: usize) {
     let ask = |statement: &str| drop(server.psql(database, statement).unwrap());
     let (with_rows, later) = SCRIPTS[..version].split_at(version.min(3));
-    ask("CREATE TABLE kept AS TABLE entries; CREATE TABLE named AS TABLE clusters; \
+    ask("CREATE TABLE kept AS TABLE entries; ALTER TABLE kept DROP COLUMN repeats; \
+         CREATE TABLE named AS TABLE clusters; \
          DROP VIEW fleet, ledger; DROP TABLE releases, guards, entries, entry_marks, clusters, sealing_key");
     with_rows.iter().for_each(|script| ask(script));
     ask("INSERT INTO clusters OVERRIDING SYSTEM VALUE SELECT id, name FROM named; \

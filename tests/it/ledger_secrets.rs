@@ -127,7 +127,10 @@ async fn guard_output_contains_no_value_of_a_secret() {
     };
     eventually("all five refusals and the repair are kept", SOON, || async {
         let rows = items(&String::from_utf8(audit("json")).unwrap());
-        let count = |verdict: &str| rows.iter().filter(|row| row["verdict"] == verdict).count();
+        // Two of the refusals are equal.
+        let times = |row: &serde_json::Value| 1 + row["repeats"].as_u64().unwrap_or_default();
+        let count =
+            |verdict: &str| rows.iter().filter(|row| row["verdict"] == verdict).map(times).sum::<u64>();
         count("Deny") >= 5 && count("Recreated") == 1
     })
     .await;

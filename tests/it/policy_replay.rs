@@ -157,9 +157,11 @@ async fn rows_of_an_older_ledger_are_counted_and_not_judged() {
     written.close().await;
     // As the version before left it.
     let mut connection = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
-    for statement in
-        ["ALTER TABLE entries DROP COLUMN facts", "DELETE FROM kubemoor_migrations WHERE version > 1"]
-    {
+    for statement in [
+        "ALTER TABLE entries DROP COLUMN facts",
+        "ALTER TABLE entries DROP COLUMN repeats",
+        "DELETE FROM kubemoor_migrations WHERE version > 1",
+    ] {
         sqlx::query(statement).execute(&mut connection).await.unwrap();
     }
     connection.close().await.unwrap();

@@ -75,6 +75,9 @@ pub struct Entry {
     pub fields: Vec<Field>,
     /// The number of fields that are not kept.
     pub more_fields: i64,
+    /// How many equal refusals within the minute after this one have no row of their own.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub repeats: i64,
     /// The data of a change by which other policies can judge it; only if the request asks for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub facts: Option<String>,
@@ -87,7 +90,7 @@ pub struct Entry {
 }
 
 /// An object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Object {
     /// The API group; empty for the core group.
     pub group: String,
@@ -100,7 +103,7 @@ pub struct Object {
 }
 
 /// A field, with the values of Secrets as keyed hashes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Field {
     /// The path.
     pub path: String,
@@ -168,6 +171,7 @@ impl Entry {
             detail: cut(&detail),
             fields,
             more_fields: more_fields.saturating_add(beyond),
+            repeats: 0,
             // A NUL stands there as six letters.
             facts,
             uid: cut(&uid),
@@ -267,6 +271,10 @@ fn some(groups: &[String]) -> Vec<String> {
         kept.push(format!("{MORE}{} more", groups.len() - kept.len()));
     }
     kept
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 mod id_text {

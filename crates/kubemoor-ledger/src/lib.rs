@@ -8,6 +8,7 @@
 
 mod id;
 mod opening;
+mod repeats;
 mod retention;
 mod spill;
 mod writer;

@@ -3,7 +3,8 @@
 //! Entry point: [`run`]. Invariant: few rows at a time with a pause between, so
 //! that writers never wait long; one replica at a time per cluster. Whole months
 //! go where the database has them and no cluster keeps a row of them. Nothing is deleted
-//! by age within an hour after the clock was set.
+//! by age within an hour after the clock was set. Where there are too many rows, the namespaces with
+//! the most rows lose some first, so that a tenant who fills the ledger pushes out no rows of others.
 
 mod clock;
 
@@ -51,18 +52,19 @@ async fn pass(
     let clock = match clock {
         Some(clock) => clock,
         None => {
-            let newest = store.surplus(cluster, 1).await?.map(id::time);
+            let newest = store.surplus(cluster, None, 1).await?.map(id::time);
             clock.insert(Clock::start(now, newest, retention.age))
         }
     };
     let oldest = clock.look(now).then(|| id::cutoff(now.1, retention.age));
-    let surplus = store.surplus(cluster, retention.rows).await?;
-    let before = oldest.max(surplus).unwrap_or(0);
+    let mut deleted = trim_surplus(store, cluster, retention.rows).await?;
+    // Months whose rows were too many go at once, others at their age.
+    let lowest = if deleted > 0 { store.lowest(cluster).await? } else { None };
+    let before = oldest.max(lowest).unwrap_or(0);
     if let Err(error) = months(store, cluster, before, retention.age).await {
         tracing::warn!(%error, "the months of the ledger cannot be brought up to date");
     }
-    let mut deleted = 0;
-    while let Some(more) = store.trim(cluster, before).await? {
+    while let Some(more) = store.trim(cluster, None, before).await? {
         deleted += more;
         if more == 0 {
             break;
@@ -73,6 +75,42 @@ async fn pass(
         tokio::time::sleep(PAUSE).await;
     }
     Ok(deleted)
+}
+
+/// Deletes the rows of `cluster` that are more than `rows`, the oldest of the namespaces with the most. Returns their number.
+async fn trim_surplus(store: &Store, cluster: Cluster, rows: u64) -> Result<u64, StoreError> {
+    let mut deleted = 0;
+    if store.surplus(cluster, None, rows).await?.is_none() {
+        return Ok(deleted);
+    }
+    let namespaces = store.namespaces(cluster).await?;
+    let Some(share) = share(namespaces.iter().map(|(_, count)| *count).collect(), rows) else {
+        return Ok(deleted);
+    };
+    for (namespace, _) in namespaces.into_iter().filter(|(_, count)| *count > share) {
+        let Some(before) = store.surplus(cluster, Some(namespace), share).await? else { continue };
+        while let Some(more @ 1..) = store.trim(cluster, Some(namespace), before).await? {
+            deleted += more;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(deleted)
+}
+
+/// The most rows that each namespace may keep so that all together keep no more than `rows`, where they have `counts`; at
+/// least one. `None` if they keep no more anyway.
+fn share(mut counts: Vec<u64>, rows: u64) -> Option<u64> {
+    counts.sort_unstable();
+    let (mut left, mut namespaces) = (rows, u64::try_from(counts.len()).unwrap_or(u64::MAX));
+    for count in counts {
+        let share = left.checked_div(namespaces).unwrap_or(left);
+        if count > share {
+            return Some(share.max(1));
+        }
+        left = left.saturating_sub(count);
+        namespaces = namespaces.saturating_sub(1);
+    }
+    None
 }
 
 /// Makes the months that come and drops those that nobody keeps, where the database has months. `before` is the
@@ -91,4 +129,30 @@ async fn months(store: &Store, cluster: Cluster, before: i64, age: Duration) -> 
         tokio::time::sleep(PAUSE).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_with_most_rows_lose_rows_first() {
+        for (counts, rows, expected) in [
+            (vec![], 10, None),
+            (vec![10], 10, None),
+            (vec![11], 10, Some(10)),
+            (vec![4, 3, 3], 10, None),
+            // The others keep all that they have.
+            (vec![1_000_000, 20, 5], 100, Some(75)),
+            (vec![60, 50, 5], 100, Some(47)),
+            (vec![7, 7, 7], 20, Some(6)),
+            (vec![5, 5, 5], 2, Some(1)),
+            (vec![u64::MAX, 3], 100, Some(97)),
+        ] {
+            let found = share(counts.clone(), rows);
+            assert_eq!(found, expected, "{counts:?} {rows}");
+            let kept: u64 = counts.iter().map(|count| (*count).min(found.unwrap_or(u64::MAX))).sum();
+            assert!(kept <= rows.max(counts.len() as u64), "{counts:?} {rows}");
+        }
+    }
 }

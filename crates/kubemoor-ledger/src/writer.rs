@@ -22,6 +22,7 @@ pub use self::handle::Ledger;
 use super::entry::Entry;
 use super::id::Ids;
 use super::opening::within;
+use super::repeats::{Batch, Refusals};
 use super::retention;
 use super::row::Row;
 use super::spill::Spill;
@@ -64,6 +65,8 @@ pub struct Writer {
     closing: CancellationToken,
     /// Set while the database fails: when it is tried again, and the pause then.
     failing: Option<(Instant, Duration)>,
+    /// The refusals whose repeats are counted.
+    refusals: Refusals,
 }
 
 struct Shared {
@@ -196,35 +199,37 @@ impl Writer {
             self.shared.spill(&entries, Written::Unavailable);
             return;
         }
-        let mut outcome = self.insert(&entries).await;
+        let batch = self.refusals.fold(entries);
+        let mut outcome = self.insert(&batch).await;
         // The first statement on a connection that broke while it was idle fails. The ids make the
         // second attempt safe.
         if outcome.is_err() && self.failing.is_none() {
-            outcome = self.insert(&entries).await;
+            outcome = self.insert(&batch).await;
         }
         if outcome.is_err() && self.is_replaced().await {
             self.open_again().await;
-            if self.open.is_none() {
-                self.shared.spill(&entries, Written::Unavailable);
-                return;
+            if self.open.is_some() {
+                outcome = self.insert(&batch).await;
             }
-            outcome = self.insert(&entries).await;
         }
         match outcome {
             Ok(()) => {
-                self.shared.metrics.written(Written::Database, entries.len());
+                self.shared.metrics.written(Written::Database, batch.events());
                 self.recovered();
             }
             Err(reason) => {
-                self.failed(&reason);
-                self.shared.spill(&entries, Written::Unavailable);
+                self.refusals.forget();
+                if self.open.is_some() {
+                    self.failed(&reason);
+                }
+                self.shared.spill(batch.lines(), Written::Unavailable);
             }
         }
     }
 
-    async fn insert(&self, entries: &[Entry]) -> Result<(), String> {
+    async fn insert(&self, batch: &Batch) -> Result<(), String> {
         let Some(Open { store, cluster, .. }) = &self.open else { return Err("it is not open".to_owned()) };
-        within(store.insert(*cluster, entries)).await
+        within(store.insert(*cluster, batch)).await
     }
 }
 

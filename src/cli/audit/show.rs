@@ -164,6 +164,9 @@ fn what(entry: &Entry, most: usize) -> String {
     if !entry.detail.is_empty() {
         parts.push(plain(&entry.detail));
     }
+    if entry.repeats > 0 {
+        parts.push(format!("{} times more within a minute", entry.repeats));
+    }
     parts.join("; ")
 }
 

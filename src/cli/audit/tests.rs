@@ -67,23 +67,32 @@ fn control_characters_in_audited_values_are_escaped_in_table() {
 }
 
 #[test]
+fn table_tells_how_often_a_refusal_was_repeated() {
+    let mut first = entry("Deny", "web", json!([{"path": "/data/x", "old": "a", "new": "b"}]));
+    first.repeats = 29;
+    let text = show(People::Table).rows(&[first]).unwrap();
+    assert!(text.contains("; 29 times more within a minute\n"), "{text}");
+}
+
+#[test]
 fn a_spreadsheet_has_a_stable_head_and_no_formula() {
     let mut first = entry("Deny", "web", json!([{"path": "/data/x", "old": "a,b", "new": "\"=1+1\""}]));
     first.user = "=HYPERLINK(\"https://evil.example\")".to_owned();
     first.detail = "-2+3\u{1b}[31m".to_owned();
+    first.repeats = 29;
     let mut show = show(People::Csv);
     let text = show.rows(&[first]).unwrap();
     let lines: Vec<_> = text.split("\r\n").collect();
     assert_eq!(
         lines[0].replace('"', ""),
         "time,kind,verdict,reason,cluster,namespace,release,revision,objectGroup,objectKind,objectNamespace,\
-         objectName,operation,user,groups,changes,detail,moreFields,uid,id"
+         objectName,operation,user,groups,changes,detail,moreFields,uid,id,repeats"
     );
     assert_eq!(
         lines[1],
         "\"2026-11-21T05:00:00Z\",\"verdict\",\"Deny\",\"drift\",\"test\",\"shop\",\"web\",\"3\",\"apps\",\
          \"Deployment\",\"shop\",\"web\",\"UPDATE\",\"'=HYPERLINK(\"\"https://evil.example\"\")\",\"people\",\
-         \"/data/x a,b -> \"\"=1+1\"\" (declared absent)\",\"'-2+3 [31m\",\"0\",\"u-1\",\"42\""
+         \"/data/x a,b -> \"\"=1+1\"\" (declared absent)\",\"'-2+3 [31m\",\"0\",\"u-1\",\"42\",\"29\""
     );
     // What comes later stands below the same head.
     let later = show.rows(&[entry("Warn", "db", replicas())]).unwrap();

@@ -7,7 +7,7 @@ use kubemoor_declare::model::text::one_line;
 use kubemoor_ledger::entry::{Entry, Field};
 
 /// The columns of a spreadsheet. They stay as they are: others may only be added behind them.
-pub const COLUMNS: [&str; 20] = [
+pub const COLUMNS: [&str; 21] = [
     "time",
     "kind",
     "verdict",
@@ -28,10 +28,11 @@ pub const COLUMNS: [&str; 20] = [
     "moreFields",
     "uid",
     "id",
+    "repeats",
 ];
 
 /// The cells of [`COLUMNS`].
-pub fn columns(entry: &Entry) -> [String; 20] {
+pub fn columns(entry: &Entry) -> [String; 21] {
     let Entry { id, time, kind, cluster, namespace, release, revision, object, .. } = entry;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     [
@@ -55,6 +56,7 @@ pub fn columns(entry: &Entry) -> [String; 20] {
         entry.more_fields.to_string(),
         entry.uid.clone(),
         id.to_string(),
+        entry.repeats.to_string(),
     ]
 }
 

@@ -7,12 +7,13 @@ use sqlx::{Row as _, SqlSafeStr};
 
 use super::{Pool, Store, StoreError, said};
 
-const SQLITE: [&str; 3] = [
+const SQLITE: [&str; 4] = [
     include_str!("../migrations/sqlite.1.sql"),
     include_str!("../migrations/sqlite.2.sql"),
     include_str!("../migrations/sqlite.3.sql"),
+    include_str!("../migrations/sqlite.4.sql"),
 ];
-const POSTGRES: [&str; 7] = [
+const POSTGRES: [&str; 8] = [
     include_str!("../migrations/postgres.1.sql"),
     include_str!("../migrations/postgres.2.sql"),
     include_str!("../migrations/postgres.3.sql"),
@@ -20,6 +21,7 @@ const POSTGRES: [&str; 7] = [
     include_str!("../migrations/postgres.5.sql"),
     include_str!("../migrations/postgres.6.sql"),
     include_str!("../migrations/postgres.7.sql"),
+    include_str!("../migrations/postgres.8.sql"),
 ];
 
 /// In a database of others the name says whose it is.

@@ -15,7 +15,7 @@ use crate::row::Kind;
 
 const SELECT: &str = "SELECT id, kind, namespace, release, revision, object_group, object_kind, \
                       object_namespace, object_name, operation, user_name, user_groups, verdict, reason, \
-                      detail, fields, more_fields, uid, cluster";
+                      detail, fields, more_fields, repeats, uid, cluster";
 
 /// How many rows back it is looked how far they go.
 const DEPTH: i64 = 1000;
@@ -384,6 +384,7 @@ where
         detail: text("detail")?,
         fields: serde_json::from_str(&text("fields")?).unwrap_or_default(),
         more_fields: row.try_get("more_fields")?,
+        repeats: row.try_get("repeats")?,
         facts: row.try_get("facts")?,
         uid: text("uid")?,
         same: None,

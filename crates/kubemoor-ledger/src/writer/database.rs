@@ -42,6 +42,7 @@ impl Writer {
     pub(super) async fn open_again(&mut self) {
         tracing::warn!(ledger = %self.url, "the ledger's database is another one; its tables are brought up to date");
         self.shared.store.lock().take();
+        self.refusals.forget();
         if let Some(open) = self.open.take() {
             open.trimming.abort();
         }

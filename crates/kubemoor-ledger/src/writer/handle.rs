@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::super::id::Ids;
+use super::super::repeats::Refusals;
 use super::super::row::Row;
 use super::super::spill::Spill;
 use super::super::store;
@@ -58,7 +59,19 @@ impl Ledger {
         });
         let closing = CancellationToken::new();
         let ledger = Self { queue: sender, shared: Arc::clone(&shared) };
-        Ok((ledger, Writer { queue, shared, url, retention, open: None, closing, failing: None }))
+        Ok((
+            ledger,
+            Writer {
+                queue,
+                shared,
+                url,
+                retention,
+                open: None,
+                closing,
+                failing: None,
+                refusals: Refusals::default(),
+            },
+        ))
     }
 
     /// Records a row. Never waits: a row that finds no room goes to standard

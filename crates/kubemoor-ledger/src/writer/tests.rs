@@ -151,6 +151,70 @@ async fn yielding_rows_leave_half_of_the_queue_to_other_rows() {
     assert!(!spilled.contains(&format!("c{QUEUE}")), "{}", spilled.len());
 }
 
+/// The rows of a ledger, newest first.
+async fn rows_of(url: &str) -> Vec<Entry> {
+    let store = Store::read(&url.parse().unwrap()).await.unwrap();
+    let page = store.page(&crate::query::Filter::default()).await.unwrap();
+    store.close().await;
+    page.items
+}
+
+#[tokio::test]
+async fn flood_of_one_namespace_pushes_out_no_rows_of_others() {
+    let (out, directory) = (Out::default(), tempfile::tempdir().unwrap());
+    let url = database_in(&directory);
+    let in_namespace = |namespace: &str, number| {
+        let object = ObjectId::namespaced("", "ConfigMap", namespace, &format!("c{number}"));
+        Row { release: None, object, ..row(number) }
+    };
+    let (flooded, writer) = ledger(&url, u64::MAX, &out);
+    (0..3).for_each(|number| flooded.record(in_namespace("quiet", number)));
+    (0..100).for_each(|number| flooded.record(in_namespace("loud", number)));
+    (0..5).for_each(|number| flooded.record(in_namespace("other", number)));
+    drain(writer).await;
+
+    let (_ledger, writer) = ledger(&url, 20, &out);
+    let closing = CancellationToken::new();
+    let writing = tokio::spawn(writer.run(named(), closing.clone()));
+    let count =
+        |rows: &[Entry], namespace: &str| rows.iter().filter(|row| row.namespace == namespace).count();
+    let trimmed = async {
+        while count(&rows_of(&url).await, "loud") > 12 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, trimmed).await.expect("the flood is trimmed");
+    closing.cancel();
+    writing.await.unwrap();
+    let rows = rows_of(&url).await;
+    assert_eq!(["quiet", "other", "loud"].map(|namespace| count(&rows, namespace)), [3, 5, 12]);
+    let newest: Vec<_> = rows.iter().filter(|row| row.namespace == "loud").collect();
+    assert_eq!(newest.last().unwrap().object.name, "c88", "the oldest go");
+}
+
+#[tokio::test]
+async fn equal_refusals_within_a_minute_are_one_row_with_a_count() {
+    let (out, directory) = (Out::default(), tempfile::tempdir().unwrap());
+    let url = database_in(&directory);
+    let (ledger, writer) = ledger(&url, u64::MAX, &out);
+    let closing = CancellationToken::new();
+    let writing = tokio::spawn(writer.run(named(), closing.clone()));
+    let refusal = |number| Row { kind: crate::row::Kind::Verdict, verdict: "Deny", ..row(number) };
+    // One after the other, then in one batch.
+    for written in 1..=6 {
+        ledger.record(refusal(1));
+        until_written(&ledger, written).await;
+    }
+    (0..4).for_each(|_| ledger.record(refusal(1)));
+    ledger.record(refusal(2));
+    until_written(&ledger, 11).await;
+    closing.cancel();
+    writing.await.unwrap();
+    let told: Vec<_> = rows_of(&url).await.into_iter().map(|row| (row.object.name, row.repeats)).collect();
+    assert_eq!(told, [("c2".to_owned(), 0), ("c1".to_owned(), 9)]);
+    assert!(out.rows().is_empty());
+}
+
 #[test]
 fn pause_before_deletion_grows_until_it_has_worked_for_long() {
     let (mut pauses, mut now) = (TrimPauses::default(), Instant::now());

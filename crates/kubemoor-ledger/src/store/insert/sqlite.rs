@@ -1,6 +1,7 @@
 //! Rows into SQLite.
 //!
-//! Entry point: [`write()`]. Invariant: writes all rows, or none; a row that exists stays unchanged.
+//! Entry point: [`write()`]. Invariant: writes all rows, or none; a row that exists stays unchanged, but for the
+//! count of its repeats.
 
 use std::sync::LazyLock;
 
@@ -8,8 +9,9 @@ use sqlx::{Connection as _, Sqlite, SqliteConnection, Transaction};
 
 use super::super::key;
 use super::super::schema::Cluster;
-use super::{COLUMNS, json};
+use super::{COLUMNS, REPEAT, json};
 use crate::entry::Entry;
+use crate::repeats::Repeat;
 
 /// One row of a statement for SQLite.
 const VALUES: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
@@ -30,6 +32,7 @@ pub(super) async fn write(
     connection: &mut SqliteConnection,
     cluster: Cluster,
     entries: &[Entry],
+    repeats: &[Repeat],
 ) -> Result<(), sqlx::Error> {
     let mut transaction = connection.begin().await?;
     let mut rest = entries;
@@ -39,6 +42,10 @@ pub(super) async fn write(
             insert(&mut transaction, statement, cluster, chunk).await?;
         }
         rest = less;
+    }
+    for repeat in repeats {
+        let update = sqlx::query(REPEAT).bind(cluster.0).bind(repeat.of).bind(repeat.count());
+        update.execute(&mut *transaction).await?;
     }
     transaction.commit().await
 }
