@@ -1,6 +1,7 @@
 //! What somebody who may write into one namespace can make the guard spend, and that it costs nobody else anything.
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -27,6 +28,12 @@ const RECORDS: usize = 40;
 
 /// Finalizers of one object: with their names about as many as an object has room for.
 const FINALIZERS: usize = 60_000;
+
+/// Namespaces of one user.
+const NAMESPACES: usize = 10;
+
+/// What an edit sends beside the declared fields, in bytes.
+const PADDING: usize = 900_000;
 
 const FLAGS: [&str; 5] = ["--register", "--edits", "Deny", "--drift", "Repair"];
 
@@ -72,28 +79,9 @@ async fn edits_of_others_are_judged_while_a_huge_set_is() {
     let control_plane = &shop.control_plane;
     let _guard = shop.start_guard(&FLAGS).await;
     shop.wait_until_guarded(&shop.config_map("settings")).await;
-    let namespace = control_plane.namespace("huge").await;
-    let client = control_plane.client(Identity::Alice).await;
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
-    let mut huge = charts::labelled("huge", json!({"a": "0"}));
-    huge.metadata.finalizers = Some(finalizers("x"));
-    maps.create(&PostParams::default(), &huge).await.unwrap();
-    let mut manifest = format!(
-        "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: huge\n  namespace: {namespace}\n  finalizers:\n"
-    );
-    finalizers("y").iter().for_each(|name| manifest.push_str(&format!("  - {name}\n")));
-    manifest.push_str("data: {a: '0'}\n");
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-    secrets
-        .create(&PostParams::default(), &forged(&namespace, "huge", 1, "deployed", &manifest))
-        .await
-        .unwrap();
-    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
-    eventually("the guard knows the forged release", SOON, || async {
-        refusal(maps.patch("huge", &dry_run, &Patch::Merge(json!({"data": {"a": "1"}}))).await)
-    })
-    .await;
+    let maps = forge_huge(control_plane, "huge").await;
 
+    let dry_run = dry_run();
     let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers("z")}, "data": {"a": "1"}}));
     let attacks = join_all((0..4).map(|_| maps.patch("huge", &dry_run, &patch)));
     let honest = join_all((0..8).map(|number| {
@@ -109,6 +97,74 @@ async fn edits_of_others_are_judged_while_a_huge_set_is() {
         refusal(maps.patch("huge", &dry_run, &patch).await)
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn user_who_floods_from_many_namespaces_gets_no_edit_through() {
+    let shop = Scene::on(ControlPlane::start()).install("beside", charts::IMAGE_AND_COLOR).await;
+    let control_plane = &shop.control_plane;
+    let _guard = shop.start_guard(&FLAGS).await;
+    shop.wait_until_guarded(&shop.config_map("settings")).await;
+    let mut own = Vec::new();
+    for number in 0..NAMESPACES {
+        own.push(forge_huge(control_plane, &format!("huge-{number}")).await);
+    }
+    let (dry_run, over) = (dry_run(), AtomicBool::new(false));
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers("z")}, "data": {"a": "1"}}));
+    let floods = join_all((0..2 * NAMESPACES).map(|number| {
+        let (maps, dry_run, patch, over) = (&own[number % NAMESPACES], &dry_run, &patch, &over);
+        async move {
+            while !over.load(Ordering::Relaxed) {
+                let _ = maps.patch("huge", dry_run, patch).await;
+            }
+        }
+    }));
+    // By the same user, and padded.
+    let edits = async {
+        let mut outcomes = Vec::new();
+        for number in 0..12 {
+            let data = json!({"image": number.to_string(), "padding": "x".repeat(PADDING)});
+            outcomes.push(shop.try_data("settings", data).await.refusal());
+        }
+        over.store(true, Ordering::Relaxed);
+        outcomes
+    };
+    let (_, outcomes) = tokio::join!(floods, edits);
+    for outcome in outcomes {
+        outcome.unwrap();
+    }
+}
+
+/// A namespace of Alice's with a ConfigMap of which a forged record declares a huge set; returns its ConfigMaps once the
+/// guard knows it.
+async fn forge_huge(control_plane: &ControlPlane, prefix: &str) -> Api<ConfigMap> {
+    let namespace = control_plane.namespace(prefix).await;
+    let client = control_plane.client(Identity::Alice).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
+    let mut huge = charts::labelled("huge", json!({"a": "0"}));
+    huge.metadata.finalizers = Some(finalizers("x"));
+    maps.create(&PostParams::default(), &huge).await.unwrap();
+    let mut manifest = format!(
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: huge\n  namespace: {namespace}\n  finalizers:\n"
+    );
+    finalizers("y").iter().for_each(|name| manifest.push_str(&format!("  - {name}\n")));
+    manifest.push_str("data: {a: '0'}\n");
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    secrets
+        .create(&PostParams::default(), &forged(&namespace, "huge", 1, "deployed", &manifest))
+        .await
+        .unwrap();
+    let dry_run = dry_run();
+    eventually("the guard knows the forged release", SOON, || async {
+        refusal(maps.patch("huge", &dry_run, &Patch::Merge(json!({"data": {"a": "1"}}))).await)
+    })
+    .await;
+    maps
+}
+
+fn dry_run() -> PatchParams {
+    PatchParams { dry_run: true, ..PatchParams::default() }
 }
 
 /// Manifests by what they begin with and the line that is repeated: one long text, its lines as on Windows too, many

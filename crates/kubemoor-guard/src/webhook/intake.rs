@@ -5,7 +5,7 @@
 //! the bytes. Every body gets an answer, even if it is too large, too late or arrives in a busy
 //! moment: if it does not fit, its front is passed on, by which the request can still be identified
 //! and judged. Otherwise an editor could bypass the guard by sending too much. Must not interpret
-//! the bytes, except for the namespace whose room they use.
+//! the bytes, except for the namespace and the user whose room they use.
 
 mod room;
 
@@ -76,7 +76,7 @@ pub enum Received {
     Whole(Bytes),
     /// The front of a body that is larger than [`BodyLimits::whole`].
     TooLarge(Bytes),
-    /// The front of a body for which there was no room in time, because its own namespace had used
+    /// The front of a body for which there was no room in time, because its own namespace or user had used
     /// its share.
     Crowded(Bytes),
     /// The front of a body for which there was no room in time, because of others.
@@ -218,7 +218,8 @@ impl Intake {
     fn share(&self, peer: IpAddr, front: &[u8]) -> Share {
         let head = review::Head::parse(front).ok();
         let namespace = head.and_then(|head| head.namespace.map(|it| self.hasher.hash_one(it.as_ref())));
-        self.room.share(Tenant { peer, namespace })
+        let user = self.hasher.hash_one(review::author(front).user);
+        self.room.share(Tenant { peer, namespace, user })
     }
 }
 

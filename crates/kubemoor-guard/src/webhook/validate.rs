@@ -18,6 +18,7 @@ use std::thread::available_parallelism;
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::{Body, Bytes};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use self::respond::{annotated, decision, put, says};
@@ -38,7 +39,7 @@ use super::request::{self, Asked};
 use super::review::{self, Answer, Head, ReviewError};
 use super::rights::UserRights;
 use super::suggest;
-use kubemoor_helm::release::Declarations;
+use kubemoor_helm::release::{Declarations, Release};
 use kubemoor_ledger::Ledger;
 use kubemoor_notify::Notifiers;
 use kubemoor_policy::Policy;
@@ -49,10 +50,11 @@ use kubemoor_runtime::server::turns::Turns;
 use kubemoor_verdict::edit::{Evidence, Reason, Rules, Verdict};
 use kubemoor_verdict::records;
 
-/// A review above this size, in bytes, has to wait for its turn.
+/// A review above this size, in bytes, is judged apart from the threads that answer. If the manifests declare as much of its
+/// object, it has to wait for its turn.
 const LARGE: usize = 256 << 10;
 
-/// The same for what the manifests declare of its object.
+/// If the manifests declare more of its object, in bytes, a review of any size has to wait for its turn.
 const HEAVY: usize = 1 << 20;
 
 /// The reason why there is no verdict.
@@ -104,9 +106,11 @@ pub struct Setup {
 pub struct Validator {
     intake: Intake,
     setup: Arc<Setup>,
-    /// For records, which are decoded, and for large reviews.
+    /// For records, which are decoded, and for large reviews, by namespace.
     decoding: Arc<Turns<String>>,
     judging: Arc<Turns<String>>,
+    /// For large reviews, by user: nobody takes all turns by editing in many namespaces.
+    judging_for: Arc<Turns<String>>,
     spared: Arc<SparedEdits>,
     repeats: Arc<Repeats>,
     rights: Arc<UserRights>,
@@ -119,8 +123,9 @@ impl Validator {
         let count = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
         let turns = || Arc::new(Turns::new(count, count / 2));
         let (decoding, judging) = (turns(), turns());
+        let judging_for = Arc::new(Turns::new(Semaphore::MAX_PERMITS, count / 2));
         let (spared, repeats, rights) = (Arc::default(), Arc::default(), Arc::default());
-        Self { intake, setup: Arc::new(setup), decoding, judging, spared, repeats, rights }
+        Self { intake, setup: Arc::new(setup), decoding, judging, judging_for, spared, repeats, rights }
     }
 
     /// Answers one request of the API server, which comes from `peer`; other callers get an empty
@@ -268,22 +273,43 @@ impl Validator {
         }
     }
 
-    /// Judges a review; a large one waits for its turn, and is judged apart from the threads that
-    /// answer.
+    /// Judges a review; a large one is judged apart from the threads that answer. One that takes long waits for its turn:
+    /// the mode decides if it waits in vain for others of its own user or namespace, and else it passes.
     async fn judged(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
-        if !self.is_large(whole.bytes, &whole.subject) {
+        let Whole { bytes, head, subject, stage, deadline } = &whole;
+        if subject.aspect == Aspect::Record {
             return self.judged_now(whole).await;
         }
-        let Whole { bytes, head, subject, stage, deadline } = &whole;
+        let weight = {
+            let index = self.setup.source.index().read();
+            declared_weight(subject, index.claims(&subject.object))
+        };
+        if !takes_long(bytes.len(), weight) {
+            return match bytes.len() > LARGE {
+                true => aside(self.judged_now(whole)).await,
+                false => self.judged_now(whole).await,
+            };
+        }
         let namespace = subject.object.namespace.as_deref().unwrap_or_default().to_owned();
         // The remaining time is for its judgement.
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
-        let Some(_turn) = self.judging.take(namespace.clone(), until).await else {
+        let (own, turn) = match self.judging_for.take(review::author(bytes).user, until).await {
+            Some(own) => (Some(own), self.judging.take(namespace.clone(), until).await),
+            None => (None, None),
+        };
+        let Some(_turn) = turn else {
             if *stage == Stage::Mutate {
                 return Ok((Answer::allow().respond(&head.uid), Verdict::allow(Reason::Busy)));
             }
+            let is_own = own.is_none() || self.judging.is_spent(&namespace);
+            // Others may have forged claims of which it only seems to take long. They must not make an edit pass.
+            let index = self.setup.source.index();
+            let counting = certain(&subject.object, subject.version_of(head), &index.read());
+            if !is_own && !takes_long(bytes.len(), declared_weight(subject, &counting)) {
+                return aside(self.judged_now(whole)).await;
+            }
             let policy = self.policy(subject, head);
-            let verdict = match self.judging.is_spent(&namespace) {
+            let verdict = match is_own {
                 true => Verdict::by_mode(&policy, Reason::Busy, None),
                 false => Verdict::unjudged(&policy, Reason::Busy),
             };
@@ -291,20 +317,6 @@ impl Validator {
             return Ok((put(&verdict, &subject.no_room()).respond(&head.uid), verdict));
         };
         aside(self.judged_now(whole)).await
-    }
-
-    /// Whether judging an edit takes long. Records are decoded in turns of their own.
-    fn is_large(&self, bytes: &Bytes, subject: &Subject) -> bool {
-        if subject.aspect == Aspect::Record {
-            return false;
-        }
-        let weight = || -> usize {
-            let index = self.setup.source.index().read();
-            let claims = index.claims(&subject.object).into_iter();
-            let declared = claims.filter_map(|claim| claim.objects.get(&subject.object));
-            declared.flat_map(Declarations::all).map(|declared| declared.weight()).sum()
-        };
-        bytes.len() > LARGE || weight() > HEAVY
     }
 
     async fn judged_now(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
@@ -385,5 +397,36 @@ impl Validator {
             Held::read(&body)
         });
         Some(timeout_at(deadline, decoding).await.ok()?.unwrap_or_default())
+    }
+}
+
+/// About how much these claims declare of the subject, in bytes.
+fn declared_weight<'r>(subject: &Subject, claims: impl IntoIterator<Item = &'r Arc<Release>>) -> usize {
+    let declared = claims.into_iter().filter_map(|claim| claim.objects.get(&subject.object));
+    declared.flat_map(Declarations::all).map(|declared| declared.weight()).sum()
+}
+
+/// Whether judging an edit of `sent` bytes may take long, of whose object manifests declare about `declared` bytes. What
+/// differs in declared fields is no more than either; what else is sent is only read over, which takes little.
+fn takes_long(sent: usize, declared: usize) -> bool {
+    sent.min(declared) > LARGE || declared > HEAVY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_does_not_make_an_edit_wait_for_a_turn() {
+        for (sent, declared, expected) in [
+            (1000, 1000, false),
+            // Padded, of an object of which little is declared.
+            (1_800_000, 1000, false),
+            (1_800_000, 300_000, true),
+            (100_000, 300_000, false),
+            (1000, 5_000_000, true),
+        ] {
+            assert_eq!(takes_long(sent, declared), expected, "{sent} {declared}");
+        }
     }
 }

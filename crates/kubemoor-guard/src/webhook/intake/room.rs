@@ -2,9 +2,10 @@
 //!
 //! Entry point: [`Room::share`]. Invariant: all shares together never exceed the room, and some of
 //! it always stays free: a peer may use three quarters of the room that others leave, and a
-//! namespace two thirds of its peer's part. So one namespace alone may use half of the room.
+//! namespace two thirds of its peer's part, and so may a user. So one of them alone may use half of the room.
 //! Must not know the purpose of a share.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use tokio::time::{Instant, timeout_at};
 /// A peer uses at most three parts of the room that others leave, and one stays free.
 const OF_PEER: usize = 3;
 
-/// A namespace uses at most two parts of its peer's room, and one stays free.
-const OF_NAMESPACE: usize = 2;
+/// A namespace uses at most two parts of its peer's room, and one stays free. The same for a user.
+const OF_EACH: usize = 2;
 
 /// Memory in bytes, shared by the present tenants.
 #[derive(Debug)]
@@ -27,12 +28,13 @@ pub(super) struct Room {
     given: Notify,
 }
 
-/// A user of room: a namespace, as a peer names it. The namespace is a hash, so that its name is
+/// Who has room: the edits of a user in a namespace, as a peer names them. Both are hashes, so that their names are
 /// not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tenant {
     pub(super) peer: IpAddr,
     pub(super) namespace: Option<u64>,
+    pub(super) user: u64,
 }
 
 /// A part of the room, until it is dropped.
@@ -46,7 +48,7 @@ pub(super) struct Share {
 /// The cause of a lack of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// The tenant itself has used its part.
+    /// The tenant's namespace or user has used its part.
     Own,
     /// The others have not left enough room.
     Others,
@@ -70,17 +72,24 @@ impl Room {
         };
         let peer = sum(&|it| it.peer == tenant.peer);
         let all = sum(&|_| true);
-        let mine = sum(&|it| *it == tenant).saturating_add(bytes);
         let left = self.bytes.saturating_sub(all - peer);
         let of_peer = left / (OF_PEER + 1) * OF_PEER;
-        let siblings = taken.iter().filter(|(it, _)| it.peer == tenant.peer && *it != tenant).count();
-        let of_siblings = peer.saturating_add(bytes).saturating_sub(mine);
-        let of_namespace = of_peer.saturating_sub(of_siblings) / (OF_NAMESPACE + 1) * OF_NAMESPACE;
-        if peer.saturating_add(bytes) > of_peer || mine > of_namespace {
-            // The part of each tenant if all used as much as they may.
-            let part = of_peer / (siblings + 2);
-            return Err(if mine > part { Lack::Own } else { Lack::Others });
+        // Whether there is too little for all tenants of the peer that are the same in some way, and whether they
+        // themselves are the cause: they would have more than if each used as much as it may.
+        let lacks = |key: &dyn Fn(&Tenant) -> Option<u64>| {
+            let is_mine = |it: &Tenant| it.peer == tenant.peer && key(it) == key(&tenant);
+            let mine = sum(&is_mine).saturating_add(bytes);
+            let others = taken.iter().map(|(it, _)| it).filter(|it| it.peer == tenant.peer && !is_mine(it));
+            let siblings = others.map(key).collect::<HashSet<_>>().len();
+            let of_siblings = peer.saturating_add(bytes).saturating_sub(mine);
+            let of_each = of_peer.saturating_sub(of_siblings) / (OF_EACH + 1) * OF_EACH;
+            (mine > of_each, mine > of_peer / (siblings + 2))
+        };
+        let [by_namespace, by_user] = [lacks(&|it| it.namespace), lacks(&|it| Some(it.user))];
+        if peer.saturating_add(bytes) > of_peer || by_namespace.0 || by_user.0 {
+            return Err(if by_namespace.1 || by_user.1 { Lack::Own } else { Lack::Others });
         }
+        let mine = sum(&|it| *it == tenant).saturating_add(bytes);
         match taken.iter_mut().find(|(it, _)| *it == tenant) {
             Some((_, present)) => *present = mine,
             None => taken.push((tenant, mine)),

@@ -4,8 +4,13 @@ use super::*;
 
 const BYTES: usize = 6400;
 
+/// The edits in a namespace, each by a user of its own.
 fn tenant(peer: u8, namespace: u64) -> Tenant {
-    Tenant { peer: IpAddr::from([10, 0, 0, peer]), namespace: Some(namespace) }
+    user_in(peer, namespace, namespace)
+}
+
+fn user_in(peer: u8, namespace: u64, user: u64) -> Tenant {
+    Tenant { peer: IpAddr::from([10, 0, 0, peer]), namespace: Some(namespace), user }
 }
 
 /// How much `tenant` gets, byte by byte, and why no more.
@@ -28,6 +33,32 @@ fn namespace_gets_half_and_peer_three_quarters_of_memory() {
     }
     let taken: usize = room.taken.lock().iter().map(|(_, bytes)| bytes).sum();
     assert!(taken <= BYTES * 3 / 4 && taken > BYTES * 7 / 10, "{taken}");
+}
+
+#[test]
+fn user_with_many_namespaces_gets_no_more_than_with_one() {
+    let room = Room::new(BYTES);
+    for namespace in 0..10 {
+        assert_eq!(room.take(user_in(1, namespace, 7), 300), Ok(()), "{namespace}");
+    }
+    let (more, lack) = fill(&room, user_in(1, 10, 7));
+    assert_eq!((10 * 300 + more, lack), (BYTES / 2, Lack::Own));
+    // What the user cannot have, the user has taken, in whatever namespace.
+    for namespace in [0, 9, 11] {
+        assert_eq!(room.take(user_in(1, namespace, 7), 1000), Err(Lack::Own), "{namespace}");
+    }
+    // Others have room, also in the same namespaces.
+    for namespace in [0, 12] {
+        assert_eq!(room.take(user_in(1, namespace, 8), BYTES / 20), Ok(()), "{namespace}");
+    }
+    // Many users in one namespace get no more than one.
+    let room = Room::new(BYTES);
+    for user in 0..10 {
+        fill(&room, user_in(1, 1, user));
+    }
+    let taken: usize = room.taken.lock().iter().map(|(_, bytes)| bytes).sum();
+    assert!(taken <= BYTES / 2, "{taken}");
+    assert_eq!(room.take(user_in(1, 1, 10), 1000), Err(Lack::Own));
 }
 
 #[test]
