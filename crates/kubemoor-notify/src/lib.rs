@@ -21,6 +21,7 @@ use self::delivery::Delivery;
 pub use self::desk::Denial;
 use self::desk::Event;
 use self::file::{Notifier, Settings};
+pub use self::format::template::Template;
 use self::message::{Message, Subject};
 pub use self::worker::Worker;
 use kubemoor_runtime::metrics::{NoticeMetrics, NotificationFate};

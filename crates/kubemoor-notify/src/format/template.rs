@@ -26,14 +26,17 @@ const NAME: &str = "notification";
 
 /// A template that was checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Template(Environment<'static>);
+pub struct Template(Environment<'static>);
 
 /// Takes a bounded number of bytes.
 struct Bounded(Vec<u8>);
 
 impl Template {
     /// Reads a template, and tries it with a message of each kind.
-    pub(crate) fn parse(source: String) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What is wrong with it, without quoting it.
+    pub fn parse(source: String) -> Result<Self, String> {
         if source.len() > SOURCE {
             return Err(format!("its template has more than {SOURCE} bytes"));
         }
@@ -59,8 +62,11 @@ impl Template {
         Ok(template)
     }
 
-    /// The JSON that the template makes of a message.
-    pub(super) fn render(&self, message: &Message, source: &str) -> Result<Vec<u8>, String> {
+    /// The JSON that the template makes of a message; `source` names the cluster.
+    ///
+    /// # Errors
+    /// Why it makes none.
+    pub fn render(&self, message: &Message, source: &str) -> Result<Vec<u8>, String> {
         let context = Value::from(Serde(known(message, source)));
         let template = self.0.get_template(NAME).map_err(|error| place(&error))?;
         let mut bounded = Bounded(Vec::new());

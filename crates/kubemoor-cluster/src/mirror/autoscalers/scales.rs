@@ -82,7 +82,7 @@ impl Scales {
 }
 
 /// An autoscaler's identity and content; `None` if it is malformed.
-pub(in crate::mirror) fn read(object: &Value) -> Option<(ObjectId, Scales)> {
+pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
     let Object { metadata, spec } = Object::deserialize(object).ok()?;
     let place = |reference: Reference| ObjectId {
         group: Gvk::from_api_version(&reference.api_version, &reference.kind).group.into(),
