@@ -106,6 +106,21 @@ async fn definition_deletion_is_refused_while_releases_declare_its_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn object_that_a_finalizer_holds_in_deletion_is_still_guarded() {
+    let shop = install("held").await;
+    let path = shop.config_map("settings");
+    let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
+    shop.alice.merge(&path, &hold).await.done().unwrap();
+    let collector = Caller::new(ControlPlane::get(), Identity::GarbageCollector).await;
+    collector.delete(&path).await.done().unwrap();
+    assert!(shop.get(&path).await["metadata"]["deletionTimestamp"].is_string());
+
+    shop.data("settings", json!({"level": "debug"})).await.refused(RELEASE).unwrap();
+    let finalized = json!({"metadata": {"finalizers": null}});
+    shop.alice.merge(&path, &finalized).await.done().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn a_namespace_ends_after_its_release_was_uninstalled() {
     let shop = install("ends").await;

@@ -161,7 +161,10 @@ async fn conditions_skip_exactly_the_requests_that_the_guard_always_allows() {
     }
     let collector = Caller::new(&control_plane, Identity::GarbageCollector).await;
     collector.delete(&format!("{core}/secrets/old-record")).await.done().unwrap();
-    // An object that is being deleted may lose its finalizers.
+    // An object that is being deleted may lose its finalizers, and nothing else.
+    called(&alice.merge(&format!("{maps}/held"), &change).await).unwrap();
+    let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+    called(&alice.merge(&format!("{maps}/held"), &labelled).await).unwrap();
     let finalized = json!({"metadata": {"finalizers": null}});
     alice.merge(&format!("{maps}/held"), &finalized).await.done().unwrap();
 

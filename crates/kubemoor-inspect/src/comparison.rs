@@ -28,6 +28,7 @@ use kubemoor_helm::release::Release;
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::guarded::{DriftedObject, ObjectCounts};
+use kubemoor_verdict::deletion;
 use kubemoor_verdict::drift::{self, Drift, Live};
 use kubemoor_verdict::edit::{Evidence, Owner};
 use kubemoor_verdict::health::reported::ReportedHealth;
@@ -316,7 +317,11 @@ impl Subject<'_> {
             Live::Missing => report(State::Missing, None),
             Live::Drifted(drift) => {
                 let state = if drift.is_doubt() { State::InDoubt } else { State::Drifted };
-                let restored = found.as_ref().and_then(|live| restored(&subject, &drift, live));
+                // The guard does not repair an object that is being deleted.
+                let is_going = found.as_ref().is_some_and(deletion::is_underway);
+                let reason = reason.or_else(|| is_going.then(|| "it is being deleted".to_owned()));
+                let repairable = found.as_ref().filter(|_| !is_going);
+                let restored = repairable.and_then(|live| restored(&subject, &drift, live));
                 let hunks = found.as_ref().zip(restored.as_ref());
                 let hunks = hunks.and_then(|(live, (restored, _))| hunks::hunks(live, restored));
                 let patch = restored.map(|(_, patch)| patch);

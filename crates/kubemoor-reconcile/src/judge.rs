@@ -103,6 +103,10 @@ impl Weighing<'_> {
             drift::Live::OptedOut => return Standing::AsDeclared(None),
             drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
             drift::Live::AsBefore => return Standing::Underway,
+            // The guard does not write to it, whatever differs.
+            drift::Live::Drifted(drift) if live.sighting.deleting => {
+                return off(DriftKind::Terminating, drift.changes);
+            }
             drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
             drift::Live::AsDeclared(agreed) => agreed,
             drift::Live::Awaited

@@ -12,6 +12,7 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::guarded::OrderAnswer;
+use kubemoor_verdict::deletion;
 use kubemoor_verdict::edit::Finding;
 use kubemoor_verdict::health::{Control, Facts, Health, ObjectFacts, ObjectState, RecordFacts, Unwatched};
 
@@ -100,7 +101,8 @@ pub enum DriftKind {
     /// Declared fields have their values and belong to a manager that would
     /// make Helm's next upgrade fail.
     Ownership,
-    /// It is being deleted, and a finalizer may be blocking the deletion.
+    /// It is being deleted, and a finalizer may be blocking the deletion. It drifts if fields differ,
+    /// or if finalizers have held it for some minutes.
     Terminating,
     /// It is nested too deeply to be judged.
     Unreadable,
@@ -157,13 +159,22 @@ impl Drifted {
     pub fn state(&self) -> ObjectState {
         match self.kind {
             _ if self.allowed => ObjectState::Allowed,
-            DriftKind::Terminating => ObjectState::Deleting,
+            DriftKind::Terminating if self.findings.is_empty() => ObjectState::Deleting,
             _ if self.doubt => ObjectState::InDoubt,
             DriftKind::Missing => ObjectState::Missing,
-            DriftKind::Changed => ObjectState::Changed,
+            DriftKind::Changed | DriftKind::Terminating => ObjectState::Changed,
             DriftKind::Ownership => ObjectState::Ownership,
             DriftKind::Unreadable => ObjectState::Unreadable,
         }
+    }
+}
+
+impl Drifted {
+    /// What holds an object that is being deleted, as a clause; `None` if nothing is known to.
+    fn held(&self) -> Option<String> {
+        let finalizers = self.findings.iter().find(|it| deletion::finishes(&self.object, &it.path))?;
+        let names = finalizers.new.as_ref().map(ToString::to_string).unwrap_or_default();
+        Some(format!("it is being deleted, and held by the finalizers {names}"))
     }
 }
 
@@ -171,7 +182,10 @@ impl ReleaseReport {
     /// The facts about the release.
     pub fn facts(&self) -> Facts {
         let objects = self.drifted.iter().map(|it| ObjectFacts {
-            kept: it.doubt.then(|| it.kept.as_deref().unwrap_or("it was not asked yet").to_owned()),
+            kept: match it.kind {
+                DriftKind::Terminating => it.held(),
+                _ => it.doubt.then(|| it.kept.as_deref().unwrap_or("it was not asked yet").to_owned()),
+            },
             contested_by: it.contested_by.clone(),
             unconfirmed: it.unconfirmed,
             ..ObjectFacts::new(ObjectId::clone(&it.object), it.state())

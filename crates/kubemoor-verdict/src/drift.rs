@@ -3,8 +3,9 @@
 //! Entry point: [`compare`]. Invariant: uses the same comparison and the same exceptions as for
 //! edits, without an editor: a change that [`super::judge`] would allow to every user is no drift,
 //! and a change that it would deny is, sealed fields included. Objects that the manifest opts out
-//! or that are being deleted do not drift, nor does the absence of an object that a failed operation
-//! drops: Helm may have deleted it. Must not decide about repairs.
+//! do not drift, nor does the absence of an object that a failed operation drops: Helm may have
+//! deleted it. An object that is being deleted drifts like any other, and also once finalizers have
+//! held it for some minutes. Must not decide about repairs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use super::additions;
 use super::circumstances::{Circumstances, DeclaredObject};
+use super::deletion;
 use super::difference::Values;
 use super::edit::{Evidence, Finding, Reason};
 use super::exceptions::Exceptions;
@@ -49,7 +51,7 @@ pub struct Subject<'a, 'r> {
 pub enum Live<'r> {
     /// The manifest opts it out.
     OptedOut,
-    /// It is being deleted.
+    /// It is being deleted, and nothing else certainly differs.
     BeingDeleted,
     /// It is absent, and a Helm operation that is under way, or that failed before it
     /// created the object, accounts for that.
@@ -117,9 +119,7 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
         return Live::OptedOut;
     }
     let Some(live) = live else { return absent(subject) };
-    if live.pointer("/metadata/deletionTimestamp").is_some() {
-        return Live::BeingDeleted;
-    }
+    let is_being_deleted = deletion::is_underway(live);
     let mut nearest: Option<Drift<'r>> = None;
     let sides = standing.alternatives.iter().copied().map(|declared| (declared, false));
     for (index, (declared, is_before)) in sides.chain(before.map(|it| (it, true))).enumerate() {
@@ -128,7 +128,9 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
             changes(subject, declared, live, evidence);
         let drift = Drift { declared, changes };
         if drift.changes.is_empty() {
-            return if is_before {
+            return if is_being_deleted {
+                Live::BeingDeleted
+            } else if is_before {
                 Live::AsBefore
             } else {
                 Live::AsDeclared(Some(Agreed { declared, spared, permitted, has_additions }))
@@ -138,7 +140,13 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
             nearest = Some(drift);
         }
     }
-    nearest.map_or(Live::AsDeclared(None), Live::Drifted)
+    match nearest {
+        // No dry run settles a doubt about an object that is about to go.
+        None if is_being_deleted => Live::BeingDeleted,
+        Some(drift) if is_being_deleted && drift.is_doubt() => Live::BeingDeleted,
+        Some(drift) => Live::Drifted(drift),
+        None => Live::AsDeclared(None),
+    }
 }
 
 /// Settles doubts about a live object because of which the API server refuses the manifest: something of it is no form
@@ -273,7 +281,11 @@ fn changes(
     // A running operation may still write the field; what Helm alone has written by its end may be the API server's form
     // of a manifest. A state that the API server refuses cannot be that.
     let may_be_rewritten = !pending && !matches!(evidence, Evidence::Unavailable);
+    let is_being_deleted = deletion::is_underway(live);
     for mut change in of_fields(fields, live, may_be_rewritten) {
+        if is_being_deleted && deletion::finishes(subject.object, &change.path) {
+            continue;
+        }
         if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
             change.agreement = settler.settle(&change);
         }
@@ -303,6 +315,12 @@ fn changes(
             Some(Reason::Allowed) if !is_known(&permitted) => permitted.push(change),
             _ => {}
         }
+    }
+    if let Some(change) = deletion::blocked(subject.object, live, subject.now)
+        && exceptions.of_deletion().is_none()
+        && exceptions.of_sealed(&change.path, None, change.new.as_ref()).is_none()
+    {
+        changes.push(change);
     }
     let mut has_additions = false;
     for change in additions::drift(subject.object, fields, exceptions.sealed(), live) {

@@ -20,7 +20,7 @@ use super::claims::counting;
 use super::edit::{Edit, Evidence, Outcome, Reason, Rules, Verdict};
 use super::exceptions::Exceptions;
 use super::facts::{AlternativeFacts, EditFacts};
-use super::identities;
+use super::{deletion, identities};
 use kubemoor_declare::model::{Operation, PROBE_MANAGER};
 use kubemoor_helm::release::{Declared, Release};
 use kubemoor_helm::state::{self, Standing};
@@ -36,7 +36,8 @@ struct Hearing<'r> {
 /// seen first in front), in the order of the steps:
 ///
 /// 1. declared by no release: allow;
-/// 2. the object is being deleted already: allow;
+/// 2. the object is being deleted already: a deletion is allowed, and so is the removal of
+///    finalizers; other changes are judged, because a finalizer keeps the object at work;
 /// 3. the edit is exactly the work of a built-in identity: allow;
 /// 4. the manifest opts the object out: allow;
 /// 5. the declared and sealed fields that change, without those that a policy
@@ -90,10 +91,7 @@ pub fn judge_with_facts(
     if hearings.is_empty() {
         return plain(Reason::NotDeclared);
     }
-    if edit
-        .old
-        .is_some_and(|old| old.get("metadata").is_some_and(|own| own.get("deletionTimestamp").is_some()))
-    {
+    if edit.operation == Operation::Delete && edit.old.is_some_and(deletion::is_underway) {
         return plain(Reason::BeingDeleted);
     }
     let own = rules.own_account.is_some_and(|own| own == edit.actor.user);

@@ -15,6 +15,7 @@
 pub mod additions;
 pub mod circumstances;
 pub mod claims;
+pub mod deletion;
 pub mod dependants;
 pub mod difference;
 pub mod drift;

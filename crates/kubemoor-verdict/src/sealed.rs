@@ -13,6 +13,7 @@ use serde_json::Value;
 
 pub(super) use self::owners::ObjectOwner;
 use self::owners::{declares_owners, owner_uids, owners};
+use super::deletion;
 use super::ownership::Owners;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
@@ -96,7 +97,8 @@ pub fn is_sealed(object: &ObjectId, path: &Path) -> bool {
 
 /// Whether the manifest declares the field of a change, rather than a policy or the kind sealing it.
 pub fn is_declared(object: &ObjectId, change: &FieldChange) -> bool {
-    let is_sealed = change.declared.is_none() && is_sealed(object, &change.path);
+    let is_sealed = change.declared.is_none()
+        && (is_sealed(object, &change.path) || deletion::finishes(object, &change.path));
     !change.agreement.is_addition() && !is_sealed
 }
 

@@ -165,6 +165,9 @@ fn notice(incident: &Incident) -> Notice {
                 patch(&drifted.findings, PATCH)
             )
         }
+        DriftKind::Terminating if !drifted.findings.is_empty() => {
+            format!("is being deleted, and does not match its release: {}", patch(&drifted.findings, PATCH))
+        }
         DriftKind::Terminating => "is being deleted, and a finalizer may be blocking the deletion".to_owned(),
         DriftKind::Unreadable => "is nested too deeply to be checked".to_owned(),
     };

@@ -22,6 +22,7 @@ use kubemoor_helm::release::Release;
 use kubemoor_helm::state;
 use kubemoor_verdict::circumstances::DeclaredObject;
 use kubemoor_verdict::claims::is_local;
+use kubemoor_verdict::deletion;
 use kubemoor_verdict::drift::{self, Subject};
 use kubemoor_verdict::edit::Evidence;
 use kubemoor_verdict::exceptions::Exceptions;
@@ -152,7 +153,8 @@ impl Reconciler {
         let circumstances = self.known.circumstances(release, object);
         let of = DeclaredObject { object, release: &release.id, declared };
         let exceptions = Exceptions::new(of, &policy, &circumstances, None, now);
-        self.alarms.set(&release.id, object, exceptions.next_change());
+        let blocks = live.object.as_ref().and_then(deletion::deadline).filter(|at| *at > now);
+        self.alarms.set(&release.id, object, exceptions.next_change().into_iter().chain(blocks).min());
         let (policy, circumstances) = (&*policy, &circumstances);
         let standing = Weighing { release, live, policy, circumstances, now }.weigh(Evidence::None);
         let is_unknown = matches!(&standing, Standing::Drifts(DriftKind::Changed, _) | Standing::Underway);

@@ -315,10 +315,30 @@ fn pending_operation_accepts_both_manifests_and_objects_not_yet_created() {
 }
 
 #[test]
-fn terminating_and_opted_out_objects_never_drift() {
-    let mut going = live(&[("/spec/replicas", json!(3))]);
-    going["metadata"]["deletionTimestamp"] = json!("2026-05-01T12:00:00Z");
-    check(Case { live: Some(going), ..Case::default() }, "being deleted");
+fn an_object_that_is_being_deleted_drifts_like_any_other() {
+    let going = |replicas: i64, since: &str, finalizers: Value| {
+        let mut going = live(&[("/spec/replicas", json!(replicas))]);
+        going["metadata"]["deletionTimestamp"] = json!(since);
+        going["metadata"]["finalizers"] = finalizers;
+        Some(going)
+    };
+    let held = || json!(["example.org/hold"]);
+    let of = |live| Case { live, ..Case::default() };
+    check(of(going(2, "2026-05-01T12:04:00Z", held())), "being deleted");
+    check(of(going(3, "2026-05-01T12:04:00Z", held())), "/spec/replicas");
+    check(of(going(2, "2026-05-01T11:00:00Z", held())), "/metadata/finalizers");
+    check(of(going(3, "2026-05-01T11:00:00Z", held())), "/spec/replicas /metadata/finalizers");
+    check(of(going(2, "2026-05-01T11:00:00Z", json!([]))), "being deleted");
+    let ignoring = "ignore: [{paths: [/metadata/finalizers, /spec/replicas]}]";
+    check(Case { policy: ignoring, ..of(going(3, "2026-05-01T11:00:00Z", held())) }, "being deleted");
+    // What the release declares of its finalizers goes first.
+    let declared = MANIFEST.replace("{name: web}", "{name: web, finalizers: [example.org/hold]}");
+    let leaving = Case { release: deployed(&declared), ..of(going(2, "2026-05-01T12:04:00Z", json!([]))) };
+    check(leaving, "being deleted");
+}
+
+#[test]
+fn opted_out_objects_never_drift() {
     let opted_out = MANIFEST.replace("name: web}", "name: web, annotations: {kubemoor.dev/guard: disabled}}");
     let of = |live| Case { release: deployed(&opted_out), live, ..Case::default() };
     check(of(scaled(3)), "opted out");

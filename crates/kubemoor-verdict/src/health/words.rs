@@ -63,6 +63,12 @@ impl Counts {
             let verb = if changed == 1 { "does" } else { "do" };
             clauses.push(format!("{changed} of {} {verb} not match {manifest}", counted(declared, "object")));
         }
+        let held = facts.objects.iter().filter(|it| it.state == ObjectState::Changed);
+        let held: Vec<_> =
+            held.filter_map(|it| Some(format!("{}: {}", it.object, it.kept.as_ref()?))).collect();
+        if !held.is_empty() {
+            clauses.push(named(held.into_iter()));
+        }
         if ownership > 0 {
             clauses.push(format!(
                 "{ownership} of {} {} other owners of declared fields than Helm, so the next `helm upgrade` may fail with a conflict",

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::super::circumstances::DeclaredObject;
 use super::super::edit::{Edit, Evidence, Reason};
 use super::super::facts::{AlternativeFacts, ChangeFacts, ChangeKind, ElementValues};
-use super::super::{additions, identities, outputs, sealed};
+use super::super::{additions, deletion, identities, outputs, sealed};
 use kubemoor_declare::additions::Addition;
 use kubemoor_declare::ambiguous::AmbiguousElements;
 use kubemoor_declare::compare::Settler;
@@ -66,8 +66,13 @@ impl Observation<'_> {
         let Self { edit, standing, declared, .. } = self;
         let of = DeclaredObject { object: edit.object, release: &standing.release.id, declared };
         let mut settler = self.settler(fields);
+        let is_being_deleted = edit.old.is_some_and(deletion::is_underway);
         let mut ambiguous = None;
         for change in changes {
+            if is_being_deleted && deletion::finishes(edit.object, &change.path) {
+                facts.reason = Reason::BeingDeleted;
+                continue;
+            }
             let place = (&change.path, change.declared.as_ref());
             if identities::writes(edit.actor, edit.object, &change.path)
                 || outputs::fills(edit.actor, standing.release, edit.object, place)

@@ -181,13 +181,45 @@ fn deleting() -> Value {
     live(&[("/metadata/deletionTimestamp", json!("2026-05-01T12:00:00Z"))])
 }
 
+/// The same object in deletion, with these values at these pointers.
+fn going(changes: &[(&str, Value)]) -> Option<Value> {
+    let deletion = ("/metadata/deletionTimestamp", json!("2026-05-01T12:00:00Z"));
+    Some(live(&[&[deletion][..], changes].concat()))
+}
+
 #[test]
-fn an_object_that_is_being_deleted_is_let_go() {
-    let case = || Case { old: Some(deleting()), new: scaled(5), ..Case::default() };
-    check(case(), "Allow being-deleted");
-    check(Case { operation: Operation::Delete, new: None, ..case() }, "Allow being-deleted");
-    check(Case { own_account: Some("alice"), ..case() }, "Allow being-deleted");
+fn changes_of_an_object_that_is_being_deleted_are_judged_like_others() {
+    let scaled_up = || going(&[("/spec/replicas", json!(5))]);
+    let case = || Case { old: Some(deleting()), new: scaled_up(), ..Case::default() };
+    check(case(), "Deny drift /spec/replicas");
+    check(Case { mode: EditsMode::Revert, ..case() }, "Revert drift /spec/replicas");
+    check(Case { own_account: Some("alice"), ..case() }, "Allow identity");
+    check(Case { old: scaled_up(), new: Some(deleting()), ..case() }, "Allow as-declared");
+    check(Case { old: scaled_up(), ..case() }, "Allow unchanged");
+    check(Case { new: going(&[("/spec/paused", json!(true))]), ..case() }, "Deny drift /spec/paused");
     check(Case { old: Some(live(&[])), new: Some(deleting()), ..Case::default() }, "Allow unchanged");
+    // It is deleted already.
+    check(Case { operation: Operation::Delete, new: None, ..case() }, "Allow being-deleted");
+}
+
+#[test]
+fn only_finalizers_may_leave_an_object_that_is_being_deleted() {
+    let declared = MANIFEST.replace("{name: web}", "{name: web, finalizers: [example.org/a]}");
+    let hold = |names: Value| going(&[("/metadata/finalizers", names)]);
+    let case = || Case {
+        claims: vec![deployed(&declared)],
+        old: hold(json!(["example.org/a", "example.org/b"])),
+        new: hold(json!(["example.org/a"])),
+        ..Case::default()
+    };
+    check(case(), "Allow unchanged");
+    check(Case { new: hold(json!([])), ..case() }, "Allow being-deleted");
+    let more = going(&[("/metadata/finalizers", json!([])), ("/spec/replicas", json!(5))]);
+    check(Case { new: more, ..case() }, "Deny drift /spec/replicas");
+    // While it lives, the finalizer that the release declares stays.
+    let alive = |names: Value| Some(live(&[("/metadata/finalizers", names)]));
+    let living = || Case { old: alive(json!(["example.org/a"])), new: alive(json!([])), ..case() };
+    assert!(told(&living().verdict()).starts_with("Deny drift /metadata/finalizers"));
 }
 
 #[test]

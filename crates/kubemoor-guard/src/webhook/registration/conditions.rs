@@ -19,15 +19,20 @@ const METADATA: &str = "helms-metadata-changes";
 /// The request is not a deletion by a controller that may delete everything.
 const CLEANUP: &str = "not-a-controllers-cleanup";
 
-/// The object is not being deleted already.
+/// The object is not being deleted already, or the request changes more than its finalizers.
 const DELETED: &str = "not-being-deleted";
 
 /// The object is a record of Helm's.
 const RECORD: &str = "a-record-of-helms";
 
 /// Skips what keeps namespaces from staying `Terminating` and garbage from piling up: deletions by
-/// the namespace controller and the garbage collector, and changes of objects that are being
-/// deleted, such as the removal of a finalizer.
+/// the namespace controller and the garbage collector, and the removal of finalizers from objects
+/// that are being deleted.
+/// The metadata that a change of an object in deletion may always have: its finalizers, and what
+/// only the API server sets.
+const FINISHING: &str = "['finalizers', 'managedFields', 'resourceVersion', 'generation', 'deletionTimestamp', \
+    'deletionGracePeriodSeconds']";
+
 pub(super) fn sparing() -> Vec<MatchCondition> {
     vec![no_cleanup(), being_deleted()]
 }
@@ -52,9 +57,22 @@ fn no_cleanup() -> MatchCondition {
     condition(CLEANUP, format!("request.operation != 'DELETE' || !({is_theirs})"))
 }
 
-/// Skips changes of objects that are being deleted. Only the API server sets their `deletionTimestamp`.
+/// Skips deletions of objects that are being deleted already, and changes of nothing but their
+/// finalizers. Any other change is judged: a finalizer keeps such an object at work. Only the API
+/// server sets a `deletionTimestamp`.
 pub(super) fn being_deleted() -> MatchCondition {
-    condition(DELETED, "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned())
+    let differs = |place: &str, spared: &str| {
+        let (new, old) = (format!("object{place}"), format!("oldObject{place}"));
+        format!(
+            "{new}.exists(k, !(k in {spared}) && !(k in {old} && {new}[k] == {old}[k])) \
+             || {old}.exists(k, !(k in {spared}) && !(k in {new}))"
+        )
+    };
+    let differs = [differs("", "['metadata']"), differs(".metadata", FINISHING)].join(" || ");
+    let expression = format!(
+        "oldObject == null || !has(oldObject.metadata.deletionTimestamp) || (object != null && ({differs}))"
+    );
+    condition(DELETED, expression)
 }
 
 /// Skips what changes neither Helm's label nor one of its annotations.

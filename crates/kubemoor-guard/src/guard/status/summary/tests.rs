@@ -5,8 +5,11 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_reconcile::report::DriftKind;
+use kubemoor_verdict::difference::Values;
+use kubemoor_verdict::edit::Finding;
 use kubemoor_verdict::health::reported::{Pulse, ReportedHealth};
 use kubemoor_verdict::health::{RecordFacts, RecordState, Unwatched};
+use kubemoor_verdict::shown::Shown;
 
 fn object(index: usize) -> ObjectId {
     ObjectId {
@@ -97,6 +100,21 @@ fn release_with_only_a_terminating_object_is_in_sync() {
     let status = summary(&report, None, context(&spec, 0));
     assert_eq!((status.conditions[0].reason.as_str(), status.drifted), ("InSync", 0));
     assert!(status.conditions[0].message.starts_with("19 of 20 objects match"), "{status:?}");
+}
+
+#[test]
+fn release_with_an_object_that_a_finalizer_holds_is_not_ready() {
+    let spec = GuardedReleaseSpec::default();
+    let mut report = report(1);
+    report.drifted[0].kind = DriftKind::Terminating;
+    let path = "/metadata/finalizers".parse().unwrap();
+    let names = serde_json::json!(["example.org/hold"]);
+    let values = Values { new: Some(Shown::of(&object(0), &path, &names)), ..Values::default() };
+    report.drifted[0].findings = vec![Finding::of(path, values)];
+    let status = summary(&report, None, context(&spec, 0));
+    let ready = &status.conditions[0];
+    assert_eq!((ready.status.as_str(), ready.reason.as_str(), status.drifted), ("False", "Drifted", 1));
+    assert!(ready.message.contains("held by the finalizers [\"example.org/hold\"]"), "{}", ready.message);
 }
 
 #[test]

@@ -121,6 +121,16 @@ fn subresources_that_can_change_metadata_are_sent_like_a_status() {
     }
 }
 
+/// The condition under which a change of an object in deletion is sent.
+const BEING_DELETED: &str = "oldObject == null || !has(oldObject.metadata.deletionTimestamp) || (object != null && (\
+    object.exists(k, !(k in ['metadata']) && !(k in oldObject && object[k] == oldObject[k])) \
+    || oldObject.exists(k, !(k in ['metadata']) && !(k in object)) \
+    || object.metadata.exists(k, !(k in ['finalizers', 'managedFields', 'resourceVersion', 'generation', \
+    'deletionTimestamp', 'deletionGracePeriodSeconds']) \
+    && !(k in oldObject.metadata && object.metadata[k] == oldObject.metadata[k])) \
+    || oldObject.metadata.exists(k, !(k in ['finalizers', 'managedFields', 'resourceVersion', 'generation', \
+    'deletionTimestamp', 'deletionGracePeriodSeconds']) && !(k in object.metadata))))";
+
 /// The condition under which a status is sent.
 const HELMS_METADATA_CHANGES: &str = "(has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata.labels \
     ? object.metadata.labels['app.kubernetes.io/managed-by'] : '') \
@@ -167,7 +177,7 @@ fn status_webhooks_require_match_conditions_and_changed_helm_metadata() {
             {"name": "helms-metadata-changes", "expression": HELMS_METADATA_CHANGES},
             {
                 "name": "not-being-deleted",
-                "expression": "oldObject == null || !has(oldObject.metadata.deletionTimestamp)"
+                "expression": BEING_DELETED
             }
         ]);
         assert_eq!(statuses[1]["matchConditions"], conditions);
@@ -217,7 +227,7 @@ fn requests_that_are_always_allowed_are_skipped_since_1_28() {
     });
     let deleted = json!({
         "name": "not-being-deleted",
-        "expression": "oldObject == null || !has(oldObject.metadata.deletionTimestamp)"
+        "expression": BEING_DELETED
     });
     for conditions in [false, true] {
         let surface = Surface { conditions, reverts: true, select_all: true, ..surface(&endpoint) };
