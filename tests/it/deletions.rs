@@ -105,6 +105,33 @@ async fn definition_deletion_is_refused_while_releases_declare_its_objects() {
     wait_until_gone(&shop.alice, path).await;
 }
 
+/// The change that gives an object an owner which does not exist.
+fn orphaned() -> Value {
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "no-such-uid"});
+    json!({"metadata": {"ownerReferences": [owner]}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_owner_of_a_namespace_with_declared_objects_is_refused() {
+    let shop = install("owned-namespace").await;
+    let path = namespace(&shop.namespace);
+    shop.alice.merge(&path, &orphaned()).await.refused(RELEASE).unwrap();
+    let labelled = json!({"metadata": {"labels": {"tier": "prod"}}});
+    shop.alice.merge(&path, &labelled).await.done().unwrap();
+    let object = shop.get(&path).await;
+    assert_eq!(object["metadata"]["ownerReferences"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_owner_of_a_definition_is_refused_while_releases_declare_its_objects() {
+    define_widgets(ControlPlane::get(), "owners.example").await;
+    let widget = WIDGET.replace("deletions.example", "owners.example");
+    let shop = Scene::shared().install("owned-definition", &widget).await;
+    shop.wait_until_guarded(&shop.at("apis/owners.example/v1", "widgets/wheel")).await;
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.owners.example";
+    shop.alice.merge(path, &orphaned()).await.refused(RELEASE).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn object_that_a_finalizer_holds_in_deletion_is_still_guarded() {
     let shop = install("held").await;

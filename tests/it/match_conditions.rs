@@ -116,6 +116,20 @@ async fn assert_only_helms_metadata_is_judged_by_status(alice: &Caller, core: &s
         .unwrap();
 }
 
+/// The change that gives an object an owner which does not exist.
+fn owned() -> Value {
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "no-such-uid"});
+    json!({"metadata": {"ownerReferences": [owner]}})
+}
+
+async fn assert_only_new_owners_of_a_namespace_are_judged(alice: &Caller, namespace: &str) {
+    let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+    alice.merge(namespace, &labelled).await.done().unwrap();
+    for path in [namespace.to_owned(), format!("{namespace}/status")] {
+        called(&alice.merge(&path, &owned()).await).unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn conditions_skip_exactly_the_requests_that_the_guard_always_allows() {
     let control_plane = ControlPlane::start();
@@ -169,4 +183,5 @@ async fn conditions_skip_exactly_the_requests_that_the_guard_always_allows() {
     alice.merge(&format!("{maps}/held"), &finalized).await.done().unwrap();
 
     assert_only_helms_metadata_is_judged_by_status(&alice, &core).await;
+    assert_only_new_owners_of_a_namespace_are_judged(&alice, &core).await;
 }

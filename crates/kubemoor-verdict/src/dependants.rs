@@ -1,7 +1,8 @@
 //! Deletions that also delete declared objects: of namespaces and of CustomResourceDefinitions.
 //!
-//! Entry points: [`of`] finds the declared objects, [`judge`] judges the deletion. Invariant:
-//! judged at the beginning, so that no deletion stops halfway; once the object is being deleted,
+//! Entry points: [`of`] finds the declared objects, [`judge`] judges the deletion. A new owner is the
+//! beginning of one: the garbage collector finishes it, and the guard lets the collector work.
+//! Invariant: judged at the beginning, so that no deletion stops halfway; once the object is being deleted,
 //! all later steps are allowed. Must not delete anything.
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use super::claims::is_local;
 use super::edit::{Edit, Grounds, Outcome, Reason, Rules, Verdict};
 use super::exceptions::exempting;
 use super::judge::judge as judge_edit;
+use super::{deletion, sealed};
 use kubemoor_declare::model::{ObjectId, Operation};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
@@ -83,8 +85,8 @@ pub fn of(taken: &Taken, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Ve
     found
 }
 
-/// Judges the deletion of a namespace or definition that also deletes `dependants`. Helm may delete
-/// an object of its own release, whatever is deleted with it.
+/// Judges the deletion of a namespace or definition that also deletes `dependants`, or an update that
+/// gives it a new owner. Helm may delete an object of its own release, whatever is deleted with it.
 pub fn judge(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
@@ -94,10 +96,15 @@ pub fn judge(
 ) -> Verdict {
     let itself = judge_edit(edit, claims, rules, super::edit::Evidence::None, now);
     let Some(first) = dependants.first() else { return itself };
-    let passes = edit.operation != Operation::Delete
+    let deletes = match (edit.operation, edit.old, edit.new) {
+        (Operation::Delete, ..) => true,
+        (Operation::Update, Some(old), Some(new)) => sealed::adds_owner(old, new),
+        _ => false,
+    };
+    let passes = !deletes
         || matches!(itself.reason, Reason::InBand | Reason::BeingDeleted | Reason::Identity)
         || super::identities::deletes(edit.actor, edit.object)
-        || edit.old.is_some_and(|old| old.pointer("/metadata/deletionTimestamp").is_some());
+        || edit.old.is_some_and(deletion::is_underway);
     if passes || itself.outcome == Outcome::Deny {
         return itself;
     }

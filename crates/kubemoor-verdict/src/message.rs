@@ -295,8 +295,10 @@ pub fn of_record(object: &ObjectId, falsified: Falsified) -> Message {
     }
 }
 
-/// The message about a deletion that also deletes declared objects.
-pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> Message {
+/// The message about a deletion that also deletes declared objects, or about an update with a new
+/// owner, after which the garbage collector may do the same.
+pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Dependant]) -> Message {
+    let change = if operation == Operation::Delete { "Deletion" } else { "A new owner reference" };
     let named = |it: &Dependant| {
         let ReleaseId { namespace, name } = &it.release.id;
         format!("{} {:?} of Helm release {name:?} in namespace {namespace:?}", it.object.kind, it.object.name)
@@ -311,7 +313,7 @@ pub fn of_dependants(object: &ObjectId, dependants: &[Dependant]) -> Message {
         denied: "This would also delete objects that Helm releases manage".to_owned(),
         listed: Listed::objects(dependants.iter().map(named)),
         ..Message::of(
-            format!("Deletion of {} {:?} is not allowed", object.kind, object.name),
+            format!("{change} of {} {:?} is not allowed", object.kind, object.name),
             way.into_iter().chain([details(object, None, &[])]).collect(),
         )
     }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::additions;
 use super::edit::Finding;
 use super::ownership::{self, Back, PartUndone};
-use super::sealed::{self, ObjectOwner};
+use super::sealed;
 use super::shown::Shown;
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::document::SERVER_METADATA;
@@ -317,19 +317,15 @@ fn unseal(path: &[Segment], old: &Value, new: &mut Value) {
     match (map.get_mut(name), below) {
         (Some(Value::Array(owners)), []) if name == "ownerReferences" => {
             let had = before.and_then(Value::as_array);
-            let known: HashMap<&str, &Value> = had
-                .into_iter()
-                .flatten()
-                .filter_map(|owner| Some((ObjectOwner::of(owner)?.uid, owner)))
-                .collect();
-            owners.retain_mut(|owner| {
-                let Some(now) = ObjectOwner::of(owner) else { return false };
-                let Some(before) = known.get(now.uid) else { return false };
-                if ObjectOwner::of(before) != Some(now) {
-                    *owner = Value::clone(before);
-                }
-                true
+            let uid = |owner: &Value| owner.get("uid").map(Value::to_string);
+            let had: HashMap<String, &Value> =
+                had.into_iter().flatten().filter_map(|owner| Some((uid(owner)?, owner))).collect();
+            // One of another name is another owner under the same uid.
+            let kept = owners.iter().filter_map(|owner| {
+                let before = *had.get(&uid(owner)?)?;
+                Some(if sealed::is_same_owner(before, owner) { owner.clone() } else { before.clone() })
             });
+            *owners = kept.collect();
             if owners.is_empty() && before.is_none() {
                 map.remove(name);
             }

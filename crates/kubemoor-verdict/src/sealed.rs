@@ -7,12 +7,9 @@
 
 mod owners;
 
-use std::collections::HashSet;
-
 use serde_json::Value;
 
-pub(super) use self::owners::ObjectOwner;
-use self::owners::{declares_owners, owner_uids, owners};
+use self::owners::{added_uids, declares_owners, identity, owner_uids};
 use super::deletion;
 use super::ownership::Owners;
 use kubemoor_declare::equality::Agreement;
@@ -55,12 +52,22 @@ pub(super) fn changes<'v>(
     if text(new).is_some() && text(new) != text(old) && !declares(fields, &POLICY) {
         changes.push(change(&POLICY, old, new, false));
     }
-    let had: HashSet<ObjectOwner<'_>> = owners(old).collect();
-    let mut added = owners(new).filter(|owner| !had.contains(owner)).map(|owner| owner.uid).peekable();
+    let mut added = added_uids(old, new).peekable();
     if added.peek().is_some() && !declares_owners(fields, added) {
         changes.push(change(&OWNERS, old, new, true));
     }
     changes
+}
+
+/// Whether an update gives an object an owner that it did not have. The garbage collector deletes an
+/// object whose owners do not exist.
+pub fn adds_owner(old: &Value, new: &Value) -> bool {
+    added_uids(old, new).next().is_some()
+}
+
+/// Whether two references are to one owner.
+pub(super) fn is_same_owner(one: &Value, other: &Value) -> bool {
+    identity(one) == identity(other)
 }
 
 /// Whether a sealed field of a live object is set, by any manager.

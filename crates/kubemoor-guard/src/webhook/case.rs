@@ -159,7 +159,10 @@ impl Subject {
             Aspect::Scale(_) => !claims().is_empty(),
             Aspect::Object => {
                 let speaks = |claim: &Arc<Release>| has_say(claim, &self.object, Some(version));
-                self.object.name.is_empty() || claims().into_iter().any(speaks)
+                self.object.name.is_empty()
+                    // A new owner would have the garbage collector delete what depends on the object.
+                    || dependants::taken(&self.object).is_some()
+                    || claims().into_iter().any(speaks)
             }
         }
     }
@@ -270,10 +273,9 @@ impl<'a> Case<'a> {
     /// Judges the review by these claims.
     pub(super) fn judge_by(&self, claims: Vec<Arc<Release>>, basis: Basis<'_>) -> Judgement {
         let Basis { index, circumstances, rules, evidence, now } = basis;
-        let dependants = match &self.subject.aspect {
-            Aspect::Dependants(taken) => dependants::of(taken, &index.read(), rules, now),
-            _ => Vec::new(),
-        };
+        let taken = self.taken();
+        let dependants =
+            taken.as_ref().map(|taken| dependants::of(taken, &index.read(), rules, now)).unwrap_or_default();
         if claims.is_empty() && dependants.is_empty() {
             return Judgement::of(
                 Verdict::allow(Reason::NotDeclared),
@@ -303,7 +305,7 @@ impl<'a> Case<'a> {
             field_manager: &self.field_manager,
             circumstances,
         };
-        if let Aspect::Dependants(_) = self.subject.aspect {
+        if !dependants.is_empty() || matches!(self.subject.aspect, Aspect::Dependants(_)) {
             let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);
             return self.of_dependants(verdict, &dependants, claims, rules);
         }
@@ -316,6 +318,17 @@ impl<'a> Case<'a> {
         let (uid, settled) = (uid.to_owned(), circumstances.settled.clone());
         let facts = facts.map(Facts::Edit);
         Judgement { uid, named, facts, settled, ..Judgement::of(verdict, message, rests_on, claims) }
+    }
+
+    /// The objects that are deleted with this one by the request, or by the garbage collector after it.
+    fn taken(&self) -> Option<Taken> {
+        match &self.subject.aspect {
+            Aspect::Dependants(taken) => Some(taken.clone()),
+            Aspect::Object if self.operation == Operation::Update => {
+                dependants::taken(&self.subject.object).filter(|_| self.adds_owner())
+            }
+            _ => None,
+        }
     }
 
     /// Calls `say` with the sources of a verdict's message.
@@ -347,7 +360,7 @@ impl<'a> Case<'a> {
         rules: &Rules<'_>,
     ) -> Judgement {
         let message = match verdict.reason {
-            Reason::Dependants => message::of_dependants(&self.subject.object, dependants),
+            Reason::Dependants => message::of_dependants(&self.subject.object, self.operation, dependants),
             _ => self.message(&verdict, &claims, rules),
         };
         let rests_on = verdict.grounds.iter().map(|grounds| grounds.release.clone());

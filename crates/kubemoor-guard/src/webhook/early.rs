@@ -35,8 +35,13 @@ pub(super) async fn read_needed(
     deadline: Instant,
 ) -> Result<(), Unreached> {
     let waiting = Waiting { live, head, body, deadline };
-    let is_deletion = head.operation == Some(Operation::Delete) && head.subresource.is_none();
-    if is_deletion && dependants::taken(&head.object()).is_some() {
+    // An update may have the garbage collector delete the object, and all that depends on it.
+    let is_ending = match head.operation {
+        Some(Operation::Delete) => head.subresource.is_none(),
+        Some(Operation::Update) => true,
+        _ => false,
+    };
+    if is_ending && dependants::taken(&head.object()).is_some() {
         return waiting.read(Needed::All).await;
     }
     if let Some(namespace) = head.namespace.as_deref() {

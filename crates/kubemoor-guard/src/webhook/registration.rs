@@ -3,8 +3,8 @@
 //! Entry points: [`configuration`] and [`mutating`] build them, [`keep::keep`] writes one,
 //! [`keep::withdraw`] removes one; [`rotation::Rotation`] keeps the token of the address.
 //! Invariant: the rules name exactly the resources that releases declare, their `scale`, the
-//! records, and the deletions that would also delete declared objects; no other request leaves the
-//! API server. Must not judge a request.
+//! records, and the deletions that would also delete declared objects, whether a request or a new
+//! owner causes them; no other request leaves the API server. Must not judge a request.
 //!
 //! A namespaceSelector works on labels, and every namespace has `kubernetes.io/metadata.name` only
 //! since Kubernetes 1.21. Before, `NotIn` matches a namespace without it, so that requests of
@@ -55,11 +55,12 @@ pub const EDITS: &str = "edits.kubemoor.dev";
 /// The same under `--select-all` for kinds that are written constantly: by label alone.
 const LABELLED: &str = "labelled.edits.kubemoor.dev";
 /// Webhooks by group and version for the `status` subresource of declared objects,
-/// by which labels and annotations of some kinds can be changed.
+/// by which labels, annotations and owners of some kinds can be changed.
 pub const STATUS: &str = "status.kubemoor.dev";
 /// The webhook for the `scale` subresource of declared objects.
 pub const SCALE: &str = "scale.kubemoor.dev";
-/// The webhook for deletions that also delete declared objects.
+/// The webhook for deletions that also delete declared objects, and for updates after which the
+/// garbage collector makes them.
 pub const DELETES: &str = "deletes.kubemoor.dev";
 /// The webhook for Helm's records.
 pub const RECORDS: &str = "records.kubemoor.dev";
@@ -148,11 +149,23 @@ pub fn configuration(
     // namespace may always be deleted: it is the way out.
     let own = surface.own_namespace.map(|name| not_in([name]));
     let (crds, secrets) = (("apiextensions.k8s.io", "v1"), ("", "v1"));
+    // Without conditions, updates of subresources would depend on the guard: a definition could not be
+    // established and a namespace could not end without it.
+    let updated = |plural: &str, subresources: &[&str]| -> BTreeSet<String> {
+        let below = subresources.iter().filter(|_| surface.conditions);
+        below.map(|it| format!("{plural}/{it}")).chain([plural.to_owned()]).collect()
+    };
     let deletes = vec![
         rule(&["DELETE"], &secrets, &plural("namespaces")),
         rule(&["DELETE"], &crds, &plural("customresourcedefinitions")),
+        rule(&["UPDATE"], &secrets, &updated("namespaces", &["finalize", "status"])),
+        rule(&["UPDATE"], &crds, &updated("customresourcedefinitions", &["status"])),
     ];
-    webhooks.push(sparing(webhook(DELETES.to_owned(), deletes, None, own, surface), surface));
+    let mut deletes = sparing(webhook(DELETES.to_owned(), deletes, None, own, surface), surface);
+    if let Some(conditions) = &mut deletes.match_conditions {
+        conditions.push(conditions::updated_owners());
+    }
+    webhooks.push(deletes);
     let records = match surface.record_driver {
         RecordDriver::Secret => plural("secrets"),
         RecordDriver::Configmap => plural("configmaps"),
@@ -221,7 +234,7 @@ fn edits(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<Validatin
     webhooks
 }
 
-/// The webhooks for changes of Helm's label and annotations by subresources.
+/// The webhooks for changes of Helm's label and annotations, and of owners, by subresources.
 fn statuses(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
     if !surface.conditions {
         return Vec::new();

@@ -94,6 +94,7 @@ struct Case<'a> {
     operation: Operation,
     user: &'a str,
     old: Value,
+    new: Option<Value>,
     /// The release that declares the namespace itself.
     claims: Vec<Release>,
     dependants: Vec<Dependant>,
@@ -106,6 +107,7 @@ impl Default for Case<'_> {
             operation: Operation::Delete,
             user: "alice",
             old: json!({"metadata": {"name": "shop"}}),
+            new: None,
             claims: Vec::new(),
             dependants: found(&shop(), vec![assembled(named("shop", "web", CONFIG), None)]),
             mode: EditsMode::Deny,
@@ -123,7 +125,7 @@ fn check(case: Case<'_>, wanted: &str) {
         actor: &actor,
         object: &object("", "Namespace", "shop"),
         old: Some(&case.old),
-        new: None,
+        new: case.new.as_ref(),
         version: None,
         scale: false,
         owner: Owner::of(&case.old),
@@ -149,6 +151,30 @@ fn cascading_deletion_of_declared_objects_follows_the_edits_mode() {
     }
     check(Case { dependants: Vec::new(), ..Case::default() }, "Allow not-declared");
     check(Case { operation: Operation::Update, ..Case::default() }, "Allow not-declared");
+}
+
+#[test]
+fn a_new_owner_is_judged_as_the_deletion_that_it_causes() {
+    let owned = |names: &[&str]| {
+        let owner = |name: &&str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": "u"});
+        json!({"metadata": {"name": "shop", "ownerReferences": names.iter().map(owner).collect::<Vec<_>>()}})
+    };
+    let case = || Case { operation: Operation::Update, new: Some(owned(&["gone"])), ..Case::default() };
+    for (mode, word) in [(EditsMode::Allow, "Allow"), (EditsMode::Warn, "Warn"), (EditsMode::Deny, "Deny")] {
+        check(Case { mode, ..case() }, &format!("{word} dependants"));
+    }
+    check(Case { mode: EditsMode::Revert, ..case() }, "Deny dependants");
+    check(Case { old: owned(&["here"]), ..case() }, "Deny dependants");
+    check(Case { old: owned(&["gone"]), ..case() }, "Allow not-declared");
+    check(Case { old: owned(&["gone"]), new: Some(owned(&[])), ..case() }, "Allow not-declared");
+    check(Case { dependants: Vec::new(), ..case() }, "Allow not-declared");
+    let labelled = json!({"metadata": {"name": "shop", "labels": {"tier": "prod"}}});
+    check(Case { new: Some(labelled), ..case() }, "Allow not-declared");
+    let mut going = owned(&[]);
+    going["metadata"]["deletionTimestamp"] = json!("2026-05-01T12:00:00Z");
+    check(Case { old: going, ..case() }, "Allow not-declared");
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    check(Case { user: collector, ..case() }, "Allow not-declared");
 }
 
 #[test]

@@ -266,7 +266,7 @@ fn dependants_are_told_and_counted() {
         .collect();
     let shop = ObjectId { namespace: None, name: "shop".into(), ..object("", "Namespace") };
     check(
-        &of_dependants(&shop, &dependants[..1]).denial(),
+        &of_dependants(&shop, Operation::Delete, &dependants[..1]).denial(),
         &[
             r#"Deletion of Namespace "shop" is not allowed. This would also delete objects that Helm releases manage:"#,
             r#"  Deployment "web" of Helm release "r0" in namespace "shop""#,
@@ -274,7 +274,11 @@ fn dependants_are_told_and_counted() {
             "Details: kubectl moor explain namespace/shop",
         ],
     );
-    let denial = of_dependants(&shop, &dependants).denial();
+    let denial = of_dependants(&shop, Operation::Update, &dependants).denial();
+    assert!(
+        denial.starts_with(r#"A new owner reference of Namespace "shop" is not allowed. This would"#),
+        "{denial}"
+    );
     let lines: Vec<_> = denial.lines().skip(9).collect();
     assert_eq!(
         lines[..2],

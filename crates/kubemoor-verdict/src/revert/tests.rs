@@ -204,6 +204,12 @@ fn an_owner_from_before_stays_when_a_new_one_goes() {
     let plan = planned(&deployment_id(), &release, &old, &new).unwrap();
     let left = json!([{"uid": "2", "controller": true}]);
     assert_eq!(applied(&plan, &new)["metadata"]["ownerReferences"], left);
+    // One of another name is another owner under the same uid.
+    let mut renamed = old.clone();
+    renamed["metadata"]["ownerReferences"] = json!([{"uid": "1", "name": "gone"}, {"uid": "2"}]);
+    renamed["metadata"]["labels"]["mine"] = json!("yes");
+    let plan = planned(&deployment_id(), &release, &old, &renamed).unwrap();
+    assert_eq!(applied(&plan, &renamed)["metadata"]["ownerReferences"], old["metadata"]["ownerReferences"]);
 }
 
 #[test]

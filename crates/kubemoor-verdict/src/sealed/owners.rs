@@ -1,7 +1,8 @@
 //! The owners of an object. The garbage collector looks for an owner by all of its names: one of another name under the
 //! same uid does not exist, and its dependants are deleted.
 //!
-//! Entry points: [`declares_owners`], [`owner_uids`], [`owners`]. Invariant: an owner without a uid counts as none.
+//! Entry points: [`added_uids`], [`declares_owners`], [`owner_uids`]. Invariant: an owner without a uid counts as
+//! none.
 
 use std::collections::HashSet;
 
@@ -29,37 +30,26 @@ pub(super) fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item 
     uids.all(|uid| declared.contains(uid))
 }
 
-/// An owner as the garbage collector knows it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ObjectOwner<'v> {
-    api_version: &'v str,
-    kind: &'v str,
-    name: &'v str,
-    pub(crate) uid: &'v str,
-}
-
-impl<'v> ObjectOwner<'v> {
-    /// An element of `ownerReferences`.
-    pub(crate) fn of(reference: &'v Value) -> Option<Self> {
-        let text = |name| reference.get(name).and_then(Value::as_str).unwrap_or_default();
-        Some(Self {
-            api_version: text("apiVersion"),
-            kind: text("kind"),
-            name: text("name"),
-            uid: uid(reference)?,
-        })
-    }
-}
-
-/// The owners of an object.
-pub(super) fn owners(object: &Value) -> impl Iterator<Item = ObjectOwner<'_>> {
-    let references = read(object, &OWNERS).and_then(Value::as_array);
-    references.into_iter().flatten().filter_map(ObjectOwner::of)
+/// The uids of the owners of `new` that `old` has not. The garbage collector looks an owner up by its group, kind and
+/// name and then compares the uid, so that one of another name is another owner, which may not exist.
+pub(super) fn added_uids<'v>(old: &'v Value, new: &'v Value) -> impl Iterator<Item = &'v str> {
+    let had: HashSet<_> = owners(old).map(identity).collect();
+    owners(new).filter(move |owner| !had.contains(&identity(owner))).filter_map(uid)
 }
 
 pub(super) fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
-    let owners = read(object, &OWNERS).and_then(Value::as_array);
-    owners.into_iter().flatten().filter_map(uid)
+    owners(object).filter_map(uid)
+}
+
+fn owners(object: &Value) -> impl Iterator<Item = &Value> {
+    read(object, &OWNERS).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The group, kind, name and uid of an owner.
+pub(super) fn identity(owner: &Value) -> [Option<&str>; 4] {
+    let text = |name: &str| owner.get(name).and_then(Value::as_str);
+    let group = text("apiVersion").map(|version| version.rsplit_once('/').map_or("", |(group, _)| group));
+    [group, text("kind"), text("name"), text("uid")]
 }
 
 /// The uids of owners that a leaf declares: the list as one value, or one of its elements, which

@@ -97,18 +97,20 @@ fn a_new_owner_ends_in_a_deletion() {
 }
 
 #[test]
-fn owner_that_changes_under_its_uid_is_a_new_one() {
-    for field in ["apiVersion", "kind", "name"] {
-        let mut renamed = owned(&["u1", "u2"]);
-        renamed["metadata"]["ownerReferences"][1][field] = json!("other");
-        let path = "!/metadata/ownerReferences";
-        check(config(json!({})), owned(&["u1", "u2"]), renamed.clone(), &[path]);
-        check(config(json!({})), renamed.clone(), renamed, &[]);
+fn a_renamed_owner_is_another_one() {
+    let owned_by = |field: &str, value: &str| {
+        let mut object = owned(&["u1"]);
+        object["metadata"]["ownerReferences"][0][field] = json!(value);
+        object
+    };
+    let path = "!/metadata/ownerReferences";
+    for (field, value) in [("name", "gone"), ("kind", "Secret"), ("apiVersion", "example.org/v1")] {
+        check(config(json!({})), owned(&["u1"]), owned_by(field, value), &[path]);
     }
-    // Its other fields only tell how it is deleted.
-    let mut blocking = owned(&["u1"]);
-    blocking["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true);
-    check(config(json!({})), owned(&["u1"]), blocking, &[]);
+    // Another version of one group is the same owner.
+    let [older, newer] = ["apps/v1beta1", "apps/v1"].map(|version| owned_by("apiVersion", version));
+    check(config(json!({})), older, newer, &[]);
+    check(config(json!({})), owned(&["u1"]), owned_by("controller", "true"), &[]);
 }
 
 #[test]

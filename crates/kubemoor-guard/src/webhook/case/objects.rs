@@ -17,6 +17,7 @@ use kubemoor_declare::path::Segment;
 use kubemoor_declare::prune::Pruned;
 use kubemoor_helm::release::{Declarations, Release};
 use kubemoor_verdict::edit::Rules;
+use kubemoor_verdict::sealed;
 
 impl Case<'_> {
     /// Reads the parts of the objects that the claims need: of an update, those that differ.
@@ -38,6 +39,12 @@ impl Case<'_> {
             return Ok((Some(old), Some(new)));
         }
         Ok((self.read(self.old.as_ref(), &declared)?, self.read(self.new.as_ref(), &declared)?))
+    }
+
+    /// Whether an update gives the object an owner that it did not have, or may do so.
+    pub(super) fn adds_owner(&self) -> bool {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
+        Pruned::new(&[]).pair(old, new).is_none_or(|(old, new)| sealed::adds_owner(&old, &new))
     }
 
     /// Reads the parts of an object that the claims need.

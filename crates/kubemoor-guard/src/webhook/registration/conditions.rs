@@ -11,10 +11,13 @@ use kubemoor_helm::record::NAME_PREFIX;
 use kubemoor_verdict::identities;
 
 /// The names of the guard's own conditions. All others are the admin's.
-pub(super) const OWN: [&str; 4] = [METADATA, CLEANUP, DELETED, RECORD];
+pub(super) const OWN: [&str; 5] = [METADATA, CLEANUP, DELETED, OWNERS, RECORD];
 
 /// Helm's label or one of its annotations changes.
 const METADATA: &str = "helms-metadata-changes";
+
+/// The request is not an update that leaves the owners as they are.
+const OWNERS: &str = "owners-change";
 
 /// The request is not a deletion by a controller that may delete everything.
 const CLEANUP: &str = "not-a-controllers-cleanup";
@@ -25,14 +28,14 @@ const DELETED: &str = "not-being-deleted";
 /// The object is a record of Helm's.
 const RECORD: &str = "a-record-of-helms";
 
-/// Skips what keeps namespaces from staying `Terminating` and garbage from piling up: deletions by
-/// the namespace controller and the garbage collector, and the removal of finalizers from objects
-/// that are being deleted.
 /// The metadata that a change of an object in deletion may always have: its finalizers, and what
 /// only the API server sets.
 const FINISHING: &str = "['finalizers', 'managedFields', 'resourceVersion', 'generation', 'deletionTimestamp', \
     'deletionGracePeriodSeconds']";
 
+/// Skips what keeps namespaces from staying `Terminating` and garbage from piling up: deletions by
+/// the namespace controller and the garbage collector, and the removal of finalizers from objects
+/// that are being deleted.
 pub(super) fn sparing() -> Vec<MatchCondition> {
     vec![no_cleanup(), being_deleted()]
 }
@@ -73,6 +76,20 @@ pub(super) fn being_deleted() -> MatchCondition {
         "oldObject == null || !has(oldObject.metadata.deletionTimestamp) || (object != null && ({differs}))"
     );
     condition(DELETED, expression)
+}
+
+/// Skips updates that leave the owners as they are.
+pub(super) fn updated_owners() -> MatchCondition {
+    condition(OWNERS, format!("request.operation != 'UPDATE' || {}", owners_change()))
+}
+
+/// The owners of the object change: the garbage collector deletes an object whose owners do not exist.
+fn owners_change() -> String {
+    let owners = |of: &str| {
+        let owners = format!("{of}.metadata.ownerReferences");
+        format!("(has({owners}) ? {owners} : [])")
+    };
+    format!("{} != {}", owners("object"), owners("oldObject"))
 }
 
 /// Skips what changes neither Helm's label nor one of its annotations.

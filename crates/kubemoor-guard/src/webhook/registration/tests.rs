@@ -83,7 +83,11 @@ fn the_rules_name_what_releases_declare_and_nothing_else() {
             {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"],
              "operations": ["DELETE"], "scope": "*"},
             {"apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["v1"],
-             "resources": ["customresourcedefinitions"], "operations": ["DELETE"], "scope": "*"}
+             "resources": ["customresourcedefinitions"], "operations": ["DELETE"], "scope": "*"},
+            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"],
+             "operations": ["UPDATE"], "scope": "*"},
+            {"apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["v1"],
+             "resources": ["customresourcedefinitions"], "operations": ["UPDATE"], "scope": "*"}
         ])
     );
     assert_eq!(named(&seen, "records.kubemoor.dev")["rules"][0]["resources"], json!(["secrets"]));

@@ -91,9 +91,14 @@ fn messages_on_deletions_and_records_are_understood() {
         ..object("apiextensions.k8s.io", "CustomResourceDefinition")
     };
     let dependants = [Dependant { release: Arc::new(assembled(Given::default(), None)), object: web }];
-    check_message(&message::of_dependants(&place, &dependants), "namespace/shop", None, &[]);
+    check_message(
+        &message::of_dependants(&place, Operation::Delete, &dependants),
+        "namespace/shop",
+        None,
+        &[],
+    );
     let name = "customresourcedefinition.apiextensions.k8s.io/widgets.example.org";
-    check_message(&message::of_dependants(&crd, &dependants), name, None, &[]);
+    check_message(&message::of_dependants(&crd, Operation::Update, &dependants), name, None, &[]);
 }
 
 #[test]

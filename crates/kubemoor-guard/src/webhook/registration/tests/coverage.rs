@@ -100,6 +100,28 @@ fn a_deletion_that_takes_others_along_is_sent_once() {
 }
 
 #[test]
+fn updates_after_which_the_garbage_collector_may_delete_are_sent() {
+    let endpoint = endpoint();
+    let (namespaces, definitions) = ("namespaces", "customresourcedefinitions");
+    for (conditions, wanted) in [
+        (false, [json!([namespaces]), json!([definitions])]),
+        (
+            true,
+            [
+                json!([namespaces, "namespaces/finalize", "namespaces/status"]),
+                json!([definitions, "customresourcedefinitions/status"]),
+            ],
+        ),
+    ] {
+        let seen = built(&Surface { conditions, ..surface(&endpoint) });
+        let rules = named(&seen, DELETES)["rules"].as_array().unwrap().iter();
+        let updated = rules.filter(|rule| rule["operations"] == json!(["UPDATE"]));
+        let resources: Vec<_> = updated.map(|rule| rule["resources"].clone()).collect();
+        assert_eq!(resources, wanted, "{conditions}");
+    }
+}
+
+#[test]
 fn subresources_that_can_change_metadata_are_sent_like_a_status() {
     let endpoint = endpoint();
     let resources = BTreeSet::from([
@@ -130,6 +152,10 @@ const BEING_DELETED: &str = "oldObject == null || !has(oldObject.metadata.deleti
     && !(k in oldObject.metadata && object.metadata[k] == oldObject.metadata[k])) \
     || oldObject.metadata.exists(k, !(k in ['finalizers', 'managedFields', 'resourceVersion', 'generation', \
     'deletionTimestamp', 'deletionGracePeriodSeconds']) && !(k in object.metadata))))";
+
+/// The condition under which an update is sent for its owners.
+const OWNERS_CHANGE: &str = "(has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : []) \
+    != (has(oldObject.metadata.ownerReferences) ? oldObject.metadata.ownerReferences : [])";
 
 /// The condition under which a status is sent.
 const HELMS_METADATA_CHANGES: &str = "(has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata.labels \
@@ -250,6 +276,10 @@ fn requests_that_are_always_allowed_are_skipped_since_1_28() {
                 continue;
             } else if is(RECORDS) {
                 json!([cleanup, {"name": "a-record-of-helms", "expression": RECORD_OF_HELMS}])
+            } else if is(DELETES) {
+                counts[1] += 1;
+                let expression = format!("request.operation != 'UPDATE' || {OWNERS_CHANGE}");
+                json!([cleanup, deleted, {"name": "owners-change", "expression": expression}])
             } else {
                 counts[1] += 1;
                 json!([cleanup, deleted])
@@ -282,8 +312,10 @@ fn own_conditions_follow_the_version_and_the_admins_stay() {
     all.retain(|webhook| webhook.name != "v1.apps.edits.kubemoor.dev");
     let after = merge(&live, &wanted(true)).unwrap();
     for webhook in ["v1.core.edits.kubemoor.dev", "v1.apps.edits.kubemoor.dev", RECORDS, DELETES] {
-        let last = if webhook == RECORDS { "a-record-of-helms" } else { "not-being-deleted" };
-        assert_eq!(names(&after, webhook), ["people", "not-a-controllers-cleanup", last], "{webhook}");
+        let mut expected = vec!["people", "not-a-controllers-cleanup"];
+        expected.push(if webhook == RECORDS { "a-record-of-helms" } else { "not-being-deleted" });
+        expected.extend((webhook == DELETES).then_some("owners-change"));
+        assert_eq!(names(&after, webhook), expected, "{webhook}");
     }
     assert_eq!(merge(&after, &wanted(true)), None);
     let mut without = after.clone();
