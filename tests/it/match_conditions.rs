@@ -114,6 +114,7 @@ async fn assert_only_helms_metadata_is_judged_by_status(alice: &Caller, core: &s
     }
     called(&alice.merge(&status("web"), &annotated("meta.helm.sh/release-namespace", Value::Null)).await)
         .unwrap();
+    called(&alice.merge(&status("web"), &owned()).await).unwrap();
 }
 
 /// The change that gives an object an owner which does not exist.

@@ -13,7 +13,7 @@ use kubemoor_verdict::identities;
 /// The names of the guard's own conditions. All others are the admin's.
 pub(super) const OWN: [&str; 5] = [METADATA, CLEANUP, DELETED, OWNERS, RECORD];
 
-/// Helm's label or one of its annotations changes.
+/// Helm's label or one of its annotations changes, or the owners.
 const METADATA: &str = "helms-metadata-changes";
 
 /// The request is not an update that leaves the owners as they are.
@@ -92,7 +92,7 @@ fn owners_change() -> String {
     format!("{} != {}", owners("object"), owners("oldObject"))
 }
 
-/// Skips what changes neither Helm's label nor one of its annotations.
+/// Skips what changes neither Helm's label nor one of its annotations, nor the owners.
 pub(super) fn helms_metadata_changes() -> MatchCondition {
     let value = |of: &str, map: &str, key: &str| {
         let map = format!("{of}.metadata.{map}");
@@ -103,7 +103,7 @@ pub(super) fn helms_metadata_changes() -> MatchCondition {
     };
     let changed =
         [("labels", MANAGED_BY.0), ("annotations", RELEASE_NAME), ("annotations", RELEASE_NAMESPACE)];
-    condition(METADATA, changed.map(changes).join(" || "))
+    condition(METADATA, format!("{} || {}", changed.map(changes).join(" || "), owners_change()))
 }
 
 fn condition(name: &str, expression: String) -> MatchCondition {

@@ -157,7 +157,7 @@ const BEING_DELETED: &str = "oldObject == null || !has(oldObject.metadata.deleti
 const OWNERS_CHANGE: &str = "(has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : []) \
     != (has(oldObject.metadata.ownerReferences) ? oldObject.metadata.ownerReferences : [])";
 
-/// The condition under which a status is sent.
+/// The condition under which a status is sent, before that for its owners.
 const HELMS_METADATA_CHANGES: &str = "(has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata.labels \
     ? object.metadata.labels['app.kubernetes.io/managed-by'] : '') \
     != (has(oldObject.metadata.labels) && 'app.kubernetes.io/managed-by' in oldObject.metadata.labels \
@@ -200,7 +200,10 @@ fn status_webhooks_require_match_conditions_and_changed_helm_metadata() {
             assert!(resources.iter().all(|it| it.as_str().unwrap().ends_with("/status")), "{resources:?}");
         }
         let conditions = json!([
-            {"name": "helms-metadata-changes", "expression": HELMS_METADATA_CHANGES},
+            {
+                "name": "helms-metadata-changes",
+                "expression": format!("{HELMS_METADATA_CHANGES} || {OWNERS_CHANGE}")
+            },
             {
                 "name": "not-being-deleted",
                 "expression": BEING_DELETED
