@@ -16,6 +16,16 @@ metadata: {name: wheel}
 spec: {replicas: 3}
 ";
 
+const JOB: &str = r#"
+apiVersion: batch/v1
+kind: Job
+metadata: {name: once}
+spec:
+  backoffLimit: 1
+  template:
+    spec: {restartPolicy: Never, containers: [{name: job, image: "registry.example/job:1"}]}
+"#;
+
 const HELMS: &str = "labelSelector=app.kubernetes.io%2Fmanaged-by%3DHelm";
 
 /// A release with a Deployment and a ConfigMap, both guarded.
@@ -103,6 +113,33 @@ async fn definition_deletion_is_refused_while_releases_declare_its_objects() {
     eventually("the definition may be deleted", SOON, || async { shop.alice.delete(path).await.done() })
         .await;
     wait_until_gone(&shop.alice, path).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unlabelled_object_is_adopted_only_with_the_declared_values() {
+    // The guard re-creates no Job.
+    let shop = Scene::shared().install("adopted", JOB).await;
+    let jobs = shop.at("apis/batch/v1", "jobs");
+    let path = format!("{jobs}/once");
+    shop.wait_until_guarded(&path).await;
+    let helms = shop.get(&path).await["metadata"].clone();
+    let collector = Caller::new(ControlPlane::get(), Identity::GarbageCollector).await;
+    collector.delete(&format!("{path}?propagationPolicy=Background")).await.done().unwrap();
+    wait_until_gone(&shop.alice, &path).await;
+    // Without Helm's label it is not sent to the guard.
+    let container = json!({"name": "job", "image": "registry.example/job:1"});
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+    let bare = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"},
+        "spec": {"backoffLimit": 3, "template": template},
+    });
+    shop.alice.post(&jobs, &bare).await.done().unwrap();
+    let labels = json!({"app.kubernetes.io/managed-by": "Helm"});
+    let labelled = json!({"metadata": {"labels": labels, "annotations": helms["annotations"]}});
+    let message = shop.alice.merge(&path, &labelled).await.refusal().unwrap();
+    assert!(message.contains("spec.backoffLimit"), "{message}");
+    let as_declared = json!({"metadata": labelled["metadata"], "spec": {"backoffLimit": 1}});
+    shop.alice.merge(&path, &as_declared).await.done().unwrap();
 }
 
 /// The change that gives an object an owner which does not exist.

@@ -13,6 +13,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod additions;
+pub mod adoption;
 pub mod circumstances;
 pub mod claims;
 pub mod deletion;

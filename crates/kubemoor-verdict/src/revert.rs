@@ -14,6 +14,7 @@ use json_patch::Patch;
 use serde_json::{Map, Value};
 
 use super::additions;
+use super::adoption::adopts;
 use super::edit::Finding;
 use super::ownership::{self, Back, PartUndone};
 use super::sealed;
@@ -122,6 +123,10 @@ pub fn plan(
 ) -> Result<Plan, Irreversible> {
     if findings.len() > MAX_FINDINGS {
         return Err(Irreversible::TooMuch);
+    }
+    // All of the object is judged, and not only what the edit changes.
+    if adopts(edit.object, release, edit.old, edit.new) {
+        return Err(Irreversible::Drifted);
     }
     let (declared, changes) = judged(edit, release, policy, findings).ok_or(Irreversible::Outdated)?;
     let fields = &declared.fields();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::super::adoption::adopts;
 use super::super::circumstances::DeclaredObject;
 use super::super::edit::{Edit, Evidence, Reason};
 use super::super::facts::{AlternativeFacts, ChangeFacts, ChangeKind, ElementValues};
@@ -42,11 +43,12 @@ impl Observation<'_> {
     pub(super) fn facts(&self) -> AlternativeFacts {
         let Edit { old, scale, .. } = *self.edit;
         let fields = self.declared.fields();
+        let adopts = old.is_some_and(|old| self.adopts(old));
         let changes = match old {
-            Some(old) => fields.changed(old, self.new),
-            None => fields.drift(self.new),
+            Some(old) if !adopts => fields.changed(old, self.new),
+            _ => fields.drift(self.new),
         };
-        let reason = if changes.is_empty() { Reason::Unchanged } else { Reason::AsDeclared };
+        let reason = if changes.is_empty() && !adopts { Reason::Unchanged } else { Reason::AsDeclared };
         let declared = Arc::clone(self.declared);
         let seal = self.seal.written();
         let mut facts =
@@ -60,6 +62,14 @@ impl Observation<'_> {
         }
         self.add_additions(fields, &mut facts);
         facts
+    }
+
+    /// Whether the object counts as the release's from this edit on. While an operation runs, Helm itself
+    /// may adopt an object: it sets its label and annotations without the fields that its manifests do not
+    /// change.
+    fn adopts(&self, old: &Value) -> bool {
+        let Self { edit, new, standing, .. } = self;
+        !edit.scale && !standing.pending && adopts(edit.object, standing.release, old, new)
     }
 
     fn add_declared(&self, changes: Vec<FieldChange>, fields: &Fields, facts: &mut AlternativeFacts) {

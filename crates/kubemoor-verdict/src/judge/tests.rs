@@ -290,6 +290,51 @@ fn change_to_the_declared_value_is_allowed() {
 }
 
 #[test]
+fn an_update_that_makes_the_object_the_releases_is_judged_as_a_creation() {
+    let bare = |replicas: u32| {
+        let no_label = ("/metadata/labels", json!({"a": "b"}));
+        Some(live(&[no_label, ("/metadata/annotations", json!({})), ("/spec/replicas", json!(replicas))]))
+    };
+    let adopting = || Case { old: bare(5), new: scaled(5), ..Case::default() };
+    check(adopting(), "Deny drift /spec/replicas");
+    check(Case { mode: EditsMode::Warn, ..adopting() }, "Warn drift /spec/replicas");
+    check(Case { old: bare(2), new: Some(live(&[])), ..Case::default() }, "Allow as-declared");
+    check(Case { old: bare(5), new: Some(live(&[])), ..Case::default() }, "Allow as-declared");
+    let label_alone = live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(2))]);
+    assert!(
+        told(&Case { old: bare(2), new: Some(label_alone), ..Case::default() }.verdict()).starts_with("Deny")
+    );
+    // What was Helm's before is judged by its changes.
+    let unnamed = live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(5))]);
+    check(Case { old: Some(unnamed), new: scaled(5), ..Case::default() }, "Allow as-declared");
+    check(Case { old: bare(5), new: bare(6), ..Case::default() }, "Deny drift /spec/replicas");
+    // Helm itself sets its label and annotations while an operation runs.
+    let pending = Given { status: Status::PendingUpgrade, manifest: MANIFEST, ..Given::default() };
+    check(Case { claims: vec![assembled(pending, None)], ..adopting() }, "Allow as-declared");
+}
+
+#[test]
+fn an_object_of_another_namespace_is_adopted_once_it_names_the_release() {
+    let namespaced = MANIFEST.replace("{name: web}", "{name: web, namespace: shop}");
+    let given = Given { namespace: "bank", manifest: &namespaced, ..Given::default() };
+    let annotations = |namespace: &str| {
+        let named = json!({"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": namespace});
+        ("/metadata/annotations", named)
+    };
+    let named = |replicas: u32| Some(live(&[annotations("bank"), ("/spec/replicas", json!(replicas))]));
+    let case = |replicas: u32| Case {
+        claims: vec![assembled(Given { ..given }, None)],
+        owner: Owner::Release(release("bank", "web")),
+        old: Some(live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(replicas))])),
+        new: named(replicas),
+        ..Case::default()
+    };
+    check(case(5), "Deny drift /spec/replicas");
+    check(case(2), "Allow as-declared");
+    check(Case { old: named(5), ..case(5) }, "Allow unchanged");
+}
+
+#[test]
 fn the_mode_says_what_becomes_of_drift() {
     for (mode, word) in [
         (EditsMode::Allow, "Allow"),

@@ -31,7 +31,15 @@ impl Case<'_> {
             retain_operators(&mut claims, &owner, resolver);
             claims.sort_by_key(|claim| !matches!(&owner, Owner::Release(owner) if claim.id == *owner));
         }
-        claims
+        if claims.is_empty() { self.adopter(index) } else { claims }
+    }
+
+    /// The claim of the release that the new object names, where the old one names none and no claim counts:
+    /// the object becomes that release's, as by a creation.
+    fn adopter(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
+        let (Some(old), Some(new)) = self.texts() else { return Vec::new() };
+        let Some(owner) = named_by(new).filter(|_| named_by(old).is_none()) else { return Vec::new() };
+        self.heard(index).into_iter().filter(|claim| claim.id == owner).collect()
     }
 
     /// The claims of other namespaces, which count only if the object names them.

@@ -16,6 +16,7 @@ use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Segment;
 use kubemoor_declare::prune::Pruned;
 use kubemoor_helm::release::{Declarations, Release};
+use kubemoor_verdict::adoption;
 use kubemoor_verdict::edit::Rules;
 use kubemoor_verdict::sealed;
 
@@ -35,6 +36,8 @@ impl Case<'_> {
         let declared: Vec<&Fields> = declared.iter().map(Arc::as_ref).collect();
         if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
             && let Some((old, new)) = Pruned::new(&declared).pair(old, new)
+            // What becomes a release's is compared as a whole.
+            && !adoption::may_adopt(&old, &new)
         {
             return Ok((Some(old), Some(new)));
         }

@@ -91,6 +91,18 @@ fn claims_count_by_namespace_and_owner_with_the_owner_first() {
 }
 
 #[test]
+fn a_release_counts_that_only_the_new_object_names_if_none_else_does() {
+    let index = index();
+    let check = |kind: &str, name: &str, owners: [Option<&str>; 2], expected: Value| {
+        let (claims, _) = counting_in(&review("", kind, "v1", name, owners), &index);
+        assert_eq!(names(&claims), expected, "{kind} {owners:?}");
+    };
+    check("Namespace", "shop", [None, Some("thief/b")], json!(["thief/b"]));
+    check("Namespace", "shop", [Some("other/late"), Some("thief/b")], json!([]));
+    check("ConfigMap", "settings", [None, Some("thief/b")], json!(["shop/web", "shop/web2"]));
+}
+
+#[test]
 fn a_claim_is_heard_in_its_own_version_alone() {
     let index = index();
     let autoscaler = |version| {
