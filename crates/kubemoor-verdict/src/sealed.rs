@@ -2,8 +2,9 @@
 //!
 //! Entry points: `changes` of an edit, [`drift`] of a live object, [`undo`]. Invariant: for an
 //! edit, only its changes are reported; for a live object, fields that were set after its creation
-//! by a manager other than Helm and Kubernetes' own controllers. A sealed field that the manifest
-//! declares is judged as a declared one instead. Must not apply a rule.
+//! by a manager other than Helm, and owners also by another than Kubernetes' own controllers. A
+//! sealed field that the manifest declares is judged as a declared one instead. Must not apply a
+//! rule.
 
 mod owners;
 
@@ -11,14 +12,11 @@ use serde_json::Value;
 
 use self::owners::{added_uids, declares_owners, identity, owner_uids};
 use super::deletion;
-use super::ownership::Owners;
+use super::ownership::{Owners, is_controller};
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
 use kubemoor_declare::model::{MANAGED_BY, ObjectId, RELEASE_NAME, RESOURCE_POLICY};
 use kubemoor_declare::path::{Path, Segment};
-
-/// The programs of Kubernetes itself, by the names of their field managers.
-const CONTROLLERS: &str = "kube-";
 
 const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 
@@ -151,16 +149,18 @@ fn is_set_later(owners: &Owners, path: &Path, live: &Value) -> bool {
     let helms = helms.map(|names| pointer(&names));
     let is_helms =
         |name: &str| helms.iter().any(|path| owners.of_path(path).iter().any(|manager| manager.name == name));
-    let is_anybodys = |path: &Path| {
-        let by = owners.of_path(path);
-        by.iter().any(|manager| !manager.name.starts_with(CONTROLLERS) && !is_helms(&manager.name))
-    };
+    let is_anybodys = |path: &Path| owners.of_path(path).iter().any(|manager| !is_helms(&manager.name));
     if owners.is_empty() {
         return true;
     }
     if *path != pointer(&OWNERS) {
         return is_anybodys(path);
     }
+    // The controllers of Kubernetes own what they make, and pause and suspend nothing.
+    let is_anybodys = |path: &Path| {
+        let by = owners.of_path(path);
+        by.iter().any(|manager| !is_controller(&manager.name) && !is_helms(&manager.name))
+    };
     let of_owner = |uid: &str| {
         let key = Segment::Key(vec![("uid".to_owned(), Value::from(uid))]);
         Path(path.0.iter().cloned().chain([key]).collect())

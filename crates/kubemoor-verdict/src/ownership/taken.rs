@@ -12,9 +12,9 @@ use kubemoor_declare::path::Path;
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_policy::mask::Mask;
 
-/// The programs of Kubernetes itself, which write declared fields only where
+/// The programs of Kubernetes itself, by their exact names, which write declared fields only where
 /// that is their work.
-const CONTROLLERS: &str = "kube-";
+const CONTROLLERS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 /// Fields of one object that another manager holds besides Helm.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,5 +58,5 @@ pub fn taken(fields: &Fields, live: &Value, method: ApplyMethod, spared: &Mask) 
 
 /// Whether a field manager is a program of Kubernetes itself.
 pub fn is_controller(name: &str) -> bool {
-    name.starts_with(CONTROLLERS)
+    CONTROLLERS.contains(&name)
 }

@@ -152,7 +152,10 @@ fn a_sealed_field_that_somebody_has_set_is_drift() {
     // Without managers nothing speaks for it.
     drifts(declared(), &paused, &["/spec/paused"]);
     drifts(declared(), &managed(paused.clone(), "kubectl-edit", set.clone()), &["/spec/paused"]);
-    drifts(declared(), &managed(paused.clone(), "kube-controller-manager", set.clone()), &[]);
+    // Anybody may take the name of a program of Kubernetes, and none of these pauses anything.
+    for name in ["kube-controller-manager", "kube-evil"] {
+        drifts(declared(), &managed(paused.clone(), name, set.clone()), &["/spec/paused"]);
+    }
     drifts(declared(), &managed(paused.clone(), "helm", set.clone()), &[]);
     // An admission plugin, when the object was created.
     drifts(declared(), &managed(paused.clone(), "kubectl-edit", json!({"f:spec": {"f:other": {}}})), &[]);
@@ -166,7 +169,11 @@ fn an_owner_that_somebody_has_added_is_drift() {
     let set =
         json!({"f:metadata": {"f:ownerReferences": {".": {}, "k:{\"uid\":\"a\"}": {".": {}, "f:uid": {}}}}});
     drifts(config(json!({})), &live, &["/metadata/ownerReferences"]);
-    drifts(config(json!({})), &managed(live.clone(), "kubectl-edit", set), &["/metadata/ownerReferences"]);
+    for name in ["kubectl-edit", "kube-evil", "kube-controller-manager-2"] {
+        let live = managed(live.clone(), name, set.clone());
+        drifts(config(json!({})), &live, &["/metadata/ownerReferences"]);
+    }
+    drifts(config(json!({})), &managed(live.clone(), "kube-controller-manager", set), &[]);
     drifts(config(json!({})), &managed(live.clone(), "kubectl-edit", json!({"f:data": {}})), &[]);
     drifts(live.clone(), &live, &[]);
 }
