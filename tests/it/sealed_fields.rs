@@ -35,6 +35,13 @@ metadata: {name: wheel}
 spec: {replicas: 3}
 "#;
 
+const AUTOSCALER: &str = r#"
+apiVersion: autoscaling/v1
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, maxReplicas: 9}
+"#;
+
 fn scale_of(api_version: &str, kind: &str, shop: &Scene, name: &str, replicas: u32) -> Value {
     json!({
         "apiVersion": api_version,
@@ -60,6 +67,15 @@ async fn a_scale_of_a_declared_workload_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains("denied the request"), "{said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn undeclared_minimum_of_a_declared_autoscaler_is_sealed() {
+    let shop = Scene::shared().install("ranged", AUTOSCALER).await;
+    let path = shop.at("apis/autoscaling/v1", "horizontalpodautoscalers/web");
+    shop.wait_until_guarded(&path).await;
+    shop.alice.merge(&path, &json!({"spec": {"minReplicas": 9}})).await.refused(RELEASE).unwrap();
+    shop.alice.merge(&path, &json!({"spec": {"minReplicas": 1}})).await.done().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -38,6 +38,9 @@ pub const HELM_MARKS: [[&str; 3]; 3] = [
     ["metadata", "annotations", RELEASE_NAMESPACE],
 ];
 
+/// The annotation by which KEDA holds a workload at this many replicas.
+pub const PAUSED_REPLICAS: &str = "autoscaling.keda.sh/paused-replicas";
+
 /// Helm's annotation that keeps an object when its release drops it.
 pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 

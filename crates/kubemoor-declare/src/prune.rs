@@ -16,7 +16,7 @@ use super::fields::{Elements, Fields, Node};
 use super::outline::Excerpt;
 use super::schema::Types;
 use super::unions::Union;
-use crate::model::{RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY};
+use crate::model::{PAUSED_REPLICAS, RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY};
 
 mod pair;
 
@@ -27,9 +27,10 @@ const FEW: usize = 2;
 /// would take longer.
 const MANY: usize = 16;
 
-/// Reads an object, and keeps the paths that at least one of the declarations declares, the fields that may stand in the
-/// place of these, and the fields that every verdict uses: `apiVersion`, `kind`, the identity, labels, Helm's annotations and owners in
-/// `metadata`, `immutable`, `spec.paused` and `spec.suspend`.
+/// Reads an object, and keeps the paths that at least one of the declarations declares, the fields that may stand in
+/// the place of these, and the fields that every verdict uses: `apiVersion`, `kind`, the identity, labels, Helm's
+/// annotations and owners in `metadata`, `immutable`, `spec.paused`, `spec.suspend`, and the range and target of an
+/// autoscaler.
 ///
 /// Keyed lists keep every element in its place; an undeclared element keeps only its keys.
 #[derive(Clone, Debug)]
@@ -68,12 +69,22 @@ static METADATA: Always = Always(&[
 ]);
 
 static ANNOTATIONS: Always = Always(&[
+    whole(PAUSED_REPLICAS),
     Kept { name: RELEASE_NAME, below: None, unchanged: true },
     Kept { name: RELEASE_NAMESPACE, below: None, unchanged: true },
     Kept { name: RESOURCE_POLICY, below: None, unchanged: true },
 ]);
 
-static SPEC: Always = Always(&[whole("paused"), whole("suspend")]);
+static SPEC: Always = Always(&[
+    whole("idleReplicaCount"),
+    whole("maxReplicaCount"),
+    whole("maxReplicas"),
+    whole("minReplicaCount"),
+    whole("minReplicas"),
+    whole("paused"),
+    whole("scaleTargetRef"),
+    whole("suspend"),
+]);
 
 /// The parts of one value to keep.
 #[derive(Clone, Default)]

@@ -15,10 +15,37 @@ use super::deletion;
 use super::ownership::{Owners, is_controller};
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
-use kubemoor_declare::model::{MANAGED_BY, ObjectId, RELEASE_NAME, RESOURCE_POLICY};
+use kubemoor_declare::model::{MANAGED_BY, ObjectId, PAUSED_REPLICAS, RELEASE_NAME, RESOURCE_POLICY};
 use kubemoor_declare::path::{Path, Segment};
 
 const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
+
+/// A field that says what an autoscaler does.
+struct Setting {
+    path: &'static [&'static str],
+    /// The value that the API server or the controller takes for an absent one; empty for none.
+    default: &'static str,
+}
+
+/// The range and the target of an autoscaler of Kubernetes.
+const OF_AUTOSCALER: &[Setting] = &[
+    Setting { path: &["spec", "minReplicas"], default: "1" },
+    Setting { path: &["spec", "maxReplicas"], default: "" },
+    Setting { path: &["spec", "scaleTargetRef", "apiVersion"], default: "" },
+    Setting { path: &["spec", "scaleTargetRef", "kind"], default: "" },
+    Setting { path: &["spec", "scaleTargetRef", "name"], default: "" },
+];
+
+/// The same of KEDA's, which makes one of Kubernetes of it.
+const OF_SCALED_OBJECT: &[Setting] = &[
+    Setting { path: &["spec", "minReplicaCount"], default: "0" },
+    Setting { path: &["spec", "maxReplicaCount"], default: "100" },
+    Setting { path: &["spec", "idleReplicaCount"], default: "" },
+    Setting { path: &["spec", "scaleTargetRef", "apiVersion"], default: "apps/v1" },
+    Setting { path: &["spec", "scaleTargetRef", "kind"], default: "Deployment" },
+    Setting { path: &["spec", "scaleTargetRef", "name"], default: "" },
+    Setting { path: &["metadata", "annotations", PAUSED_REPLICAS], default: "" },
+];
 
 const POLICY: [&str; 3] = ["metadata", "annotations", RESOURCE_POLICY];
 
@@ -50,6 +77,12 @@ pub(super) fn changes<'v>(
     if text(new).is_some() && text(new) != text(old) && !declares(fields, &POLICY) {
         changes.push(change(&POLICY, old, new, false));
     }
+    for Setting { path, default } in settings(object) {
+        let value = |object| setting(read(object, path), default);
+        if value(new) != *default && value(new) != value(old) && !declares(fields, path) {
+            changes.push(change(path, old, new, false));
+        }
+    }
     let mut added = added_uids(old, new).peekable();
     if added.peek().is_some() && !declares_owners(fields, added) {
         changes.push(change(&OWNERS, old, new, true));
@@ -72,6 +105,7 @@ pub(super) fn is_same_owner(one: &Value, other: &Value) -> bool {
 pub fn is_set(object: &ObjectId, live: &Value) -> bool {
     switches(object).iter().any(|path| read(live, path) == Some(&Value::Bool(true)))
         || read(live, &POLICY).is_some()
+        || settings(object).iter().any(|it| setting(read(live, it.path), it.default) != it.default)
         || owner_uids(live).next().is_some()
 }
 
@@ -110,7 +144,8 @@ pub fn is_declared(object: &ObjectId, change: &FieldChange) -> bool {
 /// The sealed fields of an object.
 pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
     let switches = switches(object).iter().map(|names| pointer(names));
-    switches.chain([pointer(&OWNERS), pointer(&POLICY)])
+    let settings = settings(object).iter().map(|setting| pointer(setting.path));
+    switches.chain(settings).chain([pointer(&OWNERS), pointer(&POLICY)])
 }
 
 /// Whether only a person can undo it: the API server does not allow it, or the writer of the field,
@@ -178,6 +213,27 @@ fn switches(object: &ObjectId) -> &'static [&'static [&'static str]] {
         ("", "ConfigMap" | "Secret") => &[&["immutable"]],
         ("", _) => &[],
         _ => &[&["spec", "paused"], &["spec", "suspend"]],
+    }
+}
+
+/// The fields that say what an autoscaler does. Its release may leave some of them to their defaults,
+/// and whoever sets these scales the workload as the release does not say.
+fn settings(object: &ObjectId) -> &'static [Setting] {
+    match (object.group.as_str(), object.kind.as_str()) {
+        ("autoscaling", "HorizontalPodAutoscaler") => OF_AUTOSCALER,
+        ("keda.sh", "ScaledObject") => OF_SCALED_OBJECT,
+        _ => &[],
+    }
+}
+
+/// The value of a setting as text. All of them are numbers or texts; anything else may be too deep to
+/// compare.
+fn setting(value: Option<&Value>, default: &str) -> String {
+    match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(Value::Null) | None => default.to_owned(),
+        Some(_) => "other".to_owned(),
     }
 }
 

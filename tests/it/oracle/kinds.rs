@@ -1,7 +1,8 @@
 //! The kinds of a chart, and a random manifest of each. Entry point: [`KINDS`].
 //!
 //! What the guard judges otherwise than server-side apply on purpose is in no manifest: `immutable`, `paused`,
-//! `suspend`, `helm.sh/resource-policy`, Kubemoor's own annotations, `rules` under an `aggregationRule`.
+//! `suspend`, `helm.sh/resource-policy`, Kubemoor's own annotations, `rules` under an `aggregationRule`, an autoscaler
+//! without its minimum.
 
 use serde_json::{Value, json};
 
@@ -329,6 +330,9 @@ fn scale(draw: &mut Draw, autoscaler: &mut Value) {
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "elsewhere"});
     autoscaler["spec"]["scaleTargetRef"] = target;
     autoscaler["spec"]["maxReplicas"] = json!(5 + draw.below(3));
+    if autoscaler["spec"].get("minReplicas").is_none() {
+        autoscaler["spec"]["minReplicas"] = json!(1 + draw.below(3));
+    }
 }
 
 fn metrics(draw: &mut Draw) -> Value {

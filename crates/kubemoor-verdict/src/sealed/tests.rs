@@ -126,6 +126,73 @@ fn an_owner_that_the_manifest_declares_is_not_sealed() {
     check(thing(&["u1"]), thing(&[]), thing(&["u1"]), &[]);
 }
 
+fn autoscaler(spec: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {"maxReplicas": 9, "scaleTargetRef": {"kind": "Deployment", "name": "web"}},
+    });
+    object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    object
+}
+
+#[test]
+fn a_declared_autoscaler_is_judged_by_all_that_it_does() {
+    let declared = || autoscaler(json!({}));
+    let minimum = |count: Value| autoscaler(json!({"minReplicas": count}));
+    check(declared(), minimum(json!(1)), minimum(json!(9)), &["/spec/minReplicas"]);
+    check(declared(), declared(), minimum(json!(9)), &["/spec/minReplicas"]);
+    check(declared(), minimum(json!(9)), minimum(json!(5)), &["/spec/minReplicas"]);
+    // By default it is one.
+    check(declared(), minimum(json!(9)), minimum(json!(1)), &[]);
+    check(declared(), minimum(json!(9)), declared(), &[]);
+    check(declared(), declared(), minimum(json!(1)), &[]);
+    check(declared(), minimum(json!(9)), minimum(json!(9)), &[]);
+    // A declared one is compared with the declaration.
+    check(minimum(json!(2)), minimum(json!(2)), minimum(json!(9)), &[]);
+    let target = |version: &str| {
+        let target = json!({"apiVersion": version, "kind": "Deployment", "name": "web"});
+        autoscaler(json!({"scaleTargetRef": target}))
+    };
+    check(declared(), target("apps/v1"), target("example.org/v1"), &["/spec/scaleTargetRef/apiVersion"]);
+    let metrics = || autoscaler(json!({"targetCPUUtilizationPercentage": 5}));
+    check(declared(), declared(), metrics(), &[]);
+    let deployed = || deployment(json!({"replicas": 1}));
+    check(deployed(), deployed(), deployment(json!({"replicas": 1, "minReplicas": 5})), &[]);
+}
+
+#[test]
+fn a_declared_scaled_object_is_judged_by_all_that_it_does() {
+    let scaled = |spec: Value, annotations: Value| {
+        json!({
+            "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
+            "metadata": {"name": "web", "annotations": annotations}, "spec": spec,
+        })
+    };
+    let declared = || scaled(json!({"scaleTargetRef": {"name": "web"}}), json!({}));
+    for (field, value) in
+        [("minReplicaCount", json!(9)), ("maxReplicaCount", json!(9)), ("idleReplicaCount", json!(0))]
+    {
+        let mut new = declared();
+        new["spec"][field] = value;
+        check(declared(), declared(), new, &[&format!("/spec/{field}")]);
+    }
+    let held = scaled(json!({}), json!({"autoscaling.keda.sh/paused-replicas": "0"}));
+    check(declared(), declared(), held, &["/metadata/annotations/autoscaling.keda.sh~1paused-replicas"]);
+    let defaults = json!({"minReplicaCount": 0, "maxReplicaCount": 100});
+    check(declared(), declared(), scaled(defaults, json!({})), &[]);
+}
+
+#[test]
+fn an_autoscaler_that_somebody_has_changed_is_drift() {
+    let declared = || autoscaler(json!({}));
+    let live = autoscaler(json!({"minReplicas": 9}));
+    let set = json!({"f:spec": {"f:minReplicas": {}}});
+    drifts(declared(), &managed(live.clone(), "kubectl-edit", set.clone()), &["/spec/minReplicas"]);
+    drifts(declared(), &managed(live, "helm", set.clone()), &[]);
+    let default = autoscaler(json!({"minReplicas": 1}));
+    drifts(declared(), &managed(default, "kubectl-edit", set), &[]);
+}
+
 /// Which sealed fields of a live object are drift.
 #[track_caller]
 fn drifts(manifest: Value, live: &Value, wanted: &[&str]) {
