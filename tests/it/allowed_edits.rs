@@ -181,6 +181,30 @@ async fn an_update_that_changes_nothing_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn undeclared_autoscaler_outside_of_the_declared_replicas_scales_nothing() {
+    let edited = Edited::deployment().await;
+    let (namespace, scale) = (edited.shop.namespace.clone(), format!("{}/scale", edited.path));
+    let autoscaler = Caller::new(ControlPlane::get(), Identity::Autoscaler).await;
+    let to = |replicas: u32| {
+        json!({
+            "apiVersion": "autoscaling/v1", "kind": "Scale",
+            "metadata": {"name": "web", "namespace": namespace}, "spec": {"replicas": replicas},
+        })
+    };
+    let autoscalers = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    // The second one shows that the guard knows the first.
+    for (name, fewest, most) in [("fixed", 5, 5), ("holding", 2, 3)] {
+        let spec = json!({"scaleTargetRef": target, "minReplicas": fewest, "maxReplicas": most});
+        let made = json!({"metadata": {"name": name}, "spec": spec});
+        edited.shop.alice.post(&autoscalers, &made).await.done().unwrap();
+    }
+    eventually("the second autoscaler may scale", SOON, async || autoscaler.put(&scale, &to(3)).await.done())
+        .await;
+    autoscaler.put(&scale, &to(5)).await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_autoscaler_may_scale_and_alice_may_scale_back() {
     let edited = Edited::deployment().await;
     let scale = format!("{}/scale", edited.path);

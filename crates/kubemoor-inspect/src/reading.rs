@@ -236,7 +236,13 @@ impl Reader {
         let place = self.place(namespace).await;
         let mut others: Vec<Arc<Release>> = Vec::new();
         let mut notes = Vec::new();
-        if self.resolver.of(&release.id).autoscalers == Autoscalers::Declared {
+        let policy = self.resolver.of(&release.id);
+        let asks = match policy.autoscalers {
+            Some(Autoscalers::Any) => false,
+            Some(Autoscalers::Declared) => true,
+            None => policy.edits >= EditsMode::Revert,
+        };
+        if asks {
             for Autoscaled { id, scales, named } in &place.autoscalers {
                 let target = &scales.target;
                 let own = scales.autoscaler(id, |object| declaring([release], object));

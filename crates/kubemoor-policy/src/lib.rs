@@ -70,8 +70,8 @@ pub struct Policy {
     pub operation_timeout: Duration,
     /// Objects that repairs may write in addition.
     pub repair: RepairRights,
-    /// The autoscalers that may change replicas.
-    pub autoscalers: Autoscalers,
+    /// The autoscalers that may change replicas, if a policy sets them.
+    pub autoscalers: Option<Autoscalers>,
     /// The users whose edits are not judged.
     pub exempt: Vec<Subject>,
     /// The users who may write the release's records; all users if empty.
@@ -157,7 +157,7 @@ impl Policy {
             drift,
             operation_timeout,
             repair: RepairRights::default(),
-            autoscalers: Autoscalers::default(),
+            autoscalers: None,
             exempt: Vec::new(),
             operators: Vec::new(),
             notify: Vec::new(),

@@ -91,8 +91,9 @@ impl Policies {
             &mut sources.cluster_scoped,
             |it| it.repair.cluster_scoped,
         );
+        let autoscalers = &mut policy.autoscalers;
         resolution
-            .take("spec.autoscalers", &mut policy.autoscalers, &mut sources.autoscalers, |it| it.autoscalers);
+            .take("spec.autoscalers", autoscalers, &mut sources.autoscalers, |it| it.autoscalers.map(Some));
         policy.ties = resolution.ties;
         for compiled in matching() {
             extend(&mut policy.exempt, &compiled.exempt);

@@ -187,10 +187,9 @@ pub struct RepairSpec {
 }
 
 /// The autoscalers that may change the number of replicas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Autoscalers {
-    /// Every autoscaler that targets the workload.
-    #[default]
+    /// Every autoscaler that targets the workload, whatever its range.
     Any,
     /// Only autoscalers that a release declares.
     Declared,

@@ -18,9 +18,9 @@ use super::edit::Reason;
 use super::{identities, outputs};
 use kubemoor_declare::equality;
 use kubemoor_declare::fields::FieldChange;
-use kubemoor_declare::model::{Actor, Autoscaler, ObjectId, ReleaseId};
-use kubemoor_declare::path::Path;
-use kubemoor_helm::release::Release;
+use kubemoor_declare::model::{Actor, Autoscaler, EditsMode, ObjectId, ReleaseId};
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::release::{Declared, Release};
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
@@ -47,14 +47,49 @@ pub enum Source<'e> {
     Autoscaler(&'e Autoscaler, &'e Path),
 }
 
-/// Whether an autoscaler that these releases declare may set the replicas of an object of `release`.
-pub fn may_scale(policy: &Policy, object: &ObjectId, release: &ReleaseId, declared_by: &[ReleaseId]) -> bool {
-    // Records of other namespaces do not count here, except for that of the object's own release.
-    let has_say = |by: &ReleaseId| by == release || object.namespace.as_ref() == Some(&by.namespace);
-    match policy.autoscalers {
-        Autoscalers::Any => true,
-        Autoscalers::Declared => declared_by.iter().any(has_say),
+/// Whether an autoscaler may set the replicas of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ScalingRight {
+    Never,
+    /// Only if its range holds the declared replicas.
+    WithinRange,
+    Always,
+}
+
+impl ScalingRight {
+    /// That of an autoscaler that these releases declare.
+    fn of(policy: &Policy, of: DeclaredObject<'_>, declared_by: &[ReleaseId]) -> Self {
+        // Records of other namespaces do not count here, except for that of the object's own release.
+        let has_say =
+            |by: &ReleaseId| by == of.release || of.object.namespace.as_ref() == Some(&by.namespace);
+        let is_declared = || declared_by.iter().any(has_say);
+        match policy.autoscalers {
+            Some(Autoscalers::Any) => Self::Always,
+            _ if is_declared() => Self::Always,
+            Some(Autoscalers::Declared) => Self::Never,
+            // Whoever may create an autoscaler could scale the workload to any number.
+            None if policy.edits >= EditsMode::Revert => Self::WithinRange,
+            None => Self::Always,
+        }
     }
+}
+
+/// Whether an autoscaler with this range, which these releases declare, may set the replicas of an object.
+pub fn may_scale(
+    policy: &Policy,
+    of: DeclaredObject<'_>,
+    declared_by: &[ReleaseId],
+    range: (i32, i32),
+) -> bool {
+    match ScalingRight::of(policy, of, declared_by) {
+        ScalingRight::Never => false,
+        ScalingRight::WithinRange => declared_count(of.declared).is_none_or(|count| is_within(range, count)),
+        ScalingRight::Always => true,
+    }
+}
+
+fn is_within((fewest, most): (i32, i32), count: i64) -> bool {
+    (i64::from(fewest)..=i64::from(most)).contains(&count)
 }
 
 /// The exceptions of one object as one manifest declares it.
@@ -64,7 +99,7 @@ pub struct Exceptions<'a> {
     grants: Vec<(&'a Allowance, Cow<'a, Mask>)>,
     /// An index of the fields that they may cover; only if there are many.
     reach: Option<PatternTrie>,
-    autoscalers: Vec<&'a Autoscaler>,
+    autoscalers: Vec<(&'a Autoscaler, ScalingRight)>,
     departed: bool,
     replicas: Option<&'a Path>,
     /// The values of a Secret that programs of the release may have filled.
@@ -86,9 +121,12 @@ impl<'a> Exceptions<'a> {
     ) -> Self {
         let DeclaredObject { object, release, declared } = of;
         let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
-        let scales = |declared_by: &[ReleaseId]| may_scale(policy, object, release, declared_by);
+        let scales = |it: &&Autoscaler| may_scale(policy, of, &it.declared_by, (it.minimum, it.maximum));
+        let scalers = circumstances.autoscalers.iter().filter(scales);
         let autoscalers: Vec<_> =
-            circumstances.autoscalers.iter().filter(|it| scales(&it.declared_by)).collect();
+            scalers.map(|it| (it, ScalingRight::of(policy, of, &it.declared_by))).collect();
+        // The range of one that is gone is not known, and it was not meant to change the replicas.
+        let left = |by: &[ReleaseId]| ScalingRight::of(policy, of, by) != ScalingRight::Never;
         let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);
         let grants: Vec<_> =
             granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields()))).collect();
@@ -96,7 +134,7 @@ impl<'a> Exceptions<'a> {
             rules: policy.rules(object, declared),
             reach: reach(&grants),
             grants,
-            departed: autoscalers.is_empty() && circumstances.departed.as_deref().is_some_and(scales),
+            departed: autoscalers.is_empty() && circumstances.departed.as_deref().is_some_and(left),
             autoscalers,
             replicas: declared.scale(),
             outputs: Vec::new(),
@@ -165,7 +203,7 @@ impl<'a> Exceptions<'a> {
         let scaled = self
             .replicas
             .into_iter()
-            .flat_map(|path| self.autoscalers.iter().map(|it| Source::Autoscaler(it, path)));
+            .flat_map(|path| self.autoscalers.iter().map(|(it, _)| Source::Autoscaler(it, path)));
         ignored.into_iter().chain(standing).chain(allowances).chain(scaled).collect()
     }
 
@@ -173,7 +211,7 @@ impl<'a> Exceptions<'a> {
     pub fn mask(&self, live: &Value) -> Mask {
         let mut mask = Mask(self.masks().flat_map(|mask| &mask.0).cloned().collect());
         if let Some(path) = self.replicas
-            && self.is_scaled(path, path.get(live).first().copied())
+            && self.is_scaled(path, None, path.get(live).first().copied())
         {
             mask.0.extend(Pattern::parse(&path.to_string()));
         }
@@ -226,7 +264,7 @@ impl<'a> Exceptions<'a> {
         if covers([&ignored].into_iter(), path, declared, old, new) {
             return Some(Reason::Ignored);
         }
-        if self.is_scaled(path, new) {
+        if self.is_scaled(path, declared, new) {
             return Some(Reason::Autoscaled);
         }
         if is_filled(new) && self.outputs.contains(path) {
@@ -264,18 +302,34 @@ impl<'a> Exceptions<'a> {
     /// within its range; replicas that a person sets are judged, whatever autoscalers there are. In
     /// a live object, also those that it has still to bring into a new range, or left behind when
     /// it was removed.
-    fn is_scaled(&self, path: &Path, new: Option<&Value>) -> bool {
+    fn is_scaled(&self, path: &Path, declared: Option<&Value>, new: Option<&Value>) -> bool {
         if self.replicas != Some(path) {
             return false;
         }
+        // A recorded declaration has no replicas; the change has.
+        let count = declared.and_then(Value::as_i64);
+        let holds = |it: &Autoscaler| count.is_none_or(|count| is_within((it.minimum, it.maximum), count));
+        let counting = || {
+            let all = self.autoscalers.iter();
+            all.filter(|(it, right)| *right == ScalingRight::Always || holds(it)).map(|(it, _)| *it)
+        };
         let Some(actor) = self.actor else {
-            let brings_in = |count| self.autoscalers.iter().any(|it| it.brings_in(count));
+            let brings_in = |count| counting().any(|it| it.brings_in(count));
             return self.departed || new.and_then(Value::as_i64).is_some_and(brings_in);
         };
-        let sets =
-            |count| self.autoscalers.iter().any(|it| it.sets(count) && identities::autoscales(actor, it));
+        let sets = |count| counting().any(|it| it.sets(count) && identities::autoscales(actor, it));
         new.and_then(Value::as_i64).is_some_and(sets)
     }
+}
+
+/// The declared number of replicas, if it is at a path of plain names.
+fn declared_count(declared: &Declared) -> Option<i64> {
+    let mut names = Vec::new();
+    for segment in declared.scale()?.0.iter() {
+        let Segment::Field(name) = segment else { return None };
+        names.push(name.as_str());
+    }
+    declared.fields().get(&names)?.as_i64()
 }
 
 /// The entry of a policy's `exempt` that matches this actor, as text; `None` if no entry does.

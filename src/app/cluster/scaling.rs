@@ -21,6 +21,7 @@ use kubemoor_helm::release::Release;
 use kubemoor_ledger::Ledger;
 use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
 use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_verdict::circumstances::DeclaredObject;
 use kubemoor_verdict::exceptions::may_scale;
 
 /// How the details of all rows begin, before the autoscaler's name.
@@ -94,9 +95,11 @@ impl ScalingHistory {
             return Vec::new();
         };
         let policy = self.resolver.of(&release.id);
+        let Some(declared) = release.declared(workload) else { return Vec::new() };
+        let declared = DeclaredObject { object: workload, release: &release.id, declared };
         // A release may come to declare its autoscaler after that appeared.
         let mut counting = self.autoscalers.scalings(workload, &index);
-        counting.retain(|it| may_scale(&policy, workload, &release.id, &it.declared_by));
+        counting.retain(|it| may_scale(&policy, declared, &it.declared_by, it.range));
         let of = Some((release.id.clone(), release.state.revision));
         let changes = told.note(workload, counting);
         for (_, scaling, _) in &changes {

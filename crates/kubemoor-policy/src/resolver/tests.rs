@@ -55,7 +55,7 @@ fn every_value_says_where_it_comes_from() {
     ]);
     let from = |name: &str| Source::Policy(name.to_owned());
     assert_eq!((policy.repair.rbac, policy.repair.cluster_scoped), (true, true));
-    assert_eq!(policy.autoscalers, Autoscalers::Declared);
+    assert_eq!(policy.autoscalers, Some(Autoscalers::Declared));
     let sources = &policy.sources;
     assert_eq!((&sources.edits, &sources.drift), (&from("a"), &Source::Default));
     assert_eq!(

@@ -187,18 +187,40 @@ fn autoscalers_move_replicas_within_their_range_and_people_do_not() {
         ..scaling(policy, replicas)
     };
     let three_to_six = autoscaler(3, 6, false, false);
-    check(by(HPA, &three_to_six, "", 3), "Allow autoscaled");
-    check(by(HPA, &three_to_six, "", 6), "Allow autoscaled");
-    check(by(HPA, &three_to_six, "", 7), "Deny drift /spec/replicas");
-    check(by(HPA, &three_to_six, "", 1), "Deny drift /spec/replicas");
-    check(by(HPA, &Circumstances::default(), "", 3), "Deny drift /spec/replicas");
-    check(by(ALICE, &three_to_six, "", 4), "Deny drift /spec/replicas");
-    check(by(ALICE, &three_to_six, "", 2), "Allow unchanged");
-    check(by(KEDA, &three_to_six, "", 4), "Deny drift /spec/replicas");
-    check(by(KEDA, &autoscaler(3, 6, true, false), "", 0), "Allow autoscaled");
+    let any = "autoscalers: Any";
+    check(by(HPA, &three_to_six, any, 3), "Allow autoscaled");
+    check(by(HPA, &three_to_six, any, 6), "Allow autoscaled");
+    check(by(HPA, &three_to_six, any, 7), "Deny drift /spec/replicas");
+    check(by(HPA, &three_to_six, any, 1), "Deny drift /spec/replicas");
+    check(by(HPA, &Circumstances::default(), any, 3), "Deny drift /spec/replicas");
+    check(by(ALICE, &three_to_six, any, 4), "Deny drift /spec/replicas");
+    check(by(ALICE, &three_to_six, any, 2), "Allow unchanged");
+    check(by(KEDA, &three_to_six, any, 4), "Deny drift /spec/replicas");
+    check(by(KEDA, &autoscaler(3, 6, true, false), any, 0), "Allow autoscaled");
     let only_declared = "autoscalers: Declared";
     check(by(HPA, &three_to_six, only_declared, 4), "Deny drift /spec/replicas");
     check(by(HPA, &autoscaler(3, 6, false, true), only_declared, 4), "Allow autoscaled");
+}
+
+#[test]
+fn under_deny_an_undeclared_autoscaler_counts_only_if_its_range_holds_the_declared_replicas() {
+    let by = |circumstances: Circumstances, policy, replicas| Case {
+        user: HPA,
+        circumstances,
+        scale: true,
+        owner: Owner::Unknown,
+        ..scaling(policy, replicas)
+    };
+    check(by(autoscaler(2, 6, false, false), "", 6), "Allow autoscaled");
+    check(by(autoscaler(1, 2, false, false), "", 1), "Allow autoscaled");
+    for (fewest, most, replicas) in [(3, 6, 6), (9, 9, 9), (1, 1, 1)] {
+        let of = |by_keda, declared| autoscaler(fewest, most, by_keda, declared);
+        check(by(of(false, false), "", replicas), "Deny drift /spec/replicas");
+        check(by(of(true, false), "", replicas), "Deny drift /spec/replicas");
+        check(by(of(false, true), "", replicas), "Allow autoscaled");
+        check(by(of(false, false), "edits: Warn", replicas), "Allow autoscaled");
+        check(by(of(false, false), "autoscalers: Any", replicas), "Allow autoscaled");
+    }
 }
 
 #[test]
