@@ -123,12 +123,13 @@ fn owned() -> Value {
     json!({"metadata": {"ownerReferences": [owner]}})
 }
 
-async fn assert_only_new_owners_of_a_namespace_are_judged(alice: &Caller, namespace: &str) {
-    let labelled = json!({"metadata": {"labels": {"a": "b"}}});
-    alice.merge(namespace, &labelled).await.done().unwrap();
+async fn assert_only_owners_and_labels_of_a_namespace_are_judged(alice: &Caller, namespace: &str) {
+    let annotated = json!({"metadata": {"annotations": {"a": "b"}}});
+    alice.merge(namespace, &annotated).await.done().unwrap();
     for path in [namespace.to_owned(), format!("{namespace}/status")] {
         called(&alice.merge(&path, &owned()).await).unwrap();
     }
+    called(&alice.merge(namespace, &json!({"metadata": {"labels": {"a": "b"}}})).await).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,5 +185,5 @@ async fn conditions_skip_exactly_the_requests_that_the_guard_always_allows() {
     alice.merge(&format!("{maps}/held"), &finalized).await.done().unwrap();
 
     assert_only_helms_metadata_is_judged_by_status(&alice, &core).await;
-    assert_only_new_owners_of_a_namespace_are_judged(&alice, &core).await;
+    assert_only_owners_and_labels_of_a_namespace_are_judged(&alice, &core).await;
 }

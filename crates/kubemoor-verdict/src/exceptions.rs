@@ -18,7 +18,7 @@ use super::edit::Reason;
 use super::{identities, outputs};
 use kubemoor_declare::equality;
 use kubemoor_declare::fields::FieldChange;
-use kubemoor_declare::model::{Actor, Autoscaler, EditsMode, ObjectId, ReleaseId};
+use kubemoor_declare::model::{Actor, Autoscaler, EditsMode, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::release::{Declared, Release};
 use kubemoor_policy::allowance::Allowance;

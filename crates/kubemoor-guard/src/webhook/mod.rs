@@ -5,7 +5,8 @@
 //! writes the answer, `validate` judges with `case`, `claims` and `look`, large
 //! ones `aside`, `early` has the index hold what a review needs after a start, `suggest` names
 //! chart values for messages, `rights` asks who may create exceptions and who may see values, `mutate` sets edits back,
-//! `order` asks what the user who orders a repair may write, `registration` keeps the webhook
+//! `order` asks what the user who orders a repair may write, `relabel` warns of labels that choose a milder policy,
+//! `registration` keeps the webhook
 //! configurations.
 //!
 //! Invariant: an edit of an undeclared object is allowed without a call to the cluster, and no
@@ -23,6 +24,7 @@ pub mod look;
 mod mutate;
 pub mod order;
 pub mod registration;
+mod relabel;
 mod repeats;
 mod request;
 pub mod review;

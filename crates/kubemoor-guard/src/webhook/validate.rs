@@ -34,6 +34,7 @@ use super::intake::{Intake, Received, Submission};
 use super::look::{Looker, ReleaseSource, Unreached};
 use super::mutate;
 use super::order::{self, Orders};
+use super::relabel;
 use super::repeats::Repeats;
 use super::request::{self, Asked};
 use super::review::{self, Answer, Head, ReviewError};
@@ -367,7 +368,9 @@ impl Validator {
                 Answer::allow()
             }
             Stage::Validate => {
-                let warnings = request::settle(asked, &case, &mut judgement, &looker).await?;
+                let mut warnings = request::settle(asked, &case, &mut judgement, &looker).await?;
+                let (policies, index) = (self.setup.resolver.policies(), self.setup.source.index());
+                warnings.extend(relabel::warning(&case, &policies, &index.read()));
                 mutate::refuse(&mut judgement.verdict);
                 let answer = says(&judgement.verdict, &judgement.message);
                 warnings.into_iter().fold(answer, Answer::warn)

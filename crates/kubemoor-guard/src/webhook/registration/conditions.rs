@@ -16,8 +16,8 @@ pub(super) const OWN: [&str; 5] = [METADATA, CLEANUP, DELETED, OWNERS, RECORD];
 /// Helm's label or one of its annotations changes, or the owners.
 const METADATA: &str = "helms-metadata-changes";
 
-/// The request is not an update that leaves the owners as they are.
-const OWNERS: &str = "owners-change";
+/// The request is not an update that leaves the owners and the labels as they are.
+const OWNERS: &str = "owners-or-labels-change";
 
 /// The request is not a deletion by a controller that may delete everything.
 const CLEANUP: &str = "not-a-controllers-cleanup";
@@ -78,9 +78,11 @@ pub(super) fn being_deleted() -> MatchCondition {
     condition(DELETED, expression)
 }
 
-/// Skips updates that leave the owners as they are.
+/// Skips updates that leave the owners as they are, and the labels, by which policies select namespaces.
 pub(super) fn updated_owners() -> MatchCondition {
-    condition(OWNERS, format!("request.operation != 'UPDATE' || {}", owners_change()))
+    let labels = |of: &str| format!("(has({of}.metadata.labels) ? {of}.metadata.labels : {{}})");
+    let labels = format!("{} != {}", labels("object"), labels("oldObject"));
+    condition(OWNERS, format!("request.operation != 'UPDATE' || {} || {labels}", owners_change()))
 }
 
 /// The owners of the object change: the garbage collector deletes an object whose owners do not exist.

@@ -281,8 +281,10 @@ fn requests_that_are_always_allowed_are_skipped_since_1_28() {
                 json!([cleanup, {"name": "a-record-of-helms", "expression": RECORD_OF_HELMS}])
             } else if is(DELETES) {
                 counts[1] += 1;
-                let expression = format!("request.operation != 'UPDATE' || {OWNERS_CHANGE}");
-                json!([cleanup, deleted, {"name": "owners-change", "expression": expression}])
+                let labels = "(has(object.metadata.labels) ? object.metadata.labels : {}) \
+                    != (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {})";
+                let expression = format!("request.operation != 'UPDATE' || {OWNERS_CHANGE} || {labels}");
+                json!([cleanup, deleted, {"name": "owners-or-labels-change", "expression": expression}])
             } else {
                 counts[1] += 1;
                 json!([cleanup, deleted])
@@ -317,7 +319,7 @@ fn own_conditions_follow_the_version_and_the_admins_stay() {
     for webhook in ["v1.core.edits.kubemoor.dev", "v1.apps.edits.kubemoor.dev", RECORDS, DELETES] {
         let mut expected = vec!["people", "not-a-controllers-cleanup"];
         expected.push(if webhook == RECORDS { "a-record-of-helms" } else { "not-being-deleted" });
-        expected.extend((webhook == DELETES).then_some("owners-change"));
+        expected.extend((webhook == DELETES).then_some("owners-or-labels-change"));
         assert_eq!(names(&after, webhook), expected, "{webhook}");
     }
     assert_eq!(merge(&after, &wanted(true)), None);
