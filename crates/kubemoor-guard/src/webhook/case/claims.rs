@@ -34,11 +34,14 @@ impl Case<'_> {
         if claims.is_empty() { self.adopter(index) } else { claims }
     }
 
-    /// The claim of the release that the new object names, where the old one names none and no claim counts:
-    /// the object becomes that release's, as by a creation.
+    /// The claim of the release that the new object names and the old one does not, where no claim counts: the
+    /// object becomes that release's, as by a creation. Anybody may have given the old one the name of some release
+    /// that does not declare it.
     fn adopter(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
         let (Some(old), Some(new)) = self.texts() else { return Vec::new() };
-        let Some(owner) = named_by(new).filter(|_| named_by(old).is_none()) else { return Vec::new() };
+        let Some(owner) = named_by(new).filter(|owner| named_by(old).as_ref() != Some(owner)) else {
+            return Vec::new();
+        };
         self.heard(index).into_iter().filter(|claim| claim.id == owner).collect()
     }
 
