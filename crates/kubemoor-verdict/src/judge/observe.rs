@@ -126,7 +126,9 @@ impl Observation<'_> {
         if seal.is_empty() || identities::is_built_in(edit.actor) {
             return;
         }
-        let mut found = additions::of_edit(edit.object, fields, seal, edit.old, new);
+        // Nobody has judged what an adopted object held before.
+        let old = edit.old.filter(|old| !self.adopts(old));
+        let mut found = additions::of_edit(edit.object, fields, seal, old, new);
         if let Evidence::Canonical(canonical) = evidence {
             additions::drop_servers(&mut found, canonical, (edit.operation, standing.pending));
         }

@@ -41,6 +41,18 @@ fn addition_below_a_sealed_path_is_drift() {
 }
 
 #[test]
+fn additions_of_an_adopted_object_are_judged_as_in_a_creation() {
+    let containers = json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": "side:1"}]);
+    let unmarked = live(&[
+        ("/metadata/labels", json!({})),
+        ("/metadata/annotations", json!({})),
+        (CONTAINERS, containers),
+    ]);
+    check(Case { old: Some(unmarked.clone()), ..sealed() }, SIDE);
+    check(Case { old: Some(unmarked), new: Some(live(&[])), ..sealed() }, "Allow as-declared");
+}
+
+#[test]
 fn controllers_appliers_and_webhooks_may_add() {
     check(
         Case { user: "system:serviceaccount:kube-system:deployment-controller", ..sealed() },
