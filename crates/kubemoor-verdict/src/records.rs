@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`judge`], [`judge_unread`]; [`facts`] and [`decide`] are the two halves of it.
 //! Denied are changes of the manifest of an existing revision, the deletion of the last deployed
-//! record outside of an uninstallation, and contradictions between a record's name, labels and
+//! record outside of an uninstallation, also by the garbage collector after a new owner, and contradictions between a record's name, labels and
 //! payload. Everything else is allowed: pruning, restores, the deletion of a stuck pending record,
 //! re-encryption; unless a policy names the operators who alone may write records. A record is what Helm
 //! reads as one: it asks for the next one by its name, and for those of a release by their labels.
@@ -38,6 +38,9 @@ pub struct RecordEdit<'a> {
     /// The releases that its labels name before and after, where they mark it as Helm's. Helm finds the records of
     /// a release by these labels, whatever their names.
     pub labelled: &'a [String],
+    /// Whether an update gives the object an owner that it did not have. The garbage collector deletes it if that does
+    /// not exist.
+    pub adds_owner: bool,
     /// Whether the object is being deleted, and the edit leaves what Helm reads of it, its labels and its content. Helm
     /// reads a record that a finalizer holds as any other.
     pub being_deleted: bool,
@@ -140,7 +143,10 @@ pub fn facts(
         // It never agreed with its name, so there is nothing to keep.
         (None, _) => None,
         (Some((_, revision)), Operation::Delete) => last_deployed(edit, *revision, release),
-        (Some((id, revision)), Operation::Create | Operation::Update) => rewritten(edit, id, *revision),
+        (Some((id, revision)), Operation::Create | Operation::Update) => {
+            let removed = || last_deployed(edit, *revision, release).filter(|_| edit.adds_owner);
+            rewritten(edit, id, *revision).or_else(removed)
+        }
     };
     let held = [edit.old, edit.new].into_iter().flatten().find_map(|it| it.payload.as_ref().ok());
     let revision = named.map(|(_, revision)| revision).or(held.map(|record| record.revision));

@@ -54,6 +54,7 @@ struct Case<'a> {
     old: Option<Stored>,
     new: Option<Stored>,
     labelled: &'a [&'a str],
+    adds_owner: bool,
     being_deleted: bool,
     release: Option<Release>,
     mode: EditsMode,
@@ -68,6 +69,7 @@ impl Default for Case<'_> {
             old: Some(stored("a: 1")),
             new: Some(stored("a: 1")),
             labelled: &["web"],
+            adds_owner: false,
             being_deleted: false,
             release: Some(assembled(Given::default(), None)),
             mode: EditsMode::Deny,
@@ -87,6 +89,7 @@ fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
         old: case.old.as_ref(),
         new: case.new.as_ref(),
         labelled: &labelled,
+        adds_owner: case.adds_owner,
         being_deleted: case.being_deleted,
     };
     let resolver = resolver(case.mode);
@@ -197,6 +200,19 @@ fn the_last_deployed_record_stays_while_the_release_is_installed() {
 }
 
 #[test]
+fn last_deployed_record_gets_no_owner_by_which_it_is_collected() {
+    let owned = |status| Case {
+        adds_owner: true,
+        release: Some(assembled(Given { status, ..Given::default() }, None)),
+        ..Case::default()
+    };
+    check(owned(Status::Deployed), "Deny record", Some(Falsified::LastDeployed));
+    check_passes(owned(Status::Uninstalling));
+    check_passes(Case { old: Some(changed(|it| it.status = Status::Failed)), ..owned(Status::Failed) });
+    check_passes(Case { operation: Operation::Create, old: None, ..owned(Status::Failed) });
+}
+
+#[test]
 fn the_mode_says_what_becomes_of_a_falsified_record() {
     for (mode, word) in [
         (EditsMode::Allow, "Allow"),
@@ -236,6 +252,7 @@ fn paired(
         old: old.as_ref(),
         new: new.as_ref(),
         labelled: &["web".to_owned()],
+        adds_owner: false,
         being_deleted: false,
     };
     judge(&edit, None, &Rules { resolver: &resolver, own_account: None })
@@ -306,6 +323,7 @@ fn what_helm_reads_by_name_or_by_label_is_written_only_by_operators() {
                 old: old.as_ref(),
                 new: new.as_ref(),
                 labelled: &labelled,
+                adds_owner: false,
                 being_deleted: false,
             };
             let (_, found) = judge(&edit, None, &rules);
@@ -345,6 +363,7 @@ fn unreadable_record_is_judged_only_by_its_writer() {
                 old: None,
                 new: None,
                 labelled: &[],
+                adds_owner: false,
                 being_deleted: false,
             };
             let told = judge_unread(&edit, None, &Rules { resolver: &resolver, own_account: None });

@@ -1,7 +1,7 @@
 //! Reviews of Helm's records.
 //!
 //! Entry point: `Case::judge_record`. Invariant: a denial depends on the known records only if the
-//! last deployed record would be deleted. Must not do I/O.
+//! last deployed record would be deleted, also by the garbage collector. Must not do I/O.
 
 use parking_lot::RwLock;
 
@@ -43,6 +43,7 @@ impl Case<'_> {
             old: held.old.as_ref(),
             new: held.new.as_ref(),
             labelled: &self.labelled,
+            adds_owner: self.operation == Operation::Update && self.adds_owner(),
             being_deleted: self.only_ends(),
         };
         let facts = match records::facts(&edit, release.as_deref(), rules) {

@@ -54,8 +54,16 @@ impl Validator {
         };
         let release = self.setup.source.index().read().uncontested(&stored).cloned();
         let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
-        let edit =
-            RecordEdit { operation, actor, object, old: None, new: None, labelled, being_deleted: false };
+        let edit = RecordEdit {
+            operation,
+            actor,
+            object,
+            old: None,
+            new: None,
+            labelled,
+            adds_owner: false,
+            being_deleted: false,
+        };
         match records::judge_unread(&edit, release.as_deref(), &rules) {
             Some((verdict, falsified)) => {
                 let message = falsified.map(|falsified| message::of_record(object, falsified));
