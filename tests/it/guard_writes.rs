@@ -129,8 +129,10 @@ fn of_the_guard() -> Vec<(String, Value)> {
     let pod =
         json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "i"}]}});
     let spec = json!({"spec": {"selector": {"matchLabels": labels}, "template": pod}});
+    let service = json!({"spec": {"selector": labels, "ports": [{"port": 443}]}});
     vec![
         (format!("/api/v1/{home}/secrets"), named("kubemoor-caller", json!({}))),
+        (format!("/api/v1/{home}/services"), named("kubemoor", service)),
         (format!("/apis/coordination.k8s.io/v1/{home}/leases"), named("kubemoor", json!({}))),
         (format!("/apis/apps/v1/{home}/deployments"), named("kubemoor", spec)),
         (DRIFT_POLICIES.to_owned(), drift_policy("production", json!({"edits": "Deny"}))),
@@ -146,6 +148,9 @@ async fn guard_is_changed_only_by_who_may_administer_it() {
     let mallory = Member::new(&control_plane).await;
     let rights = [
         "create,get,patch,delete,deletecollection secrets",
+        "create,get,patch,delete,deletecollection services",
+        "get,patch,delete namespaces",
+        "get,patch,delete customresourcedefinitions.apiextensions.k8s.io",
         "create,get,patch,delete,deletecollection leases.coordination.k8s.io",
         "create,get,patch,delete,deletecollection deployments.apps",
         "create,get,patch,delete,deletecollection driftpolicies.kubemoor.dev",
@@ -177,6 +182,16 @@ async fn guard_is_changed_only_by_who_may_administer_it() {
         refused(mallory.delete(collection).await).unwrap();
         admin.merge(&path, &note).await.done().unwrap();
     }
+    // Without its namespace or its definitions there is no guard.
+    let namespace = "/api/v1/namespaces/kubemoor-system";
+    let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/driftpolicies.kubemoor.dev";
+    for path in [namespace, definition] {
+        refused(mallory.delete(&format!("{path}?dryRun=All")).await).unwrap();
+        let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "no-such-uid"});
+        let owned = json!({"metadata": {"ownerReferences": [owner]}});
+        refused(mallory.merge(&format!("{path}?dryRun=All"), &owned).await).unwrap();
+    }
+    mallory.merge(namespace, &note).await.done().unwrap();
     // What is not the guard's stays theirs.
     let secrets = format!("{}/kubemoor-notes", of_the_guard()[0].0);
     let other = json!({"metadata": {"name": "kubemoor-notes"}});
