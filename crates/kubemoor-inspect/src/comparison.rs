@@ -32,7 +32,7 @@ use kubemoor_verdict::deletion;
 use kubemoor_verdict::drift::{self, Drift, Live};
 use kubemoor_verdict::edit::{Evidence, Owner};
 use kubemoor_verdict::health::reported::ReportedHealth;
-use kubemoor_verdict::health::{Control, Facts, Health, ObjectFacts, RecordFacts};
+use kubemoor_verdict::health::{Control, Facts, Health, ObjectFacts, ObjectState, RecordFacts};
 use kubemoor_verdict::ownership::{self, Conflict, Manager, NextUpgrade, Owners, Taken, Votes};
 use kubemoor_verdict::shown::Shown;
 
@@ -164,11 +164,16 @@ pub async fn compare(
         objects.extend(report);
         conflicts.extend(met);
     }
+    let drifts = drifts.unwrap_or_default();
+    let told = guard.as_ref().filter(|guard| !guard.is_stale());
+    if told.is_some_and(|guard| guard.revision == release.state.revision) {
+        settle_by_status(&mut objects, &drifts, &release.id.namespace);
+    }
     objects
         .sort_by(|left: &ObjectReport, right| (left.state, &left.object).cmp(&(right.state, &right.object)));
     conflicts.sort_by(|left, right| left.object.cmp(&right.object));
-    if let Some(guard) = guard.as_ref().filter(|guard| !guard.is_stale()) {
-        add_reasons(&mut objects, guard, &drifts.unwrap_or_default(), &release.id.namespace);
+    if let Some(guard) = told {
+        add_reasons(&mut objects, guard, &drifts, &release.id.namespace);
     }
     let facts = Facts {
         release: release.id.clone(),
@@ -194,6 +199,24 @@ pub async fn compare(
         objects,
         left_behind,
         conflicts,
+    }
+}
+
+/// Counts as drift what is in doubt here and what a dry run of the guard has shown to differ. The status names the first
+/// fields with their live values: a field that has another value since stays in doubt.
+fn settle_by_status(objects: &mut [ObjectReport], drifts: &[DriftedObject], home: &str) {
+    let changed = ObjectState::Changed.as_str();
+    for object in objects.iter_mut().filter(|object| object.state == State::InDoubt) {
+        let is_it =
+            |drift: &&DriftedObject| drift.r#type == changed && drift.object.id(home) == object.object;
+        let Some(drift) = drifts.iter().find(is_it) else { continue };
+        for field in &mut object.fields {
+            let live = field.live.as_ref().map(ToString::to_string);
+            if drift.fields.iter().any(|known| known.path == field.path && known.live == live) {
+                field.doubt = false;
+                (object.state, object.reason) = (State::Drifted, None);
+            }
+        }
     }
 }
 
@@ -439,3 +462,6 @@ impl ReleaseReport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+use super::object::What;
+use super::*;
+use kubemoor_policy::guarded::{DriftedField, ObjectReference};
+use kubemoor_verdict::ownership::Effect;
+
+const CLAIMS: &str = "/spec/volumeClaimTemplates";
+
+fn database() -> ObjectId {
+    ObjectId {
+        group: "apps".into(),
+        kind: "StatefulSet".into(),
+        namespace: Some("shop".into()),
+        name: "db".into(),
+    }
+}
+
+fn in_doubt(live: &str) -> ObjectReport {
+    let object = database();
+    let shown = |value: &str| Some(Shown::of(&object, &Path::default(), &json!([value])));
+    let field = FieldReport {
+        path: CLAIMS.to_owned(),
+        what: What::Changed,
+        declared: shown("1Gi"),
+        live: shown(live),
+        difference: None,
+        doubt: true,
+        owners: Vec::new(),
+        next_upgrade: Effect::Sets,
+        chart_values: Vec::new(),
+    };
+    let reason = Some("no dry run".to_owned());
+    let (state, fields) = (State::InDoubt, vec![field]);
+    ObjectReport { object, state, reason, not_repaired: None, fields, patch: None, hunks: None }
+}
+
+fn told(r#type: &str, live: &str) -> DriftedObject {
+    let field = DriftedField {
+        path: CLAIMS.to_owned(),
+        declared: Some(json!(["1Gi"]).to_string()),
+        live: Some(json!([live]).to_string()),
+    };
+    DriftedObject {
+        object: ObjectReference::of(&database(), "shop"),
+        r#type: r#type.to_owned(),
+        fields: vec![field],
+        more_fields: 0,
+        by: None,
+        since: Timestamp::UNIX_EPOCH,
+        message: None,
+    }
+}
+
+#[test]
+fn doubt_that_the_guard_settled_is_drift_while_the_value_is_the_same() {
+    for (kind, live, expected) in [
+        ("changed", "2Gi", State::Drifted),
+        ("changed", "3Gi", State::InDoubt),
+        ("in-doubt", "2Gi", State::InDoubt),
+    ] {
+        let mut objects = [in_doubt("2Gi")];
+        settle_by_status(&mut objects, &[told(kind, live)], "shop");
+        let [object] = objects;
+        let is_settled = expected == State::Drifted;
+        assert_eq!(object.state, expected, "{kind} {live}");
+        assert_eq!(
+            (object.fields[0].doubt, object.reason.is_none()),
+            (!is_settled, is_settled),
+            "{kind} {live}"
+        );
+    }
+}
