@@ -128,6 +128,9 @@ async fn unserved_kind_is_reported_and_followed_again_when_served() {
     guard.wait_for_log("the cluster does not serve its kind").await;
     let status = scene.wait_for_reason("Drifted").await;
     assert!(status["drifts"].to_string().contains("does not serve its kind"), "{status}");
+    // The comparison agrees with the status.
+    let diff = scene.moor(&["diff", RELEASE]);
+    assert!(diff.code == 1 && diff.out.contains("not served"), "{diff:?}");
 
     definition.set_versions(&[definition.version("v1", true)]).await;
     scene.wait_for_reason("InSync").await;

@@ -30,6 +30,9 @@ const NEVER_CREATED: [(&str, &str); 6] = [
     ("apiextensions.k8s.io", "CustomResourceDefinition"),
 ];
 
+/// Why nothing can be written.
+pub(crate) const NOT_SERVED: &str = "the cluster does not serve its kind";
+
 /// API groups whose objects grant permissions or can block all requests.
 const PRIVILEGED: [&str; 3] =
     ["rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io"];
@@ -71,6 +74,8 @@ pub(crate) struct Case<'a> {
     pub(crate) agreement: Option<&'a Agreement>,
     /// The replicas, where an autoscaler sets them.
     pub(crate) scaled: Option<&'a Path>,
+    /// The cluster serves no kind of this group and name.
+    pub(crate) is_unserved: bool,
 }
 
 /// The decision about a drift.
@@ -108,13 +113,17 @@ pub(crate) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
         }
     }
     // Only after the hold: a restore may still bring the object.
-    if life.is_none_or(|life| !life.vouched || *life.release != release.id) {
-        return Plan::Report("the guard never saw it alive with its release's annotations");
+    let is_its = life.is_some_and(|life| life.vouched && *life.release == release.id);
+    if is_its && (case.ordered || is_confirmed(case)) {
+        Plan::Repair
+    } else if case.is_unserved && case.kind == DriftKind::Missing {
+        // Nobody can confirm it.
+        Plan::Report(NOT_SERVED)
+    } else if is_its {
+        Plan::Unconfirmed
+    } else {
+        Plan::Report("the guard never saw it alive with its release's annotations")
     }
-    if !case.ordered && !is_confirmed(case) {
-        return Plan::Unconfirmed;
-    }
-    Plan::Repair
 }
 
 /// The reason why drift of this kind is never repaired at `object` for `release`; `None` if it may

@@ -136,6 +136,12 @@ impl Reconciler {
         self.suspect_and_attend(missing);
     }
 
+    /// Whether the cluster is known to serve no kind of the object's group and name.
+    pub(super) fn is_unserved(&self, object: &ObjectId) -> bool {
+        let kind = || (object.group.to_string(), object.kind.to_string());
+        self.unserved.as_ref().is_some_and(|unserved| !unserved.is_empty() && unserved.contains(&kind()))
+    }
+
     /// Marks the declared objects of kinds that the cluster does not serve, and that no watch
     /// shows, to be read. Releases without a change are skipped unless the served kinds have
     /// changed.

@@ -26,6 +26,7 @@ struct Question {
     asked: bool,
     ordered: bool,
     scaled: bool,
+    is_unserved: bool,
     /// Where it was not seen to agree; none if it never was seen to.
     open: Option<&'static str>,
     now: Timestamp,
@@ -61,6 +62,7 @@ fn declaring(api_version: &str, kind: &str, metadata: &str) -> Question {
         asked: false,
         ordered: false,
         scaled: false,
+        is_unserved: false,
         open: Some(""),
         now: MADE.parse().unwrap(),
         release,
@@ -107,6 +109,7 @@ fn check(case: Question, wanted: Plan) {
         ordered: case.ordered,
         agreement: agreement.as_ref(),
         scaled: scale.as_ref().filter(|_| case.scaled),
+        is_unserved: case.is_unserved,
     };
     assert_eq!(plan(&asked, case.now), wanted, "{}", case.object);
 }
@@ -133,6 +136,24 @@ fn an_object_comes_back_only_if_every_rule_agrees() {
     check(deployment(|case| case.seen = seen_with("bank", "web")), never_seen);
     check(deployment(|case| case.first_digest = None), changed.clone());
     check(deployment(|case| case.first_digest = Some([0; 32])), changed);
+}
+
+#[test]
+fn nobody_is_asked_to_confirm_an_object_of_a_kind_that_is_not_served() {
+    let unserved = |change: fn(&mut Question)| {
+        deployment(|case| {
+            case.is_unserved = true;
+            change(case);
+        })
+    };
+    let not_served = || Plan::Report("the cluster does not serve its kind");
+    check(unserved(|case| case.seen = None), not_served());
+    check(unserved(|case| case.open = None), not_served());
+    // The write itself finds out, and looks for the kind again.
+    check(unserved(|_| {}), Plan::Repair);
+    check(unserved(|case| (case.open, case.ordered) = (None, true)), Plan::Repair);
+    // What is there is served.
+    check(unserved(|case| (case.open, case.kind) = (None, DriftKind::Changed)), Plan::Unconfirmed);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::{Done, Next, RETRY, Situation, Task, UNSERVED};
 use crate::drifts::{Drift, Version};
 use crate::event::{Failure, Fault};
 use crate::occurrence::{Fate, Occurrence};
+use crate::plan::NOT_SERVED;
 use crate::report::DriftKind;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::FieldChange;
@@ -126,7 +127,7 @@ impl Reconciler {
 
     /// Reports that the cluster does not serve the object's kind, so nothing can be written.
     pub(super) fn leave_unserved(&mut self, task: &Task, release: &Arc<Release>) -> Next {
-        self.say(task, release, "the cluster does not serve its kind");
+        self.say(task, release, NOT_SERVED);
         Next::again(UNSERVED)
     }
 

@@ -120,6 +120,7 @@ impl Reconciler {
             ordered: ordered_by.is_some(),
             agreement: agreement.as_ref(),
             scaled,
+            is_unserved: self.is_unserved(object),
         };
         let plan = plan(&case, self.now);
         drop(exceptions);
