@@ -2,7 +2,7 @@ mod agreed;
 
 use super::*;
 use crate::sample_releases::{Given, assembled};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::{ApplyMethod, Status};
 use kubemoor_policy::agreement::SeenAlive;
 
 fn id(name: &str) -> ObjectId {
@@ -388,4 +388,29 @@ fn an_answer_that_the_watch_has_overtaken_counts_for_nothing() {
     assert!(!drifts.is_overtaken(&id("a"), Version::of("3")));
     drifts.mark_gone(&id("a"), Version::of("9"), now());
     assert!(drifts.is_overtaken(&id("a"), Version::of("8")), "it was there before it went");
+}
+
+#[test]
+fn field_manager_that_no_object_shows_any_more_is_remembered() {
+    let release = deployed(1, &[("a", "1"), ("b", "1")]);
+    let manager = |drifts: &Drifts| drifts.manager(&release, ApplyMethod::ServerSide);
+    let mut drifts = in_sync();
+    assert_eq!(manager(&drifts), None);
+    drifts.remember_manager(&web(), "x".repeat(129).into());
+    assert_eq!(manager(&drifts), None);
+    drifts.remember_manager(&web(), "deployer".into());
+    assert_eq!(manager(&drifts).as_deref(), Some("deployer"));
+    // What is seen counts more, and is what is remembered afterwards.
+    let show = |drifts: &mut Drifts, name: &str| {
+        let managers = vec![Manager { name: name.into(), applies: true }].into();
+        drifts.record_life(id("a"), Life { managers, ..life("web") });
+        drifts.note_manager(&release);
+    };
+    show(&mut drifts, "operator");
+    assert_eq!(manager(&drifts).as_deref(), Some("operator"));
+    // Annotations that somebody wrote by hand show no Helm.
+    show(&mut drifts, "kubectl-edit");
+    assert_eq!(manager(&drifts).as_deref(), Some("operator"));
+    drifts.record_life(id("a"), life("web"));
+    assert_eq!(manager(&drifts).as_deref(), Some("operator"));
 }
