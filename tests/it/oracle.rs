@@ -10,6 +10,7 @@ mod gadgets;
 mod judge;
 mod kinds;
 mod meaning;
+mod merges;
 mod repairs;
 mod replays;
 mod reruns;
@@ -23,13 +24,16 @@ use std::time::Instant;
 use std::{env, fs};
 
 use futures::StreamExt as _;
+use serde_json::json;
 
+use self::draw::Draw;
 use self::forecasts::Forecasts;
 use self::judge::Tally;
 use self::repairs::{BATCH, Findings};
 use self::replays::Replays;
 use self::reruns::Agreement;
 use self::scene::Scene;
+use crate::helm_scene::HelmScene;
 use crate::support::folder;
 
 /// Judged in every run of the tests.
@@ -49,6 +53,9 @@ const REPLAYS: u64 = 2;
 
 /// Charts whose edits are recorded under some policies and made again under others in every run of the tests.
 const RERUNS: u64 = 10;
+
+/// Upgrades by a client-side Helm in every run of the slow tests.
+const MERGES: usize = 16;
 
 /// Edits of one object.
 const EACH: u64 = 14;
@@ -112,6 +119,24 @@ async fn repaired_objects_are_upgraded_as_if_nobody_had_edited_them() {
     );
     assert!(failures.is_empty(), "{summary}\n{}", failures.join("\n"));
     assert!(repaired * 2 > harmless + unjudged, "{summary}");
+}
+
+#[tokio::test]
+#[ignore = "slow: make test-all"]
+async fn client_side_merge_of_repeated_elements_is_never_refused() {
+    let (merges, seed) = (number("MERGES", MERGES), number("SEED", SEED));
+    let scene = HelmScene::shared("merges").await;
+    let mut draw = Draw::new(seed, [0, 0, 6]);
+    scene.install("merged", &merges::chart(&mut draw), json!({"server_side_apply": false})).await;
+    scene.assert_refused("deployment/merged", r#"{"spec": {"replicas": 1}}"#).await;
+    for number in 1..=merges {
+        let options = json!({"server_side_apply": "false"});
+        let upgraded =
+            scene.helm.upgrade(&scene.namespace, "merged", &merges::chart(&mut draw), options).await;
+        // Some patches Helm or the API server cannot make sense of; that is theirs.
+        let said = upgraded.err().unwrap_or_default();
+        assert!(!said.contains("denied the request"), "upgrade {number} of seed {seed}: {said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
