@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::draw::Draw;
 use super::kinds::Kind;
-use super::values::{emptied, put};
+use super::values::{emptied, put, share, target_port, text, words};
 
 /// Ways in which one step changes an object.
 const STYLES: &[(&str, Style)] = &[
@@ -26,6 +26,7 @@ const STYLES: &[(&str, Style)] = &[
     ("type", retype),
     ("move", move_key),
     ("empty", empty),
+    ("exchange", exchange),
 ];
 
 type Style = fn(&mut Draw, &Kind, &mut Value) -> Option<()>;
@@ -58,6 +59,40 @@ pub(super) const QUANTITIES: &[&[&str]] = &[
     &["1G", "1e9", "1000M"],
     &["4Gi", "4096Mi"],
 ];
+
+/// Fields of which the API server takes only one: the name of a field, that of one that takes its place, and a value of
+/// the latter.
+const EXCHANGES: &[(&str, &str, Exchange)] = &[
+    ("configMap", "emptyDir", |_, _| json!({})),
+    ("downwardAPI", "emptyDir", |_, _| json!({})),
+    ("emptyDir", "configMap", |_, _| json!({"name": "settings"})),
+    ("emptyDir", "hostPath", |_, _| json!({"path": "/cache"})),
+    ("exec", "httpGet", |draw, _| json!({"port": target_port(draw)})),
+    ("exec", "tcpSocket", |draw, _| json!({"port": target_port(draw)})),
+    ("fieldRef", "secretKeyRef", |_, _| json!({"name": "access", "key": "a"})),
+    ("hostPath", "emptyDir", |_, _| json!({})),
+    ("httpGet", "exec", |draw, _| json!({"command": words(draw)})),
+    ("minAvailable", "maxUnavailable", |draw, _| share(draw)),
+    ("projected", "secret", |_, _| json!({"secretName": "access"})),
+    ("resourceFieldRef", "fieldRef", |_, _| json!({"fieldPath": "metadata.name"})),
+    // More than any limit and any request of a chart.
+    (
+        "resources",
+        "resources",
+        |_, _| json!({"limits": {"cpu": "8", "memory": "8Gi"}, "requests": {"cpu": "4", "memory": "4Gi"}}),
+    ),
+    ("secret", "configMap", |_, _| json!({"name": "settings"})),
+    ("secretKeyRef", "configMapKeyRef", |_, _| json!({"name": "settings", "key": "a"})),
+    ("service", "resource", |_, _| json!({"apiGroup": "a.example", "kind": "Bucket", "name": "b"})),
+    ("strategy", "strategy", |_, now| of_other_type(now, "Recreate")),
+    ("tcpSocket", "exec", |draw, _| json!({"command": words(draw)})),
+    ("updateStrategy", "updateStrategy", |_, now| of_other_type(now, "OnDelete")),
+    ("value", "valueFrom", |_, _| json!({"fieldRef": {"fieldPath": "metadata.name"}})),
+    ("valueFrom", "value", |draw, _| text(draw)),
+];
+
+/// The value of a field, from that of the field whose place it takes.
+type Exchange = fn(&mut Draw, &Value) -> Value;
 
 /// What the server fills in, what is sealed, and what is one in a cluster.
 const SPARED: &[&str] = &[
@@ -383,4 +418,34 @@ fn empty(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
     let value = object.pointer_mut(&at)?;
     *value = emptied(value);
     Some(())
+}
+
+/// Another field in the place of one that excludes it.
+fn exchange(draw: &mut Draw, kind: &Kind, object: &mut Value) -> Option<()> {
+    if kind.name == "ConfigMap" {
+        // A key is in one of its two maps.
+        let at = place(draw, object, |at, _| at.starts_with("/data/"))?;
+        let (parent, name) = parent(&at);
+        object.pointer_mut(&parent)?.as_object_mut()?.remove(&name)?;
+        let mut bytes = object.get("binaryData").cloned().unwrap_or(json!({}));
+        bytes[name] = json!("YQ==");
+        object["binaryData"] = bytes;
+        return Some(());
+    }
+    let is_one = |at: &str, _: &Value| {
+        at.rsplit('/').next().is_some_and(|last| EXCHANGES.iter().any(|(name, ..)| *name == last))
+    };
+    let at = place(draw, object, is_one)?;
+    let (parent, name) = parent(&at);
+    let others: Vec<_> = EXCHANGES.iter().filter(|(from, ..)| *from == name).collect();
+    let (_, other, make) = draw.pick_if_any(&others)?;
+    let map = object.pointer_mut(&parent)?.as_object_mut()?;
+    let now = map.remove(&name)?;
+    map.insert((*other).to_owned(), make(draw, &now));
+    Some(())
+}
+
+/// A strategy of this type, or a rolling one if it has that type.
+fn of_other_type(now: &Value, other: &str) -> Value {
+    json!({"type": if now["type"] == other { "RollingUpdate" } else { other }})
 }

@@ -1,7 +1,8 @@
 //! An edit, judged by server-side apply and by the guard.
 //!
 //! Entry point: [`Scene::judge_release`]. Server-side apply is the judge: an edit drifts if Helm, applying its manifest
-//! by force afterwards, would change anything.
+//! by force afterwards, would change anything. What makes the API server refuse the manifest as invalid drifts too: the
+//! object before the edit took it, so the edit has changed something that is declared.
 
 use std::collections::BTreeMap;
 
@@ -156,6 +157,10 @@ impl Scene {
             tokio::join!(self.apply(twin, "&dryRun=All"), self.alice.patch_all(&dry, &patch));
         self.reset(twin, &edited).await;
         match (applied, is_refused(&tried)) {
+            (Err(said), Some(refused)) if said.starts_with("422 ") => {
+                let (edited, applied) = (content(&edited), Value::Null);
+                Judged::Done(Opinions { edited, applied, drifts: true, refused })
+            }
             (Err(said), _) => Judged::Unjudged(said),
             (Ok(_), None) => Judged::Skewed(tried.to_string()),
             (Ok(applied), Some(refused)) => {

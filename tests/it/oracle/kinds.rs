@@ -227,7 +227,7 @@ const SERVICE: &[Field] = &[
 
 const DEPLOYMENT: &[Field] = &[
     field("/spec/replicas", small),
-    field("/spec/strategy/type", |_| json!("RollingUpdate")),
+    field("/spec/strategy/type", |draw| json!(draw.pick(&["RollingUpdate", "RollingUpdate", "Recreate"]))),
     field("/spec/strategy/rollingUpdate/maxSurge", share),
     field("/spec/strategy/rollingUpdate/maxUnavailable", |draw| json!(draw.pick(&["25%", "50%"]))),
     field("/spec/minReadySeconds", small),

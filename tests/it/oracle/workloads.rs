@@ -13,6 +13,7 @@ pub(super) const POD: &[Field] = &[
     field("/terminationGracePeriodSeconds", seconds),
     field("/nodeSelector", labels),
     field("/tolerations", tolerations),
+    field("/securityContext", |_| json!({})),
     field("/securityContext/runAsUser", count),
     field("/securityContext/fsGroup", small),
     field("/securityContext/supplementalGroups", |draw| json!(draw.some(&[1, 2, 3]))),
@@ -95,9 +96,10 @@ fn volumes(draw: &mut Draw) -> Value {
 
 fn volume(draw: &mut Draw) -> Value {
     let items = json!([{"key": "a", "path": "b"}, {"key": "c", "path": "d", "mode": 256}]);
-    match draw.below(8) {
+    match draw.below(9) {
         0 => json!({}),
         1 => json!({"emptyDir": null}),
+        8 => json!({"emptyDir": {}}),
         2 => json!({"emptyDir": {"sizeLimit": draw.pick(&["1Gi", "1024Mi", "0"])}}),
         3 => json!({"configMap": {"name": "settings", "items": items}}),
         4 => json!({"secret": {"secretName": "access", "defaultMode": draw.pick(&[288, 420])}}),
