@@ -172,6 +172,8 @@ impl Patient {
             scene.helm.apply(&format!("{by_helm}&dryRun=All"), &document).await.done().map(drop)
         })
         .await?;
+        let synced = scene.wait_for_sync(release).await;
+        synced.map_err(|said| format!("not in sync after its repair: {said}"))?;
         release.record(scene, 2, "pending-upgrade", Some(&self.upgraded)).await;
         let now = scene.helm.apply(&by_helm, &document).await.done()?;
         release.record(scene, 1, "superseded", None).await;
