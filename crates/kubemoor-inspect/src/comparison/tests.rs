@@ -69,3 +69,40 @@ fn doubt_that_the_guard_settled_is_drift_while_the_value_is_the_same() {
         );
     }
 }
+
+#[test]
+fn drift_says_why_it_is_not_repaired_in_the_words_of_the_status_or_by_the_mode() {
+    let guard = |drift: DriftMode| ReportedHealth {
+        ready: "False".to_owned(),
+        reason: Some("Drifted".to_owned()),
+        revision: 1,
+        declared: 1,
+        drifted: 1,
+        oldest_drift: None,
+        counts: ObjectCounts::default(),
+        edits: "Deny".to_owned(),
+        drift: format!("{drift:?}"),
+        stale_since: None,
+        message: String::new(),
+    };
+    let said = |message: &str| DriftedObject { message: Some(message.to_owned()), ..told("changed", "2Gi") };
+    let reported = || Some("drift is only reported".to_owned());
+    for (state, mode, drifts, expected) in [
+        (State::Drifted, DriftMode::Repair, vec![said("not repaired: busy")], Some("busy".to_owned())),
+        (
+            State::Drifted,
+            DriftMode::Repair,
+            vec![said("it is being deleted")],
+            Some("it is being deleted".to_owned()),
+        ),
+        (State::Drifted, DriftMode::Repair, Vec::new(), None),
+        (State::Missing, DriftMode::Report, Vec::new(), reported()),
+        (State::Drifted, DriftMode::Ignore, Vec::new(), Some("the policy ignores drift".to_owned())),
+        (State::NotServed, DriftMode::Report, Vec::new(), None),
+        (State::InDoubt, DriftMode::Report, vec![said("busy")], None),
+    ] {
+        let mut objects = [ObjectReport { state, ..in_doubt("2Gi") }];
+        add_reasons(&mut objects, &guard(mode), &drifts, "shop");
+        assert_eq!(objects[0].not_repaired, expected, "{state:?} {mode:?}");
+    }
+}
