@@ -185,10 +185,20 @@ impl Patient {
         let twin = scene.helm.apply(&twin, &release.twin_document(object, &self.upgraded)).await.done()?;
         let (now, twin) = (comparable(&now), comparable(&twin));
         // Helm alone leaves an element that somebody renamed beside the declared one.
-        if now == twin || self.made_anew(scene).await.is_ok_and(|anew| now == anew) {
+        let mut renamed = 0;
+        let twin_without = without_renamed(&twin, &now, &mut renamed);
+        if now == twin || now == twin_without && renamed <= self.changes() {
+            return Ok(());
+        }
+        if self.made_anew(scene).await.is_ok_and(|anew| now == anew) {
             return Ok(());
         }
         Err(format!("it became {now}, and by Helm alone {twin}"))
+    }
+
+    /// How many edits may have renamed an element.
+    fn changes(&self) -> usize {
+        self.edits.iter().flat_map(|edit| &edit.steps).filter(|(way, _)| *way == "change").count()
     }
 
     /// The object as Helm would make it of the next revision if there had been none.
@@ -214,6 +224,29 @@ impl Patient {
             self.object().manifest,
             self.upgraded,
         )
+    }
+}
+
+/// `twin` without the elements of its lists that `now` lacks, which are counted.
+fn without_renamed(twin: &Value, now: &Value, renamed: &mut usize) -> Value {
+    match (twin, now) {
+        (Value::Object(twin), Value::Object(now)) => twin
+            .iter()
+            .map(|(name, value)| {
+                let value =
+                    now.get(name).map_or_else(|| value.clone(), |it| without_renamed(value, it, renamed));
+                (name.clone(), value)
+            })
+            .collect(),
+        (Value::Array(twin), Value::Array(now)) if twin.len() > now.len() => {
+            let left: Vec<Value> = twin.iter().filter(|element| now.contains(element)).cloned().collect();
+            *renamed += twin.len() - left.len();
+            Value::Array(left)
+        }
+        (Value::Array(twin), Value::Array(now)) if twin.len() == now.len() => {
+            twin.iter().zip(now).map(|(twin, now)| without_renamed(twin, now, renamed)).collect()
+        }
+        _ => twin.clone(),
     }
 }
 
