@@ -21,7 +21,7 @@ pub struct AmbiguousElements<'v> {
     live: Lookup<'v>,
 }
 
-struct Walk<'t> {
+struct RepeatedKeys<'t> {
     types: &'t Types,
     found: HashSet<String>,
 }
@@ -31,9 +31,9 @@ impl<'v> AmbiguousElements<'v> {
     pub fn new<'f>(declared: impl IntoIterator<Item = &'f Fields>, live: &'v Value) -> Self {
         let mut found = HashSet::new();
         for fields in declared {
-            let mut walk = Walk { types: &fields.types, found };
-            walk.node(&fields.root, &Trail::ROOT);
-            found = walk.found;
+            let mut repeated = RepeatedKeys { types: &fields.types, found };
+            repeated.node(&fields.root, &Trail::ROOT);
+            found = repeated.found;
         }
         Self { declared: found, live: Lookup::new(live) }
     }
@@ -57,7 +57,7 @@ impl<'v> AmbiguousElements<'v> {
     }
 }
 
-impl Walk<'_> {
+impl RepeatedKeys<'_> {
     fn node(&mut self, node: &Node, trail: &Trail<'_>) {
         match node {
             Node::Object(entries) => {

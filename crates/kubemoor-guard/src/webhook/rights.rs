@@ -49,7 +49,7 @@ pub(super) struct UserRights {
 
 /// A right that is asked for, as [`Right`] has it.
 #[derive(Clone, Hash)]
-struct Asked {
+struct AskedRight {
     verb: &'static str,
     group: String,
     resource: String,
@@ -76,7 +76,7 @@ impl UserRights {
             return;
         }
         let namespace = case.subject.object.namespace.as_deref().unwrap_or(&grounds.release.namespace);
-        let asked = Asked {
+        let asked = AskedRight {
             verb: "create",
             group: "kubemoor.dev".to_owned(),
             resource: "driftallowances".to_owned(),
@@ -103,7 +103,7 @@ impl UserRights {
             return;
         }
         let object = &case.subject.object;
-        let asked = Asked {
+        let asked = AskedRight {
             verb: "get",
             group: resource.group.clone().into_owned(),
             resource: resource.resource.clone().into_owned(),
@@ -121,7 +121,7 @@ impl UserRights {
         &self,
         client: &kube::Client,
         actor: &Actor,
-        asked: Asked,
+        asked: AskedRight,
         budget: Duration,
     ) -> Option<bool> {
         let Actor { user, groups, uid, extra } = actor;
@@ -135,7 +135,7 @@ impl UserRights {
         let (client, actor) = (client.clone(), actor.clone());
         let known = Arc::clone(&self.known);
         let asking = tokio::spawn(async move {
-            let Asked { verb, group, resource, namespace, name } = &asked;
+            let AskedRight { verb, group, resource, namespace, name } = &asked;
             let (namespace, name) = (namespace.as_deref(), name.as_deref());
             let right = Right { verb, group, resource, namespace, name };
             let answer = timeout(PATIENCE, access::may(&client, &actor, &right)).await;
@@ -169,8 +169,8 @@ mod tests {
 
     use super::*;
 
-    fn reading(name: &str) -> Asked {
-        Asked {
+    fn reading(name: &str) -> AskedRight {
+        AskedRight {
             verb: "get",
             group: String::new(),
             resource: "configmaps".to_owned(),
