@@ -1,6 +1,6 @@
 //! Warns the user whose labels of a namespace have its releases follow a milder policy.
 //!
-//! Entry point: [`warning`]. Invariant: the change passes in any case, because labels of namespaces are their
+//! Entry points: [`concerns`], then [`warning`]. Invariant: the change passes in any case, because labels of namespaces are their
 //! owner's; the ledger has a row for it from the watch. Must not do I/O.
 
 use serde_json::Value;
@@ -12,13 +12,16 @@ use kubemoor_helm::index::Index;
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::{Labels, Policies};
 
-/// The warning about an update of a namespace; `None` for all other edits.
-pub(super) fn warning(case: &Case<'_>, policies: &Policies, index: &Index) -> Option<String> {
+/// Whether an edit is an update of a namespace.
+pub(super) fn concerns(case: &Case<'_>) -> bool {
     let object = &case.subject.object;
     let is_namespace = object.group.is_empty() && object.kind == "Namespace";
-    if !is_namespace || case.subject.aspect != Aspect::Object || case.operation != Operation::Update {
-        return None;
-    }
+    is_namespace && case.subject.aspect == Aspect::Object && case.operation == Operation::Update
+}
+
+/// The warning about an update of a namespace.
+pub(super) fn warning(case: &Case<'_>, policies: &Policies, index: &Index) -> Option<String> {
+    let object = &case.subject.object;
     let (old, new) = case.texts();
     let [old, new] = [labels(old?.get())?, labels(new?.get())?];
     let is_same =

@@ -369,8 +369,10 @@ impl Validator {
             }
             Stage::Validate => {
                 let mut warnings = request::settle(asked, &case, &mut judgement, &looker).await?;
-                let (policies, index) = (self.setup.resolver.policies(), self.setup.source.index());
-                warnings.extend(relabel::warning(&case, &policies, &index.read()));
+                if relabel::concerns(&case) {
+                    let (policies, index) = (self.setup.resolver.policies(), self.setup.source.index());
+                    warnings.extend(relabel::warning(&case, &policies, &index.read()));
+                }
                 mutate::refuse(&mut judgement.verdict);
                 let answer = says(&judgement.verdict, &judgement.message);
                 warnings.into_iter().fold(answer, Answer::warn)
