@@ -209,7 +209,7 @@ async fn immutable_field_is_reported_and_other_fields_are_repaired() {
     })
     .await;
     scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
-    scene.wait_for_log("cannot be changed in place").await;
+    scene.wait_for_log("refuses to set these fields").await;
     let object = scene.get(&web).await;
     assert_eq!(object["spec"]["selector"], json!({"matchLabels": {"app": "mine"}}));
 }

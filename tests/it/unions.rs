@@ -40,6 +40,26 @@ metadata: {name: web}
 spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}
 "#;
 
+const EXCLUSIVE: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: app
+        image: registry.example/shop:one
+        securityContext: {allowPrivilegeEscalation: false}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: ClusterIP, selector: {app: web}, ports: [{port: 80}]}
+"#;
+
 const DOUBLED: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
@@ -190,7 +210,29 @@ async fn field_that_another_manager_applies_is_named_with_its_owner() {
     let said = "the undeclared field /spec/maxUnavailable of field manager flux-like is in the place of /spec/minAvailable";
     scene.wait_for_log(said).await;
     assert_eq!(scene.get(&budget).await["spec"]["maxUnavailable"], 3);
-    assert!(!scene.log().contains("cannot be changed in place"), "{}", scene.log());
+    assert!(!scene.log().contains("refuses to set these fields"), "{}", scene.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_that_the_api_server_names_in_its_refusal_make_room_for_declared_ones() {
+    for server_side in [true, false] {
+        let scene = scene(if server_side { "named-ssa" } else { "named-csa" }, EXCLUSIVE, server_side).await;
+        let web = scene.deployment("web");
+        let container = "/spec/template/spec/containers/0";
+        let security = json!({"privileged": true, "runAsUser": 1000});
+        let path = format!("{web}?fieldManager=kubectl-edit");
+        let at = format!("{container}/securityContext");
+        scene.alice.patch(&path, "replace", &at, &security).await.done().unwrap();
+        let restored = json!({"allowPrivilegeEscalation": false, "runAsUser": 1000});
+        scene.wait_for_value(&web, &at, restored).await;
+
+        let service = scene.at("api/v1", "services/web");
+        let spec = json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"]});
+        scene.edit(&service, json!({"spec": spec})).await;
+        let now = scene.wait_for_value(&service, "/spec/type", json!("ClusterIP")).await;
+        assert_eq!(now["spec"].get("loadBalancerSourceRanges"), None, "{now}");
+        scene.wait_for_reason("InSync").await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,11 +271,13 @@ async fn object_made_anew_with_other_immutable_fields_is_drift_and_names_them() 
     })
     .await;
     scene.wait_for_reason("Drifted").await;
-    scene.wait_for_log("these fields cannot be changed in place: /spec/volumeClaimTemplates").await;
+    scene
+        .wait_for_log("the API server refuses to set these fields in place: /spec/volumeClaimTemplates")
+        .await;
     for flags in [&["diff", RELEASE][..], &["diff", RELEASE, "--settle"]] {
         eventually("the comparison says why the object stays", SOON, || async {
             let ran = scene.moor(flags);
-            let why = "not repaired: these fields cannot be changed in place: /spec/volumeClaimTemplates";
+            let why = "not repaired: the API server refuses to set these fields in place: /spec/volumeClaimTemplates";
             if ran.code == 1 && ran.out.contains(why) { Ok(()) } else { Err(format!("{ran:?}")) }
         })
         .await;

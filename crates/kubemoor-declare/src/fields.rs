@@ -166,29 +166,26 @@ impl Fields {
 
     /// The declared fields of the list element at `path`, as one value. `None` where no such element is declared.
     pub fn element(&self, path: &Path) -> Option<Value> {
-        let mut node = &self.root;
-        for segment in path.0.iter() {
-            node = match (segment, node) {
-                (Segment::Field(name), node) => node.entry(name)?,
-                (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted)?,
-                _ => return None,
-            };
-        }
-        Some(node.value())
+        Some(self.node(&path.0)?.value())
+    }
+
+    /// Whether something is declared at `path`, or below it.
+    pub fn declares(&self, path: &Path) -> bool {
+        self.node(&path.0).is_some()
+    }
+
+    fn node(&self, path: &[Segment]) -> Option<&Node> {
+        path.iter().try_fold(&self.root, |node, segment| match (segment, node) {
+            (Segment::Field(name), node) => node.entry(name),
+            (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted),
+            _ => None,
+        })
     }
 
     /// The path segment that identifies the element at `index` of the declared list at `path`. `None` where
     /// there is no such list, or its elements are not identified.
     pub fn element_at(&self, path: &[Segment], index: usize) -> Option<Segment> {
-        let mut node = &self.root;
-        for segment in path {
-            node = match (segment, node) {
-                (Segment::Field(name), node) => node.entry(name)?,
-                (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted)?,
-                _ => return None,
-            };
-        }
-        match node {
+        match self.node(path)? {
             Node::Elements(elements) => {
                 let keys = elements.keys(&self.types).iter().map(|key| key.name.to_string());
                 Some(Segment::Key(keys.zip(elements.items.get(index)?.keys.iter().cloned()).collect()))

@@ -45,7 +45,7 @@ pub enum Occurrence {
 pub enum Fate {
     /// It was repaired, after this number of attempts.
     Repaired { attempts: u32 },
-    /// It was repaired except for fields that cannot be changed in place.
+    /// It was repaired except for fields that the API server refuses to set.
     Partly { attempts: u32 },
     /// An attempt failed; the drift has the reason.
     Failed,

@@ -39,7 +39,7 @@ mod votes;
 pub use self::abandoned::abandons;
 use self::fieldset::{Held, Prefix};
 pub(super) use self::holdings::{Holding, Holdings};
-pub use self::moves::{Replacement, replacements};
+pub use self::moves::{Replacement, replacements, set_beside};
 pub use self::next_upgrade::{Effect, Inquiry, NextUpgrade, Standing};
 use self::owners::{Entry, stands_for_text};
 pub use self::owners::{Manager, Operation, Owners, Skipped};

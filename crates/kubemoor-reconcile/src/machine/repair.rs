@@ -69,7 +69,7 @@ pub(crate) struct Repairs {
     pub(crate) brake: Brake,
     pub(crate) backoff: Backoff,
     pub(crate) rollouts: Rollouts,
-    /// The fields of objects that cannot be changed in place.
+    /// The fields of objects that the API server refuses to set.
     fixed: RecordNotes,
     /// The field managers whose fields were returned to Helm once.
     returned: RecordNotes,

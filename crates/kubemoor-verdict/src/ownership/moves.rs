@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{Conflict, Manager, Operation, Owners};
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::fields::Fields;
+use kubemoor_declare::path::{Path, Segment};
 
 /// A [`Move`], and whose it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,30 @@ pub fn replacements(fields: &Fields, live: &Value, owners: &Owners, helm: Option
         is_moved.then_some(Replacement { found, by, is_removable: true })
     };
     fields.moved(live).into_iter().filter_map(whose).collect()
+}
+
+/// Undeclared fields beside the declared one at `path` that managers which update have set. One of them may exclude the
+/// declared value, as `privileged` excludes `allowPrivilegeEscalation: false`: only the API server's refusal tells.
+pub fn set_beside(
+    fields: &Fields,
+    live: &Value,
+    owners: &Owners,
+    helm: Option<&str>,
+    path: &Path,
+) -> Vec<Replacement> {
+    let Some((Segment::Field(own), above)) = path.0.split_last() else { return Vec::new() };
+    let above = Path(above.into());
+    let Some(Value::Object(map)) = above.get(live).first().copied() else { return Vec::new() };
+    let set = |name: &String| {
+        let beside = above.of_field(name);
+        let found = Move { declared: path.clone(), live: beside };
+        let managers = owners.of_path(&found.live);
+        let is_updated = managers.iter().all(|it| it.operation == Operation::Update);
+        let by = managers.into_iter().find(|it| Some(it.name.as_str()) != helm)?.clone();
+        is_updated.then_some(Replacement { found, by: Some(by), is_removable: true })
+    };
+    let undeclared = map.keys().filter(|name| *name != own && !fields.declares(&above.of_field(name)));
+    undeclared.filter_map(set).collect()
 }
 
 /// The conflicts of the next upgrade because of these: it adds what is declared beside them, and the API server refuses

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::super::Reconciler;
+use super::restore::Judged;
 use super::{Done, Next, RETRY, Situation, Task, UNSERVED};
 use crate::drifts::{Drift, Version};
 use crate::event::{Failure, Fault};
@@ -178,15 +179,15 @@ impl Reconciler {
         };
     }
 
-    /// Remembers fields of the object that cannot be changed in place by this record.
-    pub(super) fn learn_fixed(&mut self, task: &Task, record: &str, paths: &[Path]) {
-        self.repairs.fixed.note(&task.object, record, paths.iter().map(ToString::to_string));
+    /// Remembers fields that the API server refuses to set by this record.
+    pub(super) fn learn_fixed(&mut self, task: &Task, judged: &Judged, paths: &[Path]) {
+        self.repairs.fixed.note(&task.object, &attempted(judged), paths.iter().map(ToString::to_string));
     }
 
-    /// Whether all these changes are known to be of such fields.
-    pub(super) fn are_known_fixed(&self, task: &Task, record: &str, changes: &[FieldChange]) -> bool {
-        let fixed = &self.repairs.fixed;
-        changes.iter().all(|change| fixed.has(&task.object, record, &change.path.to_string()))
+    /// Whether all the changes are known to be of such fields.
+    pub(super) fn are_known_fixed(&self, task: &Task, judged: &Judged) -> bool {
+        let (fixed, attempted) = (&self.repairs.fixed, attempted(judged));
+        judged.changes.iter().all(|change| fixed.has(&task.object, &attempted, &change.path.to_string()))
     }
 
     /// Reports what happened to the object of a task.
@@ -207,4 +208,11 @@ impl Reconciler {
         }
         Next::Done(Done::Later(wait))
     }
+}
+
+/// What an attempt was made with: once somebody has changed the object's specification, the next one may succeed.
+fn attempted(Judged { situation, seen, .. }: &Judged) -> String {
+    let live = seen.live.object.as_ref();
+    let generation = live.and_then(|live| live.pointer("/metadata/generation")?.as_i64()).unwrap_or_default();
+    format!("{}/{generation}", situation.release.latest.uid)
 }

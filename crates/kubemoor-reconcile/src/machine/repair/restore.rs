@@ -35,10 +35,11 @@ const LEFT: &str = "whoever has set this has to undo it, or delete the object, w
 /// The most fields that a reason names.
 const NAMED: usize = 5;
 
-/// Why the guard leaves fields that the API server does not allow to change.
+/// Why the guard leaves fields that the API server does not let it set: they are immutable, or something that it does
+/// not name excludes them.
 pub(super) fn fixed_fields<'p>(paths: impl IntoIterator<Item = &'p Path>) -> String {
     let paths: Vec<String> = paths.into_iter().take(NAMED).map(ToString::to_string).collect();
-    format!("these fields cannot be changed in place: {}", paths.join(", "))
+    format!("the API server refuses to set these fields in place: {}", paths.join(", "))
 }
 
 /// The state of a restoration before the first write.
@@ -233,8 +234,9 @@ impl Reconciler {
 
     /// Restores the object unless an earlier attempt has shown that its fields cannot be changed.
     fn restore_unless_held(&mut self, task: &Task, mut judged: Box<Judged>) -> Next {
+        let is_known = self.are_known_fixed(task, &judged);
         let Judged { situation, changes, .. } = &mut *judged;
-        if self.are_known_fixed(task, &situation.release.latest.uid, changes) {
+        if is_known {
             let reason = fixed_fields(changes.iter().map(|change| &change.path));
             self.say(task, &situation.release, &reason);
             return Next::settled();

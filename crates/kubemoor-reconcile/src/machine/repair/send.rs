@@ -26,22 +26,24 @@ use kubemoor_declare::digest::Digest;
 use kubemoor_declare::document::prepare;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::FieldChange;
-use kubemoor_declare::path::Path;
+use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::state;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_verdict::drift::{self, Subject};
 use kubemoor_verdict::edit::Evidence;
-use kubemoor_verdict::ownership::{self, Operation, Owners, Replacement, abandons};
+use kubemoor_verdict::ownership::{self, Operation, Owners, Replacement, abandons, set_beside};
 
 /// A restoration that is being written.
 pub(crate) struct Sending {
     judged: Judged,
-    /// The fields that the API server does not allow to change.
+    /// The fields that the API server refuses to set.
     fixed: Vec<Path>,
     /// What takes the place of declared fields and may not be removed.
     in_the_way: Vec<Replacement>,
+    /// What the API server named when it refused the first write; removed by the second one.
+    suspected: Vec<Move>,
     /// The message of the API server, if it refused the first write.
     refusal: Option<String>,
     /// The number of tries with fewer fields.
@@ -76,6 +78,7 @@ impl Sending {
             judged,
             fixed: Vec::new(),
             in_the_way: Vec::new(),
+            suspected: Vec::new(),
             refusal: None,
             tries: 0,
             attempts: 0,
@@ -98,9 +101,27 @@ impl Sending {
         (removed.into_iter().map(|it| it.found).collect(), left)
     }
 
-    /// The same without what may not be removed.
+    /// The same without what may not be removed, and with what is suspected.
     fn moved(&self, mask: &Mask) -> Vec<Move> {
-        self.replaced(mask).0
+        let mut moved = self.replaced(mask).0;
+        moved.extend(self.suspected.iter().filter(|it| !mask.covers(&it.live)).cloned());
+        moved
+    }
+
+    /// The undeclared fields beside the changed ones that an editor has set, and that the API server's refusal names:
+    /// it does not say which field excludes which.
+    fn named_by(&self, refusal: &str) -> Vec<Move> {
+        let Some(whole) = self.judged.seen.live.whole() else { return Vec::new() };
+        let (fields, owners) = (self.judged.situation.declared.fields(), Owners::of(&whole));
+        let words = || refusal.split(|c: char| !c.is_ascii_alphanumeric());
+        let is_named = |it: &Replacement| match it.found.live.0.last() {
+            Some(Segment::Field(name)) => words().any(|word| word.eq_ignore_ascii_case(name)),
+            _ => false,
+        };
+        let open = self.open();
+        let beside =
+            open.iter().flat_map(|it| set_beside(&fields, &whole, &owners, Some(&self.manager), &it.path));
+        beside.filter(is_named).map(|it| it.found).collect()
     }
 
     /// Whether something that may not be removed is in the place of a changed field.
@@ -108,7 +129,7 @@ impl Sending {
         self.in_the_way.iter().any(|it| it.found.is_of_field() && it.found.concerns(path))
     }
 
-    /// The fields that the API server does not allow to change.
+    /// The fields that the API server refuses to set.
     fn immutable(&self) -> Vec<Path> {
         self.fixed.iter().filter(|path| !self.is_excluded(path)).cloned().collect()
     }
@@ -310,12 +331,20 @@ impl Reconciler {
         }
     }
 
-    /// Writes again after a refusal, without the fields that cannot be changed.
+    /// Writes again after a refusal: first without what the API server names beside the changed fields, then without
+    /// the fields that it refuses.
     fn send_less(&mut self, task: &Task, mut sending: Box<Sending>, failure: Failure) -> Next {
         let Fault::Invalid { said, causes } = &failure.fault else {
             return self.finish_sending(task, sending, Err(failure));
         };
-        sending.refusal.get_or_insert_with(|| said.clone());
+        if sending.refusal.is_none() {
+            sending.refusal = Some(said.clone());
+            sending.suspected = sending.named_by(said);
+            if !sending.suspected.is_empty() {
+                return self.send_open(task, sending);
+            }
+        }
+        sending.suspected.clear();
         let before = sending.fixed.len();
         for path in body::immutable(&sending.judged.changes, causes) {
             if !sending.fixed.contains(&path) {
@@ -360,7 +389,7 @@ impl Reconciler {
             Fault::Conflict => self.start_over(task, &sending.judged.start.clone()),
             Fault::Invalid { .. } if let Some(reason) = outdated => self.fail(task, &reason),
             Fault::Invalid { said, .. } if !sending.fixed.is_empty() => {
-                self.learn_fixed(task, &release.latest.uid, &sending.immutable());
+                self.learn_fixed(task, &sending.judged, &sending.immutable());
                 self.say(task, &release, &format!("{}: {said}", sending.why()));
                 self.tell(Occurrence::Untaken(DriftKind::Changed));
                 Next::settled()
@@ -410,7 +439,7 @@ impl Reconciler {
         if let Some(reason) = &outdated {
             return self.fail(task, reason);
         }
-        self.learn_fixed(task, &situation.release.latest.uid, &sending.immutable());
+        self.learn_fixed(task, &sending.judged, &sending.immutable());
         self.say(task, &Arc::clone(&situation.release), &sending.why());
         Next::settled()
     }
