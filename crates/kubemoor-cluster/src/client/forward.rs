@@ -37,9 +37,6 @@ use super::lease::leader_info;
 /// How long a pod may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long after the end of the bytes it may be told why they ended.
-const TOLD: Duration = Duration::from_millis(500);
-
 /// A guard whose pods can be asked.
 pub struct Guard {
     place: Place,
@@ -163,17 +160,16 @@ async fn encrypt(
         shaken = timeout(PATIENCE, connector.connect(server, stream)) => shaken,
     };
     let shaken = shaken.map_err(|_| broken(format!("silence for {} s", PATIENCE.as_secs())))?;
-    if shaken.is_err()
-        && let Ok(Some(reason)) = timeout(TOLD, failed).await
-    {
-        return Err(broken(reason.trim().to_owned()));
+    let error = match shaken {
+        Ok(stream) => return Ok(stream),
+        Err(error) => error,
+    };
+    if let Some(rustls::Error::InvalidCertificate(_)) = error.get_ref().and_then(|it| it.downcast_ref()) {
+        return Err(ForwardError::Trust { pod: target.pod.clone(), name, reason: causes_of(&error) });
     }
-    shaken.map_err(|error| match error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidCertificate(_)) => {
-            ForwardError::Trust { pod: target.pod.clone(), name, reason: causes_of(&error) }
-        }
-        _ => broken(causes_of(&error)),
-    })
+    // The bytes may end before the API server says why. It says so, or ends the channel, now that nobody reads.
+    let reason = timeout(PATIENCE, failed).await.ok().flatten();
+    Err(broken(reason.map_or_else(|| causes_of(&error), |reason| reason.trim().to_owned())))
 }
 
 #[cfg(test)]
