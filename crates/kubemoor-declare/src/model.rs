@@ -38,8 +38,11 @@ pub const HELM_MARKS: [[&str; 3]; 3] = [
     ["metadata", "annotations", RELEASE_NAMESPACE],
 ];
 
-/// The annotation by which KEDA holds a workload at this many replicas.
+/// The annotations by which KEDA stops to scale a workload: at all, at a number of replicas, down, or up.
+pub const PAUSED: &str = "autoscaling.keda.sh/paused";
 pub const PAUSED_REPLICAS: &str = "autoscaling.keda.sh/paused-replicas";
+pub const PAUSED_SCALE_IN: &str = "autoscaling.keda.sh/paused-scale-in";
+pub const PAUSED_SCALE_OUT: &str = "autoscaling.keda.sh/paused-scale-out";
 
 /// Helm's annotation that keeps an object when its release drops it.
 pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";

@@ -16,7 +16,10 @@ use super::fields::{Elements, Fields, Node};
 use super::outline::Excerpt;
 use super::schema::Types;
 use super::unions::Union;
-use crate::model::{PAUSED_REPLICAS, RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY};
+use crate::model::{
+    PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, RELEASE_NAME, RELEASE_NAMESPACE,
+    RESOURCE_POLICY,
+};
 
 mod pair;
 
@@ -69,7 +72,10 @@ static METADATA: Always = Always(&[
 ]);
 
 static ANNOTATIONS: Always = Always(&[
+    whole(PAUSED),
     whole(PAUSED_REPLICAS),
+    whole(PAUSED_SCALE_IN),
+    whole(PAUSED_SCALE_OUT),
     Kept { name: RELEASE_NAME, below: None, unchanged: true },
     Kept { name: RELEASE_NAMESPACE, below: None, unchanged: true },
     Kept { name: RESOURCE_POLICY, below: None, unchanged: true },

@@ -15,7 +15,10 @@ use super::deletion;
 use super::ownership::{Owners, is_controller};
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
-use kubemoor_declare::model::{MANAGED_BY, ObjectId, PAUSED_REPLICAS, RELEASE_NAME, RESOURCE_POLICY};
+use kubemoor_declare::model::{
+    MANAGED_BY, ObjectId, PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, RELEASE_NAME,
+    RESOURCE_POLICY,
+};
 use kubemoor_declare::path::{Path, Segment};
 
 const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
@@ -44,7 +47,10 @@ const OF_SCALED_OBJECT: &[Setting] = &[
     Setting { path: &["spec", "scaleTargetRef", "apiVersion"], default: "apps/v1" },
     Setting { path: &["spec", "scaleTargetRef", "kind"], default: "Deployment" },
     Setting { path: &["spec", "scaleTargetRef", "name"], default: "" },
+    Setting { path: &["metadata", "annotations", PAUSED], default: "false" },
     Setting { path: &["metadata", "annotations", PAUSED_REPLICAS], default: "" },
+    Setting { path: &["metadata", "annotations", PAUSED_SCALE_IN], default: "false" },
+    Setting { path: &["metadata", "annotations", PAUSED_SCALE_OUT], default: "false" },
 ];
 
 const POLICY: [&str; 3] = ["metadata", "annotations", RESOURCE_POLICY];

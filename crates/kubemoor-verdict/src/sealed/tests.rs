@@ -176,8 +176,16 @@ fn a_declared_scaled_object_is_judged_by_all_that_it_does() {
         new["spec"][field] = value;
         check(declared(), declared(), new, &[&format!("/spec/{field}")]);
     }
-    let held = scaled(json!({}), json!({"autoscaling.keda.sh/paused-replicas": "0"}));
-    check(declared(), declared(), held, &["/metadata/annotations/autoscaling.keda.sh~1paused-replicas"]);
+    for (name, value) in [
+        ("paused", "true"),
+        ("paused-replicas", "0"),
+        ("paused-scale-in", "true"),
+        ("paused-scale-out", "true"),
+    ] {
+        let annotation = format!("autoscaling.keda.sh/{name}");
+        let path = format!("/metadata/annotations/autoscaling.keda.sh~1{name}");
+        check(declared(), declared(), scaled(json!({}), json!({annotation: value})), &[&path]);
+    }
     let defaults = json!({"minReplicaCount": 0, "maxReplicaCount": 100});
     check(declared(), declared(), scaled(defaults, json!({})), &[]);
 }
