@@ -246,21 +246,37 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
+/// The tests that the cells of a table's last column name; each of them exists.
+fn named_tests(page: &str, table: &str) -> Vec<(String, usize)> {
+    let count = |row: Vec<String>| {
+        let named: Vec<&str> = row.last().unwrap().split('`').skip(1).step_by(2).collect();
+        for name in &named {
+            let (module, function) = name.split_once("::").unwrap();
+            let source = fs::read_to_string(root().join(format!("tests/it/{module}.rs")));
+            let source = source.unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(source.contains(&format!("async fn {function}() {{")), "{name} is no test");
+        }
+        (row[0].clone(), named.len())
+    };
+    Document::named(page).table(table).into_iter().map(count).collect()
+}
+
 #[test]
 fn security_model_names_existing_tests_for_each_attacker() {
-    let rows = Document::named("docs/security.md").table("## Who can do what");
-    let mut tests = 0;
-    for row in &rows {
-        let named: Vec<&str> = row[3].split('`').skip(1).step_by(2).collect();
-        assert!(!named.is_empty() || row[0] == "a cluster admin", "{row:?}");
-        for name in named {
-            let (module, function) = name.split_once("::").unwrap();
-            let source = fs::read_to_string(root().join(format!("tests/it/{module}.rs"))).unwrap();
-            assert!(source.contains(&format!("async fn {function}() {{")), "{name} is no test");
-            tests += 1;
-        }
-    }
-    assert!(tests > 20, "{tests}");
+    let rows = named_tests("docs/security.md", "## Who can do what");
+    assert!(rows.iter().all(|(attacker, tests)| *tests > 0 || attacker == "a cluster admin"), "{rows:?}");
+    assert!(rows.len() > 20, "{rows:?}");
+}
+
+#[test]
+fn threats_name_existing_tests() {
+    let tables = [
+        "## The threat model of the Kubernetes security group",
+        "## Findings of reviews of policy engines",
+        "## Classes of CVEs",
+    ];
+    let rows: Vec<_> = tables.iter().flat_map(|table| named_tests("docs/threats.md", table)).collect();
+    assert!(rows.iter().filter(|(_, tests)| *tests > 0).count() > 25, "{rows:?}");
 }
 
 #[test]
