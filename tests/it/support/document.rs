@@ -129,7 +129,7 @@ pub(crate) fn root() -> &'static Path {
 /// Every page of the documentation.
 pub(crate) fn documents() -> Vec<Document> {
     let mut found = Vec::new();
-    for folder in ["", "docs", "deploy", "certs", "policies", "fuzz"] {
+    for folder in ["", "docs", "docs/decisions", "deploy", "certs", "policies", "fuzz"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "md") {
