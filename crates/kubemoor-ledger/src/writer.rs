@@ -17,11 +17,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use self::database::Open;
+use self::database::{Open, within};
 pub use self::handle::Ledger;
 use super::entry::Entry;
 use super::id::Ids;
-use super::opening::within;
 use super::repeats::{Batch, Refusals};
 use super::retention;
 use super::row::Row;
@@ -199,7 +198,7 @@ impl Writer {
             self.shared.spill(&entries, Written::Unavailable);
             return;
         }
-        let batch = self.refusals.fold(entries);
+        let batch = self.refusals.fold(&entries);
         let mut outcome = self.insert(&batch).await;
         // The first statement on a connection that broke while it was idle fails. The ids make the
         // second attempt safe.
@@ -214,7 +213,7 @@ impl Writer {
         }
         match outcome {
             Ok(()) => {
-                self.shared.metrics.written(Written::Database, batch.events());
+                self.shared.metrics.written(Written::Database, entries.len());
                 self.recovered();
             }
             Err(reason) => {
@@ -222,12 +221,12 @@ impl Writer {
                 if self.open.is_some() {
                     self.failed(&reason);
                 }
-                self.shared.spill(batch.lines(), Written::Unavailable);
+                self.shared.spill(&entries, Written::Unavailable);
             }
         }
     }
 
-    async fn insert(&self, batch: &Batch) -> Result<(), String> {
+    async fn insert(&self, batch: &Batch<'_>) -> Result<(), String> {
         let Some(Open { store, cluster, .. }) = &self.open else { return Err("it is not open".to_owned()) };
         within(store.insert(*cluster, batch)).await
     }

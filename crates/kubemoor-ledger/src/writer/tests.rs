@@ -5,9 +5,9 @@ use std::io::Write;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
+use super::database::PATIENCE;
 use super::handle::QUEUE;
 use super::*;
-use crate::opening::PATIENCE;
 use crate::row::{GuardedObject, Repaired};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_runtime::config;
