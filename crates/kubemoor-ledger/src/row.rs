@@ -123,25 +123,40 @@ impl ReviewedEdit {
 }
 
 impl Row {
+    /// A row about an object, of which nothing else is known.
+    fn about(time: Timestamp, kind: Kind, object: ObjectId) -> Self {
+        Self {
+            time,
+            kind,
+            release: None,
+            object,
+            operation: None,
+            actor: Actor::default(),
+            verdict: "",
+            reason: "",
+            detail: String::new(),
+            fields: Changes::default(),
+            facts: None,
+            uid: String::new(),
+            same: None,
+            yields: false,
+        }
+    }
+
     /// An edit that was not plainly allowed.
     pub fn verdict(time: Timestamp, edit: ReviewedEdit, verdict: &Verdict) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
         let grounds = verdict.grounds.as_ref();
         Self {
-            time,
-            kind: Kind::Verdict,
             release: grounds.map(|grounds| (grounds.release.clone(), grounds.revision)),
-            object,
             operation,
             actor,
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
             detail: grounds.map(|grounds| grounds.exceptions.join("; ")).unwrap_or_default(),
             fields: grounds.map_or_else(Changes::default, Changes::of),
-            facts: None,
             uid,
-            same: None,
-            yields: false,
+            ..Self::about(time, Kind::Verdict, object)
         }
     }
 
@@ -155,20 +170,13 @@ impl Row {
     ) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
         Self {
-            time,
-            kind: Kind::Verdict,
             release,
-            object,
             operation,
             actor,
             verdict: "Error",
             reason,
-            detail: String::new(),
-            fields: Changes::default(),
-            facts: None,
             uid,
-            same: None,
-            yields: false,
+            ..Self::about(time, Kind::Verdict, object)
         }
     }
 
@@ -190,20 +198,11 @@ impl Row {
             name: release.latest.secret.clone().into(),
         };
         Self {
-            time: if gone { now } else { release.latest.touched },
-            kind: Kind::Record,
             release: Some((release.id.clone(), release.latest.revision)),
-            object,
-            operation: None,
-            actor: Actor::default(),
             verdict,
-            reason: "",
             detail: invalid.map(|invalid| invalid.reason.clone()).unwrap_or_default(),
-            fields: Changes::default(),
-            facts: None,
-            uid: String::new(),
             same: Some(format!("{} {} {verdict}", release.latest.uid, release.latest.resource_version)),
-            yields: false,
+            ..Self::about(if gone { now } else { release.latest.touched }, Kind::Record, object)
         }
     }
 
@@ -224,42 +223,20 @@ impl Row {
             Repaired::Ended => (None, "Ended"),
         };
         Self {
-            time,
-            kind: Kind::Repair,
             release: Some((of.release.clone(), of.revision)),
-            object: of.object.clone(),
             operation,
-            actor: Actor::default(),
             verdict,
             reason: "drift",
             detail: detail.to_owned(),
             fields: Changes::Listed(fields, 0),
-            facts: None,
-            uid: String::new(),
-            same: None,
-            yields: false,
+            ..Self::about(time, Kind::Repair, of.object.clone())
         }
     }
 
     /// An order to the guard, by an edit of `edit.object`.
     pub fn act(time: Timestamp, edit: ReviewedEdit, release: Option<(ReleaseId, u64)>, act: Act) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
-        Self {
-            time,
-            kind: Kind::Act,
-            release,
-            object,
-            operation,
-            actor,
-            verdict: act.as_str(),
-            reason: "",
-            detail: String::new(),
-            fields: Changes::default(),
-            facts: None,
-            uid,
-            same: None,
-            yields: false,
-        }
+        Self { release, operation, actor, verdict: act.as_str(), uid, ..Self::about(time, Kind::Act, object) }
     }
 
     /// An allowance for `object` that opened, or that is over by `now`: it ran
@@ -283,23 +260,16 @@ impl Row {
         words.extend((!reason.is_empty()).then(|| reason.clone()));
         let change = |path| Change { path, declared: None, old: None, new: None, difference: None };
         Self {
-            time,
-            kind: Kind::Allowance,
             release,
-            object: object.clone(),
-            operation: None,
             actor: by.clone(),
             verdict,
-            reason: "",
             detail: words.join("; "),
             fields: Changes::Listed(
                 grant.paths().take(FIELDS).map(change).collect(),
                 grant.paths().count().saturating_sub(FIELDS),
             ),
-            facts: None,
-            uid: String::new(),
             same: Some(format!("{uid} {generation} {verdict}")),
-            yields: false,
+            ..Self::about(time, Kind::Allowance, object.clone())
         }
     }
 }
