@@ -15,18 +15,27 @@ use crate::support::{Document, Guard, Postgres, SOON, eventually, run};
 const DAY: u64 = 86400;
 
 /// The tables of each version.
-const SCRIPTS: [&str; 4] = [
+const SCRIPTS: [&str; 8] = [
     include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.1.sql"),
     include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.2.sql"),
     include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.3.sql"),
     include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.4.sql"),
+    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.5.sql"),
+    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.6.sql"),
+    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.7.sql"),
+    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.8.sql"),
 ];
+
+/// The columns of the first version, but for the hashes of names, which nobody reads any more.
+const COLUMNS: &str = "id, revision, more_fields, same, cluster, kind, namespace, release, object_group, object_kind, \
+                       object_namespace, object_name, operation, user_name, user_groups, verdict, reason, detail, \
+                       fields, uid";
 
 /// A PostgreSQL with one ledger.
 pub(crate) struct Shared {
     server: Postgres,
     text: String,
-    url: LedgerUrl,
+    pub(crate) url: LedgerUrl,
 }
 
 impl Shared {
@@ -56,14 +65,14 @@ impl Shared {
     }
 
     /// Has a guard of `cluster` write these rows.
-    pub(crate) async fn record(&self, cluster: &str, rows: impl IntoIterator<Item = Row>) {
+    async fn record(&self, cluster: &str, rows: impl IntoIterator<Item = Row>) {
         let written = self.open(cluster, FOREVER).await;
         rows.into_iter().for_each(|row| written.ledger.record(row));
         written.close().await;
     }
 
     /// The details of all rows, newest first.
-    pub(crate) async fn details(&self) -> Vec<String> {
+    async fn details(&self) -> Vec<String> {
         let store = Store::read(&self.url).await.unwrap();
         let page = store.page(&Filter::default()).await.unwrap();
         store.close().await;
@@ -113,13 +122,15 @@ impl Shared {
 pub(crate) fn make_older(server: &Postgres, database: &str, version: usize) {
     let ask = |statement: &str| drop(server.psql(database, statement).unwrap());
     let (with_rows, later) = SCRIPTS[..version].split_at(version.min(3));
-    ask("CREATE TABLE kept AS TABLE entries; ALTER TABLE kept DROP COLUMN repeats; \
-         CREATE TABLE named AS TABLE clusters; \
+    ask("CREATE TABLE kept AS TABLE entries; CREATE TABLE named AS TABLE clusters; \
          DROP VIEW fleet, ledger; DROP TABLE releases, guards, entries, entry_marks, clusters, sealing_key");
     with_rows.iter().for_each(|script| ask(script));
-    ask("INSERT INTO clusters OVERRIDING SYSTEM VALUE SELECT id, name FROM named; \
+    ask(&format!(
+        "INSERT INTO clusters OVERRIDING SYSTEM VALUE SELECT id, name FROM named; \
          SELECT setval(pg_get_serial_sequence('clusters', 'id'), max(id)) FROM clusters; \
-         INSERT INTO entries SELECT * FROM kept; DROP TABLE kept, named");
+         INSERT INTO entries ({COLUMNS}, namespace_key, user_key, verdict_key) SELECT {COLUMNS}, 0, 0, 0 FROM kept; \
+         DROP TABLE kept, named"
+    ));
     later.iter().for_each(|script| ask(script));
     ask(&format!("DELETE FROM kubemoor_migrations WHERE version > {version}"));
 }
@@ -139,12 +150,12 @@ fn id(month: Date) -> i64 {
 }
 
 /// Noon of the second day of the month that is so many months from now.
-pub(crate) fn noon(months: i32) -> Timestamp {
+fn noon(months: i32) -> Timestamp {
     let day = month_of(Timestamp::now()).checked_add(months.months()).unwrap();
     TimeZone::UTC.to_timestamp(day.at(0, 0, 0, 0)).unwrap() + SignedDuration::from_hours(36)
 }
 
-pub(crate) fn at(time: Timestamp, detail: &str) -> Row {
+fn at(time: Timestamp, detail: &str) -> Row {
     Row { time, detail: detail.to_owned(), ..row(0, "shop", "web", "alice", "Deny") }
 }
 

@@ -1,13 +1,12 @@
 //! The ledger: who did what to which release, when, and with which result.
 //!
-//! Entry points: [`Ledger::record`] accepts a [`row::Row`], [`Writer::start`] writes rows to the database,
-//! [`store::Store::page`] reads them. [`fleet`] holds the current states of releases. Invariants: recording
+//! [`Ledger::record`] accepts a [`row::Row`], [`Writer::start`] writes rows to the database,
+//! [`store::Store::page`] reads them. [`fleet`] holds the current states of releases. Recording
 //! never waits, neither for the database nor for the disk. Rows that the database does not accept go to
 //! standard output as lines of JSON and are counted. Neither place gets a Secret's value, only a keyed hash
-//! of it. Must not decide anything about a change.
+//! of it.
 
 mod id;
-mod opening;
 mod repeats;
 mod retention;
 mod spill;

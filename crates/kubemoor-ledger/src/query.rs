@@ -1,17 +1,12 @@
-//! Queries of the ledger.
-//!
-//! Entry points: [`Filter`] and [`Page`]. Plain values.
+//! Queries of the ledger, and the words that they are made of.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::entry::Entry;
 use kubemoor_declare::model::{NamedObject, Operation};
-
-pub(crate) mod object;
-mod verdict;
-
-pub use self::verdict::{parse as parse_verdict, verdicts};
+use kubemoor_helm::record::Status;
+use kubemoor_verdict::edit::Outcome;
 
 /// The most rows of one page.
 pub const PAGE: u32 = 1000;
@@ -98,6 +93,120 @@ pub fn parse_operation(text: &str) -> Result<Operation, String> {
         .ok_or_else(|| format!("there is no operation {text:?}: use CREATE, UPDATE or DELETE"))
 }
 
+/// Of edits; `Error` where the webhook's `failurePolicy` decided.
+const EDITS: [&str; 6] = [
+    Outcome::Deny.as_str(),
+    Outcome::Revert.as_str(),
+    Outcome::Warn.as_str(),
+    Outcome::Record.as_str(),
+    Outcome::Allow.as_str(),
+    "Error",
+];
+
+/// Of repairs, of exceptions and of acts.
+const OTHERS: [&str; 28] = [
+    "Recreated",
+    "Restored",
+    "TakenBack",
+    "Failed",
+    "Reported",
+    "Ended",
+    "Opened",
+    "Closed",
+    "Reconcile",
+    "Suspend",
+    "Resume",
+    "Open",
+    "Close",
+    "CreatePolicy",
+    "ChangePolicy",
+    "DeletePolicy",
+    "ChangeWebhooks",
+    "DeleteWebhooks",
+    "RenewCertificate",
+    "LabelNamespace",
+    "StartAutoscaling",
+    "ChangeAutoscaling",
+    "StopAutoscaling",
+    "Start",
+    "Stop",
+    "EngageBrake",
+    "ReleaseBrake",
+    "HoldRepairs",
+];
+
+/// Of records.
+const RECORDS: [&str; 11] = [
+    Status::Deployed.as_str(),
+    Status::Failed.as_str(),
+    Status::PendingInstall.as_str(),
+    Status::PendingUpgrade.as_str(),
+    Status::PendingRollback.as_str(),
+    Status::Superseded.as_str(),
+    Status::Uninstalled.as_str(),
+    Status::Uninstalling.as_str(),
+    Status::Unknown.as_str(),
+    "record-invalid",
+    "gone",
+];
+
+/// Every outcome that a row can have.
+pub fn verdicts() -> impl Iterator<Item = &'static str> {
+    EDITS.into_iter().chain(OTHERS).chain(RECORDS)
+}
+
+/// The outcome of this name, in any case unless two names differ by it alone.
+///
+/// # Errors
+/// There is no such outcome: the names that there are.
+pub fn parse_verdict(text: &str) -> Result<&'static str, String> {
+    let exact = verdicts().find(|verdict| *verdict == text);
+    let alike: Vec<_> = verdicts().filter(|verdict| verdict.eq_ignore_ascii_case(text)).collect();
+    match (exact, alike.as_slice()) {
+        (Some(verdict), _) => Ok(verdict),
+        (None, [verdict]) => Ok(*verdict),
+        (None, _) => {
+            let known: Vec<_> = verdicts().collect();
+            Err(format!("there is no verdict {text:?}: use some of {}", known.join(", ")))
+        }
+    }
+}
+
+/// The short names that kubectl users write, and what they mean.
+const SHORT: [(&str, &str); 20] = [
+    ("cj", "cronjob"),
+    ("cm", "configmap"),
+    ("crd", "customresourcedefinition"),
+    ("deploy", "deployment"),
+    ("ds", "daemonset"),
+    ("ep", "endpoints"),
+    ("hpa", "horizontalpodautoscaler"),
+    ("ing", "ingress"),
+    ("limits", "limitrange"),
+    ("netpol", "networkpolicy"),
+    ("ns", "namespace"),
+    ("pc", "priorityclass"),
+    ("pdb", "poddisruptionbudget"),
+    ("po", "pod"),
+    ("pv", "persistentvolume"),
+    ("pvc", "persistentvolumeclaim"),
+    ("quota", "resourcequota"),
+    ("sa", "serviceaccount"),
+    ("sts", "statefulset"),
+    ("svc", "service"),
+];
+
+/// The possible kinds of the named object, in lower case: a plural does not determine its singular.
+pub(crate) fn possible_kinds(object: &NamedObject) -> Vec<String> {
+    let kind = object.kind.as_str();
+    let mut kinds = vec![kind.to_owned()];
+    kinds.extend(SHORT.iter().filter(|(short, _)| *short == kind).map(|(_, long)| (*long).to_owned()));
+    for (plural, singular) in [("ies", "y"), ("es", ""), ("s", "")] {
+        kinds.extend(kind.strip_suffix(plural).map(|stem| format!("{stem}{singular}")));
+    }
+    kinds
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -135,5 +244,43 @@ mod tests {
             assert_eq!(merged.items.iter().map(|entry| entry.id).collect::<Vec<_>>(), ids);
             assert_eq!(merged.next, next.map(|next: i64| next.to_string()));
         }
+    }
+
+    #[test]
+    fn an_object_is_named_as_kubectl_users_name_it() {
+        for (text, kind) in [
+            ("Deployment/web", "deployment"),
+            ("deployments.apps/web", "deployment"),
+            ("deploy/web", "deployment"),
+            ("ingresses/web", "ingress"),
+            ("NetworkPolicies/web", "networkpolicy"),
+            ("svc/web", "service"),
+        ] {
+            let filter: NamedObject = text.parse().unwrap();
+            assert!(possible_kinds(&filter).iter().any(|found| found == kind), "{text}: {filter:?}");
+            assert_eq!(filter.to_string().parse(), Ok(filter), "{text}");
+        }
+        for text in ["web", "/web", "deployment/", "deployment/web/scale", ""] {
+            assert!(text.parse::<NamedObject>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn verdict_parsing_ignores_case_unless_two_verdicts_collide() {
+        for (text, verdict) in
+            [("Deny", "Deny"), ("deny", "Deny"), ("failed", "failed"), ("Failed", "Failed"), ("GONE", "gone")]
+        {
+            assert_eq!(parse_verdict(text), Ok(verdict));
+        }
+        for text in ["FAILED", "Denied", "", "Deny,Warn"] {
+            let error = parse_verdict(text).unwrap_err();
+            assert!(error.contains("Deny, Revert") && error.ends_with("gone"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_verdict_is_named_twice() {
+        let distinct: std::collections::BTreeSet<_> = verdicts().collect();
+        assert_eq!(distinct.len(), verdicts().count());
     }
 }

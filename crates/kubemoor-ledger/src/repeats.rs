@@ -1,9 +1,7 @@
-//! Refusals that are equal to one of the last minute, such as those of a program that tries again and again.
-//!
-//! Entry point: [`Refusals::fold`]. Invariant: of equal refusals within a minute the first is a row, and the others are
-//! counted on it; bounded memory, and time that does not depend on what is remembered. Pure.
+//! Refusals that are equal to one of the last minute, such as those of a program that tries again and again: the first
+//! is a row, and the others are counted on it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,25 +13,16 @@ use kubemoor_verdict::edit::Outcome;
 /// For how long equal refusals are counted on the first of them.
 const SPAN: SignedDuration = SignedDuration::from_mins(1);
 
-/// The most refusals that are remembered.
+/// The most refusals that are remembered; then all are forgotten, and the next equal ones have a row again.
 const MOST: usize = 4096;
 
-/// Rows for one transaction.
+/// What one transaction writes.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct Batch<'e> {
     /// Rows that are new.
-    pub(crate) rows: Vec<Entry>,
-    /// Repeats of rows of this batch and of those before.
-    pub(crate) repeats: Vec<Repeat>,
-}
-
-/// Equal refusals of one batch.
-#[derive(Debug)]
-pub(crate) struct Repeat {
-    /// The id of the row that they repeat.
-    pub(crate) of: i64,
-    /// The first of them, with the number of the others as its repeats.
-    pub(crate) entry: Entry,
+    pub(crate) rows: Vec<&'e Entry>,
+    /// How often rows are repeated, by their ids: rows of this batch and of those before.
+    pub(crate) repeats: BTreeMap<i64, i64>,
 }
 
 /// The refusals of the last minute.
@@ -42,46 +31,16 @@ pub(crate) struct Refusals {
     hasher: RandomState,
     /// The time and the id of the first one, by what makes refusals equal.
     first: HashMap<u64, (Timestamp, i64)>,
-    /// The same, the oldest in front.
-    order: VecDeque<(Timestamp, u64)>,
-}
-
-impl Batch {
-    /// How many events it holds.
-    pub(crate) fn events(&self) -> usize {
-        let repeats: i64 = self.repeats.iter().map(Repeat::count).sum();
-        self.rows.len().saturating_add(usize::try_from(repeats).unwrap_or_default())
-    }
-
-    /// What is written where there is no database: a line for equal refusals of this batch, with their number.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = &Entry> {
-        self.rows.iter().chain(self.repeats.iter().map(|repeat| &repeat.entry))
-    }
-}
-
-impl Repeat {
-    /// How many refusals these are.
-    pub(crate) fn count(&self) -> i64 {
-        self.entry.repeats.saturating_add(1)
-    }
 }
 
 impl Refusals {
     /// Takes the repeats out of these rows.
-    pub(crate) fn fold(&mut self, entries: Vec<Entry>) -> Batch {
+    pub(crate) fn fold<'e>(&mut self, entries: &'e [Entry]) -> Batch<'e> {
         let mut batch = Batch::default();
-        let mut places: HashMap<i64, usize> = HashMap::new();
         for entry in entries {
-            let Some(of) = self.note(&entry) else {
-                batch.rows.push(entry);
-                continue;
-            };
-            match places.get(&of).and_then(|place| batch.repeats.get_mut(*place)) {
-                Some(repeat) => repeat.entry.repeats += 1,
-                None => {
-                    places.insert(of, batch.repeats.len());
-                    batch.repeats.push(Repeat { of, entry });
-                }
+            match self.note(entry) {
+                Some(first) => *batch.repeats.entry(first).or_default() += 1,
+                None => batch.rows.push(entry),
             }
         }
         batch
@@ -90,7 +49,6 @@ impl Refusals {
     /// Remembers nothing any more: what was noted last is not in the database.
     pub(crate) fn forget(&mut self) {
         self.first.clear();
-        self.order.clear();
     }
 
     /// The id of the row that `entry` repeats; `None` for one that is a row of its own.
@@ -98,34 +56,23 @@ impl Refusals {
         if entry.kind != Kind::Verdict.as_str() || entry.verdict != Outcome::Deny.as_str() {
             return None;
         }
-        let key = self.key(entry);
-        // A clock that was set back begins anew.
-        let is_recent = |at: Timestamp| entry.time.duration_since(at).abs() <= SPAN;
-        if let Some((at, id)) = self.first.get(&key).copied()
-            && is_recent(at)
-        {
-            return Some(id);
-        }
-        while let Some((at, oldest)) = self.order.front().copied()
-            && (!is_recent(at) || self.order.len() >= MOST)
-        {
-            self.order.pop_front();
-            if self.first.get(&oldest).is_some_and(|(first, _)| *first == at) {
-                self.first.remove(&oldest);
-            }
-        }
-        self.first.insert(key, (entry.time, entry.id));
-        self.order.push_back((entry.time, key));
-        None
-    }
-
-    /// What makes refusals equal: everything but their times, the uids of their reviews, and the facts for a replay, which
-    /// follow from the rest.
-    fn key(&self, entry: &Entry) -> u64 {
+        // Everything but their times, the uids of their reviews, and the facts for a replay, which follow from the rest.
         let Entry { namespace, release, revision, object, operation, user, groups, reason, detail, .. } =
             entry;
         let whose = (namespace, release, revision, user, groups);
-        self.hasher.hash_one((whose, object, operation, reason, detail, &entry.fields, entry.more_fields))
+        let what = (object, operation, reason, detail, &entry.fields, entry.more_fields);
+        let key = self.hasher.hash_one((whose, what));
+        // A clock that was set back begins anew.
+        if let Some((at, id)) = self.first.get(&key)
+            && entry.time.duration_since(*at).abs() <= SPAN
+        {
+            return Some(*id);
+        }
+        if self.first.len() >= MOST {
+            self.first.clear();
+        }
+        self.first.insert(key, (entry.time, entry.id));
+        None
     }
 }
 
@@ -148,24 +95,22 @@ mod tests {
         serde_json::from_value(text).unwrap()
     }
 
-    /// How many rows there are, and of which rows there are how many repeats.
-    fn told(batch: &Batch) -> (usize, Vec<(i64, i64)>) {
-        (batch.rows.len(), batch.repeats.iter().map(|repeat| (repeat.of, repeat.count())).collect())
+    fn rows(refusals: &mut Refusals, entries: &[Entry]) -> usize {
+        refusals.fold(entries).rows.len()
     }
 
     #[test]
     fn equal_refusals_within_a_minute_are_counted_on_the_first() {
         let mut refusals = Refusals::default();
         let first = refusal(0, "drift").id;
-        let batch = refusals.fold(vec![refusal(0, "drift"), refusal(1, "drift"), refusal(2, "drift")]);
-        assert_eq!((told(&batch), batch.events()), ((1, vec![(first, 2)]), 3));
-        assert_eq!(batch.lines().map(|line| line.repeats).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(told(&refusals.fold(vec![refusal(59, "drift")])), (0, vec![(first, 1)]));
-        assert_eq!(
-            told(&refusals.fold(vec![refusal(61, "drift"), refusal(62, "drift")])).0,
-            1,
-            "another minute"
-        );
+        let entries = [refusal(0, "drift"), refusal(1, "drift"), refusal(2, "drift")];
+        let batch = refusals.fold(&entries);
+        assert_eq!((batch.rows, batch.repeats), (vec![&entries[0]], BTreeMap::from([(first, 2)])));
+        let later = [refusal(59, "drift")];
+        let batch = refusals.fold(&later);
+        assert_eq!((batch.rows, batch.repeats), (vec![], BTreeMap::from([(first, 1)])));
+        let next = [refusal(61, "drift"), refusal(62, "drift")];
+        assert_eq!(rows(&mut refusals, &next), 1, "another minute");
     }
 
     #[test]
@@ -189,8 +134,7 @@ mod tests {
             // The clock was set back.
             change(|entry| entry.time -= SignedDuration::from_hours(1)),
         ] {
-            let batch = Refusals::default().fold(vec![refusal(0, "drift"), entry]);
-            assert_eq!(told(&batch), (2, Vec::new()), "{batch:?}");
+            assert_eq!(rows(&mut Refusals::default(), &[refusal(0, "drift"), entry.clone()]), 2, "{entry:?}");
         }
     }
 
@@ -198,12 +142,11 @@ mod tests {
     fn refusals_of_the_last_minute_are_remembered_within_a_bound() {
         let mut refusals = Refusals::default();
         let many = i64::try_from(MOST).unwrap() * 2;
-        let flood = (0..many).map(|number| refusal(1, &format!("r{number}"))).collect();
-        assert_eq!(told(&refusals.fold(flood)).0, MOST * 2);
-        assert!(refusals.first.len() <= MOST && refusals.order.len() <= MOST);
-        refusals.fold(vec![refusal(100, "drift")]);
-        assert_eq!((refusals.first.len(), refusals.order.len()), (1, 1));
+        let flood: Vec<_> = (0..many).map(|number| refusal(1, &format!("r{number}"))).collect();
+        assert_eq!(rows(&mut refusals, &flood), MOST * 2);
+        assert!(refusals.first.len() <= MOST);
+        refusals.fold(&[refusal(2, "drift")]);
         refusals.forget();
-        assert_eq!(told(&refusals.fold(vec![refusal(101, "drift")])).0, 1);
+        assert_eq!(rows(&mut refusals, &[refusal(3, "drift")]), 1);
     }
 }

@@ -1,23 +1,18 @@
-//! One row of the ledger, as the parts of the program create it.
-//!
-//! Entry points: the constructors of [`Row`]. Invariant: values in a row are [`Shown`], so that no plain
-//! value of a Secret can be in it. Pure.
+//! One row of the ledger, as the parts of the program create it. Values in a row are [`Shown`], so that no plain
+//! value of a Secret can be in it.
 
-mod act;
-mod changes;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use self::act::Act;
-use self::changes::FIELDS;
-pub use self::changes::{Change, Changes};
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_verdict::edit::Verdict;
+use kubemoor_verdict::difference::{Difference, Values};
+use kubemoor_verdict::edit::{Finding, Grounds, Verdict};
+use kubemoor_verdict::facts::ChangeFacts;
 #[cfg(doc)]
 use kubemoor_verdict::recorded;
-#[cfg(doc)]
 use kubemoor_verdict::shown::Shown;
 
 /// The subject of a row.
@@ -128,25 +123,40 @@ impl ReviewedEdit {
 }
 
 impl Row {
+    /// A row about an object, of which nothing else is known.
+    fn about(time: Timestamp, kind: Kind, object: ObjectId) -> Self {
+        Self {
+            time,
+            kind,
+            release: None,
+            object,
+            operation: None,
+            actor: Actor::default(),
+            verdict: "",
+            reason: "",
+            detail: String::new(),
+            fields: Changes::default(),
+            facts: None,
+            uid: String::new(),
+            same: None,
+            yields: false,
+        }
+    }
+
     /// An edit that was not plainly allowed.
     pub fn verdict(time: Timestamp, edit: ReviewedEdit, verdict: &Verdict) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
         let grounds = verdict.grounds.as_ref();
         Self {
-            time,
-            kind: Kind::Verdict,
             release: grounds.map(|grounds| (grounds.release.clone(), grounds.revision)),
-            object,
             operation,
             actor,
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
             detail: grounds.map(|grounds| grounds.exceptions.join("; ")).unwrap_or_default(),
             fields: grounds.map_or_else(Changes::default, Changes::of),
-            facts: None,
             uid,
-            same: None,
-            yields: false,
+            ..Self::about(time, Kind::Verdict, object)
         }
     }
 
@@ -160,20 +170,13 @@ impl Row {
     ) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
         Self {
-            time,
-            kind: Kind::Verdict,
             release,
-            object,
             operation,
             actor,
             verdict: "Error",
             reason,
-            detail: String::new(),
-            fields: Changes::default(),
-            facts: None,
             uid,
-            same: None,
-            yields: false,
+            ..Self::about(time, Kind::Verdict, object)
         }
     }
 
@@ -195,20 +198,11 @@ impl Row {
             name: release.latest.secret.clone().into(),
         };
         Self {
-            time: if gone { now } else { release.latest.touched },
-            kind: Kind::Record,
             release: Some((release.id.clone(), release.latest.revision)),
-            object,
-            operation: None,
-            actor: Actor::default(),
             verdict,
-            reason: "",
             detail: invalid.map(|invalid| invalid.reason.clone()).unwrap_or_default(),
-            fields: Changes::default(),
-            facts: None,
-            uid: String::new(),
             same: Some(format!("{} {} {verdict}", release.latest.uid, release.latest.resource_version)),
-            yields: false,
+            ..Self::about(if gone { now } else { release.latest.touched }, Kind::Record, object)
         }
     }
 
@@ -229,42 +223,20 @@ impl Row {
             Repaired::Ended => (None, "Ended"),
         };
         Self {
-            time,
-            kind: Kind::Repair,
             release: Some((of.release.clone(), of.revision)),
-            object: of.object.clone(),
             operation,
-            actor: Actor::default(),
             verdict,
             reason: "drift",
             detail: detail.to_owned(),
             fields: Changes::Listed(fields, 0),
-            facts: None,
-            uid: String::new(),
-            same: None,
-            yields: false,
+            ..Self::about(time, Kind::Repair, of.object.clone())
         }
     }
 
     /// An order to the guard, by an edit of `edit.object`.
     pub fn act(time: Timestamp, edit: ReviewedEdit, release: Option<(ReleaseId, u64)>, act: Act) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
-        Self {
-            time,
-            kind: Kind::Act,
-            release,
-            object,
-            operation,
-            actor,
-            verdict: act.as_str(),
-            reason: "",
-            detail: String::new(),
-            fields: Changes::default(),
-            facts: None,
-            uid,
-            same: None,
-            yields: false,
-        }
+        Self { release, operation, actor, verdict: act.as_str(), uid, ..Self::about(time, Kind::Act, object) }
     }
 
     /// An allowance for `object` that opened, or that is over by `now`: it ran
@@ -288,23 +260,16 @@ impl Row {
         words.extend((!reason.is_empty()).then(|| reason.clone()));
         let change = |path| Change { path, declared: None, old: None, new: None, difference: None };
         Self {
-            time,
-            kind: Kind::Allowance,
             release,
-            object: object.clone(),
-            operation: None,
             actor: by.clone(),
             verdict,
-            reason: "",
             detail: words.join("; "),
             fields: Changes::Listed(
                 grant.paths().take(FIELDS).map(change).collect(),
                 grant.paths().count().saturating_sub(FIELDS),
             ),
-            facts: None,
-            uid: String::new(),
             same: Some(format!("{uid} {generation} {verdict}")),
-            yields: false,
+            ..Self::about(time, Kind::Allowance, object.clone())
         }
     }
 }
@@ -319,5 +284,148 @@ impl Kind {
             Self::Allowance => "allowance",
             Self::Act => "act",
         }
+    }
+}
+
+/// An order to the guard, or an action of the guard on itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// To repair a release now.
+    Reconcile,
+    /// To repair a release no more.
+    Suspend,
+    /// To repair a release again.
+    Resume,
+    /// To judge and repair nothing.
+    Open,
+    /// To judge and repair again.
+    Close,
+    /// To follow a new policy.
+    CreatePolicy,
+    /// To follow a policy that says something else.
+    ChangePolicy,
+    /// To follow a policy no more.
+    DeletePolicy,
+    /// No order: another user changed the webhook configuration that the guard maintains.
+    ChangeWebhooks,
+    /// No order: another user deleted it.
+    DeleteWebhooks,
+    /// Nothing: the guard serves another certificate, or makes the one that its replicas share.
+    RenewCertificate,
+    /// To judge other policies in a namespace, by its labels.
+    LabelNamespace,
+    /// To let an autoscaler set the replicas of a declared workload.
+    StartAutoscaling,
+    /// To let it set them in another range.
+    ChangeAutoscaling,
+    /// To guard the replicas again that an autoscaler has set.
+    StopAutoscaling,
+    /// Nothing: a guard started, with these settings.
+    Start,
+    /// Nothing: a guard was told to stop, or cannot go on.
+    Stop,
+    /// Nothing: so much drifts that the guard stopped repairs.
+    EngageBrake,
+    /// To repair again what the guard had stopped repairing.
+    ReleaseBrake,
+    /// Nothing: the guard puts repairs of a release on hold.
+    HoldRepairs,
+}
+
+impl Act {
+    /// The act's name, as rows have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reconcile => "Reconcile",
+            Self::Suspend => "Suspend",
+            Self::Resume => "Resume",
+            Self::Open => "Open",
+            Self::Close => "Close",
+            Self::CreatePolicy => "CreatePolicy",
+            Self::ChangePolicy => "ChangePolicy",
+            Self::DeletePolicy => "DeletePolicy",
+            Self::ChangeWebhooks => "ChangeWebhooks",
+            Self::DeleteWebhooks => "DeleteWebhooks",
+            Self::RenewCertificate => "RenewCertificate",
+            Self::LabelNamespace => "LabelNamespace",
+            Self::StartAutoscaling => "StartAutoscaling",
+            Self::ChangeAutoscaling => "ChangeAutoscaling",
+            Self::StopAutoscaling => "StopAutoscaling",
+            Self::Start => "Start",
+            Self::Stop => "Stop",
+            Self::EngageBrake => "EngageBrake",
+            Self::ReleaseBrake => "ReleaseBrake",
+            Self::HoldRepairs => "HoldRepairs",
+        }
+    }
+}
+
+/// The most fields of a verdict that are kept; a queue of rows must not be a
+/// way to fill the memory.
+const FIELDS: usize = 100;
+
+/// The fields of a row.
+#[derive(Clone, Debug)]
+pub enum Changes {
+    /// Those of a verdict, which are put into words when the row is sealed.
+    Of(Arc<Grounds>),
+    /// These, and so many more that are not kept.
+    Listed(Vec<Change>, usize),
+}
+
+/// One field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The field.
+    pub path: String,
+    /// Its declared value; `None` where the manifest has none.
+    pub declared: Option<Shown>,
+    /// Its value before.
+    pub old: Option<Shown>,
+    /// Its value after.
+    pub new: Option<Shown>,
+    /// The first place at which long or nested values differ.
+    pub difference: Option<Box<Difference>>,
+}
+
+impl Changes {
+    /// The changes of a passing edit of `object`; only the first of many are kept.
+    pub fn passing(object: &ObjectId, changes: &[ChangeFacts]) -> Self {
+        let of = |ChangeFacts { change, .. }: &ChangeFacts| {
+            let values = [&change.declared, &change.old, &change.new].map(Option::as_ref);
+            Change::of(&Finding::of(change.path.clone(), Values::of(object, &change.path, values)))
+        };
+        Self::Listed(changes.iter().take(FIELDS).map(of).collect(), changes.len().saturating_sub(FIELDS))
+    }
+
+    /// The fields of a verdict. Of many only the first are kept.
+    fn of(grounds: &Arc<Grounds>) -> Self {
+        match grounds.fields.len().checked_sub(FIELDS) {
+            Some(more) => Self::Listed(grounds.fields.iter().take(FIELDS).map(Change::of).collect(), more),
+            None => Self::Of(Arc::clone(grounds)),
+        }
+    }
+
+    /// The fields in words, and the number of further ones.
+    pub(crate) fn into_listed(self) -> (Vec<Change>, usize) {
+        match self {
+            Self::Of(grounds) => (grounds.fields.iter().map(Change::of).collect(), 0),
+            Self::Listed(changes, more) => (changes, more),
+        }
+    }
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self::Listed(Vec::new(), 0)
+    }
+}
+
+impl Change {
+    /// The change that an edit makes to a field.
+    pub fn of(finding: &Finding) -> Self {
+        let Finding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
+        let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
+        Self { path: path.pointer().to_owned(), declared, old, new, difference: difference.clone() }
     }
 }

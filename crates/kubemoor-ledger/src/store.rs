@@ -6,14 +6,10 @@
 //! a statement or a transaction takes.
 
 mod error;
-mod files;
 mod fleet;
-mod insert;
-mod key;
-mod merge;
 mod months;
+mod rows;
 mod schema;
-mod select;
 mod trim;
 
 use std::path::Path;
@@ -22,7 +18,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgConnection, PgPool, SqlitePool};
+use sqlx::{PgPool, SqlitePool};
 
 pub use self::error::StoreError;
 use self::error::said;
@@ -61,6 +57,17 @@ pub(super) enum Pool {
     },
     Postgres(PgPool),
 }
+
+/// The same on the connections of whichever database; of a file on those that read or those that write.
+macro_rules! on_pool {
+    ($store:expr, $access:ident, |$pool:ident| $asked:expr) => {
+        match &$store.pool {
+            $crate::store::Pool::Sqlite { $access: $pool, .. } => $asked,
+            $crate::store::Pool::Postgres($pool) => $asked,
+        }
+    };
+}
+use on_pool;
 
 impl Store {
     /// Connects to the database to write to it: makes the file where it is
@@ -151,11 +158,10 @@ impl Store {
             LedgerUrl::Postgres(text) => {
                 let options = postgres(text, url)?;
                 let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
-                let pool = pool.after_connect(|connection, _| Box::pin(set_up(connection)));
                 match pool.connect_with(options).await {
                     Ok(pool) => Pool::Postgres(pool),
                     Err(error) => {
-                        let reason = files::fault(text, &error).await.unwrap_or_else(|| said(&error));
+                        let reason = error::fault_of_file(text, &error).await.unwrap_or_else(|| said(&error));
                         return Err(StoreError::Connect { place, reason });
                     }
                 }
@@ -189,23 +195,6 @@ fn postgres(text: &str, url: &LedgerUrl) -> Result<PgConnectOptions, StoreError>
     let options =
         options.map_err(|error| StoreError::Url { place: url.to_string(), reason: said(&error) })?;
     Ok(options.application_name("kubemoor"))
-}
-
-/// What PostgreSQL expects of a page is often wrong: it thinks that each cluster has as many rows of a name as others.
-/// Then it would read and sort all of them instead of the newest, in several processes or as a bitmap, and compile
-/// machine code for that, which takes longer than the page. The indexes give the newest first.
-async fn set_up(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    for setting in [
-        "SET jit = off",
-        "SET enable_sort = off",
-        "SET enable_bitmapscan = off",
-        "SET max_parallel_workers_per_gather = 0",
-        // Of two indexes the one that has both names in front, though the rows to be read are as many.
-        "SET cpu_index_tuple_cost = 0.05",
-    ] {
-        sqlx::query(setting).execute(&mut *connection).await?;
-    }
-    Ok(())
 }
 
 /// Makes an SQLite file that nobody else may read: it names people, and holds

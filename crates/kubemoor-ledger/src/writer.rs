@@ -1,6 +1,4 @@
-//! Carries rows from the recording parts to the database, without making them wait.
-//!
-//! Entry points: [`Ledger::record`]; [`Writer::start`], once. Data flows one way: a bounded queue, batches,
+//! Carries rows from the recording parts to the database, without making them wait: a bounded queue, batches,
 //! the database. Rows for which the queue has no room, or the database fails, go to standard output. The
 //! writer retries the database automatically and logs when it fails and when it works again. It has a thread
 //! of its own, so that preparing a batch cannot delay a webhook's answer.
@@ -14,14 +12,13 @@ use std::{io, thread};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::database::Open;
+use self::database::{Open, within};
 pub use self::handle::Ledger;
 use super::entry::Entry;
 use super::id::Ids;
-use super::opening::within;
 use super::repeats::{Batch, Refusals};
 use super::retention;
 use super::row::Row;
@@ -34,23 +31,12 @@ use kubemoor_verdict::shown::SealingKey;
 /// Rows of one transaction.
 const BATCH: usize = 2000;
 
-/// From this number of rows in a transaction on, the writer lets more rows gather before the next one: then
-/// it writes an index page once for many rows.
-const MANY: usize = 50;
+/// How long rows gather for one transaction: then an index page is written once for many rows, and nobody who records a
+/// row has to wake the writer.
+const GATHERING: Duration = Duration::from_millis(50);
 
-/// How long rows gather, and the pause between checks whether there are enough. The pause also follows a transaction of
-/// fewer rows: as long as the writer sleeps, nobody who records a row has to wake it.
-const GATHERING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(10));
-
-/// The pauses before old rows are deleted again, after that broke down.
-const TRIMMING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
-
-/// The pauses so far before old rows are deleted again.
-#[derive(Default)]
-struct TrimPauses {
-    /// The last pause, and when it ended.
-    last: Option<(Duration, Instant)>,
-}
+/// The pause before old rows are deleted again, after that broke down.
+const TRIM_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long shutting down waits for the database.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -118,9 +104,7 @@ impl Writer {
             () = closing.cancelled() => {}
         }
         let mut rows = Vec::new();
-        let (mut before, mut pauses) = (0, TrimPauses::default());
         loop {
-            self.gather(std::mem::take(&mut before), &closing).await;
             let is_wanting = self.failing.is_some() || self.open.is_none();
             let is_tried = is_wanting && self.shared.cluster.get().is_some();
             let again = self.failing.map_or_else(Instant::now, |(at, _)| at);
@@ -131,11 +115,13 @@ impl Writer {
                     if received == 0 {
                         break;
                     }
-                    before = received;
                     self.write(&mut rows).await;
+                    if received < BATCH {
+                        drop(timeout(GATHERING, closing.cancelled()).await);
+                    }
                 }
                 () = sleep_until(again), if is_tried => self.attempt().await,
-                () = trimmed(self.open.as_mut()) => self.trim_after(pauses.next(Instant::now())),
+                () = trimmed(self.open.as_mut()) => self.trim_again(),
             }
         }
         self.drain(rows).await;
@@ -147,29 +133,14 @@ impl Writer {
     }
 
     /// Deletes old rows again after a pause.
-    fn trim_after(&mut self, pause: Duration) {
+    fn trim_again(&mut self) {
         let Some(Open { store, cluster, trimming }) = &mut self.open else { return };
         tracing::warn!("the deletion of old rows from the ledger broke down, starting it again");
         let trim = retention::run(store.clone(), *cluster, self.retention, self.shared.metrics.clone());
         *trimming = tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(TRIM_AGAIN).await;
             trim.await;
         });
-    }
-
-    /// Waits until many rows are there, for a while, where there were many `before`; a moment where there were few. Being
-    /// woken by each one would take more than it saves.
-    async fn gather(&self, before: usize, closing: &CancellationToken) {
-        let (longest, step) = GATHERING;
-        let longest = match before {
-            0 => return,
-            MANY.. => longest,
-            _ => step,
-        };
-        let until = Instant::now() + longest;
-        while self.queue.len() < BATCH && Instant::now() < until && !closing.is_cancelled() {
-            tokio::time::sleep(step).await;
-        }
     }
 
     async fn drain(&mut self, mut rows: Vec<Row>) {
@@ -199,7 +170,7 @@ impl Writer {
             self.shared.spill(&entries, Written::Unavailable);
             return;
         }
-        let batch = self.refusals.fold(entries);
+        let batch = self.refusals.fold(&entries);
         let mut outcome = self.insert(&batch).await;
         // The first statement on a connection that broke while it was idle fails. The ids make the
         // second attempt safe.
@@ -214,7 +185,7 @@ impl Writer {
         }
         match outcome {
             Ok(()) => {
-                self.shared.metrics.written(Written::Database, batch.events());
+                self.shared.metrics.written(Written::Database, entries.len());
                 self.recovered();
             }
             Err(reason) => {
@@ -222,25 +193,14 @@ impl Writer {
                 if self.open.is_some() {
                     self.failed(&reason);
                 }
-                self.shared.spill(batch.lines(), Written::Unavailable);
+                self.shared.spill(&entries, Written::Unavailable);
             }
         }
     }
 
-    async fn insert(&self, batch: &Batch) -> Result<(), String> {
+    async fn insert(&self, batch: &Batch<'_>) -> Result<(), String> {
         let Some(Open { store, cluster, .. }) = &self.open else { return Err("it is not open".to_owned()) };
         within(store.insert(*cluster, batch)).await
-    }
-}
-
-impl TrimPauses {
-    /// The pause from `now` on: twice the last one, unless the deletion went well for the longest pause since.
-    fn next(&mut self, now: Instant) -> Duration {
-        let (shortest, longest) = TRIMMING;
-        let grown = self.last.filter(|(_, end)| now < *end + longest).map(|(pause, _)| pause * 2);
-        let pause = grown.unwrap_or(shortest).min(longest);
-        self.last = Some((pause, now + pause));
-        pause
     }
 }
 

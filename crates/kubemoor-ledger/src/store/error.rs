@@ -2,8 +2,9 @@
 //!
 //! Entry point: [`StoreError`]. Invariant: no error quotes a password of the URL.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
+use percent_encoding::percent_decode_str;
 use rustls::{CertificateError, Error as TlsError};
 
 use super::super::id::NoRandomness;
@@ -124,4 +125,78 @@ fn distrust(fault: &io::Error) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+/// The parameters of a URL that name files, in all their spellings.
+const PARAMETERS: [&str; 7] =
+    ["sslrootcert", "ssl-root-cert", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"];
+
+/// The file because of which the connection failed with this error, and what to do. The driver does not name it.
+pub(super) async fn fault_of_file(url: &str, error: &sqlx::Error) -> Option<String> {
+    let sqlx::Error::Io(error) = error else { return None };
+    let (_, query) = url.split_once('?')?;
+    let query = query.split('#').next().unwrap_or_default();
+    for (parameter, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        if !PARAMETERS.contains(&parameter) {
+            continue;
+        }
+        let value = value.replace('+', " ");
+        let file = percent_decode_str(&value).decode_utf8_lossy();
+        let read = tokio::fs::read(file.as_ref()).await;
+        if read.is_err_and(|fault| fault.kind() == error.kind()) {
+            return sentence(parameter, &file, error.kind());
+        }
+    }
+    None
+}
+
+fn sentence(parameter: &str, file: &str, kind: ErrorKind) -> Option<String> {
+    // Behind a mistyped `?` may be any other parameter.
+    let file = file.split_once('?').map_or_else(|| file.to_owned(), |(file, _)| format!("{file}?..."));
+    Some(match kind {
+        ErrorKind::NotFound => format!(
+            "`{parameter}` names the file `{file}`, which does not exist: mount the file there, or correct the path in the \
+             URL"
+        ),
+        ErrorKind::PermissionDenied => format!(
+            "`{parameter}` names the file `{file}`, which this process may not read: change the mode or the owner of the \
+             file"
+        ),
+        ErrorKind::IsADirectory => {
+            format!("`{parameter}` names the directory `{file}`: correct the path in the URL")
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn file_is_named_only_if_it_has_the_fault_of_the_connection() {
+        let check = async |query: &str, kind: ErrorKind, expected: Option<&str>| {
+            let error = sqlx::Error::Io(io::Error::from(kind));
+            let found = fault_of_file(&format!("postgres://moor@db/ledger?{query}"), &error).await;
+            let is_expected = match (&found, expected) {
+                (Some(found), Some(expected)) => found.starts_with(expected),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(is_expected, "{query}, {kind}: {found:?}");
+        };
+        let missing = Some("`sslrootcert` names the file `/no where/ca.crt`, which does not exist");
+        check("sslrootcert=%2Fno%20where/ca.crt", ErrorKind::NotFound, missing).await;
+        check("sslmode=verify-full&sslrootcert=/no+where/ca.crt#a", ErrorKind::NotFound, missing).await;
+        check("sslrootcert=/no+where/ca.crt", ErrorKind::ConnectionRefused, None).await;
+        check("sslrootcert=/no+where/ca.crt", ErrorKind::PermissionDenied, None).await;
+        check("sslrootcert=/", ErrorKind::IsADirectory, Some("`sslrootcert` names the directory `/`")).await;
+        check("ssl-key=/nowhere", ErrorKind::NotFound, Some("`ssl-key` names the file `/nowhere`")).await;
+        check("sslrootcert=/dev/null&host=/nowhere", ErrorKind::NotFound, None).await;
+        check("application_name=/nowhere", ErrorKind::NotFound, None).await;
+        assert_eq!(
+            fault_of_file("postgres://db/x", &sqlx::Error::Io(ErrorKind::NotFound.into())).await,
+            None
+        );
+        assert_eq!(fault_of_file("postgres://db/x?sslkey=/nowhere", &sqlx::Error::PoolTimedOut).await, None);
+    }
 }

@@ -1,9 +1,9 @@
 //! The partitions of a ledger in PostgreSQL: one for each month, one for everything before them, one for everything
 //! after.
 //!
-//! Entry points: [`Store::make_months`], [`Store::drop_months`], [`Store::keep`]. Invariants: the partitions have no
-//! gap, so that every row has a place and PostgreSQL reads them in the order of time, the newest first; a month is
-//! dropped only when no cluster keeps a row of it; one guard at a time changes partitions, by the clock of the database.
+//! The partitions have no gap, so that every row has a place and PostgreSQL reads them in the order of time, the newest
+//! first. A month is dropped only when no cluster keeps a row of it. One guard at a time changes partitions, by the clock
+//! of the database.
 
 use std::time::Duration;
 
@@ -27,6 +27,17 @@ const PARTS: &str = "SELECT child.oid::regclass::text, substring(range FROM 'FRO
      substring(range FROM 'TO \\(''?([0-9]+)')::int8 AS beyond FROM pg_inherits JOIN pg_class AS child \
      ON child.oid = inhrelid CROSS JOIN LATERAL pg_get_expr(child.relpartbound, child.oid) AS range \
      WHERE inhparent = 'entries'::regclass ORDER BY first NULLS FIRST";
+
+/// The indexes that partitions lack: the partition, the index of the whole table, the name of the partition's, and the
+/// columns.
+const LACKING: &str = "SELECT part.oid::regclass::text, wanted.indexrelid::regclass::text, \
+     quote_ident(part.relname || substr(name.relname, length('entries') + 1)), \
+     substring(pg_get_indexdef(wanted.indexrelid) FROM 'USING .*') \
+     FROM pg_index AS wanted JOIN pg_class AS name ON name.oid = wanted.indexrelid \
+     JOIN pg_inherits ON inhparent = wanted.indrelid JOIN pg_class AS part ON part.oid = inhrelid \
+     WHERE wanted.indrelid = 'entries'::regclass AND NOT EXISTS (SELECT FROM pg_inherits AS attached \
+     JOIN pg_index AS own ON own.indexrelid = attached.inhrelid \
+     WHERE attached.inhparent = wanted.indexrelid AND own.indrelid = part.oid) ORDER BY 1, 2";
 
 /// What a cluster keeps. One that never said so counts while its guard is heard of.
 const KEPT: &str = "SELECT keeps, age FROM clusters WHERE keeps IS NOT NULL \
@@ -78,6 +89,15 @@ impl Store {
         }
     }
 
+    /// Builds the indexes that partitions of before lack, while everybody writes, unless another guard changes partitions.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) async fn make_indexes(&self) -> Result<(), StoreError> {
+        let Pool::Postgres(pool) = &self.pool else { return Ok(()) };
+        make_indexes(pool).await.map_err(self.failed("indexed"))
+    }
+
     /// Drops the partitions whose rows no cluster keeps; says until when nothing is kept.
     ///
     /// # Errors
@@ -92,7 +112,8 @@ impl Store {
 async fn make_month(pool: &PgPool) -> Result<bool, sqlx::Error> {
     let mut transaction = pool.begin().await?;
     let is_made = make_month_within(&mut transaction).await?;
-    end(transaction, is_made).await?;
+    // In any case, and at once: one that is only dropped ends at some time later, and keeps its lock until then.
+    transaction.commit().await?;
     Ok(is_made)
 }
 
@@ -120,10 +141,37 @@ async fn make_month_within(transaction: &mut Transaction<'_, Postgres>) -> Resul
     Ok(true)
 }
 
+async fn make_indexes(pool: &PgPool) -> Result<(), sqlx::Error> {
+    let lacking: Vec<(String, String, String, String)> = sqlx::query_as(LACKING).fetch_all(pool).await?;
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    // No transaction can build an index while others write: the lock is that of a connection, and ends with it.
+    let mut connection = pool.acquire().await?;
+    connection.close_on_drop();
+    let lock = sqlx::query_scalar("SELECT pg_try_advisory_lock($1, 0)").bind(CHANGING);
+    if !lock.fetch_one(&mut *connection).await? {
+        return Ok(());
+    }
+    for (part, index, own, columns) in lacking {
+        for statement in [
+            "SET statement_timeout = 0".to_owned(),
+            // One that was not finished.
+            format!("DROP INDEX IF EXISTS {own}"),
+            format!("CREATE INDEX CONCURRENTLY {own} ON {part} {columns}"),
+            format!("BEGIN; {BRIEFLY}; ALTER INDEX {index} ATTACH PARTITION {own}; COMMIT"),
+        ] {
+            raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await?;
+        }
+        tracing::info!(partition = part, index, "an index of the ledger is built");
+    }
+    connection.close().await
+}
+
 async fn drop_months(pool: &PgPool) -> Result<Option<DroppedMonths>, sqlx::Error> {
     let mut transaction = pool.begin().await?;
     let dropped = drop_months_within(&mut transaction).await?;
-    end(transaction, dropped.is_some()).await?;
+    transaction.commit().await?;
     Ok(dropped)
 }
 
@@ -164,15 +212,6 @@ async fn drop_months_within(
         raw_sql(AssertSqlSafe(statements)).execute(&mut **transaction).await?;
     }
     Ok(Some(DroppedMonths { until, names }))
-}
-
-/// Ends a transaction before the next one begins. One that is only dropped ends at some time later, and keeps its
-/// advisory lock until then.
-async fn end(transaction: Transaction<'_, Postgres>, is_to_stay: bool) -> Result<(), sqlx::Error> {
-    match is_to_stay {
-        true => transaction.commit().await,
-        false => transaction.rollback().await,
-    }
 }
 
 /// The lowest id that a cluster keeps, by what its guard said last. A guard that is silent since then would keep

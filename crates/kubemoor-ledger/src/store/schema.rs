@@ -2,18 +2,19 @@
 
 use std::cmp::Ordering;
 
+use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
-use sqlx::{Row as _, SqlSafeStr};
 
-use super::{Pool, Store, StoreError, said};
+use super::{Pool, Store, StoreError, on_pool, said};
 
-const SQLITE: [&str; 4] = [
+const SQLITE: [&str; 5] = [
     include_str!("../migrations/sqlite.1.sql"),
     include_str!("../migrations/sqlite.2.sql"),
     include_str!("../migrations/sqlite.3.sql"),
     include_str!("../migrations/sqlite.4.sql"),
+    include_str!("../migrations/sqlite.5.sql"),
 ];
-const POSTGRES: [&str; 8] = [
+const POSTGRES: [&str; 9] = [
     include_str!("../migrations/postgres.1.sql"),
     include_str!("../migrations/postgres.2.sql"),
     include_str!("../migrations/postgres.3.sql"),
@@ -22,6 +23,7 @@ const POSTGRES: [&str; 8] = [
     include_str!("../migrations/postgres.6.sql"),
     include_str!("../migrations/postgres.7.sql"),
     include_str!("../migrations/postgres.8.sql"),
+    include_str!("../migrations/postgres.9.sql"),
 ];
 
 /// In a database of others the name says whose it is.
@@ -54,12 +56,8 @@ impl Store {
 
     pub(super) async fn check_version(&self) -> Result<(), StoreError> {
         let version = "SELECT max(version) FROM kubemoor_migrations";
-        let found = match &self.pool {
-            Pool::Sqlite { reading, .. } => {
-                sqlx::query_scalar::<_, Option<i64>>(version).fetch_one(reading).await
-            }
-            Pool::Postgres(pool) => sqlx::query_scalar::<_, Option<i64>>(version).fetch_one(pool).await,
-        };
+        let found: Result<Option<i64>, _> =
+            on_pool!(self, reading, |pool| sqlx::query_scalar(version).fetch_one(pool).await);
         let found = match found {
             Ok(found) => found.unwrap_or(0),
             Err(error) if is_absent_table(&error) => 0,
@@ -77,45 +75,28 @@ impl Store {
     pub(super) async fn key_or(&self, fresh: &[u8]) -> Result<Vec<u8>, sqlx::Error> {
         let insert = "INSERT INTO sealing_key (id, bytes) VALUES (1, $1) ON CONFLICT (id) DO NOTHING";
         let select = "SELECT bytes FROM sealing_key WHERE id = 1";
-        match &self.pool {
-            Pool::Sqlite { writing, .. } => {
-                sqlx::query(insert).bind(fresh).execute(writing).await?;
-                sqlx::query(select).fetch_one(writing).await?.try_get(0)
-            }
-            Pool::Postgres(pool) => {
-                sqlx::query(insert).bind(fresh).execute(pool).await?;
-                sqlx::query(select).fetch_one(pool).await?.try_get(0)
-            }
-        }
+        on_pool!(self, writing, |pool| {
+            sqlx::query(insert).bind(fresh).execute(pool).await?;
+            sqlx::query_scalar(select).fetch_one(pool).await
+        })
     }
 
-    /// The number that stands for a cluster's name in the rows; a new one for a
-    /// new name.
+    /// The number that stands for a cluster's name in the rows; a new one for a new name.
     ///
     /// # Errors
     /// When the database fails.
     pub(crate) async fn cluster(&self, name: &str) -> Result<Cluster, StoreError> {
-        let insert = "INSERT INTO clusters (name) VALUES ($1) ON CONFLICT (name) DO NOTHING";
+        // An attempt that conflicts uses a number up, and replicas start often.
+        let insert = "INSERT INTO clusters (name) SELECT $1 WHERE NOT EXISTS \
+                      (SELECT 1 FROM clusters WHERE name = $1) ON CONFLICT (name) DO NOTHING";
+        let select = "SELECT id FROM clusters WHERE name = $1";
         let number = async {
-            match &self.pool {
-                Pool::Sqlite { writing, .. } => {
-                    sqlx::query(insert).bind(name).execute(writing).await.map(drop)?
-                }
-                // An attempt that conflicts uses a number up, and replicas start often.
-                Pool::Postgres(pool) => {
-                    let absent = "INSERT INTO clusters (name) SELECT $1 WHERE NOT EXISTS \
-                                  (SELECT 1 FROM clusters WHERE name = $1) ON CONFLICT (name) DO NOTHING";
-                    sqlx::query(absent).bind(name).execute(pool).await.map(drop)?;
-                }
-            }
-            self.clusters(Some(name)).await
+            on_pool!(self, writing, |pool| {
+                sqlx::query(insert).bind(name).execute(pool).await?;
+                sqlx::query_scalar(select).bind(name).fetch_one(pool).await
+            })
         };
-        let found = number.await.map_err(self.failed("written"))?;
-        found.into_iter().next().map(|(number, _)| Cluster(number)).ok_or_else(|| StoreError::Statement {
-            place: self.place.clone(),
-            action: "written",
-            reason: format!("the cluster {name} is not in it"),
-        })
+        number.await.map(Cluster).map_err(self.failed("written"))
     }
 
     /// Asks the database for nothing: whether it answers. A file is there, or it is not.
@@ -137,32 +118,14 @@ impl Store {
     /// When the database fails.
     pub(crate) async fn probe(&self, cluster: Cluster, name: &str) -> Result<bool, StoreError> {
         let update = "UPDATE clusters SET name = name WHERE id = $1 AND name = $2";
-        let updated = match &self.pool {
-            Pool::Sqlite { writing, .. } => {
-                let update = sqlx::query(update).bind(cluster.0).bind(name);
-                update.execute(writing).await.map(|done| done.rows_affected())
-            }
-            Pool::Postgres(pool) => {
-                let update = sqlx::query(update).bind(cluster.0).bind(name);
-                update.execute(pool).await.map(|done| done.rows_affected())
-            }
-        };
+        let updated = on_pool!(self, writing, |pool| {
+            let update = sqlx::query(update).bind(cluster.0).bind(name).execute(pool);
+            update.await.map(|done| done.rows_affected())
+        });
         match updated {
             Ok(rows) => Ok(rows > 0),
             Err(error) if is_absent_table(&error) => Ok(false),
             Err(error) => Err(self.failed("written")(error)),
-        }
-    }
-
-    /// The clusters with their numbers: that of this name, or all.
-    pub(super) async fn clusters(&self, name: Option<&str>) -> Result<Vec<(i16, String)>, sqlx::Error> {
-        let select = "SELECT id, name FROM clusters WHERE $1 IS NULL OR name = $1 ORDER BY id";
-        match &self.pool {
-            Pool::Sqlite { reading, .. } => sqlx::query_as(select).bind(name).fetch_all(reading).await,
-            Pool::Postgres(pool) => {
-                let select = "SELECT id, name FROM clusters WHERE $1::text IS NULL OR name = $1 ORDER BY id";
-                sqlx::query_as(select).bind(name).fetch_all(pool).await
-            }
         }
     }
 

@@ -2,15 +2,13 @@
 
 use std::io::Write;
 
-use tempfile::TempDir;
-use tokio::time::timeout;
-
+use super::database::PATIENCE;
 use super::handle::QUEUE;
 use super::*;
-use crate::opening::PATIENCE;
 use crate::row::{GuardedObject, Repaired};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_runtime::config;
+use tempfile::TempDir;
 
 /// Standard output as a test reads it.
 #[derive(Clone, Default)]
@@ -213,20 +211,6 @@ async fn equal_refusals_within_a_minute_are_one_row_with_a_count() {
     let told: Vec<_> = rows_of(&url).await.into_iter().map(|row| (row.object.name, row.repeats)).collect();
     assert_eq!(told, [("c2".to_owned(), 0), ("c1".to_owned(), 9)]);
     assert!(out.rows().is_empty());
-}
-
-#[test]
-fn pause_before_deletion_grows_until_it_has_worked_for_long() {
-    let (mut pauses, mut now) = (TrimPauses::default(), Instant::now());
-    let mut breaks_down_after = |seconds| {
-        now += Duration::from_secs(seconds);
-        let pause = pauses.next(now);
-        now += pause;
-        pause.as_secs()
-    };
-    assert_eq!([0, 0, 599, 0].map(&mut breaks_down_after), [1, 2, 4, 8]);
-    assert_eq!([600, 0].map(&mut breaks_down_after), [1, 2]);
-    assert_eq!([0; 10].map(&mut breaks_down_after)[7..], [512, 600, 600]);
 }
 
 #[tokio::test]
