@@ -59,7 +59,7 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::{self, RecordDriver, Source, Tls};
 use kubemoor_runtime::metrics::{ConnectionMetrics, LedgerMetrics, registry};
-use kubemoor_runtime::server::{Ending, descriptors};
+use kubemoor_runtime::server::{Ending, raise_descriptor_limit};
 use kubemoor_runtime::telemetry::traces;
 use kubemoor_runtime::tls::{Certificates, UserAuthority};
 
@@ -116,7 +116,7 @@ struct Secured<'a> {
 /// When serving cannot start, or a part of it failed.
 pub fn serve(config: config::Serve) -> anyhow::Result<()> {
     kubemoor_runtime::telemetry::init(config.log.as_str())?;
-    descriptors::raise_limit();
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

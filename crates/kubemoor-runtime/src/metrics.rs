@@ -93,7 +93,7 @@ label! {
 label! {
     /// How a connection ended.
     ConnectionEnd {
-        /// The client was done, or stayed away for too long.
+        /// The client was done.
         Closed = "closed",
         /// It was never served, because too many were open.
         Refused = "refused",
@@ -103,7 +103,7 @@ label! {
         Handshake = "handshake",
         /// It broke, or sent what is not HTTP.
         Failed = "failed",
-        /// It took too long to send a request's head.
+        /// It sent no request, or only a part of its head, for too long.
         Slow = "slow",
         /// The server was stopped.
         Stopped = "stopped",

@@ -1,23 +1,20 @@
 //! Serves HTTP/1.1 over TLS on both ports.
 //!
-//! Entry point: [`serve`]. Invariant: no client delays another. Every connection has its own task from its
-//! first byte on, within the number and the times of [`Limits`]. The failure of one does not end the server.
-//! Where connections run out, an idle one is closed. Must not know what is served.
+//! Every connection has its own task from its first byte on, within the number and the times of [`Limits`]: no client
+//! delays another, and the failure of one connection does not end the server. If connections run out, an idle one gives
+//! way to the new one. So nobody can keep others out by connections that never go on, however many.
 //!
 //! It is hyper's own connection with one service, without a router: the webhook's port has few paths, and
 //! each layer before them would slow down every request of the cluster.
 
-pub mod descriptors;
-mod patience;
-mod seats;
-pub mod turns;
-
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::CONNECTION;
@@ -25,26 +22,24 @@ use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, debug_span, warn};
 
-use self::patience::{Impatient, Turn};
-use self::seats::{Seat, Seats};
 use crate::metrics::{ConnectionEnd, ConnectionMetrics};
 
 /// The pause when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// The pause between checks whether the last request has ended on a connection that is being replaced.
-const FAREWELL: Duration = Duration::from_millis(100);
 
 /// The maximum size of a request's head, and of one piece of its body. Every client that may open a
 /// connection could use that much memory.
@@ -83,21 +78,42 @@ pub struct Peer {
 /// The times and numbers that keep one client from holding up the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at one time. For a further one an idle one is closed; the
-    /// last eighth is kept for peers that have less than half of all.
+    /// Connections at one time. For a further one an idle one is closed.
     pub connections: usize,
     /// From the connection to the end of its TLS handshake.
     pub handshake: Duration,
-    /// From the first byte of a request's head to its last.
-    pub head: Duration,
-    /// Between requests. Longer than the 90 seconds after which the API server
-    /// drops an idle connection, because one that is closed under its hands
-    /// can cost it a request.
+    /// From the handshake or the last answer to the end of the next request's head. Longer than the 90 seconds after
+    /// which the API server drops an idle connection, because one that is closed under its hands can cost it a request.
     pub idle: Duration,
-    /// For the client to take an answer that does not go out at once.
-    pub answer: Duration,
     /// How long requests in flight may take after the stop signal.
     pub drain: Duration,
+}
+
+/// The connections of a port.
+#[derive(Debug)]
+struct Connections {
+    limit: usize,
+    /// Counts connections and answers, and so tells which came first.
+    clock: AtomicU64,
+    open: Mutex<HashMap<u64, Arc<Activity>>>,
+}
+
+/// An open connection, until it is dropped.
+#[derive(Debug)]
+struct Connection {
+    all: Arc<Connections>,
+    id: u64,
+    activity: Arc<Activity>,
+}
+
+#[derive(Debug)]
+struct Activity {
+    /// When it was opened or answered last.
+    since: AtomicU64,
+    is_serving: AtomicBool,
+    /// Whether one of its requests had a successful answer, which on the webhook's port only the API server gets.
+    is_proven: AtomicBool,
+    displaced: Notify,
 }
 
 /// Everything that a connection's task needs.
@@ -112,7 +128,7 @@ struct Shared<H> {
 }
 
 impl Peer {
-    fn of(address: IpAddr, stream: &TlsStream<TcpStream>) -> Self {
+    fn new(address: IpAddr, stream: &TlsStream<TcpStream>) -> Self {
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned());
         Self { address, certificates: certificates.collect() }
@@ -124,9 +140,7 @@ impl Default for Limits {
         Self {
             connections: 1024,
             handshake: Duration::from_secs(5),
-            head: Duration::from_secs(5),
             idle: Duration::from_secs(120),
-            answer: Duration::from_secs(20),
             drain: Duration::from_secs(20),
         }
     }
@@ -155,26 +169,24 @@ where
         ending: ending.clone(),
         abort: abort.clone(),
     });
-    let seats = Seats::new(limits.connections);
+    let connections = Connections::new(limits.connections);
     let tasks = TaskTracker::new();
-    while let Some((stream, peer)) = accept(&listener, &seats, &ending.stop).await {
-        let turn = Turn::default();
+    while let Some((stream, peer)) = accept(&listener, &connections, &ending.stop).await {
         // One peer, whichever way its address is spelled.
         let address = peer.ip().to_canonical();
-        let Some(seat) = seats.take(address, &turn) else {
+        let Some(connection) = connections.begin() else {
             debug!(peer.address = %peer, "a connection is closed, because too many are open");
             metrics.ended(ConnectionEnd::Refused);
             continue;
         };
         let shared = Arc::clone(&shared);
-        let connection = async move {
+        let served = async move {
             let open = shared.metrics.opened();
-            let end = shared.connection(stream, address, &seat, turn).await;
+            let end = shared.serve(stream, address, &connection).await;
             drop(open);
             shared.metrics.ended(end);
-            drop(seat);
         };
-        tasks.spawn(connection.instrument(debug_span!("connection", peer.address = %peer)));
+        tasks.spawn(served.instrument(debug_span!("connection", peer.address = %peer)));
     }
     drop(listener);
     tasks.close();
@@ -191,7 +203,7 @@ where
 /// The next connection; `None` after the stop signal.
 async fn accept(
     listener: &TcpListener,
-    seats: &Seats,
+    connections: &Connections,
     stop: &CancellationToken,
 ) -> Option<(TcpStream, SocketAddr)> {
     loop {
@@ -208,7 +220,7 @@ async fn accept(
             Err(error) => {
                 warn!(%error, "no connection can be accepted; trying again in {ACCEPT_PAUSE:?}");
                 // Its descriptor is what is wanted.
-                seats.displace();
+                displace(&mut connections.open.lock());
                 tokio::select! {
                     () = stop.cancelled() => return None,
                     () = sleep(ACCEPT_PAUSE) => {}
@@ -232,19 +244,17 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// Serves one connection from `address` to its end.
-    async fn connection(&self, stream: TcpStream, address: IpAddr, seat: &Seat, turn: Turn) -> ConnectionEnd {
+    async fn serve(&self, stream: TcpStream, address: IpAddr, connection: &Connection) -> ConnectionEnd {
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "small writes may be delayed");
         }
-        let stream = match self.handshake(stream, seat).await {
+        let stream = match self.handshake(stream, connection).await {
             Ok(stream) => stream,
             Err(end) => return end,
         };
-        let peer = Peer::of(address, &stream);
-        let stream = TokioIo::new(Impatient::new(stream, &turn, self.limits));
-        let (served, idling) = (&turn, &turn);
+        let peer = Peer::new(address, &stream);
         let service = service_fn(move |request| {
-            let serving = served.begin();
+            connection.activity.is_serving.store(true, Ordering::Relaxed);
             let response = (self.answer)(peer.clone(), request);
             let leaving = &self.ending.leaving;
             async move {
@@ -252,42 +262,37 @@ where
                 if leaving.is_cancelled() {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                seat.answered(response.status().is_success());
-                drop(serving);
+                connection.answered(response.status().is_success());
                 Ok::<_, Infallible>(response)
             }
         });
         let mut builder = http1::Builder::new();
-        let builder = builder.header_read_timeout(None).max_buf_size(BUFFER);
-        let mut connection = pin!(builder.serve_connection(stream, service));
+        let builder =
+            builder.timer(TokioTimer::new()).header_read_timeout(self.limits.idle).max_buf_size(BUFFER);
+        let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut stopping = false;
-        let mut farewell = None;
         loop {
             tokio::select! {
                 biased;
                 () = self.abort.cancelled() => return ConnectionEnd::CutOff,
                 // First, so that a request that has arrived already is answered.
-                ended = connection.as_mut() => return match ended {
+                ended = served.as_mut() => return match ended {
                     Ok(()) if stopping => ConnectionEnd::Stopped,
-                    Ok(()) if farewell.is_some() => ConnectionEnd::Displaced,
                     Ok(()) => ConnectionEnd::Closed,
                     Err(error) => failed(&error),
                 },
                 () = self.ending.stop.cancelled(), if !stopping => {
                     stopping = true;
-                    connection.as_mut().graceful_shutdown();
+                    served.as_mut().graceful_shutdown();
                 }
-                () = seat.needed(), if farewell.is_none() => {
-                    // One look at it is enough to close it, if nothing is under way.
-                    farewell = Some(Instant::now());
-                    connection.as_mut().graceful_shutdown();
-                }
-                () = until(farewell) => {
-                    if !idling.is_serving() {
-                        return ConnectionEnd::Displaced;
+                () = connection.activity.displaced.notified() => {
+                    served.as_mut().graceful_shutdown();
+                    // One look ends it, unless a request came at the last moment, which is answered still.
+                    let is_open = timeout(Duration::ZERO, served.as_mut()).await.is_err();
+                    if is_open && connection.activity.is_serving.load(Ordering::Relaxed) {
+                        let _ = timeout(self.limits.drain, served.as_mut()).await;
                     }
-                    // A request came at the last moment, and is the last.
-                    farewell = Some(Instant::now() + FAREWELL);
+                    return ConnectionEnd::Displaced;
                 }
             }
         }
@@ -297,16 +302,20 @@ where
 /// How a connection ended that hyper gave up.
 fn failed(error: &hyper::Error) -> ConnectionEnd {
     debug!(error = error as &dyn std::error::Error, "the connection failed");
-    if ran_out_of_time(error) { ConnectionEnd::Slow } else { ConnectionEnd::Failed }
+    if error.is_timeout() { ConnectionEnd::Slow } else { ConnectionEnd::Failed }
 }
 
 impl<H> Shared<H> {
     /// Encrypts a connection; tells how it ended where it did.
-    async fn handshake(&self, stream: TcpStream, seat: &Seat) -> Result<TlsStream<TcpStream>, ConnectionEnd> {
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+        connection: &Connection,
+    ) -> Result<TlsStream<TcpStream>, ConnectionEnd> {
         let handshake = timeout(self.limits.handshake, self.tls.accept(stream));
         tokio::select! {
             () = self.ending.stop.cancelled() => Err(ConnectionEnd::Stopped),
-            () = seat.needed() => Err(ConnectionEnd::Displaced),
+            () = connection.activity.displaced.notified() => Err(ConnectionEnd::Displaced),
             shaken = handshake => match shaken {
                 Ok(Ok(stream)) => Ok(stream),
                 Ok(Err(error)) => {
@@ -322,19 +331,72 @@ impl<H> Shared<H> {
     }
 }
 
-/// Waits for `end`; forever without one.
-async fn until(end: Option<Instant>) {
-    match end {
-        Some(end) => sleep_until(end).await,
-        None => std::future::pending().await,
+impl Connections {
+    fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, clock: AtomicU64::default(), open: Mutex::default() })
+    }
+
+    /// A further connection, if need be in the place of an idle one; `None` if all serve requests.
+    fn begin(self: &Arc<Self>) -> Option<Connection> {
+        let mut open = self.open.lock();
+        if open.len() >= self.limit && !displace(&mut open) {
+            return None;
+        }
+        let id = self.clock.fetch_add(1, Ordering::Relaxed);
+        let activity = Arc::new(Activity {
+            since: AtomicU64::new(id),
+            is_serving: AtomicBool::new(false),
+            is_proven: AtomicBool::new(false),
+            displaced: Notify::new(),
+        });
+        open.insert(id, Arc::clone(&activity));
+        Some(Connection { all: Arc::clone(self), id, activity })
     }
 }
 
-/// Whether [`Impatient`] ended the connection.
-fn ran_out_of_time(error: &hyper::Error) -> bool {
-    std::error::Error::source(error)
-        .and_then(|source| source.downcast_ref::<io::Error>())
-        .is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+/// Tells an idle connection to end: first those without a successful answer, and of these the one that has been idle for
+/// longest. Returns whether there was one.
+fn displace(open: &mut HashMap<u64, Arc<Activity>>) -> bool {
+    let idle = open.iter().filter(|(_, activity)| !activity.is_serving.load(Ordering::Relaxed));
+    let first = idle.min_by_key(|(_, activity)| {
+        (activity.is_proven.load(Ordering::Relaxed), activity.since.load(Ordering::Relaxed))
+    });
+    let Some(id) = first.map(|(id, _)| *id) else { return false };
+    if let Some(activity) = open.remove(&id) {
+        activity.displaced.notify_one();
+    }
+    true
+}
+
+impl Connection {
+    /// A request was answered, well or not; the connection is idle from now on.
+    fn answered(&self, well: bool) {
+        self.activity.since.store(self.all.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        if well {
+            self.activity.is_proven.store(true, Ordering::Relaxed);
+        }
+        self.activity.is_serving.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Nothing, if it was displaced.
+        self.all.open.lock().remove(&self.id);
+    }
+}
+
+/// Raises the soft limit of open descriptors to the hard one: the default of shells and systemd is lower than
+/// the number of connections that a port may have. If the system does not allow it, the limit stays
+/// unchanged.
+pub fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            debug!(%error, "the limit of open descriptors stays as it is");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use axum::response::Response;
 use clap::ValueEnum as _;
 use jiff::Timestamp;
 use maud::{Markup, html};
-use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use self::found::Found;
@@ -105,20 +105,14 @@ async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, 
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), parse_edits)?;
     let names = accepted.iter().map(|policy| policy.name.clone()).collect();
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
-    let _turn = turn(&visitor.replays).await?;
+    let turn = timeout(TURN, REPLAYS.acquire()).await.ok().and_then(Result::ok);
+    let _turn = turn.ok_or_else(|| Failure::Named("other replays run: try again in a minute".to_owned()))?;
     let ledger = visitor.ledger(asked).await?;
     let Begun { page, filter, only } = ledger.begin(filter).await?;
     let judging = Judging::start(Judges::new(1, &defaults, &accepted), since);
     let scope = found::Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
     let (stopped, missing) = judge(&ledger, (page, filter), &judging, began).await?;
     Ok(Found { scope, report: judging.finish().await?, stopped, missing, policies: names, only })
-}
-
-/// A turn of the visitor whose replays these are, and one among all visitors.
-async fn turn(own: &Semaphore) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'static>), Failure> {
-    let both = async { Ok::<_, AcquireError>((own.acquire().await?, REPLAYS.acquire().await?)) };
-    let busy = || Failure::Named("other replays run: try again in a minute".to_owned());
-    timeout(TURN, both).await.ok().and_then(Result::ok).ok_or_else(busy)
 }
 
 /// Judges the rows from the first page on, until it took too long since it `began`; where it stopped, if that was before the end, and sentences about ledgers whose rows are missing.
@@ -216,23 +210,5 @@ fn window(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn second_replay_of_visitor_is_refused_and_others_run() {
-        let (alice, bob, carol) = (Semaphore::new(1), Semaphore::new(1), Semaphore::new(1));
-        let first = turn(&alice).await.unwrap();
-        let refused = turn(&alice).await.unwrap_err().to_string();
-        assert!(refused.starts_with("other replays run"), "{refused}");
-        let other = turn(&bob).await.unwrap();
-        // Two run already.
-        assert!(turn(&carol).await.is_err());
-        drop((first, other));
-        assert!(turn(&alice).await.is_ok());
     }
 }

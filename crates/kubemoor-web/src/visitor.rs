@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::address::{ALSO, Asked, FOLLOWED};
@@ -45,8 +45,6 @@ pub(super) struct Visitor {
     pub(super) user: Option<String>,
     /// What the tokens of their forms are made by.
     forms: SigningKey,
-    /// One replay of theirs runs at one time.
-    pub(super) replays: Semaphore,
     written: AtomicU64,
     confirmed: Mutex<Instant>,
     /// Tells open pages that the visitor's session has ended.
@@ -58,8 +56,8 @@ impl Visitor {
     pub(super) fn new(clusters: Vec<Cluster>, entry: Entry, user: Option<String>, forms: SigningKey) -> Self {
         let clusters = clusters.into_iter().map(Arc::new).collect();
         let (written, confirmed) = (AtomicU64::new(0), Mutex::new(Instant::now()));
-        let (replays, end) = (Semaphore::new(1), watch::Sender::new(0));
-        Self { clusters, shared: None, entry, user, forms, replays, written, confirmed, end }
+        let end = watch::Sender::new(0);
+        Self { clusters, shared: None, entry, user, forms, written, confirmed, end }
     }
 
     /// The owner, who is shown a database instead of clusters.

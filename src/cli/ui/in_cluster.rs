@@ -24,7 +24,7 @@ use kubemoor_policy::signing::SigningKey;
 use kubemoor_runtime::callers;
 use kubemoor_runtime::config::{LogFilter, RecordDriver};
 use kubemoor_runtime::metrics::{self, ConnectionMetrics};
-use kubemoor_runtime::server::{Ending, TlsPort, descriptors};
+use kubemoor_runtime::server::{Ending, TlsPort, raise_descriptor_limit};
 use kubemoor_runtime::telemetry;
 use kubemoor_runtime::tls::{Certificates, Source};
 use kubemoor_web::in_cluster::{self, Settings};
@@ -105,7 +105,7 @@ pub(super) struct Shared {
 
 pub(super) async fn serve(args: InClusterArgs, shared: Shared) -> anyhow::Result<Outcome> {
     telemetry::init(args.log.as_str())?;
-    descriptors::raise_limit();
+    raise_descriptor_limit();
     let server = ApiServer { url: args.api_server()?, authority: args.api_server_ca.clone() };
     let key = args.key()?;
     let certificates = Certificates::load(args.certificate(), Timestamp::now())?;

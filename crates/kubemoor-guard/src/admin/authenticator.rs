@@ -1,12 +1,10 @@
 //! Who reads the ledger or the metrics, and whether they may, as the API server says.
 //!
-//! Entry point: [`Authenticator::permit`]. Invariant: only a user whom the API server or an authority that it trusts vouches
-//! for gets a permission, and the API server is asked each time. As in the API server, a client certificate takes precedence
-//! over a token. Tokens that take long to verify delay neither reads nor the tokens of other peers. Refusals are Kubernetes
-//! Statuses, so that any client of the API can read them.
+//! Only a user whom the API server or an authority that it trusts vouches for gets a permission, and the API server is asked
+//! each time. As in the API server, a client certificate takes precedence over a token. Refusals are Kubernetes Statuses, so
+//! that any client of the API can read them.
 
 use std::fmt::Display;
-use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use axum::Json;
@@ -14,28 +12,21 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 use jiff::Timestamp;
 use serde_json::json;
-use tokio::time::{Instant, timeout_at};
 
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_declare::model::Actor;
 use kubemoor_runtime::server::Peer;
-use kubemoor_runtime::server::turns::Turns;
 use kubemoor_runtime::tls::UserAuthority;
 
 /// The path of the metrics, which is also the path that a scraper needs the right to GET.
 pub(super) const METRICS: &str = "/metrics";
-
-/// Limits on concurrent token reviews: in total, and for each peer. Peers are not authenticated yet at this
-/// point. The second limit covers everyone who connects through one `port-forward`.
-const ASKED: (usize, usize) = (32, 16);
 
 /// Authenticates users of the cluster, and asks for their rights. Cheap to clone.
 #[derive(Clone)]
 pub struct Authenticator {
     authority: UserAuthority,
     client: Arc<OnceLock<kube::Client>>,
-    asked: Arc<Turns<IpAddr>>,
 }
 
 /// What is read, and so the right that it takes.
@@ -59,7 +50,7 @@ pub(super) enum Refusal {
 impl Authenticator {
     /// Authenticates nobody until [`Authenticator::trust`] names a cluster.
     pub fn new(authority: UserAuthority) -> Self {
-        Self { authority, client: Arc::default(), asked: Arc::new(Turns::new(ASKED.0, ASKED.1)) }
+        Self { authority, client: Arc::default() }
     }
 
     /// Sets the client that verifies tokens and rights. Call it once: a run has one cluster. Returns the
@@ -69,29 +60,17 @@ impl Authenticator {
         self.authority.clone()
     }
 
-    /// Returns the user of a request once the API server has authorized them, at the latest at `until`.
+    /// Checks that the API server has authorized the user of a request.
     pub(super) async fn permit(
         &self,
         peer: &Peer,
         headers: &HeaderMap,
         permission: Permission<'_>,
-        until: Instant,
-    ) -> Result<Actor, Refusal> {
-        if peer.certificates.is_empty() && bearer(headers).is_none() {
-            return Err(Refusal::Unauthenticated(permission.what()));
-        }
-        let _turn = self.asked.take(peer.address, until).await.ok_or_else(Refusal::busy)?;
-        let asking = self.authorize(peer, headers, permission);
-        timeout_at(until, asking).await.map_err(|_| permission.unasked(&"it takes too long"))?
-    }
-
-    async fn authorize(
-        &self,
-        peer: &Peer,
-        headers: &HeaderMap,
-        permission: Permission<'_>,
-    ) -> Result<Actor, Refusal> {
+    ) -> Result<(), Refusal> {
         let what = permission.what();
+        if peer.certificates.is_empty() && bearer(headers).is_none() {
+            return Err(Refusal::Unauthenticated(what));
+        }
         let client = self.client.get().ok_or_else(|| {
             Refusal::Unavailable(format!("no API server says yet who may read {what}; try again"))
         })?;
@@ -108,7 +87,7 @@ impl Authenticator {
         if !may.map_err(|error| permission.unasked(&error))? {
             return Err(Refusal::Forbidden(what, permission.right()));
         }
-        Ok(actor)
+        Ok(())
     }
 }
 
@@ -144,12 +123,6 @@ impl Permission<'_> {
     fn unasked(self, error: &dyn Display) -> Refusal {
         tracing::warn!(%error, "the API server cannot be asked who may read {}", self.what());
         Refusal::Unavailable(format!("the API server cannot be asked who may read {}", self.what()))
-    }
-}
-
-impl Refusal {
-    pub(super) fn busy() -> Self {
-        Self::Unavailable("too many ask at once; try again".to_owned())
     }
 }
 

@@ -3,10 +3,6 @@
 //! Entry point: [`answer`]. Invariant: the ledger is read only after the user is authenticated and the API
 //! server has authorized them. An unauthorized user gets the same answer whether or not rows exist.
 
-use std::fmt::Display;
-use std::sync::Arc;
-use std::time::Duration;
-
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
@@ -14,29 +10,20 @@ use axum::{Extension, Json};
 use http::HeaderMap;
 use jiff::Timestamp;
 use serde::Deserialize;
-use tokio::time::{Instant, timeout_at};
 
 use super::authenticator::{Authenticator, Permission, Refusal};
 use kubemoor_ledger::Ledger;
 use kubemoor_ledger::query::{self, Filter, PAGE, Page};
 use kubemoor_runtime::server::Peer;
-use kubemoor_runtime::server::turns::Turns;
 
 /// The path.
 pub(super) const PATH: &str = "/api/v1/ledger";
-
-/// Time limit for one answer.
-const WITHIN: Duration = Duration::from_secs(10);
-
-/// Pages that are read at one time, and for one user.
-const READ: (usize, usize) = (8, 2);
 
 /// The ledger, and the means to authenticate its readers.
 #[derive(Clone)]
 pub struct LedgerReader {
     ledger: Ledger,
     users: Authenticator,
-    read: Arc<Turns<String>>,
 }
 
 /// The query parameters. Unknown names are refused: a misspelt filter must not return more rows than
@@ -62,7 +49,7 @@ pub(super) struct Asked {
 impl LedgerReader {
     /// The ledger; refused until its users can be authenticated.
     pub fn new(ledger: Ledger, users: Authenticator) -> Self {
-        Self { ledger, users, read: Arc::new(Turns::new(READ.0, READ.1)) }
+        Self { ledger, users }
     }
 }
 
@@ -84,22 +71,16 @@ async fn page(
     headers: &HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Page, Refusal> {
-    let until = Instant::now() + WITHIN;
     let Query(asked) = asked.map_err(|error| Refusal::Malformed(error.body_text()))?;
     let permission = Permission::Ledger { namespace: asked.namespace.as_deref() };
-    let actor = books.users.permit(peer, headers, permission, until).await?;
+    books.users.permit(peer, headers, permission).await?;
     let filter = asked.filter(books.ledger.cluster())?;
     let closed = || Refusal::Unavailable("the ledger is not open; the guard's log says why".to_owned());
     let store = books.ledger.store().ok_or_else(closed)?;
-    let _turn = books.read.take(actor.user, until).await.ok_or_else(Refusal::busy)?;
-    let page = timeout_at(until, store.page(&filter)).await.map_err(|_| unread(&"it takes too long"))?;
-    page.map_err(|error| unread(&error))
-}
-
-/// The refusal where the database could not be read.
-fn unread(error: &dyn Display) -> Refusal {
-    tracing::warn!(%error, "the ledger cannot be read");
-    Refusal::Unavailable("the ledger cannot be read; the guard's log says why".to_owned())
+    store.page(&filter).await.map_err(|error| {
+        tracing::warn!(%error, "the ledger cannot be read");
+        Refusal::Unavailable("the ledger cannot be read; the guard's log says why".to_owned())
+    })
 }
 
 impl Asked {

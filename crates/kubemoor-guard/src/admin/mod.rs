@@ -12,19 +12,21 @@ mod readiness;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::error_handling::HandleErrorLayer;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Extension, Router};
+use axum::{BoxError, Extension, Router};
 use http::{HeaderMap, Request, StatusCode, header};
 use hyper::body::Incoming;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use tokio::time::Instant;
-use tower::Service;
+use tower::limit::GlobalConcurrencyLimitLayer;
+use tower::timeout::error::Elapsed;
+use tower::{Service, ServiceBuilder};
 
 pub use self::authenticator::Authenticator;
-use self::authenticator::{METRICS, Permission};
+use self::authenticator::{METRICS, Permission, Refusal};
 pub use self::ledger::LedgerReader;
 pub use self::readiness::{Condition, Readiness};
 use kubemoor_runtime::server::{self, Ending, Limits, Peer, TlsPort};
@@ -33,8 +35,8 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// How long it may take to find out who scrapes the metrics: as long as Prometheus waits by default.
-const ASKING: Duration = Duration::from_secs(10);
+/// How long an answer may take that needs the API server or the database: as long as Prometheus waits by default.
+const WITHIN: Duration = Duration::from_secs(10);
 
 /// The metrics, and who may read them.
 #[derive(Clone)]
@@ -50,11 +52,13 @@ pub struct Metrics {
 const LIMITS: Limits = Limits {
     connections: 128,
     handshake: Duration::from_secs(5),
-    head: Duration::from_secs(5),
-    idle: Duration::from_secs(120),
-    answer: Duration::from_secs(20),
+    idle: Duration::from_secs(30),
     drain: Duration::from_secs(1),
 };
+
+/// Requests that ask the API server or the database at one time. Further ones are refused at once, so that they take no
+/// connection from probes.
+const READS: usize = 32;
 
 /// The routes: `/livez`, `/readyz`, `/metrics` and the ledger's.
 ///
@@ -62,11 +66,17 @@ const LIMITS: Limits = Limits {
 /// conditions are met, else 503; its body names each condition and, where it is
 /// not met, why.
 pub fn router(readiness: Readiness, metrics: Metrics, books: LedgerReader) -> Router {
+    let limit = ServiceBuilder::new()
+        .layer(HandleErrorLayer::new(unanswered))
+        .load_shed()
+        .timeout(WITHIN)
+        .layer(GlobalConcurrencyLimitLayer::new(READS));
     Router::new()
-        .route("/livez", get(|| async { ([(header::CONTENT_TYPE, TEXT_TYPE)], "ok\n") }))
-        .route("/readyz", get(ready).with_state(readiness))
         .route(METRICS, get(scrape).with_state(metrics))
         .route(ledger::PATH, get(ledger::answer).with_state(books))
+        .layer(limit)
+        .route("/livez", get(|| async { ([(header::CONTENT_TYPE, TEXT_TYPE)], "ok\n") }))
+        .route("/readyz", get(ready).with_state(readiness))
 }
 
 /// Serves `router` on `port` until `ending` tells it to stop.
@@ -88,14 +98,22 @@ async fn ready(State(readiness): State<Readiness>) -> impl IntoResponse {
     (status, [(header::CONTENT_TYPE, TEXT_TYPE)], report)
 }
 
+/// The refusal of a request beyond the limits.
+async fn unanswered(error: BoxError) -> Refusal {
+    if error.is::<Elapsed>() {
+        tracing::warn!("the API server or the ledger's database has not answered a reader within {WITHIN:?}");
+        return Refusal::Unavailable("no answer in time; try again".to_owned());
+    }
+    Refusal::Unavailable("too many ask at once; try again".to_owned())
+}
+
 async fn scrape(
     State(metrics): State<Metrics>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Response {
     if let Some(users) = &metrics.users {
-        let until = Instant::now() + ASKING;
-        if let Err(refusal) = users.permit(&peer, &headers, Permission::Metrics, until).await {
+        if let Err(refusal) = users.permit(&peer, &headers, Permission::Metrics).await {
             return refusal.into_response();
         }
     }

@@ -116,15 +116,21 @@ async fn tokens_that_are_never_vouched_for_hold_up_no_other() {
     let users = Authenticator::new(UserAuthority::default());
     users.trust(kube::Client::new(tower::service_fn(api_server), "default"));
     let router = routes(Readiness::new(), &users, false);
-    let slow = futures::future::join_all((0..8).map(|_| get(&router, ledger::PATH, Some("slow"))));
+    let slow = futures::future::join_all((1..READS).map(|_| get(&router, ledger::PATH, Some("slow"))));
     let mut slow = std::pin::pin!(slow);
     assert!(futures::poll!(&mut slow).is_pending());
     let (status, _, body) = get(&router, ledger::PATH, Some("good")).await;
     // As far as the database, which nobody has opened here.
     assert!(status == 503 && body.contains("the ledger is not open"), "{status} {body}");
+    // Health waits for nobody, and others are refused at once if too many ask.
+    let mut last = std::pin::pin!(get(&router, METRICS, Some("slow")));
+    assert!(futures::poll!(&mut last).is_pending());
+    assert_eq!(get(&router, "/livez", None).await.0, 200);
+    let (status, _, body) = get(&router, METRICS, Some("good")).await;
+    assert!(status == 503 && body.contains("too many ask at once"), "{status} {body}");
     // They do not wait for ever themselves.
     for (status, _, body) in slow.await {
-        assert!(status == 503 && body.contains("cannot be asked"), "{status} {body}");
+        assert!(status == 503 && body.contains("no answer in time"), "{status} {body}");
     }
 }
 

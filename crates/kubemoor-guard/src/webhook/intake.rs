@@ -1,16 +1,10 @@
 //! Takes a review's bytes out of an HTTP request.
 //!
-//! Entry point: [`Intake::receive`]. Invariant: memory for bodies is bounded and reserved as bytes
-//! arrive, so that a client that sends nothing uses nothing; it is released with the last copy of
-//! the bytes. Every body gets an answer, even if it is too large, too late or arrives in a busy
-//! moment: if it does not fit, its front is passed on, by which the request can still be identified
-//! and judged. Otherwise an editor could bypass the guard by sending too much. Must not interpret
-//! the bytes, except for the namespace and the user whose room they use.
+//! Memory for bodies is bounded and reserved as bytes arrive, so that a client that sends nothing uses nothing; it is
+//! released with the last copy of the bytes. Every body gets an answer, even if it is too large, too late or arrives in a
+//! busy moment: if it does not fit, its front is passed on, by which the request can still be identified and judged.
+//! Otherwise an editor could bypass the guard by sending too much.
 
-mod room;
-
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +15,8 @@ use hyper::body::{Body, Bytes};
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
-use self::room::{Lack, Room, Share, Tenant};
 use super::review;
+use super::shares::{Lack, Share, Shares};
 
 /// The content type of a review.
 const REVIEW: &str = "application/json";
@@ -56,8 +50,7 @@ pub struct BodyLimits {
 #[derive(Clone, Debug)]
 pub struct Intake {
     limits: BodyLimits,
-    room: Arc<Room>,
-    hasher: RandomState,
+    memory: Arc<Shares>,
 }
 
 /// A received review.
@@ -76,10 +69,10 @@ pub enum Received {
     Whole(Bytes),
     /// The front of a body that is larger than [`BodyLimits::whole`].
     TooLarge(Bytes),
-    /// The front of a body for which there was no room in time, because its own namespace or user had used
+    /// The front of a body for which there was no memory in time, because its own namespace or user had used
     /// its share.
     Crowded(Bytes),
-    /// The front of a body for which there was no room in time, because of others.
+    /// The front of a body for which there was no memory in time, because of others.
     Busy(Bytes),
     /// The front of a body that did not arrive in time. The rest of it cannot be distinguished from
     /// a next request.
@@ -95,7 +88,7 @@ struct Arriving {
     first: Option<Bytes>,
     kept: Vec<u8>,
     read: usize,
-    /// The reserved room, if the body is large.
+    /// The reserved memory, if the body is large.
     share: Option<Share>,
     /// The reason why only the front is kept.
     cut: Option<Cut>,
@@ -108,8 +101,8 @@ enum Cut {
     Lack(Lack),
 }
 
-/// Bytes that release their room when their last copy is dropped.
-struct Roomy {
+/// Bytes that release their memory when their last copy is dropped.
+struct TrackedBytes {
     bytes: Vec<u8>,
     _share: Share,
 }
@@ -168,7 +161,7 @@ impl IntakeError {
 impl Intake {
     /// Creates an intake with these limits.
     pub fn new(limits: BodyLimits) -> Self {
-        Self { limits, room: Room::new(limits.together), hasher: RandomState::new() }
+        Self { limits, memory: Shares::new(limits.together) }
     }
 
     /// Reads the review in `request` of `peer`, within the time that the API
@@ -214,12 +207,10 @@ impl Intake {
         Ok(Submission { body, deadline })
     }
 
-    /// An empty share of the room for a body of `peer` that begins like this.
+    /// An empty share of the memory for a body of `peer` that begins like this.
     fn share(&self, peer: IpAddr, front: &[u8]) -> Share {
-        let head = review::Head::parse(front).ok();
-        let namespace = head.and_then(|head| head.namespace.map(|it| self.hasher.hash_one(it.as_ref())));
-        let user = self.hasher.hash_one(review::author(front).user);
-        self.room.share(Tenant { peer, namespace, user })
+        let namespace = review::Head::parse(front).ok().and_then(|head| head.namespace);
+        self.memory.share(Some(peer), &namespace.unwrap_or_default(), &review::author(front).user)
     }
 }
 
@@ -232,8 +223,8 @@ impl Arriving {
         Self { limits, expected, first: None, kept: Vec::new(), read: 0, share: None, cut }
     }
 
-    /// Takes the next piece; returns whether more is needed. A larger body gets its room from
-    /// `share`, which receives its beginning, and waits for room until `until`.
+    /// Takes the next piece; returns whether more is needed. A larger body gets its memory from
+    /// `share`, which receives its beginning, and waits for it until `until`.
     async fn take(&mut self, data: Bytes, share: impl Fn(&[u8]) -> Share, until: Instant) -> bool {
         self.read = self.read.saturating_add(data.len());
         if self.read > self.limits.whole {
@@ -251,7 +242,7 @@ impl Arriving {
         self.cut.is_none() || self.read <= self.limits.read
     }
 
-    /// Keeps as much of a piece as there is room for.
+    /// Keeps as much of a piece as there is memory for.
     async fn keep(&mut self, data: &[u8], share: &impl Fn(&[u8]) -> Share, until: Instant) {
         let needed = self.kept.len().saturating_add(data.len());
         if self.cut.is_none() && needed > self.kept.capacity() {
@@ -280,7 +271,7 @@ impl Arriving {
         self.kept.extend(data.iter().take(left));
     }
 
-    /// Keeps only the front from now on, and releases the room.
+    /// Keeps only the front from now on, and releases the memory.
     fn cut(&mut self, cut: Cut) {
         if self.cut.is_none() {
             self.cut = Some(cut);
@@ -302,7 +293,7 @@ impl Arriving {
         let Some(cut) = self.cut else {
             return Received::Whole(match (self.first, self.share) {
                 (Some(first), _) => first,
-                (None, Some(share)) => Bytes::from_owner(Roomy { bytes: self.kept, _share: share }),
+                (None, Some(share)) => Bytes::from_owner(TrackedBytes { bytes: self.kept, _share: share }),
                 (None, None) => Bytes::from(self.kept),
             });
         };
@@ -315,7 +306,7 @@ impl Arriving {
     }
 }
 
-impl AsRef<[u8]> for Roomy {
+impl AsRef<[u8]> for TrackedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

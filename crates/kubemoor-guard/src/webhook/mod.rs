@@ -3,7 +3,7 @@
 //! Entry point: [`validate::Validator`]. `door` tells the API server from everybody else,
 //! `intake` turns a request into a review's bytes, `review` reads those bytes and
 //! writes the answer, `validate` judges with `case`, `claims` and `look`, large
-//! ones `aside`, `early` has the index hold what a review needs after a start, `suggest` names
+//! ones within their `shares`, `early` has the index hold what a review needs after a start, `suggest` names
 //! chart values for messages, `rights` asks who may create exceptions and who may see values, `mutate` sets edits back,
 //! `order` asks what the user who orders a repair may write, `relabel` warns of labels that choose a milder policy,
 //! `registration` keeps the webhook
@@ -13,7 +13,6 @@
 //! content of an object leads to an error. Must not hold a rule: the rules are in `verdict`.
 
 mod acts;
-mod aside;
 pub mod case;
 mod claims;
 pub mod door;
@@ -29,6 +28,7 @@ mod repeats;
 mod request;
 pub mod review;
 mod rights;
+mod shares;
 mod suggest;
 pub mod validate;
 

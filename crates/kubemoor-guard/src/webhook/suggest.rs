@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::aside::aside;
 use super::case::{Case, Judgement};
 use super::look::Looker;
+use super::shares::aside;
 use kubemoor_declare::model::Operation;
 use kubemoor_helm::values::{self, Candidate, Question};
 use kubemoor_verdict::edit::{Finding, Outcome};

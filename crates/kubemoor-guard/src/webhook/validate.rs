@@ -18,13 +18,11 @@ use std::thread::available_parallelism;
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::{Body, Bytes};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use self::respond::{annotated, decision, put, says};
 use self::span::Span;
 use self::spared::SparedEdits;
-use super::aside::aside;
 use super::case::{Aspect, Case, Subject};
 use super::claims::{certain, governing};
 use super::door::{Door, Stage};
@@ -39,6 +37,7 @@ use super::repeats::Repeats;
 use super::request::{self, Asked};
 use super::review::{self, Answer, Head, ReviewError};
 use super::rights::UserRights;
+use super::shares::{Lack, Shares, aside};
 use super::suggest;
 use kubemoor_helm::release::{Declarations, Release};
 use kubemoor_ledger::Ledger;
@@ -47,7 +46,6 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{AdmissionMetrics, Decision, UNREACHED, Webhook};
-use kubemoor_runtime::server::turns::Turns;
 use kubemoor_verdict::edit::{Evidence, Reason, Rules, Verdict};
 use kubemoor_verdict::records;
 
@@ -107,11 +105,9 @@ pub struct Setup {
 pub struct Validator {
     intake: Intake,
     setup: Arc<Setup>,
-    /// For records, which are decoded, and for large reviews, by namespace.
-    decoding: Arc<Turns<String>>,
-    judging: Arc<Turns<String>>,
-    /// For large reviews, by user: nobody takes all turns by editing in many namespaces.
-    judging_for: Arc<Turns<String>>,
+    /// The turns of records to be decoded, and of large reviews to be judged.
+    decoding: Arc<Shares>,
+    judging: Arc<Shares>,
     spared: Arc<SparedEdits>,
     repeats: Arc<Repeats>,
     rights: Arc<UserRights>,
@@ -120,13 +116,10 @@ pub struct Validator {
 impl Validator {
     /// A validator for this setup.
     pub fn new(intake: Intake, setup: Setup) -> Self {
-        // As many turns as there are processors, and half of them for one namespace.
-        let count = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
-        let turns = || Arc::new(Turns::new(count, count / 2));
-        let (decoding, judging) = (turns(), turns());
-        let judging_for = Arc::new(Turns::new(Semaphore::MAX_PERMITS, count / 2));
+        let processors = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
+        let (decoding, judging) = (Shares::new(processors), Shares::new(processors));
         let (spared, repeats, rights) = (Arc::default(), Arc::default(), Arc::default());
-        Self { intake, setup: Arc::new(setup), decoding, judging, judging_for, spared, repeats, rights }
+        Self { intake, setup: Arc::new(setup), decoding, judging, spared, repeats, rights }
     }
 
     /// Answers one request of the API server, which comes from `peer`; other callers get an empty
@@ -291,32 +284,28 @@ impl Validator {
                 false => self.judged_now(whole).await,
             };
         }
-        let namespace = subject.object.namespace.as_deref().unwrap_or_default().to_owned();
+        let namespace = subject.object.namespace.as_deref().unwrap_or_default();
+        let mut turn = self.judging.share(None, namespace, &review::author(bytes).user);
         // The remaining time is for its judgement.
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
-        let (own, turn) = match self.judging_for.take(review::author(bytes).user, until).await {
-            Some(own) => (Some(own), self.judging.take(namespace.clone(), until).await),
-            None => (None, None),
-        };
-        let Some(_turn) = turn else {
+        if let Err(lack) = turn.grow(1, until).await {
             if *stage == Stage::Mutate {
                 return Ok((Answer::allow().respond(&head.uid), Verdict::allow(Reason::Busy)));
             }
-            let is_own = own.is_none() || self.judging.is_spent(&namespace);
             // Others may have forged claims of which it only seems to take long. They must not make an edit pass.
             let index = self.setup.source.index();
             let counting = certain(&subject.object, subject.version_of(head), &index.read());
-            if !is_own && !takes_long(bytes.len(), declared_weight(subject, &counting)) {
+            if lack == Lack::Others && !takes_long(bytes.len(), declared_weight(subject, &counting)) {
                 return aside(self.judged_now(whole)).await;
             }
             let policy = self.policy(subject, head);
-            let verdict = match is_own {
-                true => Verdict::by_mode(&policy, Reason::Busy, None),
-                false => Verdict::unjudged(&policy, Reason::Busy),
+            let verdict = match lack {
+                Lack::Own => Verdict::by_mode(&policy, Reason::Busy, None),
+                Lack::Others => Verdict::unjudged(&policy, Reason::Busy),
             };
             self.keep_unread(&verdict, subject, head, bytes);
             return Ok((put(&verdict, &subject.no_room()).respond(&head.uid), verdict));
-        };
+        }
         aside(self.judged_now(whole)).await
     }
 
@@ -395,7 +384,9 @@ impl Validator {
     /// longer than until `deadline`.
     async fn held(&self, case: &Case<'_>, body: Bytes, deadline: Instant) -> Option<Held> {
         let namespace = case.subject.object.namespace.as_deref().unwrap_or_default();
-        let turn = self.decoding.take(namespace.to_owned(), deadline).await?;
+        // By namespace alone: a user such as Flux's writes the records of many.
+        let mut turn = self.decoding.share(None, namespace, namespace);
+        turn.grow(1, deadline).await.ok()?;
         let decoding = tokio::task::spawn_blocking(move || {
             // Held until decoding ends, even if its result is no longer needed.
             let _turn = turn;

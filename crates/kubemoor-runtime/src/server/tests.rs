@@ -62,25 +62,16 @@ async fn a_handshake_that_is_none_is_closed() {
 }
 
 #[tokio::test]
-async fn a_head_that_takes_too_long_is_closed() {
-    let running = Running::start(Limits { head: SHORT, ..UNHURRIED }, hello).await;
+async fn connection_without_a_complete_head_in_time_is_closed() {
+    let running = Running::start(Limits { idle: Duration::from_secs(1), ..UNHURRIED }, hello).await;
     let mut slow = running.connect().await;
     // A head that came in time before does not buy time for the next one.
     assert_eq!(slow.get("/").await.status, 200);
     slow.send("GET / HTTP/1.1\r\nhost: ").await;
-    let mut fast = running.connect().await;
-    assert_eq!(fast.get("/").await.status, 200);
-    slow.rest().await;
-    running.until_counted("kubemoor_connections_total{port=\"webhook\",end=\"slow\"} 1").await;
-    // Waiting for a request to begin is no slow head.
-    assert_eq!(fast.get("/").await.status, 200);
-}
-
-#[tokio::test]
-async fn a_connection_that_is_idle_for_too_long_is_closed() {
-    let running = Running::start(Limits { idle: SHORT, ..UNHURRIED }, hello).await;
-    assert_eq!(running.connect().await.rest().await, "");
-    running.until_counted("kubemoor_connections_total{port=\"webhook\",end=\"closed\"} 1").await;
+    let mut silent = running.connect().await;
+    assert_eq!((slow.rest().await, silent.rest().await), (String::new(), String::new()));
+    running.until_counted("kubemoor_connections_total{port=\"webhook\",end=\"slow\"} 2").await;
+    assert_eq!(running.connect().await.get("/").await.status, 200);
 }
 
 #[tokio::test]
@@ -136,6 +127,36 @@ async fn a_connection_beyond_the_limit_is_refused_while_all_serve() {
     assert!(running.metrics().contains("kubemoor_connections_total{port=\"webhook\",end=\"refused\"} 1\n"));
     go.notify_one();
     assert_eq!(first.receive().await.body, "done");
+}
+
+#[tokio::test]
+async fn idle_connections_give_way_first_those_without_a_successful_answer() {
+    let connections = Connections::new(4);
+    let held: Vec<_> = (0..4).map(|_| connections.begin().unwrap()).collect();
+    let displaced = async || {
+        let mut numbers = Vec::new();
+        for (number, connection) in held.iter().enumerate() {
+            if timeout(Duration::ZERO, connection.activity.displaced.notified()).await.is_ok() {
+                numbers.push(number);
+            }
+        }
+        numbers
+    };
+    held[0].answered(true);
+    held[1].answered(false);
+    held[3].activity.is_serving.store(true, Ordering::Relaxed);
+    let mut newer = Vec::new();
+    for expected in [[2], [1]] {
+        newer.push(connections.begin().unwrap());
+        newer.iter().for_each(|it| it.activity.is_serving.store(true, Ordering::Relaxed));
+        assert_eq!(displaced().await, expected);
+    }
+    newer.push(connections.begin().unwrap());
+    assert_eq!(displaced().await, [0]);
+    newer[2].activity.is_serving.store(true, Ordering::Relaxed);
+    assert!(connections.begin().is_none(), "all serve");
+    drop((held, newer));
+    assert!(connections.open.lock().is_empty());
 }
 
 #[tokio::test]
