@@ -7,7 +7,6 @@
 //! connection that hangs. Must not hold a rule.
 
 mod calling;
-mod certifying;
 mod cluster;
 mod emergency;
 mod leading;
@@ -35,8 +34,7 @@ use anyhow::Context;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use self::calling::{Calling, Judging, Keeping};
-use self::certifying::Certifying;
+use self::calling::{Calling, Judging};
 use self::lifetime::Lifetime;
 use self::metrics::Metrics;
 use self::naming::Naming;
@@ -50,18 +48,20 @@ use kubemoor_declare::catalog::Catalog;
 use kubemoor_guard::admin::{self, Authenticator, Condition, LedgerReader, Readiness};
 use kubemoor_guard::guard::state::State;
 use kubemoor_guard::webhook::look::ReleaseSource;
+use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
 use kubemoor_guard::webhook::validate::Setup;
 use kubemoor_helm::index::Index;
 use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
 use kubemoor_notify as notify;
 use kubemoor_notify::{Notifiers, Worker};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_runtime::config::{self, RecordDriver, Source, Tls};
+use kubemoor_runtime::config::{self, RecordDriver, Source};
 use kubemoor_runtime::metrics::{ConnectionMetrics, LedgerMetrics, registry};
 use kubemoor_runtime::server::{Ending, raise_descriptor_limit};
 use kubemoor_runtime::telemetry::traces;
-use kubemoor_runtime::tls::{Certificates, UserAuthority};
+use kubemoor_runtime::tls::{CertificateSource, Certificates, UserAuthority};
 
 /// The services that the parts of the program share, built once.
 #[derive(Clone)]
@@ -99,14 +99,6 @@ struct Stops {
     serving: Ending,
     /// The ledger.
     closing: CancellationToken,
-}
-
-/// The secrets with which the webhook and its callers authenticate each other.
-struct Secured<'a> {
-    callers: &'a config::Callers,
-    tls: &'a Tls,
-    /// None where the certificate is not shared.
-    certifying: Option<Certifying>,
 }
 
 /// Serves until SIGTERM or SIGINT, then finishes what is under way. A second
@@ -153,7 +145,7 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
     in_force.set_notifiers(notifiers.notifiers.iter().map(|notifier| notifier.name.clone()));
     let ports = Ports::bind(listen, admin_listen).await?;
-    let certificates = Certificates::load(certifying::source(&tls), jiff::Timestamp::now())?;
+    let certificates = Certificates::load(tls.clone(), jiff::Timestamp::now())?;
     let (readiness, stops, authority) = (Readiness::new(), Stops::default(), UserAuthority::default());
     let users = Authenticator::new(authority.clone());
     let mut registry = registry();
@@ -165,7 +157,7 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
     // Registered before the port opens: without any condition the guard would report ready.
     let records = readiness.condition("records");
-    let certifying = Certifying::new(&tls, &certificates, &readiness, &ledger);
+    let renewal = Renewal::new(&certificates, &tls, &readiness, &ledger);
     let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
     let judging = Judging::new(calling.door.clone());
     let books = LedgerReader::new(ledger.clone(), users.clone());
@@ -186,7 +178,7 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
         Services { resolver, in_force, state, metrics, certificates, judging, ledger, notifiers, stop };
     services.follow_files(calling, folder, &mut parts);
     let mut run = Run { services, worker: Some(worker), readiness, users, naming, parts, lifetime };
-    run.begin(source, Secured { callers: &callers, tls: &tls, certifying }, &records).await?;
+    run.begin(source, (&callers, &tls, renewal), &records).await?;
     let ended = run.until_told(stops, shutdown_delay).await;
     traces::finish().await;
     ended
@@ -197,7 +189,12 @@ impl Services {
     fn follow_files(&self, calling: Calling, folder: Option<Folder>, parts: &mut Parts) {
         calling.keep(parts, &self.stop);
         let (certificates, stop) = (self.certificates.clone(), self.stop.clone());
-        let renewed = certifying::keep_files(self.ledger.clone());
+        let ledger = self.ledger.clone();
+        let renewed = move |until: jiff::Timestamp| {
+            let edit = ReviewedEdit::watched(lifetime::guard(), None);
+            let row = Row::act(jiff::Timestamp::now(), edit, None, Act::RenewCertificate);
+            ledger.record(Row { detail: format!("from files: valid until {until}"), ..row });
+        };
         parts.spawn("the certificate's renewal", async move { certificates.keep(renewed, stop).await });
         if let Some(folder) = folder {
             let folder = folder.keeping(policing::keep_files(self.ledger.clone()));
@@ -212,16 +209,17 @@ impl Run {
     async fn begin(
         &mut self,
         source: Source,
-        secured: Secured<'_>,
+        (callers, tls, renewal): (&config::Callers, &CertificateSource, Option<Renewal>),
         records: &Condition,
     ) -> anyhow::Result<()> {
         match source {
             Source::Directory(path) => self.directory(&path, records),
             Source::Cluster(cluster) => {
                 let own = cluster.own_namespace.as_deref();
-                let Secured { callers, tls, certifying } = secured;
-                let keeping = Keeping::new(callers, own, tls, self.services.judging.door().callers().clone());
-                self.cluster(cluster, keeping, certifying).await
+                let (shared, known) =
+                    (self.services.judging.door().callers().clone(), self.readiness.condition("callers"));
+                let rotation = Rotation::new(callers, own, tls, shared, known);
+                self.cluster(cluster, rotation, renewal).await
             }
         }
     }

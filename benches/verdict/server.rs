@@ -32,7 +32,7 @@ use kubemoor_runtime::callers::{CallerToken, Callers};
 use kubemoor_runtime::config::{self, LedgerUrl, RecordDriver, Retention};
 use kubemoor_runtime::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics, NoticeMetrics};
 use kubemoor_runtime::server::{Ending, Limits, Peer, TlsPort, serve};
-use kubemoor_runtime::tls::{Certificates, Source};
+use kubemoor_runtime::tls::{CertificateSource, Certificates};
 use kubemoor_verdict::shown::Shown;
 use parking_lot::RwLock;
 use prometheus_client::encoding::text::encode;
@@ -237,7 +237,8 @@ where
     H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
-    let source = Source::SelfMade { directory: folder.to_owned(), names: vec!["localhost".to_owned()] };
+    let source =
+        CertificateSource::SelfMade { directory: folder.to_owned(), names: vec!["localhost".to_owned()] };
     let certificates = Certificates::load(source, jiff::Timestamp::now()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let connections = ConnectionMetrics::register(&mut metrics::registry());

@@ -14,14 +14,12 @@ use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::calling::Keeping;
-use super::certifying::Certifying;
 use super::emergency::{keep, obey};
 use super::leading::LeaderSession;
 use super::meeting::{Met, meet};
 use super::parts::{Halt, Parts};
 use super::policing::{Policing, PolicySources};
-use super::registrar::{self, Registrar};
+use super::registrar::{Registrar, note_unlabelled_namespaces};
 use super::telling::{self, Telling};
 use super::waiting::{meet_once, report};
 use super::{Naming, Run, Services, trusting};
@@ -36,7 +34,8 @@ use kubemoor_guard::admin::Condition;
 use kubemoor_guard::guard::Guard;
 use kubemoor_guard::guard::orders;
 use kubemoor_guard::webhook::look::{Live, ReleaseSource};
-use kubemoor_guard::webhook::registration::{emergency, trust};
+use kubemoor_guard::webhook::registration::emergency;
+use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
 use kubemoor_guard::webhook::validate::Setup;
 use kubemoor_notify::Worker;
 use kubemoor_policy::settled::SettledValues;
@@ -57,9 +56,9 @@ const COMMANDS: usize = 1024;
 pub(super) struct Work {
     pub(super) services: Services,
     cluster: config::Cluster,
-    keeping: Keeping,
+    rotation: Rotation,
     /// None where the certificate is not shared.
-    certifying: Option<Certifying>,
+    renewal: Option<Renewal>,
     worker: Option<Worker>,
     conditions: Conditions,
     naming: Naming,
@@ -72,7 +71,8 @@ struct Conditions {
     switch: Condition,
     /// Not waited for: it says that deletions may go unnoticed.
     loop_listed: Condition,
-    trust: Condition,
+    /// Not waited for: it says which namespaces lack a label.
+    labels: Condition,
     /// Not waited for: it says how many statuses have still to be compared.
     statuses: Condition,
 }
@@ -99,8 +99,8 @@ impl Run {
     pub(super) async fn cluster(
         &mut self,
         cluster: config::Cluster,
-        keeping: Keeping,
-        certifying: Option<Certifying>,
+        rotation: Rotation,
+        renewal: Option<Renewal>,
     ) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = connection::connect(cluster.kubeconfig.as_deref()).await?;
@@ -108,8 +108,8 @@ impl Run {
         let followed =
             user_authority::follow(connection.client.clone(), users, self.services.stop.child_token());
         self.parts.spawn("following the authorities of users", followed);
-        let [records, policies, switch, loop_listed, trust, statuses] =
-            ["records", "policies", "emergency", "loop", "trust", "statuses"]
+        let [records, policies, switch, loop_listed, labels, statuses] =
+            ["records", "policies", "emergency", "loop", "labels", "statuses"]
                 .map(|name| self.readiness.condition(name));
         records.unmet("the API server has not answered yet");
         policies.unmet("the API server has not answered yet");
@@ -117,19 +117,16 @@ impl Run {
         loop_listed.noted("the declared objects have not all been listed yet");
         // Nobody waits for them.
         statuses.met();
-        match cluster.registration {
-            Some(_) => trust.unmet("the webhook configurations do not trust this replica's certificate yet"),
-            None => trust.met(),
-        }
+        labels.met();
         // All parts that follow the cluster stop together.
         let stop = self.services.stop.child_token();
         let work = Work {
             services: Services { stop, ..self.services.clone() },
             cluster,
-            keeping,
-            certifying,
+            rotation,
+            renewal,
             worker: self.worker.take(),
-            conditions: Conditions { records, policies, switch, loop_listed, trust, statuses },
+            conditions: Conditions { records, policies, switch, loop_listed, labels, statuses },
             naming: self.naming.take(),
         };
         self.parts.try_spawn("following the cluster", work.run(connection));
@@ -147,12 +144,8 @@ impl Work {
         let mut parts = Parts::default();
         let named = self.naming.take().find(met.connection.clone(), met.uid.clone(), stop.clone());
         parts.spawn("naming the cluster in the ledger", named);
-        let mut session = LeaderSession::open(
-            &met.connection.client,
-            &self.cluster,
-            &self.services.certificates,
-            self.services.judging.door().callers().clone(),
-        );
+        let mut session =
+            LeaderSession::open(&met.connection.client, &self.cluster, &self.services.certificates);
         let halt = match self.start(met, &mut session, &mut parts).await {
             Err(halt) => halt,
             Ok(()) => tokio::select! {
@@ -187,12 +180,6 @@ impl Work {
         let mut switch_known = link.open.clone();
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
         self.judge(&link, own_account);
-        // Nobody waits for a guard that is not asked.
-        let is_registered = self.cluster.registration.is_some()
-            && parts.meanwhile(&stop, trust::is_registered(&link.client)).await?;
-        if is_registered {
-            self.await_trust(&link, parts);
-        }
         // A review has those read first that it needs, and a replica that does not answer leaves edits unjudged.
         self.conditions.records.noted("the records of all releases are still being read");
         drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
@@ -205,7 +192,7 @@ impl Work {
         let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
-        self.register(&link, session, is_registered, parts);
+        self.register(&link, session, parts);
         let records = self.conditions.records.clone();
         parts.spawn("watching over the records", report(health, records, stop.clone()));
         Ok(())
@@ -238,11 +225,11 @@ impl Work {
         );
         parts.spawn("obeying the emergency switch", obeyed);
         let leadership = session.leadership.clone();
-        let kept = self.keeping.clone().run(client.clone(), leadership.clone(), open.clone(), stop.clone());
+        let kept = self.rotation.clone().run(client.clone(), leadership.clone(), open.clone(), stop.clone());
         parts.spawn("keeping the callers' secret", kept);
-        if let Some(certifying) = self.certifying.clone() {
-            let switches = (leadership.clone(), open.clone());
-            certifying.start(client.clone(), switches, parts, stop);
+        if let Some(renewal) = self.renewal.clone() {
+            let kept = renewal.run(client.clone(), leadership.clone(), stop.clone());
+            parts.spawn("keeping the certificate", kept);
         }
         let sources = PolicySources {
             client: &client,
@@ -358,22 +345,15 @@ impl Work {
         Ok(())
     }
 
-    /// Meets the condition `trust` once the webhook configurations trust this replica.
-    fn await_trust(&self, link: &Link, parts: &mut Parts) {
-        let Services { certificates, resolver, stop, .. } = self.services.clone();
-        let own = (self.cluster.own_namespace.clone(), resolver);
-        let trust = self.conditions.trust.clone();
-        let trusted = registrar::wait_until_trusted(link.client.clone(), certificates, own, trust, stop);
-        parts.spawn("waiting to be trusted", trusted);
-    }
-
     /// Keeps the webhook configurations, where that is wanted.
-    fn register(&self, link: &Link, session: &LeaderSession, is_registered: bool, parts: &mut Parts) {
+    fn register(&self, link: &Link, session: &LeaderSession, parts: &mut Parts) {
         let Some(registration) = self.cluster.registration.clone() else { return };
-        if !is_registered {
-            self.await_trust(link, parts);
-        }
         let Services { judging, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
+        if let Some(own) = self.cluster.own_namespace.clone() {
+            let labels = self.conditions.labels.clone();
+            let noted = note_unlabelled_namespaces(own, Arc::clone(&resolver), labels, stop.clone());
+            parts.spawn("noting namespaces without their label", noted);
+        }
         let client = link.client.clone();
         let registrar = Registrar {
             registration,
@@ -381,7 +361,6 @@ impl Work {
             own_namespace: self.cluster.own_namespace.clone(),
             record_driver: self.cluster.record_driver,
             certificates,
-            trusted: session.trusted.clone(),
             withdrawn: session.withdrawn.clone(),
             releases: Arc::clone(&link.releases),
             resolver,

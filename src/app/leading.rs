@@ -10,9 +10,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
-use kubemoor_cluster::client::lease::{CaBundle, Election, Leadership, OwnAuthority, Place};
+use kubemoor_cluster::client::lease::{Election, Leadership, Place};
 use kubemoor_policy::guarded::LeaseReference;
-use kubemoor_runtime::callers::Callers;
 use kubemoor_runtime::config;
 use kubemoor_runtime::tls::Certificates;
 
@@ -21,8 +20,6 @@ pub(super) struct LeaderSession {
     pub(super) leadership: Leadership,
     /// The identity of this process, unique among all candidates.
     pub(super) identity: String,
-    /// The authorities that the API server has to trust while this replica leads.
-    pub(super) trusted: CaBundle,
     /// Until when nothing is registered, because a person withdrew the webhooks.
     pub(super) withdrawn: watch::Receiver<Option<Instant>>,
     /// The Lease that replicas share; `None` without an election.
@@ -39,17 +36,13 @@ impl LeaderSession {
         client: &kube::Client,
         cluster: &config::Cluster,
         certificates: &Certificates,
-        callers: Callers,
     ) -> Self {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
         let identity = format!("{}_{}_{started:x}", host.to_string_lossy(), std::process::id());
-        let own = OwnAuthority { bundle: certificates.ca_bundle(), is_shared: certificates.is_shared() };
-        let trusted = own.bundle.clone();
         let alone = |leadership, identity| Self {
             leadership,
             identity,
-            trusted,
             withdrawn: watch::channel(None).1,
             place: None,
             election: None,
@@ -65,10 +58,10 @@ impl LeaderSession {
             return alone(Leadership::alone(), identity);
         };
         let place = Place { namespace: service.namespace.clone(), name: service.name.clone() };
-        let election = Election::new(client.clone(), place.clone(), identity.clone(), own, callers);
+        let election =
+            Election::new(client.clone(), place.clone(), identity.clone(), certificates.ca_bundle());
         Self {
             leadership: election.leadership(),
-            trusted: election.trusted(),
             withdrawn: election.withdrawn(),
             identity,
             place: Some(place),

@@ -9,7 +9,8 @@ use kubemoor_cluster::mirror::policies::files::Folder;
 use kubemoor_declare::model::{ObjectId, build};
 use kubemoor_ledger::Ledger;
 use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
-use kubemoor_runtime::config::{self, Proof, Registration, Serve, Source, Tls};
+use kubemoor_runtime::config::{self, Proof, Registration, Serve, Source};
+use kubemoor_runtime::tls::CertificateSource;
 
 /// A guard between its start and its end.
 pub(super) struct Lifetime {
@@ -85,11 +86,11 @@ fn of_cluster(cluster: &config::Cluster) -> Vec<String> {
     settings
 }
 
-fn certificate(tls: &Tls) -> &'static str {
-    match tls {
-        Tls::Made { .. } => "made in a directory",
-        Tls::Shared { .. } => "shared by a Secret",
-        Tls::Given { .. } => "from files",
+fn certificate(source: &CertificateSource) -> &'static str {
+    match source {
+        CertificateSource::SelfMade { .. } => "made in a directory",
+        CertificateSource::Shared { .. } => "shared by a Secret",
+        CertificateSource::Given { .. } => "from files",
     }
 }
 

@@ -1,7 +1,6 @@
 //! Computes the webhook configurations as releases and certificates change, and keeps them registered.
 //!
-//! Entry points: [`Registrar::run`]; [`wait_until_trusted`] for the replica's own readiness. Invariant: when one
-//! configuration is withdrawn, neither is kept any longer. Only the leader writes.
+//! Only the leader writes. When one configuration is withdrawn, neither is kept any longer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,14 +15,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use kubemoor_cluster::client::discovery;
-use kubemoor_cluster::client::lease::{CaBundle, Leadership};
+use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{ObjectId, Operation};
 use kubemoor_guard::admin::Condition;
 use kubemoor_guard::webhook::registration::keep::{self, Configuration, DesiredState, OutsideChange};
 use kubemoor_guard::webhook::registration::{
-    Address, NAME, NAMESPACE_NAME, Resource, Surface, configuration, emergency, left_out, mutating, trust,
+    Address, NAME, NAMESPACE_NAME, Resource, Surface, configuration, emergency, left_out, mutating,
 };
 use kubemoor_ledger::Ledger;
 use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
@@ -52,8 +51,6 @@ pub(super) struct Registrar {
     pub(super) own_namespace: Option<String>,
     pub(super) record_driver: config::RecordDriver,
     pub(super) certificates: Certificates,
-    /// The authorities that the API server has to trust: those of all replicas' certificates.
-    pub(super) trusted: CaBundle,
     /// Until when nothing is registered, because a person withdrew the webhooks.
     pub(super) withdrawn: watch::Receiver<Option<Instant>>,
     pub(super) releases: Arc<Releases>,
@@ -123,7 +120,7 @@ impl Registrar {
     /// Sends what the configurations should be, whenever that changes.
     async fn send_desired_states(&self, client: &kube::Client, desired: &DesiredStates) {
         let changes = self.releases.changes();
-        let mut authority = self.trusted.clone();
+        let mut authority = self.certificates.ca_bundle();
         let (mut open, mut leading) = (self.open.clone(), self.leadership.watch());
         let mut policies = self.in_force.changes();
         let mut callers = self.callers.changes();
@@ -150,10 +147,8 @@ impl Registrar {
                 clears = is_still_open;
             }
             was_open = is_open.or(was_open);
-            // What is trusted follows the own authority a moment later.
-            let is_known = bundle.is_some() || self.certificates.ca_bundle().borrow().is_none();
             let is_armed = is_open == Some(false) && held.is_none();
-            let armed = is_armed && !self.certificates.is_provisional() && is_known;
+            let armed = is_armed && !self.certificates.is_provisional();
             match (secret.registered(), server.has_conditions()) {
                 (Some(token), Some(conditions)) if armed && leads => {
                     self.send_present(desired, &self.surface(bundle.as_deref(), token, conditions));
@@ -247,33 +242,19 @@ impl DesiredStates {
     }
 }
 
-/// Meets `trust` once the API server trusts this replica's certificate. Without a leader that has it trusted, edits
-/// come to the other replicas as well, so the wait has an end. From then on, notes namespaces that the webhooks of the
-/// guard in this namespace should leave out and do not.
-pub(super) async fn wait_until_trusted(
-    client: kube::Client,
-    certificates: Certificates,
-    (own_namespace, resolver): (Option<String>, Arc<PolicyResolver>),
-    trust: Condition,
+/// Notes namespaces that the webhooks of the guard in the namespace `own` should leave out and do not, until `stop`.
+pub(super) async fn note_unlabelled_namespaces(
+    own: String,
+    resolver: Arc<PolicyResolver>,
+    labels: Condition,
     stop: CancellationToken,
 ) {
-    let is_provisional = || certificates.is_provisional();
-    let is_trusted = tokio::select! {
-        () = stop.cancelled() => return,
-        is_trusted = trust::wait_until_trusted(&client, certificates.ca_bundle(), is_provisional) => is_trusted,
-    };
-    if !is_trusted {
-        tracing::warn!(
-            "the leader does not have the authority of this replica's certificate trusted; the API server may refuse \
-             its answers"
-        );
-    }
-    let mut known = None;
+    let mut known = Vec::new();
     loop {
-        let unlabelled = own_namespace.as_deref().map(|own| unlabelled(own, &resolver)).unwrap_or_default();
-        if known.as_ref() != Some(&unlabelled) {
-            note_unlabelled(&unlabelled, &trust);
-            known = Some(unlabelled);
+        let unlabelled = unlabelled(&own, &resolver);
+        if known != unlabelled {
+            note_unlabelled(&unlabelled, &labels);
+            known = unlabelled;
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -291,15 +272,15 @@ fn unlabelled(own: &str, resolver: &PolicyResolver) -> Vec<String> {
     left_out(Some(own)).filter(|name| !is_named(name)).map(str::to_owned).collect()
 }
 
-fn note_unlabelled(names: &[String], trust: &Condition) {
+fn note_unlabelled(names: &[String], labels: &Condition) {
     if names.is_empty() {
-        return trust.met();
+        return labels.met();
     }
     let names = names.join(", ");
     tracing::warn!(
         "namespaces lack the label {NAMESPACE_NAME}, so the API server asks about their objects too: {names}"
     );
-    trust.noted(format!("namespaces without the label {NAMESPACE_NAME}: {names}"));
+    labels.noted(format!("namespaces without the label {NAMESPACE_NAME}: {names}"));
 }
 
 fn row(change: OutsideChange, time: Timestamp) -> Row {

@@ -16,7 +16,7 @@ use super::Outcome;
 use super::output::{self, OutputArgs, Table, Text};
 use super::serve;
 use kubemoor_runtime::config::{Endpoint, ServiceRef, WebhookUrl};
-use kubemoor_runtime::tls::{Certificates, Source};
+use kubemoor_runtime::tls::{CertificateSource, Certificates};
 
 /// The flags of `kubemoor certs`.
 #[derive(Debug, clap::Args)]
@@ -70,7 +70,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 fn report(directory: PathBuf, names: Vec<String>, now: Timestamp) -> anyhow::Result<Report> {
     let before = served(&directory);
-    let source = Source::SelfMade { directory: directory.clone(), names: names.clone() };
+    let source = CertificateSource::SelfMade { directory: directory.clone(), names: names.clone() };
     let certificates = Certificates::load(source, now)?;
     let done = match before {
         None => Done::Made,

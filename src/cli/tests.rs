@@ -5,7 +5,8 @@ use clap::{CommandFactory, Parser};
 use super::serve::ConflictError;
 use super::*;
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_runtime::config::{self, Endpoint, RecordDriver, Source, Tls};
+use kubemoor_runtime::config::{self, Endpoint, RecordDriver, Source};
+use kubemoor_runtime::tls::CertificateSource;
 
 /// Knows callers by their certificate unless the flags say otherwise.
 fn serve(args: &[&str]) -> Result<config::Serve, ConflictError> {
@@ -60,7 +61,9 @@ fn the_defaults_of_serve_warn_and_report() {
     assert_eq!((config.edits, config.drift), (EditsMode::Warn, DriftMode::Report));
     assert_eq!(config.operation_timeout, Duration::from_secs(3600));
     assert_eq!((config.listen.port(), config.admin_listen.port()), (9443, 9080));
-    let Tls::Made { dir, names } = &config.tls else { panic!("{:?}", config.tls) };
+    let CertificateSource::SelfMade { directory: dir, names } = &config.tls else {
+        panic!("{:?}", config.tls)
+    };
     assert_eq!((dir.to_str(), names.first().map(String::as_str)), (Some("certs"), Some("localhost")));
     let cluster = cluster(config);
     assert_eq!(cluster.record_driver, RecordDriver::Secret);
@@ -70,7 +73,7 @@ fn the_defaults_of_serve_warn_and_report() {
 #[test]
 fn service_flag_sets_endpoint_certificate_name_and_own_namespace() {
     let config = serve(&["--register", "--service", "guard/moor", "--select-all"]).unwrap();
-    let Tls::Made { names, .. } = &config.tls else { panic!("{:?}", config.tls) };
+    let CertificateSource::SelfMade { names, .. } = &config.tls else { panic!("{:?}", config.tls) };
     assert!(names.contains(&"moor.guard.svc".to_owned()), "{names:?}");
     let cluster = cluster(config);
     assert_eq!(cluster.own_namespace.as_deref(), Some("guard"));

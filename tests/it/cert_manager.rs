@@ -1,5 +1,6 @@
 //! Certificates of cert-manager and of a Secret: the replicas of an installation without Helm start, and start again
-//! after an upgrade, and Helm changes from one source of certificates to the next while every edit is judged.
+//! after an upgrade, Helm changes from one source of certificates to the next as the documentation says, and the CA of a
+//! Secret is replaced while every edit is judged.
 //! cert-manager itself is not here; the test signs in its place what the Certificate asks for.
 
 use std::collections::BTreeSet;
@@ -9,12 +10,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     Balancer, Caller, Chart, ControlPlane, CustomKind, Guard, HOME, Helm, Identity, Installed, Pod, RELEASE,
-    SOON, edit, eventually, folder, wait_until_guarded,
+    SOON, edit, eventually, folder, moor, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
@@ -52,26 +53,42 @@ pub(crate) async fn issue(admin: &Caller) {
     let path = format!("/apis/cert-manager.io/v1/namespaces/{HOME}/certificates/kubemoor");
     let wanted = admin.get(&path).await.done().unwrap()["spec"].take();
     let names: Vec<String> = serde_json::from_value(wanted["dnsNames"].clone()).unwrap();
-    keep(admin, wanted["secretName"].as_str().unwrap(), names).await;
+    let signed = Signed::new(names);
+    signed.keep(admin, wanted["secretName"].as_str().unwrap(), &signed.authority).await;
 }
 
-/// Makes a Secret with a certificate for these names and its authority.
-async fn keep(admin: &Caller, secret: &str, names: Vec<String>) {
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let (authority_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-    let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
-    let issuer = Issuer::from_params(&authority, &authority_key);
-    let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
-    let encoded = |text: String| STANDARD.encode(text);
-    let content = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}, "type": "kubernetes.io/tls",
-        "data": {
-            "ca.crt": encoded(authority_pem), "tls.crt": encoded(certificate.pem()), "tls.key": encoded(key.serialize_pem()),
-        },
-    });
-    let path = format!("/api/v1/namespaces/{HOME}/secrets/{secret}?fieldManager=test&force=true");
-    admin.apply(&path, &content).await.done().unwrap();
+/// A certificate, its key and its authority, as PEM.
+struct Signed {
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+impl Signed {
+    /// By a new authority.
+    fn new(names: Vec<String>) -> Self {
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Two authorities of one name differ by their keys alone.
+        let (authority_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let issuer = Issuer::from_params(&authority, &authority_key);
+        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap().pem();
+        let authority = authority.self_signed(&authority_key).unwrap().pem();
+        Self { authority, certificate, key: key.serialize_pem() }
+    }
+
+    /// Makes a Secret of it, or replaces its content, which names these authorities.
+    async fn keep(&self, admin: &Caller, secret: &str, authorities: &str) {
+        let encoded = |text: &str| STANDARD.encode(text);
+        let content = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}, "type": "kubernetes.io/tls",
+            "data": {
+                "ca.crt": encoded(authorities), "tls.crt": encoded(&self.certificate), "tls.key": encoded(&self.key),
+            },
+        });
+        let path = format!("/api/v1/namespaces/{HOME}/secrets/{secret}?fieldManager=test&force=true");
+        admin.apply(&path, &content).await.done().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,16 +154,24 @@ async fn roll(chart: &Installed<'_>, balancer: &Balancer, pods: &mut Vec<Pod>) {
     }
 }
 
-/// Replaces the own certificate by one of another authority. Kubelets deliver it one after the other.
-async fn renew_authority(chart: &Installed<'_>, pods: &[Pod]) {
-    keep(&chart.admin, OWN, own_names()).await;
-    let path = format!("/api/v1/namespaces/{HOME}/secrets/{OWN}");
-    let authority = chart.admin.get(&path).await.done().unwrap()["data"]["ca.crt"].take();
-    let authority = String::from_utf8(STANDARD.decode(authority.as_str().unwrap()).unwrap()).unwrap();
-    for pod in pods {
-        assert!(pod.certificate(&authority).await.is_err(), "it is served too early");
-        chart.deliver(OWN, "/var/lib/kubemoor/tls", pod).await;
-        eventually("the replica serves the new certificate", SOON, || pod.certificate(&authority)).await;
+/// Replaces the own certificate by one of another authority, as the documentation says. Kubelets deliver each step to one
+/// replica after the other.
+async fn replace_authority(chart: &Installed<'_>, pods: &[Pod], old: &Signed) {
+    let new = Signed::new(own_names());
+    let both = format!("{}{}", old.authority, new.authority);
+    for (signed, authorities) in [(old, &both), (&new, &both), (&new, &new.authority)] {
+        signed.keep(&chart.admin, OWN, authorities).await;
+        for pod in pods {
+            chart.deliver(OWN, "/var/lib/kubemoor/tls", pod).await;
+            eventually("the replica serves the certificate", SOON, || pod.certificate(&signed.authority))
+                .await;
+        }
+        let count = authorities.matches("BEGIN CERTIFICATE").count();
+        eventually("the webhooks trust what the file holds", SOON, || async {
+            let trusted = trusted(&chart.admin).await.matches("BEGIN CERTIFICATE").count();
+            if trusted == count { Ok(()) } else { Err(format!("{trusted} are trusted")) }
+        })
+        .await;
     }
 }
 
@@ -154,9 +179,36 @@ fn own_names() -> Vec<String> {
     vec![format!("kubemoor.{HOME}.svc"), "localhost".to_owned()]
 }
 
+/// Changes the source while everything is open, as the documentation says for `failurePolicy: Fail`. Gives the certificate
+/// of a replica.
+async fn change_source(
+    control_plane: &ControlPlane,
+    chart: &Installed<'_>,
+    (balancer, pods): (&Balancer, &mut Vec<Pod>),
+    certificates: Value,
+) -> Vec<u8> {
+    let is_cert_manager = certificates["source"] == "CertManager";
+    let opened = moor(control_plane, Identity::Alice, &["emergency", "open", "--reason", "another source"]);
+    assert_eq!(opened.code, 0, "{opened:?}");
+    chart.upgrade(json!({"edits": "Deny", "certificates": certificates})).await.unwrap();
+    if is_cert_manager {
+        issue(&chart.admin).await;
+    }
+    roll(chart, balancer, pods).await;
+    let closed = moor(control_plane, Identity::Alice, &["emergency", "close"]);
+    assert_eq!(closed.code, 0, "{closed:?}");
+    let pods: &[Pod] = pods;
+    eventually("the API server trusts the new authority", SOON, || async {
+        let bundle = trusted(&chart.admin).await;
+        pods[0].certificate(&bundle).await?;
+        pods[1].certificate(&bundle).await
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn changes_of_the_certificate_source_lose_no_request_under_fail() {
+async fn changes_of_source_and_authority_as_documented_keep_releases_guarded_under_fail() {
     let control_plane = ControlPlane::start();
     let chart = Installed::new(&control_plane).await;
     define(&chart.admin).await;
@@ -173,42 +225,31 @@ async fn changes_of_the_certificate_source_lose_no_request_under_fail() {
     wait_until_guarded(&alice, RELEASE, &settings).await;
     Guard::extend_webhook_timeouts(&control_plane, "Fail").await;
 
-    let stop = CancellationToken::new();
-    let edits = tokio::spawn(edit(Arc::clone(&alice), settings.clone(), stop.clone()));
+    let own = Signed::new(own_names());
+    own.keep(&chart.admin, OWN, &own.authority).await;
+    let sources = [
+        json!({"source": "CertManager"}),
+        json!({"source": "Secret", "existingSecret": OWN}),
+        json!({"source": "Guard"}),
+    ];
     let mut shown = BTreeSet::new();
-    for source in ["CertManager", "Secret", "Guard"] {
-        let mut certificates = json!({"source": source});
-        if source == "Secret" {
-            keep(&chart.admin, OWN, own_names()).await;
-            certificates["existingSecret"] = json!(OWN);
-        }
-        let upgraded = chart.upgrade(json!({"edits": "Deny", "certificates": certificates})).await;
-        upgraded.unwrap_or_else(|error| panic!("{source}: {error}"));
-        if source == "CertManager" {
-            issue(&chart.admin).await;
-        }
-        roll(&chart, &balancer, &mut pods).await;
-        // The API server is told to trust the authority of this source, and of the one before for a while.
-        let bundle = trusted(&chart.admin).await;
-        let certificate = pods[0].certificate(&bundle).await;
+    for certificates in sources {
+        let is_own = certificates["source"] == "Secret";
+        // A chart creates it empty, and no leader of another source fills it.
+        let secret = format!("/api/v1/namespaces/{HOME}/secrets/kubemoor-certificate");
+        chart.admin.merge(&secret, &json!({"data": null})).await.done().unwrap();
+        let shows = change_source(&control_plane, &chart, (&balancer, &mut pods), certificates.clone()).await;
+        assert!(shown.insert(shows), "{certificates}: the certificate of before");
         // The Secret of the guard's own certificate goes with the release, whatever the source.
-        let secret =
-            chart.admin.get(&format!("/api/v1/namespaces/{HOME}/secrets/kubemoor-certificate")).await;
-        let labels = secret.done().unwrap()["metadata"]["labels"].take();
-        assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm", "{source}: {labels}");
-        shown.insert(certificate.unwrap_or_else(|error| panic!("{source}: {error}")));
-        if source == "Secret" {
-            renew_authority(&chart, &pods).await;
+        let labels = chart.admin.get(&secret).await.done().unwrap()["metadata"]["labels"].take();
+        assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm", "{certificates}: {labels}");
+        wait_until_guarded(&alice, RELEASE, &settings).await;
+        if is_own {
+            let stop = CancellationToken::new();
+            let edits = tokio::spawn(edit(Arc::clone(&alice), settings.clone(), stop.clone()));
+            replace_authority(&chart, &pods, &own).await;
+            stop.cancel();
+            edits.await.unwrap().assert_all_served();
         }
     }
-    assert_eq!(shown.len(), 3, "two sources show one certificate");
-    // An authority that no replica serves a certificate of is trusted for two minutes.
-    eventually("the authorities of before are dropped", SOON * 5, || async {
-        let count = trusted(&chart.admin).await.matches("BEGIN CERTIFICATE").count();
-        if count == 1 { Ok(()) } else { Err(format!("{count} are trusted")) }
-    })
-    .await;
-    stop.cancel();
-    edits.await.unwrap().assert_all_served();
-    pods[0].certificate(&trusted(&chart.admin).await).await.unwrap();
 }

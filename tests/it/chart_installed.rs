@@ -84,20 +84,20 @@ async fn namespaces_without_their_label_are_noted_until_they_have_it() {
         eventually("the condition follows the labels", SOON, move || {
             let expected = expected.clone();
             async move {
-                let condition = pods[0].condition("trust").await;
+                let condition = pods[0].condition("labels").await;
                 if condition == expected { Ok(()) } else { Err(format!("{condition}, not {expected}")) }
             }
         })
     };
-    says("[+]trust ok".to_owned()).await;
+    says("[+]labels ok".to_owned()).await;
     // Versions of before 1.21 set no label; later ones set it again.
     if control_plane.minor() < 21 {
         label(|_| Value::Null).await;
         let all = left_out.join(", ");
-        says(format!("[!]trust: namespaces without the label kubernetes.io/metadata.name: {all}")).await;
+        says(format!("[!]labels: namespaces without the label kubernetes.io/metadata.name: {all}")).await;
         assert!(pods[0].log().contains("namespaces lack the label kubernetes.io/metadata.name"));
         label(|name| json!(name)).await;
-        says("[+]trust ok".to_owned()).await;
+        says("[+]labels ok".to_owned()).await;
     }
 }
 

@@ -1,21 +1,25 @@
-//! Authenticates the callers of the webhook: the tokens in its registered address, and the key with which the
-//! guard's replicas sign.
+//! Authenticates the callers of the webhook: the tokens in its registered address, from a file or kept by the guard, and
+//! the key with which the guard's replicas sign.
 //!
-//! Entry points: [`Callers`], which all parts share, with the current [`CallerSecret`]; [`kept::Kept`] for
-//! its stored form, [`file::TokenFile`] for tokens from a file. Invariant: neither a token nor the key
-//! reaches a log, a message or an error: `Debug` hides them, and only [`CallerToken::expose`] and
-//! [`SigningKey::as_bytes`] show them. The duration of a comparison reveals nothing to a caller. Must not
-//! read a request.
+//! Neither a token nor the key reaches a log, a message or an error: `Debug` hides them, and only
+//! [`CallerToken::expose`], [`Kept::text`] and [`SigningKey::as_bytes`] show them. The duration of a comparison reveals
+//! nothing to a caller.
 
-pub mod file;
-pub mod kept;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use std::fmt::Write as _;
-
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use kubemoor_policy::signing::SigningKey;
 
@@ -25,6 +29,10 @@ const BYTES: usize = 32;
 /// The allowed length of a token. A token is a segment of a Service's path, which the API server requires to
 /// be a DNS name; hence the letters that [`CallerToken::parse`] accepts.
 const LENGTHS: std::ops::RangeInclusive<usize> = 32..=128;
+
+/// How often a file of tokens is read, and the most bytes that are read of it.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+const CAP: u64 = 4096;
 
 /// The operating system gives no random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -170,6 +178,220 @@ fn random() -> Result<[u8; BYTES], RandomError> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.secure_random.fill(&mut bytes).map_err(|_| RandomError)?;
     Ok(bytes)
+}
+
+/// The callers' secret as replicas share it.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    registered: CallerToken,
+    turn: Turn,
+    /// When the registered token, or the turn, began.
+    since: Timestamp,
+    signing: SigningKey,
+}
+
+/// The stage of the next token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// There is none.
+    None,
+    /// It is accepted, and not registered yet.
+    Announced(CallerToken),
+    /// It is registered; this is the one before.
+    Replaced(CallerToken),
+}
+
+/// The stored form. Not `Debug`.
+#[derive(Serialize, Deserialize)]
+struct Document {
+    registered: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    previous: Option<String>,
+    since: Timestamp,
+    signing: String,
+}
+
+impl Kept {
+    /// The first one.
+    ///
+    /// # Errors
+    /// When there are no random bytes.
+    pub fn random(now: Timestamp) -> Result<Self, RandomError> {
+        let (registered, signing) = (CallerToken::random()?, random_key()?);
+        Ok(Self { registered, turn: Turn::None, since: now, signing })
+    }
+
+    /// Parses the stored form; `None` if [`Kept::text`] did not write it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let document: Document = serde_json::from_str(text).ok()?;
+        let token =
+            |text: Option<String>| text.map(|text| CallerToken::parse(&text).ok_or(())).transpose().ok();
+        let turn = match (token(document.next)?, token(document.previous)?) {
+            (None, None) => Turn::None,
+            (Some(next), None) => Turn::Announced(next),
+            (None, Some(previous)) => Turn::Replaced(previous),
+            (Some(_), Some(_)) => return None,
+        };
+        let signing: [u8; BYTES] = STANDARD.decode(document.signing).ok()?.try_into().ok()?;
+        let registered = CallerToken::parse(&document.registered)?;
+        Some(Self { registered, turn, since: document.since, signing: SigningKey::new(signing) })
+    }
+
+    /// The text to store.
+    pub fn text(&self) -> String {
+        let text = |token: &CallerToken| Some(token.expose().to_owned());
+        let document = Document {
+            registered: self.registered.expose().to_owned(),
+            next: if let Turn::Announced(next) = &self.turn { text(next) } else { None },
+            previous: if let Turn::Replaced(previous) = &self.turn { text(previous) } else { None },
+            since: self.since,
+            signing: STANDARD.encode(self.signing.as_bytes()),
+        };
+        // Texts and a time are always written.
+        serde_json::to_string(&document).unwrap_or_default()
+    }
+
+    /// The stage of the next token.
+    pub fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    /// Whether both hold the same tokens in the same roles.
+    pub fn stands_as(&self, other: &Self) -> bool {
+        self.registered == other.registered && self.turn == other.turn
+    }
+
+    /// Whether the registered token is at least `life` old. A creation time in the future counts as due,
+    /// because the token's age is unknown.
+    pub fn is_due(&self, now: Timestamp, life: Duration) -> bool {
+        let age = now.duration_since(self.since);
+        self.turn == Turn::None && (age.is_negative() || age.unsigned_abs() >= life)
+    }
+
+    /// This with a new token that is accepted from now on, unless one is on its
+    /// way.
+    ///
+    /// # Errors
+    /// When there are no random bytes.
+    pub fn announced(&self, now: Timestamp) -> Result<Self, RandomError> {
+        let mut kept = self.clone();
+        if kept.turn == Turn::None {
+            (kept.turn, kept.since) = (Turn::Announced(CallerToken::random()?), now);
+        }
+        Ok(kept)
+    }
+
+    /// The next step after an announcement, and after a replacement: the new token is registered, or the old
+    /// one is no longer accepted.
+    pub fn advanced(&self, now: Timestamp) -> Self {
+        let (registered, turn) = match &self.turn {
+            Turn::None => return self.clone(),
+            Turn::Announced(next) => (next.clone(), Turn::Replaced(self.registered.clone())),
+            Turn::Replaced(_) => (self.registered.clone(), Turn::None),
+        };
+        Self { registered, turn, since: now, signing: self.signing.clone() }
+    }
+
+    /// Has its key be the one to sign by.
+    pub fn sign(&self, callers: &Callers) {
+        callers.sign_by(self.signing.clone());
+    }
+
+    /// Has its tokens be the ones that are accepted.
+    pub fn admit(&self, callers: &Callers) {
+        let other = match &self.turn {
+            Turn::None => None,
+            Turn::Announced(token) | Turn::Replaced(token) => Some(token.clone()),
+        };
+        callers.accept(self.registered.clone(), other);
+    }
+}
+
+/// Why a file gives no tokens.
+#[derive(Debug, Error)]
+pub enum TokenFileError {
+    /// It cannot be read.
+    #[error("cannot read the caller token file {path}: {reason}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        reason: String,
+    },
+    /// It holds something else.
+    #[error(
+        "{path} is no caller token file: give one token, or two while one follows another, each on a line \
+         of its own and of 32 to 128 lower-case letters and digits, such as `openssl rand -hex 32` prints"
+    )]
+    Parse {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// A file of one token or two.
+#[derive(Debug)]
+pub struct TokenFile {
+    path: PathBuf,
+}
+
+/// The tokens in the file `path`, the one to register first.
+///
+/// # Errors
+/// There is no such file, or it holds something else.
+pub fn read_tokens(path: &Path) -> Result<(CallerToken, Option<CallerToken>), TokenFileError> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(CAP).read_to_string(&mut text));
+    read.map_err(|error| TokenFileError::Read { path: path.to_owned(), reason: error.to_string() })?;
+    parse_tokens(&text).ok_or_else(|| TokenFileError::Parse { path: path.to_owned() })
+}
+
+fn parse_tokens(text: &str) -> Option<(CallerToken, Option<CallerToken>)> {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = CallerToken::parse(lines.next()?)?;
+    let second = match lines.next() {
+        Some(line) => Some(CallerToken::parse(line)?),
+        None => None,
+    };
+    lines.next().is_none().then_some((first, second))
+}
+
+impl TokenFile {
+    /// Has `callers` accept what is in the file.
+    ///
+    /// # Errors
+    /// The file gives no tokens.
+    pub fn open(path: PathBuf, callers: &Callers) -> Result<Self, TokenFileError> {
+        let (registered, other) = read_tokens(&path)?;
+        callers.accept(registered, other);
+        Ok(Self { path })
+    }
+
+    /// Follows the file until `stop`.
+    pub async fn keep(self, callers: Callers, stop: CancellationToken) {
+        let mut last_failure = None;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(CHECK_EVERY) => {}
+            }
+            let path = self.path.clone();
+            let failure = match tokio::task::spawn_blocking(move || read_tokens(&path)).await {
+                Ok(Ok((registered, other))) => {
+                    callers.accept(registered, other);
+                    None
+                }
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(error) = failure.as_ref().filter(|_| last_failure != failure) {
+                tracing::warn!("the caller tokens in use stay: {error}");
+            }
+            last_failure = failure;
+        }
+    }
 }
 
 #[cfg(test)]

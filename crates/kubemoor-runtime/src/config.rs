@@ -20,6 +20,7 @@ use thiserror::Error;
 pub use self::collector::CollectorUrl;
 pub use self::endpoint::{Endpoint, ServiceRef, WebhookUrl};
 pub use self::ledger::{Ledger, LedgerUrl, Retention};
+use crate::tls::CertificateSource;
 use kubemoor_declare::model::{DriftMode, EditsMode};
 
 /// Everything that `kubemoor serve` needs to know.
@@ -32,7 +33,7 @@ pub struct Serve {
     /// Where health, metrics and the ledger are served, with TLS.
     pub admin_listen: SocketAddr,
     /// The webhook's certificate.
-    pub tls: Tls,
+    pub tls: CertificateSource,
     /// The callers that the webhook answers.
     pub callers: Callers,
     /// How the webhook answers a change that causes drift.
@@ -108,36 +109,6 @@ pub enum RecordDriver {
     Secret,
     /// ConfigMaps.
     Configmap,
-}
-
-/// The webhook's certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tls {
-    /// Made where absent, in this directory, for these names (DNS or IP).
-    Made {
-        /// The directory of `ca.crt`, `ca.key`, `tls.crt` and `tls.key`.
-        dir: PathBuf,
-        /// The names under which the webhook is reached; never empty.
-        names: Vec<String>,
-    },
-    /// Made by the leader, for these names, and kept in a Secret that replicas share.
-    Shared {
-        /// The namespace that Kubemoor runs in.
-        namespace: String,
-        /// The Secret.
-        secret: String,
-        /// The names under which the webhook is reached; never empty.
-        names: Vec<String>,
-        /// For how long a certificate is valid.
-        life: Duration,
-    },
-    /// From another source, read again when the files change.
-    Given {
-        /// The certificate chain, PEM.
-        cert: PathBuf,
-        /// Its private key, PEM.
-        key: PathBuf,
-    },
 }
 
 /// How the webhook tells the API server from other clients of its port.

@@ -1,53 +1,57 @@
 //! The certificate of both ports, and the authority that the API server should trust.
 //!
-//! Entry point: [`Certificates::load`], then [`Certificates::keep`] in its own task; [`SharedCertificate`]
-//! for one that replicas share in a Secret, passed to [`Certificates::adopt`]. Invariant: once loaded, the
-//! port always has a certificate: an incomplete replacement on disk is ignored. Certificates are compared by
-//! content and not by file events, because the volumes of Secrets change by a link to another directory.
-//! Private keys never reach a log or an error. Must not know what is served under the certificate.
+//! It has one of three sources: files that others renew (cert-manager, for example), and an authority of the guard's
+//! own, in a directory or in a Secret that replicas share. Files are compared by content and not by file events,
+//! because the volumes of Secrets change by a link to another directory. The port always has a certificate: an
+//! incomplete replacement is ignored. Private keys never reach a log or an error.
 
 mod authority;
-pub mod bundle;
 mod clients;
-mod error;
 pub mod files;
-mod issue;
-mod pair;
-mod resolver;
-mod shared;
-mod users;
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-pub use self::clients::ClientAuthority;
-pub use self::error::TlsError;
-use self::pair::Pair;
-use self::resolver::Resolver;
-pub use self::shared::{Due, Pace, SharedCertificate};
-pub use self::users::UserAuthority;
+pub use self::authority::SharedCertificate;
+pub use self::clients::{ClientAuthority, UserAuthority};
 
 /// The pause between comparisons of the files with the certificate in use.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// The name of the authority's certificate, beside the port's own one.
+/// The authority's certificate, the port's own one and its key, in a directory and in a Secret.
 const AUTHORITY: &str = "ca.crt";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// What is wrong with a file without any certificate.
+const NONE: &str = "there is none in it";
+
+/// From when to when a certificate is valid.
+pub type Validity = (Timestamp, Timestamp);
 
 /// The source of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum CertificateSource {
     /// It is given, and renewed, by others.
     Given {
         /// A file of PEM certificates, the port's own one first.
@@ -59,22 +63,95 @@ pub enum Source {
     SelfMade {
         /// The directory that keeps `ca.crt`, `ca.key`, `tls.crt` and `tls.key`.
         directory: PathBuf,
-        /// The DNS names and IP addresses by which the API server calls.
+        /// The DNS names and IP addresses by which the API server calls; never empty.
         names: Vec<String>,
     },
-    /// Replicas share it, and [`Certificates::adopt`] sets it. Until then an untrusted placeholder is served.
+    /// A replica makes it, by an authority of its own, and all serve it. [`Certificates::adopt`] sets it; until then an
+    /// untrusted placeholder is served.
     Shared {
-        /// The DNS names and IP addresses by which the API server calls.
+        /// The namespace that Kubemoor runs in.
+        namespace: String,
+        /// The Secret.
+        secret: String,
+        /// The DNS names and IP addresses by which the API server calls; never empty.
         names: Vec<String>,
-        /// Its lifetime.
-        pace: Pace,
+        /// For how long a certificate is valid.
+        life: Duration,
     },
+}
+
+/// Why there is no certificate to serve. An error names files and never quotes a key.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}; give a directory that this process may write to")]
+    WriteFile {
+        /// The file, or the directory for it.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
+    /// A file holds no certificate.
+    #[error("{path} holds no PEM certificate that can be read: {reason}")]
+    ParseCertificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file holds no private key.
+    #[error("{path} holds no PEM private key that can be used")]
+    ParseKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Certificate and key are of two pairs.
+    #[error("the private key in {key} does not belong to the certificate in {certificate}")]
+    MatchKey {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// The authority can sign no more.
+    #[error(
+        "{key} is missing or does not belong to {certificate}, so no certificate can be signed: put it \
+         back, or remove all of ca.crt, ca.key, tls.crt and tls.key for a new authority"
+    )]
+    UseAuthority {
+        /// The authority's certificate.
+        certificate: PathBuf,
+        /// The authority's key.
+        key: PathBuf,
+    },
+    /// A certificate cannot be made.
+    #[error("cannot make a certificate for {names}: {source}")]
+    Issue {
+        /// The names in the certificate.
+        names: String,
+        /// What is wrong.
+        source: rcgen::Error,
+    },
+    /// The new certificate is not complete.
+    #[error("a certificate that was just made cannot be read back")]
+    ReadBack,
+    /// The TLS library refuses its settings.
+    #[error("cannot set up TLS: {0}")]
+    Configure(#[source] rustls::Error),
 }
 
 /// The certificate in use and where it comes from; clones share it.
 #[derive(Clone)]
 pub struct Certificates {
-    source: Source,
+    source: CertificateSource,
     resolver: Arc<Resolver>,
     authority: watch::Sender<Option<Arc<str>>>,
     /// The content of the files when they were last loaded.
@@ -95,14 +172,14 @@ impl Certificates {
     ///
     /// # Errors
     /// There is no usable certificate, and none can be made.
-    pub fn load(source: Source, now: Timestamp) -> Result<Self, TlsError> {
+    pub fn load(source: CertificateSource, now: Timestamp) -> Result<Self, TlsError> {
         let material = read(&source, now)?;
         let pair = parse(&source, &material)?;
-        warn_when_outside(&pair, now);
+        pair.warn_when_outside(now);
         let authority = material.authority.as_deref().map(Arc::from);
         Ok(Self {
             source,
-            resolver: Arc::new(Resolver::new(pair)),
+            resolver: Arc::new(Resolver(ArcSwap::new(pair.key))),
             authority: watch::Sender::new(authority),
             taken: Arc::new(Mutex::new(material)),
         })
@@ -130,16 +207,15 @@ impl Certificates {
     /// # Errors
     /// The TLS library refuses its settings.
     pub fn server_config_asking(&self, users: &UserAuthority) -> Result<Arc<ServerConfig>, TlsError> {
-        self.configured(Arc::new(users::Asking::new(users.clone())))
+        self.configured(Arc::new(clients::Asking::new(users.clone())))
     }
 
     /// From when to when the certificate in use is valid.
     ///
     /// # Errors
     /// Never for a certificate that was taken over.
-    pub fn validity(&self) -> Result<(Timestamp, Timestamp), TlsError> {
-        let pair = parse(&self.source, &self.taken.lock())?;
-        Ok((pair.not_before, pair.not_after))
+    pub fn validity(&self) -> Result<Validity, TlsError> {
+        Ok(parse(&self.source, &self.taken.lock())?.validity)
     }
 
     /// The authority that the API server should trust, as PEM text for `caBundle`; sent again whenever it
@@ -149,19 +225,16 @@ impl Certificates {
         self.authority.subscribe()
     }
 
-    /// Loads new content of the files, and renews a self-made certificate after two thirds of its life. A given
-    /// certificate of another authority is served from the next call on: until then the authority is only announced, so
-    /// that the API server trusts it in time. Returns whether another certificate is served. Reads and writes files.
+    /// Loads new content of the files, and renews a self-made certificate after two thirds of its life. Returns whether
+    /// another certificate is served. Reads and writes files.
     ///
     /// # Errors
     /// The files hold no usable certificate; the previous one stays in use.
     pub fn refresh(&self, now: Timestamp) -> Result<bool, TlsError> {
         match self.source {
-            Source::Shared { .. } => Ok(false),
-            Source::SelfMade { .. } => self.take(read(&self.source, now)?, now),
-            Source::Given { .. } => {
-                let material = read(&self.source, now)?;
-                if self.announce(&material, now)? { Ok(false) } else { self.take(material, now) }
+            CertificateSource::Shared { .. } => Ok(false),
+            CertificateSource::SelfMade { .. } | CertificateSource::Given { .. } => {
+                self.take(read(&self.source, now)?, now)
             }
         }
     }
@@ -174,20 +247,15 @@ impl Certificates {
         self.take(shared.material(), now)
     }
 
-    /// Whether all replicas serve one certificate, which they renew together.
-    pub fn is_shared(&self) -> bool {
-        matches!(self.source, Source::Shared { .. })
-    }
-
     /// Whether the certificate in use is an untrusted placeholder, because the shared one is not known yet.
     pub fn is_provisional(&self) -> bool {
-        matches!(self.source, Source::Shared { .. }) && self.authority.borrow().is_none()
+        matches!(self.source, CertificateSource::Shared { .. }) && self.authority.borrow().is_none()
     }
 
     /// Refreshes every ten seconds until `stop` is cancelled, and tells `renewed` until when a new certificate is
     /// valid. The wall clock decides what is due, because timers stand still while a machine sleeps.
     pub async fn keep(&self, renewed: impl Fn(Timestamp), stop: CancellationToken) {
-        if matches!(self.source, Source::Shared { .. }) {
+        if matches!(self.source, CertificateSource::Shared { .. }) {
             return stop.cancelled().await;
         }
         let mut ticks = interval(CHECK_EVERY);
@@ -231,39 +299,15 @@ impl Certificates {
         Ok(Arc::new(config))
     }
 
-    /// Has the authority of a certificate that will be served trusted beside the present one. Returns whether that is
-    /// news, and the present certificate can be served meanwhile.
-    fn announce(&self, material: &Material, now: Timestamp) -> Result<bool, TlsError> {
-        let taken = self.taken.lock();
-        let Some(next) = material.authority.as_deref().filter(|_| *taken != *material) else {
-            return Ok(false);
-        };
-        let is_served = parse(&self.source, &taken)?.not_after > now;
-        // Without a usable certificate nothing is announced.
-        parse(&self.source, material)?;
-        Ok(is_served
-            && self.authority.send_if_modified(|present| match present {
-                Some(known) if !bundle::holds(known, next) => {
-                    warn!(
-                        "the certificate in the files is of another authority: it is served in ten seconds, whether \
-                         or not the webhooks trust it by then"
-                    );
-                    *known = bundle::union([&**known, next]).into();
-                    true
-                }
-                _ => false,
-            }))
-    }
-
     fn take(&self, material: Material, now: Timestamp) -> Result<bool, TlsError> {
         let mut taken = self.taken.lock();
         if *taken == material {
             return Ok(false);
         }
         let pair = parse(&self.source, &material)?;
-        warn_when_outside(&pair, now);
-        info!(certificate.not_after = %pair.not_after, "a new certificate is served");
-        self.resolver.set(pair);
+        pair.warn_when_outside(now);
+        info!(certificate.not_after = %pair.validity.1, "a new certificate is served");
+        self.resolver.0.store(pair.key);
         let authority = material.authority.as_deref().map(Arc::from);
         self.authority.send_if_modified(|present| {
             let changes = *present != authority;
@@ -275,9 +319,71 @@ impl Certificates {
     }
 }
 
-fn read(source: &Source, now: Timestamp) -> Result<Material, TlsError> {
+/// Gives every TLS handshake the certificate of the moment. The name that a client asks for is ignored: there is one
+/// certificate, and the client judges whether it fits.
+#[derive(Debug)]
+struct Resolver(ArcSwap<CertifiedKey>);
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+impl TlsError {
+    fn parse(path: &Path, reason: &dyn fmt::Display) -> Self {
+        Self::ParseCertificate { path: path.to_owned(), reason: reason.to_string() }
+    }
+}
+
+/// A certificate chain with its private key, which belongs to the first certificate.
+struct Pair {
+    key: Arc<CertifiedKey>,
+    validity: Validity,
+}
+
+impl Pair {
+    /// Reads the content of the files `certificate` and `key`.
+    fn parse(certificate: &Path, key: &Path, material: &Material) -> Result<Self, TlsError> {
+        let chain = certificates(certificate, &material.certificate)?;
+        let validity = match chain.first() {
+            Some(first) => with_parsed(certificate, first, validity)?,
+            None => return Err(TlsError::parse(certificate, &NONE)),
+        };
+        let private = PrivateKeyDer::from_pem_slice(material.key.as_bytes())
+            .map_err(|_| TlsError::ParseKey { path: key.to_owned() })?;
+        let certified = CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider());
+        let certified = certified.map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                TlsError::MatchKey { certificate: certificate.to_owned(), key: key.to_owned() }
+            }
+            _ => TlsError::ParseKey { path: key.to_owned() },
+        })?;
+        Ok(Self { key: Arc::new(certified), validity })
+    }
+
+    fn warn_when_outside(&self, now: Timestamp) {
+        let (from, until) = self.validity;
+        if now < from || until < now {
+            warn!(
+                certificate.not_before = %from,
+                certificate.not_after = %until,
+                "the API server will refuse the certificate, because this is outside of its time"
+            );
+        }
+    }
+}
+
+/// Whether `bundle` has all certificates of `authorities`, both in PEM.
+pub fn holds(bundle: &str, authorities: &str) -> bool {
+    let read = |pem| certificates(Path::new(AUTHORITY), pem).unwrap_or_default();
+    let (known, wanted) = (HashSet::<_>::from_iter(read(bundle)), read(authorities));
+    !wanted.is_empty() && wanted.iter().all(|authority| known.contains(authority))
+}
+
+fn read(source: &CertificateSource, now: Timestamp) -> Result<Material, TlsError> {
     match source {
-        Source::Given { certificate, key } => {
+        CertificateSource::Given { certificate, key } => {
             let authority = certificate.with_file_name(AUTHORITY);
             let material = Material {
                 certificate: files::read(certificate)?,
@@ -285,37 +391,57 @@ fn read(source: &Source, now: Timestamp) -> Result<Material, TlsError> {
                 authority: files::read_if_there(&authority)?,
             };
             if let Some(pem) = &material.authority {
-                pair::certificates(&authority, pem)?;
+                certificates(&authority, pem)?;
             }
             Ok(material)
         }
-        Source::SelfMade { directory, names } => authority::provide(directory, names, now),
-        Source::Shared { names, pace } => {
-            Ok(Material { authority: None, ..SharedCertificate::make(names, now, pace)?.material() })
+        CertificateSource::SelfMade { directory, names } => authority::provide(directory, names, now),
+        CertificateSource::Shared { names, life, .. } => {
+            Ok(Material { authority: None, ..SharedCertificate::make(names, now, *life)?.material() })
         }
     }
 }
 
-fn parse(source: &Source, material: &Material) -> Result<Pair, TlsError> {
+fn parse(source: &CertificateSource, material: &Material) -> Result<Pair, TlsError> {
     match source {
-        Source::Given { certificate, key } => Pair::parse(certificate, key, material),
-        Source::SelfMade { directory, .. } => {
-            Pair::parse(&directory.join(authority::CERTIFICATE), &directory.join(authority::KEY), material)
+        CertificateSource::Given { certificate, key } => Pair::parse(certificate, key, material),
+        CertificateSource::SelfMade { directory, .. } => {
+            Pair::parse(&directory.join(CERTIFICATE), &directory.join(KEY), material)
         }
-        Source::Shared { .. } => {
-            Pair::parse(authority::CERTIFICATE.as_ref(), authority::KEY.as_ref(), material)
-        }
+        CertificateSource::Shared { .. } => Pair::parse(CERTIFICATE.as_ref(), KEY.as_ref(), material),
     }
 }
 
-fn warn_when_outside(pair: &Pair, now: Timestamp) {
-    if now < pair.not_before || pair.not_after < now {
-        warn!(
-            certificate.not_before = %pair.not_before,
-            certificate.not_after = %pair.not_after,
-            "the API server will refuse the certificate, because this is outside of its time"
-        );
+/// The certificates in the text of the file `path`, at least one.
+fn certificates(path: &Path, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match chain {
+        Ok(chain) if !chain.is_empty() => Ok(chain),
+        Ok(_) => Err(TlsError::parse(path, &NONE)),
+        Err(error) => Err(TlsError::parse(path, &error)),
     }
+}
+
+/// Parses `certificate`, from the file `path`, and passes it to `ask`.
+fn with_parsed<T>(
+    path: &Path,
+    certificate: &CertificateDer<'_>,
+    ask: impl FnOnce(&X509Certificate<'_>) -> T,
+) -> Result<T, TlsError> {
+    match X509Certificate::from_der(certificate) {
+        Ok((_, parsed)) => Ok(ask(&parsed)),
+        Err(error) => Err(TlsError::parse(path, &error)),
+    }
+}
+
+/// A time that no calendar here can hold is the end of all time.
+fn validity(certificate: &X509Certificate<'_>) -> Validity {
+    let validity = certificate.validity();
+    let seconds = |time: &x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp());
+    (
+        seconds(&validity.not_before).unwrap_or(Timestamp::MAX),
+        seconds(&validity.not_after).unwrap_or(Timestamp::MAX),
+    )
 }
 
 #[cfg(test)]

@@ -19,11 +19,9 @@ fn session(is_broken: bool) -> LeaderSession {
     let client = kube::Client::new(service, "default");
     let place = Place { namespace: "kubemoor-system".to_owned(), name: "kubemoor".to_owned() };
     let (_, bundle) = watch::channel(None);
-    let own = OwnAuthority { bundle, is_shared: false };
-    let election = Election::new(client, place.clone(), "me".to_owned(), own, Callers::default());
+    let election = Election::new(client, place.clone(), "me".to_owned(), bundle);
     LeaderSession {
         leadership: election.leadership(),
-        trusted: election.trusted(),
         withdrawn: election.withdrawn(),
         identity: "me".to_owned(),
         place: Some(place),

@@ -22,7 +22,7 @@ fn settings_name_what_is_enforced_and_no_password() {
         source: Source::Cluster(cluster),
         listen: "0.0.0.0:9443".parse().unwrap(),
         admin_listen: "0.0.0.0:9080".parse().unwrap(),
-        tls: Tls::Given { cert: "tls.crt".into(), key: "tls.key".into() },
+        tls: CertificateSource::Given { certificate: "tls.crt".into(), key: "tls.key".into() },
         callers: Callers { proof: Proof::File("token".into()), client_ca: None },
         edits: EditsMode::Deny,
         drift: DriftMode::Repair,

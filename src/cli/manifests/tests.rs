@@ -324,7 +324,10 @@ fn only_the_secrets_of_callers_and_certificate_may_be_updated() {
     let role = find(&objects, "Role", "kubemoor").unwrap();
     let rules = role["rules"].as_array().unwrap();
     let secrets: Vec<_> = rules.iter().filter(|rule| rule["resources"][0] == "secrets").collect();
-    let named = serde_json::json!([kubemoor_cluster::client::caller_secret::NAME, "kubemoor-certificate"]);
+    let named = serde_json::json!([
+        kubemoor_guard::webhook::registration::shared_secrets::CALLER_SECRET,
+        "kubemoor-certificate"
+    ]);
     assert!(secrets[0]["resourceNames"].is_null() && secrets[0]["verbs"] == serde_json::json!(["create"]));
     assert!(
         secrets[1]["resourceNames"] == named && secrets[1]["verbs"] == serde_json::json!(["get", "update"])

@@ -136,7 +136,7 @@ impl Webhook {
             })
             .transpose()?;
         let token =
-            caller_token_file.map(|path| callers::file::read(&path)).transpose()?.map(|(first, _)| first);
+            caller_token_file.map(|path| callers::read_tokens(&path)).transpose()?.map(|(first, _)| first);
         let endpoint = match webhook_url {
             Some(url) => Endpoint::Url(url),
             None => Endpoint::Service(ServiceRef {

@@ -9,8 +9,9 @@ use super::ConflictError;
 use kubemoor_declare::model::is_dns_label;
 use kubemoor_inspect::times::parse_duration;
 use kubemoor_runtime::config::{
-    Callers, Endpoint, Ledger, LedgerUrl, Proof, Registration, Retention, ServiceRef, Tls, WebhookUrl,
+    Callers, Endpoint, Ledger, LedgerUrl, Proof, Registration, Retention, ServiceRef, WebhookUrl,
 };
+use kubemoor_runtime::tls::CertificateSource;
 
 /// For how long a token is registered. The API server may quote the address to
 /// whomever it could not ask the guard for.
@@ -132,7 +133,7 @@ impl RegisterArgs {
 }
 
 impl TlsArgs {
-    pub(super) fn settings(self, registering: &RegisterArgs) -> Result<Tls, ConflictError> {
+    pub(super) fn settings(self, registering: &RegisterArgs) -> Result<CertificateSource, ConflictError> {
         let names = names(registering.endpoint().as_ref());
         if self.tls_age.is_some() && self.tls_secret.is_none() {
             return Err(ConflictError::Needs("--tls-age", "--tls-secret"));
@@ -142,15 +143,15 @@ impl TlsArgs {
                 return Err(ConflictError::ReadSecret(secret));
             }
             let (namespace, life) = (service.namespace.clone(), self.tls_age.unwrap_or(TLS_AGE));
-            return Ok(Tls::Shared { namespace, secret, names, life });
+            return Ok(CertificateSource::Shared { namespace, secret, names, life });
         }
         match (self.tls_cert, self.tls_key) {
-            (Some(cert), Some(key)) => Ok(Tls::Given { cert, key }),
+            (Some(certificate), Some(key)) => Ok(CertificateSource::Given { certificate, key }),
             (Some(_), None) => Err(ConflictError::Needs("--tls-cert", "--tls-key")),
             (None, Some(_)) => Err(ConflictError::Needs("--tls-key", "--tls-cert")),
             (None, None) => {
-                let dir = self.tls_dir.unwrap_or_else(|| PathBuf::from("certs"));
-                Ok(Tls::Made { dir, names })
+                let directory = self.tls_dir.unwrap_or_else(|| PathBuf::from("certs"));
+                Ok(CertificateSource::SelfMade { directory, names })
             }
         }
     }

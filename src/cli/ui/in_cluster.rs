@@ -26,7 +26,7 @@ use kubemoor_runtime::config::{LogFilter, RecordDriver};
 use kubemoor_runtime::metrics::{self, ConnectionMetrics};
 use kubemoor_runtime::server::{Ending, TlsPort, raise_descriptor_limit};
 use kubemoor_runtime::telemetry;
-use kubemoor_runtime::tls::{Certificates, Source};
+use kubemoor_runtime::tls::{CertificateSource, Certificates};
 use kubemoor_web::in_cluster::{self, Settings};
 use kubemoor_web::{ClusterSettings, GuardAddress};
 
@@ -149,17 +149,17 @@ impl InClusterArgs {
         url.parse().with_context(|| format!("{url} is no address of an API server"))
     }
 
-    fn certificate(&self) -> Source {
+    fn certificate(&self) -> CertificateSource {
         match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => {
-                Source::Given { certificate: certificate.clone(), key: key.clone() }
+                CertificateSource::Given { certificate: certificate.clone(), key: key.clone() }
             }
             _ => {
                 let directory = self.tls_dir.clone().unwrap_or_else(|| PathBuf::from("certs"));
                 let names = self.host.iter().map(String::as_str).chain(["localhost", "127.0.0.1"]);
                 let mut names: Vec<_> = names.map(str::to_owned).collect();
                 names.dedup();
-                Source::SelfMade { directory, names }
+                CertificateSource::SelfMade { directory, names }
             }
         }
     }

@@ -9,7 +9,6 @@
 //! kube has no leader election. The crates that add it build on older majors of kube, and do not tell a
 //! process that wakes up that it has lost the Lease.
 
-mod announced;
 mod candidacy;
 pub mod leader_info;
 mod leadership;
@@ -30,13 +29,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::announced::Announced;
-pub use self::announced::OwnAuthority;
 use self::candidacy::{Candidacy, Step};
 pub use self::leadership::Leadership;
 use self::withdrawal::Hold;
 use super::call::CallError;
-use kubemoor_runtime::callers::Callers;
 use kubemoor_runtime::telemetry::FailureLog;
 
 /// How long a Lease is valid without a renewal.
@@ -72,48 +68,27 @@ pub struct Election {
     place: Place,
     candidacy: Candidacy,
     leadership: Leadership,
-    /// The authority of this replica's certificate.
-    own: OwnAuthority,
-    /// The authorities of all replicas' certificates.
-    announced: Announced,
-    /// The replicas' signing key is theirs.
-    callers: Callers,
-    /// The authorities that the API server has to trust while this replica leads.
-    trusted: watch::Sender<Option<Arc<str>>>,
+    /// The CA bundle of this replica's certificate, which the Lease tells of while it leads.
+    bundle: CaBundle,
     /// Until when nothing is registered, because a person withdrew the webhooks.
     withdrawn: watch::Sender<Option<Instant>>,
     hold: Hold,
-    /// When this replica last tried to announce its authority.
-    announced_at: Option<Instant>,
     /// The Lease as it was last seen.
     lease: Option<Lease>,
     failures: FailureLog,
 }
 
 impl Election {
-    /// An election for the Lease at `place`, as `identity`, which no other
-    /// process has. The Lease tells of the authorities that replicas serve certificates of: this one's is `own`, and
-    /// their key is that of `callers`.
-    pub fn new(
-        client: kube::Client,
-        place: Place,
-        identity: String,
-        own: OwnAuthority,
-        callers: Callers,
-    ) -> Self {
-        let trusted = own.pem();
+    /// An election for the Lease at `place`, as `identity`, which no other process has.
+    pub fn new(client: kube::Client, place: Place, identity: String, bundle: CaBundle) -> Self {
         Self {
             leases: Api::namespaced(client, &place.namespace),
             place,
             candidacy: Candidacy::new(identity),
             leadership: Leadership::never(),
-            trusted: watch::Sender::new(trusted),
+            bundle,
             withdrawn: watch::Sender::new(None),
             hold: Hold::default(),
-            own,
-            announced: Announced::default(),
-            callers,
-            announced_at: None,
             lease: None,
             failures: FailureLog::default(),
         }
@@ -122,12 +97,6 @@ impl Election {
     /// What this election decides.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
-    }
-
-    /// The authorities that the API server has to trust while this replica leads: its own, and those of other
-    /// replicas' certificates.
-    pub fn trusted(&self) -> CaBundle {
-        self.trusted.subscribe()
     }
 
     /// Until when nothing is registered, because a person withdrew the webhooks, by the Lease; `None` if nobody did or
@@ -156,7 +125,6 @@ impl Election {
             if self.leadership.left() == Some(Duration::ZERO) {
                 self.leadership.lose();
             }
-            self.tell(now);
             match self.candidacy.step(now) {
                 Step::Wait(until) => {
                     let until = match self.leadership.left() {
@@ -165,8 +133,6 @@ impl Election {
                     };
                     tokio::select! {
                         () = sleep_until(until) => {}
-                        // The sender lives as long as the process.
-                        Ok(()) = self.own.bundle.changed() => {}
                         event = events.next() => match event {
                             Some(Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease))) => self.see(Some(lease)),
                             Some(Ok(watcher::Event::Delete(_))) => self.see(None),
@@ -210,27 +176,17 @@ impl Election {
             Step::Create => self.leases.create(&PostParams::default(), &self.claim(true)).await,
             Step::Take => self.replace(true).await,
             Step::Renew => self.replace(false).await,
-            Step::Announce => {
-                self.announced_at = Some(asked);
-                self.announce().await
-            }
         };
         match written {
             Ok(lease) => {
                 self.see(Some(lease));
-                if step == Step::Announce {
-                    return Ok(());
-                }
                 self.candidacy.renewed(asked);
                 self.leadership.gain(asked + BELIEF);
                 Ok(())
             }
             // Another process was faster; what it wrote decides.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                match step {
-                    Step::Announce => self.candidacy.outdate(),
-                    _ => self.candidacy.unknown(),
-                }
+                self.candidacy.unknown();
                 Ok(())
             }
             Err(error) => Err(error.into()),
@@ -241,33 +197,6 @@ impl Election {
         self.leases.replace(&self.place.name, &PostParams::default(), &self.claim(takes)).await
     }
 
-    /// Announces this replica's authority on the Lease of the leader, which has it trusted.
-    async fn announce(&self) -> kube::Result<Lease> {
-        let mut lease = self.lease.clone().unwrap_or_default();
-        self.annotate(&mut lease.metadata);
-        self.leases.replace(&self.place.name, &PostParams::default(), &lease).await
-    }
-
-    fn annotate(&self, lease: &mut ObjectMeta) {
-        if let Some(key) = self.callers.secret().signing() {
-            self.announced.annotate(lease, &self.own, key, (Instant::now(), Timestamp::now()));
-        }
-    }
-
-    /// Decides what the API server has to trust, and when this replica has to announce its authority.
-    fn tell(&mut self, now: Instant) {
-        let secret = self.callers.secret();
-        let due = secret.signing().and_then(|_| self.announced.due(&self.own, now));
-        let not_before = self.announced_at.map_or(now, |last| last + RETRY);
-        self.candidacy.set_announcement(due.map(|due| due.max(not_before)));
-        let trusted = self.announced.bundle(&self.own, now);
-        self.trusted.send_if_modified(|known| {
-            let changes = *known != trusted;
-            *known = trusted;
-            changes
-        });
-    }
-
     /// The Lease in this replica's name; `takes` it from another.
     fn claim(&self, takes: bool) -> Lease {
         let now = Some(MicroTime(Timestamp::now()));
@@ -275,8 +204,7 @@ impl Election {
             metadata: ObjectMeta { name: Some(self.place.name.clone()), ..ObjectMeta::default() },
             spec: None,
         });
-        self.annotate(&mut lease.metadata);
-        leader_info::annotate(&mut lease.metadata, self.trusted.borrow().as_deref());
+        leader_info::annotate(&mut lease.metadata, self.bundle.borrow().as_deref());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some(self.candidacy.me().to_owned());
         spec.lease_duration_seconds = i32::try_from(LIFE.as_secs()).ok();
@@ -291,14 +219,10 @@ impl Election {
     fn see(&mut self, lease: Option<Lease>) {
         let now = Instant::now();
         self.candidacy.see(lease.as_ref(), now);
-        if let (Some(lease), Some(key)) = (&lease, self.callers.secret().signing()) {
-            self.announced.see(&lease.metadata, key, (now, Timestamp::now()));
-        }
         let noted = lease.as_ref().and_then(|lease| withdrawal::seen(&lease.metadata));
         let withdrawn = self.hold.see(noted, (now, Timestamp::now()));
         self.withdrawn.send_if_modified(|known| std::mem::replace(known, withdrawn) != withdrawn);
         self.lease = lease;
-        self.tell(now);
         if !self.candidacy.is_holder() && self.leadership.holds() {
             self.leadership.lose();
         }

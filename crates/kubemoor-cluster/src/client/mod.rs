@@ -13,7 +13,6 @@
 //! state, judge a change, know AdmissionReview, or put a Secret's values into a log or an error.
 
 mod live;
-mod own_secret;
 
 pub mod definition;
 pub mod event_list;
@@ -26,8 +25,6 @@ pub mod watch;
 pub mod access;
 pub mod allowances;
 pub mod call;
-pub mod caller_secret;
-pub mod certificate_secret;
 pub mod connection;
 pub mod discovery;
 pub mod events;
@@ -39,6 +36,7 @@ pub mod labelled;
 pub mod lease;
 pub mod objects;
 pub mod registrations;
+pub mod shared_secret;
 pub mod user_authority;
 pub mod writer;
 

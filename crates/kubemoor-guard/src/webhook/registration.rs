@@ -1,7 +1,7 @@
 //! The webhook configurations: they select the requests that the API server sends to Kubemoor.
 //!
 //! Entry points: [`configuration`] and [`mutating`] build them, [`keep::keep`] writes one,
-//! [`keep::withdraw`] removes one; [`rotation::Rotation`] keeps the token of the address.
+//! [`keep::withdraw`] removes one; [`shared_secrets`] keeps the token of the address and the certificate behind it.
 //! Invariant: the rules name exactly the resources that releases declare, their `scale`, the
 //! records, and the deletions that would also delete declared objects, whether a request or a new
 //! owner causes them; no other request leaves the API server. Must not judge a request.
@@ -33,11 +33,8 @@ mod address;
 mod conditions;
 pub mod emergency;
 pub mod keep;
-pub mod renewal;
 mod resources;
-pub mod rotation;
-pub mod trust;
-mod upkeep;
+pub mod shared_secrets;
 pub mod withdrawal;
 
 /// The name of each configuration that Kubemoor keeps: one that validates and one

@@ -1,153 +1,361 @@
-//! A certificate authority in a directory, and the certificate that it signs.
+//! The guard's own certificate authority and the certificate that it signs, in a directory or in a Secret.
 //!
-//! Entry point: [`provide`]. Invariant: the authority's key stays the same while its files exist, so that a
-//! distributed `caBundle` also verifies later certificates. A new authority certificate is signed with the
-//! old key. Processes that share the directory create one authority together.
+//! The authority's key stays the same while its certificates follow each other. So a `caBundle` also verifies what
+//! is signed after a renewal, and a new one what was signed before: API servers and replicas may take over the parts
+//! of a renewal at any time and in any order.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use rcgen::KeyPair;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber, date_time_ymd,
+};
+use rustls_pki_types::CertificateDer;
 use tracing::{info, warn};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::X509Certificate;
 
 use super::files::{self, Access};
-use super::issue::{self, is_due, is_for};
-use super::pair::{self, Pair};
-use super::{AUTHORITY, Material, TlsError};
+use super::{
+    AUTHORITY, CERTIFICATE, KEY, Material, Pair, TlsError, Validity, certificates, validity, with_parsed,
+};
 
-/// The port's certificate.
-pub(super) const CERTIFICATE: &str = "tls.crt";
+/// The authority's key, in a directory and in a Secret.
+const AUTHORITY_KEY: &str = "ca.key";
 
-/// The port's key.
-pub(super) const KEY: &str = "tls.key";
+/// Certificates begin this long before they are made, for clocks that are late; those of a short life a tenth of it.
+const EARLIER: SignedDuration = SignedDuration::from_mins(10);
 
-/// The authority's key.
-pub(super) const AUTHORITY_KEY: &str = "ca.key";
+/// In a directory: ten years of 365 days, and one. Renewal after two thirds of a year leaves four months to notice that
+/// it fails.
+const IN_DIRECTORY: Lives = Lives {
+    authority: SignedDuration::from_hours(10 * 365 * 24),
+    certificate: SignedDuration::from_hours(365 * 24),
+};
 
-/// Ten years of 365 days.
-const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
-
-/// One year. Renewal after two thirds of it leaves four months to notice that
-/// renewal fails.
-const CERTIFICATE_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
-
-/// The state of the directory's files.
-enum Standing {
-    /// To be served.
-    Good(Material),
-    /// To be served, but something is past two thirds of its life.
-    Due(Material),
-    /// Not usable: a file is missing, broken or for other names.
-    None,
+/// How long what is made here is valid.
+struct Lives {
+    authority: SignedDuration,
+    certificate: SignedDuration,
 }
 
-/// The certificate for `names` that `directory` keeps, made or renewed first
-/// where that is due.
+/// What a certificate is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Good,
+    /// To be served, but it or its authority is past two thirds of its life.
+    Due,
+    /// Not to be served: a part is missing, broken, outside of its time or for other names.
+    Useless,
+}
+
+/// What is known of a certificate that an authority of its own has signed.
+struct Facts {
+    names: BTreeSet<String>,
+    validity: Validity,
+    authority: Validity,
+}
+
+/// The certificate that replicas share, with its authority, in the form of its Secret. Not `Debug`: it holds private
+/// keys.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SharedCertificate {
+    authority: String,
+    authority_key: String,
+    certificate: String,
+    key: String,
+}
+
+impl SharedCertificate {
+    /// A new one with a new authority. The certificate is valid for `life`, its authority four times as long.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(names: &[String], now: Timestamp, life: Duration) -> Result<Self, TlsError> {
+        Self::signed(None, &generate()?, names, now, life)
+    }
+
+    /// Parses the content of a Secret; `None` if it cannot be served and renewed.
+    pub fn parse(data: &BTreeMap<String, String>) -> Option<Self> {
+        let text = |name: &str| data.get(name).cloned();
+        let (authority, authority_key) = (text(AUTHORITY)?, text(AUTHORITY_KEY)?);
+        signer(Path::new(AUTHORITY), &authority, &KeyPair::from_pem(&authority_key).ok()?).ok()??;
+        let shared = Self { authority, authority_key, certificate: text(CERTIFICATE)?, key: text(KEY)? };
+        facts(&shared.material()).is_some().then_some(shared)
+    }
+
+    /// The content of the Secret, without any encoding.
+    pub fn data(&self) -> BTreeMap<String, String> {
+        let entry = |name: &str, text: &String| (name.to_owned(), text.clone());
+        [
+            entry(AUTHORITY, &self.authority),
+            entry(AUTHORITY_KEY, &self.authority_key),
+            entry(CERTIFICATE, &self.certificate),
+            entry(KEY, &self.key),
+        ]
+        .into()
+    }
+
+    /// The authority's certificate, as PEM.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Whether both are of one authority: then clients that trust the one accept the other.
+    pub fn has_authority_of(&self, other: &Self) -> bool {
+        self.authority_key == other.authority_key
+    }
+
+    /// Whether the API server accepts it `now`, once it trusts the authority.
+    pub fn is_served(&self, names: &[String], now: Timestamp) -> bool {
+        standing(&self.material(), names, now) != Standing::Useless
+    }
+
+    /// Whether it has to be renewed.
+    pub fn is_due(&self, names: &[String], now: Timestamp) -> bool {
+        standing(&self.material(), names, now) != Standing::Good
+    }
+
+    /// This with a new certificate, and with a new one of the authority if that is due.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn renewed(&self, names: &[String], now: Timestamp, life: Duration) -> Result<Self, TlsError> {
+        let key = KeyPair::from_pem(&self.authority_key).map_err(|_| TlsError::ReadBack)?;
+        Self::signed(Some(&self.authority), &key, names, now, life)
+    }
+
+    pub(super) fn material(&self) -> Material {
+        Material {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            authority: Some(self.authority.clone()),
+        }
+    }
+
+    fn signed(
+        authority: Option<&str>,
+        authority_key: &KeyPair,
+        names: &[String],
+        now: Timestamp,
+        life: Duration,
+    ) -> Result<Self, TlsError> {
+        let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
+        let lives = Lives { authority: life.saturating_mul(4), certificate: life };
+        let authority = renew_authority(authority, authority_key, now, &lives)?;
+        let (certificate, key) = sign(names, &authority, authority_key, now, &lives)?;
+        Ok(Self { authority, authority_key: authority_key.serialize_pem(), certificate, key })
+    }
+}
+
+/// The certificate for `names` that `directory` keeps, made or renewed first where that is due. Processes that share
+/// the directory create one authority together.
 pub(super) fn provide(directory: &Path, names: &[String], now: Timestamp) -> Result<Material, TlsError> {
+    let look = || {
+        let read =
+            |name: &str| Ok::<_, TlsError>(files::read_if_there(&directory.join(name))?.unwrap_or_default());
+        let material =
+            Material { certificate: read(CERTIFICATE)?, key: read(KEY)?, authority: Some(read(AUTHORITY)?) };
+        Ok::<_, TlsError>((standing(&material, names, now), material))
+    };
     // Nearly always nothing is due. Then nothing is written or locked: the directory may be read-only for
     // this process.
-    if let Standing::Good(material) = look(directory, names, now)? {
+    if let (Standing::Good, material) = look()? {
         return Ok(material);
     }
-    let renewed = files::lock(directory).and_then(|_lock| match look(directory, names, now)? {
-        Standing::Good(material) => Ok(material),
-        Standing::Due(_) | Standing::None => renew(directory, names, now),
+    let renewed = files::lock(directory).and_then(|_lock| match look()? {
+        (Standing::Good, material) => Ok(material),
+        (Standing::Due | Standing::Useless, _) => renew_files(directory, names, now),
     });
-    renewed.or_else(|error| match look(directory, names, now)? {
-        Standing::Good(material) => Ok(material),
-        Standing::Due(material) => {
+    renewed.or_else(|error| match look()? {
+        (Standing::Good, material) => Ok(material),
+        (Standing::Due, material) => {
             warn!(%error, "the certificate is due for renewal, which fails");
             Ok(material)
         }
-        Standing::None => Err(error),
+        (Standing::Useless, _) => Err(error),
     })
 }
 
-/// The state of the files in `directory`. Only an unreadable authority is an error: nothing may replace it
+/// Makes what is missing or due. The caller holds the directory's lock. An authority that cannot sign is never replaced
 /// without the user.
-fn look(directory: &Path, names: &[String], now: Timestamp) -> Result<Standing, TlsError> {
-    let authority_path = directory.join(AUTHORITY);
-    let (certificate_path, key_path) = (directory.join(CERTIFICATE), directory.join(KEY));
-    let Some(authority_pem) = files::read_if_there(&authority_path)? else { return Ok(Standing::None) };
-    let authority = first(pair::certificates(&authority_path, &authority_pem)?, &authority_path)?;
-    let (Some(certificate), Some(key)) =
-        (files::read_if_there(&certificate_path)?, files::read_if_there(&key_path)?)
-    else {
-        return Ok(Standing::None);
-    };
-    let material = Material { certificate, key, authority: Some(authority_pem) };
-    let Ok(pair) = Pair::parse(&certificate_path, &key_path, &material) else { return Ok(Standing::None) };
-    let Some(leaf) = pair.key.cert.first() else { return Ok(Standing::None) };
-    let standing = pair::with_parsed(&authority_path, &authority, |authority| {
-        pair::with_parsed(&certificate_path, leaf, |leaf| {
-            let (from, until) = pair::validity(authority);
-            if leaf.verify_signature(Some(authority.public_key())).is_err()
-                || !is_for(leaf, names)
-                || until < now
-                || pair.not_after < now
-            {
-                None
-            } else {
-                Some(is_due(from, until, now) || is_due(pair.not_before, pair.not_after, now))
-            }
-        })
-    })?;
-    Ok(match standing {
-        Ok(Some(false)) => Standing::Good(material),
-        Ok(Some(true)) => Standing::Due(material),
-        Ok(None) | Err(_) => Standing::None,
-    })
-}
-
-/// Makes what is missing or due. The caller holds the directory's lock.
-fn renew(directory: &Path, names: &[String], now: Timestamp) -> Result<Material, TlsError> {
-    let (authority_pem, authority_key) = authority(directory, now)?;
-    let (certificate, key) = issue::certificate(names, &authority_pem, authority_key, now, CERTIFICATE_LIFE)?;
-    files::write(&directory.join(KEY), &key, Access::Private)?;
-    files::write(&directory.join(CERTIFICATE), &certificate, Access::Public)?;
-    info!(directory = %directory.display(), names = names.join(", "), "a certificate was made");
-    Ok(Material { certificate, key, authority: Some(authority_pem) })
-}
-
-/// The authority's certificate and key, made or renewed first where that is due.
-fn authority(directory: &Path, now: Timestamp) -> Result<(String, KeyPair), TlsError> {
-    let (certificate_path, key_path) = (directory.join(AUTHORITY), directory.join(AUTHORITY_KEY));
-    let unusable = || TlsError::UseAuthority { certificate: certificate_path.clone(), key: key_path.clone() };
-    let key = match (files::read_if_there(&certificate_path)?, files::read_if_there(&key_path)?) {
-        (Some(certificate), Some(key)) => {
-            let key = KeyPair::from_pem(&key).map_err(|_| unusable())?;
-            let parsed = first(pair::certificates(&certificate_path, &certificate)?, &certificate_path)?;
-            let (belongs, (from, until)) = pair::with_parsed(&certificate_path, &parsed, |parsed| {
-                let theirs = &parsed.public_key().subject_public_key.data;
-                (theirs.as_ref() == rcgen::PublicKeyData::der_bytes(&key), pair::validity(parsed))
-            })?;
-            if !belongs {
-                return Err(unusable());
-            }
-            if !is_due(from, until, now) {
-                return Ok((certificate, key));
-            }
-            key
-        }
-        (Some(_), None) => return Err(unusable()),
-        // The key is written first, so a key alone is that of a start that was
-        // cut short.
-        (None, Some(key)) => KeyPair::from_pem(&key).map_err(|_| unusable())?,
-        (None, None) => {
-            let key = issue::authority_key()?;
+fn renew_files(directory: &Path, names: &[String], now: Timestamp) -> Result<Material, TlsError> {
+    let (authority_path, key_path) = (directory.join(AUTHORITY), directory.join(AUTHORITY_KEY));
+    let unusable = || TlsError::UseAuthority { certificate: authority_path.clone(), key: key_path.clone() };
+    let present = files::read_if_there(&authority_path)?;
+    // The key is written first, so a key alone is that of a start that was cut short.
+    let authority_key = match files::read_if_there(&key_path)? {
+        Some(key) => KeyPair::from_pem(&key).map_err(|_| unusable())?,
+        None if present.is_some() => return Err(unusable()),
+        None => {
+            let key = generate()?;
             files::write(&key_path, &key.serialize_pem(), Access::Private)?;
             key
         }
     };
-    let certificate = issue::authority(&key, now, AUTHORITY_LIFE)?;
-    files::write(&certificate_path, &certificate, Access::Public)?;
-    info!(directory = %directory.display(), "a certificate authority was made or renewed");
-    Ok((certificate, key))
+    if let Some(pem) = &present {
+        signer(&authority_path, pem, &authority_key)?.ok_or_else(unusable)?;
+    }
+    let authority = renew_authority(present.as_deref(), &authority_key, now, &IN_DIRECTORY)?;
+    if present.as_ref() != Some(&authority) {
+        files::write(&authority_path, &authority, Access::Public)?;
+        info!(directory = %directory.display(), "a certificate authority was made or renewed");
+    }
+    let (certificate, key) = sign(names, &authority, &authority_key, now, &IN_DIRECTORY)?;
+    files::write(&directory.join(KEY), &key, Access::Private)?;
+    files::write(&directory.join(CERTIFICATE), &certificate, Access::Public)?;
+    info!(directory = %directory.display(), names = names.join(", "), "a certificate was made");
+    Ok(Material { certificate, key, authority: Some(authority) })
 }
 
-fn first<T>(all: Vec<T>, path: &Path) -> Result<T, TlsError> {
-    all.into_iter().next().ok_or_else(|| TlsError::ParseCertificate {
-        path: path.to_owned(),
-        reason: "there is none in it".to_owned(),
-    })
+fn standing(material: &Material, names: &[String], now: Timestamp) -> Standing {
+    let Some(Facts { names: present, validity, authority }) = facts(material) else {
+        return Standing::Useless;
+    };
+    let is_over = |(_, until): Validity| until <= now;
+    if now < validity.0 || is_over(validity) || is_over(authority) || present != wanted(names) {
+        Standing::Useless
+    } else if is_due(validity, now) || is_due(authority, now) {
+        Standing::Due
+    } else {
+        Standing::Good
+    }
 }
+
+/// `None` if the parts are not whole, or do not belong together.
+fn facts(material: &Material) -> Option<Facts> {
+    let path = Path::new(CERTIFICATE);
+    let pair = Pair::parse(path, Path::new(KEY), material).ok()?;
+    let leaf = pair.key.cert.first()?;
+    let signed_by = |authority: &CertificateDer<'_>| {
+        let signed = |authority: &X509Certificate<'_>| {
+            let is_theirs =
+                |leaf: &X509Certificate<'_>| leaf.verify_signature(Some(authority.public_key())).is_ok();
+            with_parsed(path, leaf, is_theirs).ok()?.then(|| validity(authority))
+        };
+        with_parsed(Path::new(AUTHORITY), authority, signed).ok()?
+    };
+    // Former versions had two of them, while one followed the other.
+    let authorities = certificates(Path::new(AUTHORITY), material.authority.as_deref()?).ok()?;
+    let authority = authorities.iter().find_map(signed_by)?;
+    let names = with_parsed(path, leaf, alternative_names).ok()??;
+    Some(Facts { names, validity: pair.validity, authority })
+}
+
+/// The certificate in `pem` of the authority that has this key.
+fn signer(
+    path: &Path,
+    pem: &str,
+    key: &KeyPair,
+) -> Result<Option<(CertificateDer<'static>, Validity)>, TlsError> {
+    for certificate in certificates(path, pem)? {
+        let (public, validity) = with_parsed(path, &certificate, |parsed| {
+            (parsed.public_key().subject_public_key.data.to_vec(), validity(parsed))
+        })?;
+        if public == key.der_bytes() {
+            return Ok(Some((certificate, validity)));
+        }
+    }
+    Ok(None)
+}
+
+/// The authority's certificate as it is, or a new one for the same key if there is none or it is due.
+fn renew_authority(
+    present: Option<&str>,
+    key: &KeyPair,
+    now: Timestamp,
+    lives: &Lives,
+) -> Result<String, TlsError> {
+    if let Some(pem) = present
+        && let Some((_, validity)) = signer(Path::new(AUTHORITY), pem, key)?
+        && !is_due(validity, now)
+    {
+        return Ok(pem.to_owned());
+    }
+    let mut params = CertificateParams::default();
+    set_times(&mut params, now, lives.authority);
+    params.distinguished_name = common_name("kubemoor authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.serial_number = Some(SerialNumber::from(now.as_second().unsigned_abs()));
+    Ok(params.self_signed(key).map_err(not_issued)?.pem())
+}
+
+/// A new certificate for `names` with its key, both as PEM.
+fn sign(
+    names: &[String],
+    authority: &str,
+    authority_key: &KeyPair,
+    now: Timestamp,
+    lives: &Lives,
+) -> Result<(String, String), TlsError> {
+    let failed = |source| TlsError::Issue { names: names.join(", "), source };
+    let (authority, _) = signer(Path::new(AUTHORITY), authority, authority_key)?.ok_or(TlsError::ReadBack)?;
+    let issuer = Issuer::from_ca_cert_der(&authority, authority_key).map_err(failed)?;
+    let mut params = CertificateParams::new(names).map_err(failed)?;
+    set_times(&mut params, now, lives.certificate);
+    params.distinguished_name = common_name("kubemoor");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let key = KeyPair::generate().map_err(failed)?;
+    let certificate = params.signed_by(&key, &issuer).map_err(failed)?.pem();
+    Ok((certificate, key.serialize_pem()))
+}
+
+fn generate() -> Result<KeyPair, TlsError> {
+    KeyPair::generate().map_err(not_issued)
+}
+
+/// Whether two thirds of a life are over, or it has not begun: then a clock that was ahead has been corrected.
+fn is_due((from, until): Validity, now: Timestamp) -> bool {
+    now < from || now.duration_since(from) >= until.duration_since(from) / 3 * 2
+}
+
+/// The names and addresses that a certificate is for; `None` if it has others besides.
+fn alternative_names(certificate: &X509Certificate<'_>) -> Option<BTreeSet<String>> {
+    let names = certificate.subject_alternative_name().ok()??.value.general_names.iter();
+    names
+        .map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => {
+                match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {
+                    (Ok(v4), _) => Some(IpAddr::from(v4).to_string()),
+                    (_, Ok(v6)) => Some(IpAddr::from(v6).to_string()),
+                    _ => None,
+                }
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// `names`, with addresses in the form in which a certificate gives them.
+fn wanted(names: &[String]) -> BTreeSet<String> {
+    let form = |name: &String| name.parse::<IpAddr>().map_or_else(|_| name.clone(), |it| it.to_string());
+    names.iter().map(form).collect()
+}
+
+fn not_issued(source: rcgen::Error) -> TlsError {
+    TlsError::Issue { names: "the certificate authority".to_owned(), source }
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+fn set_times(params: &mut CertificateParams, now: Timestamp, life: SignedDuration) {
+    let epoch = date_time_ymd(1970, 1, 1);
+    let since_epoch = |time: SignedDuration| epoch + Duration::from_secs(time.as_secs().unsigned_abs());
+    params.not_before = since_epoch(now.as_duration() - EARLIER.min(life / 10));
+    params.not_after = since_epoch(now.as_duration() + life);
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{ServerName, UnixTime};
 
 use super::*;
 
@@ -22,18 +21,18 @@ fn after_days(days: i64) -> Timestamp {
     now() + (days * 24).hours()
 }
 
-fn made(directory: &Path, names: &[&str]) -> Source {
-    Source::SelfMade {
+fn made(directory: &Path, names: &[&str]) -> CertificateSource {
+    CertificateSource::SelfMade {
         directory: directory.to_owned(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
     }
 }
 
-fn given(directory: &Path) -> Source {
-    Source::Given { certificate: directory.join("tls.crt"), key: directory.join("tls.key") }
+fn given(directory: &Path) -> CertificateSource {
+    CertificateSource::Given { certificate: directory.join("tls.crt"), key: directory.join("tls.key") }
 }
 
-fn load(source: Source, now: Timestamp) -> Result<Certificates, TlsError> {
+fn load(source: CertificateSource, now: Timestamp) -> Result<Certificates, TlsError> {
     Certificates::load(source, now)
 }
 
@@ -268,7 +267,7 @@ fn replaced_certificate_is_loaded_once_certificate_and_key_match() {
     let root = tempfile::tempdir().unwrap();
     give(root.path(), "a");
     let certificates = load(given(root.path()), now()).unwrap();
-    let served = || certificates.resolver.current().cert[0].clone();
+    let served = || certificates.resolver.0.load_full().cert[0].clone();
     let first = served();
     let old_key = file(root.path(), "tls.key");
     give(root.path(), "a");
@@ -283,29 +282,15 @@ fn replaced_certificate_is_loaded_once_certificate_and_key_match() {
 }
 
 #[test]
-fn changed_authority_is_announced_before_its_certificate_is_served() {
+fn bundle_is_compared_by_certificates_whatever_stands_between_them() {
     let root = tempfile::tempdir().unwrap();
-    let give = || {
-        give(root.path(), "a");
-        fs::copy(root.path().join("tls.crt"), root.path().join("ca.crt")).unwrap();
-        file(root.path(), "ca.crt")
-    };
-    let old = give();
-    let certificates = load(given(root.path()), now()).unwrap();
-    let served = || certificates.resolver.current().cert[0].clone();
-    let bundle = || certificates.ca_bundle().borrow().clone().unwrap().to_string();
-    let first = served();
-    let new = give();
-    assert!(!certificates.refresh(now()).unwrap());
-    assert_eq!((served(), bundle()), (first.clone(), format!("{old}{new}")));
-    assert!(certificates.refresh(now()).unwrap());
-    assert_ne!(served(), first);
-    assert_eq!(bundle(), new);
-    // What nobody accepts any more is replaced at once. These certificates end in the year 4096.
-    let second = served();
-    give();
-    assert!(certificates.refresh("5000-01-01T00:00:00Z".parse().unwrap()).unwrap());
-    assert_ne!(served(), second);
+    let [one, two] = ["a", "b"].map(|name| {
+        give(root.path(), name);
+        file(root.path(), "tls.crt")
+    });
+    let commented = format!("# the old one\n{one}# the new one\n{two}rest");
+    assert!(holds(&commented, &two) && holds(&commented, &format!("{two}{one}")));
+    assert!(!holds(&one, &commented) && !holds(&one, "no certificate") && !holds("", &one));
 }
 
 #[test]

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
@@ -17,9 +16,6 @@ pub(super) struct Candidacy {
     /// When this candidate's own Lease is to be renewed.
     renew_at: Option<Instant>,
     not_before: Option<Instant>,
-    announce_at: Option<Instant>,
-    /// Another process changed the Lease since it was seen.
-    is_outdated: bool,
 }
 
 /// What the candidate does next.
@@ -35,26 +31,17 @@ pub(super) enum Step {
     Take,
     /// Renew it.
     Renew,
-    /// Announce an authority on the Lease of another.
-    Announce,
 }
 
 enum View {
     Unknown,
     Absent,
-    Lease { version: String, holder: String, renewed: Option<Timestamp>, life: Duration, since: Instant },
+    Lease { version: String, holder: String, life: Duration, since: Instant },
 }
 
 impl Candidacy {
     pub(super) fn new(me: String) -> Self {
-        Self {
-            me,
-            view: View::Unknown,
-            renew_at: None,
-            not_before: None,
-            announce_at: None,
-            is_outdated: false,
-        }
+        Self { me, view: View::Unknown, renew_at: None, not_before: None }
     }
 
     pub(super) fn me(&self) -> &str {
@@ -67,7 +54,6 @@ impl Candidacy {
             return Step::Wait(pause);
         }
         match &self.view {
-            _ if self.is_outdated => Step::Read,
             View::Unknown => Step::Read,
             View::Absent => Step::Create,
             View::Lease { holder, .. } if *holder == self.me => match self.renew_at {
@@ -77,52 +63,31 @@ impl Candidacy {
             View::Lease { holder, life, since, .. } if holder.is_empty() || *since + *life <= now => {
                 Step::Take
             }
-            View::Lease { life, since, .. } => match self.announce_at {
-                Some(at) if at <= now => Step::Announce,
-                Some(at) => Step::Wait(at.min(*since + *life)),
-                None => Step::Wait(*since + *life),
-            },
+            View::Lease { life, since, .. } => Step::Wait(*since + *life),
         }
     }
 
     /// The Lease is like this, or is not there.
     pub(super) fn see(&mut self, lease: Option<&Lease>, now: Instant) {
-        self.is_outdated = false;
         let Some(lease) = lease else {
             self.view = View::Absent;
             return;
         };
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let spec = lease.spec.clone().unwrap_or_default();
-        let (theirs, renewed_at) =
-            (spec.holder_identity.unwrap_or_default(), spec.renew_time.map(|time| time.0));
-        if let View::Lease { version: known, holder, renewed, .. } = &mut self.view {
-            // An announcement by another replica is no renewal.
-            let is_renewal = *holder != theirs || renewed_at.is_none() || *renewed != renewed_at;
-            if *known == version || !is_renewal {
-                *known = version;
-                return;
-            }
+        if matches!(&self.view, View::Lease { version: known, .. } if *known == version) {
+            return;
         }
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let life = seconds.filter(|seconds| *seconds > 0).map_or(LIFE, Duration::from_secs);
-        self.view = View::Lease { version, holder: theirs, renewed: renewed_at, life, since: now };
+        let holder = spec.holder_identity.unwrap_or_default();
+        self.view = View::Lease { version, holder, life, since: now };
     }
 
     /// This candidate's own write was granted; it was asked for at `asked`.
     pub(super) fn renewed(&mut self, asked: Instant) {
         self.renew_at = Some(asked + RENEWAL);
         self.not_before = None;
-    }
-
-    /// A replica that does not lead has to announce its authority at this instant.
-    pub(super) fn set_announcement(&mut self, at: Option<Instant>) {
-        self.announce_at = at;
-    }
-
-    /// Has the Lease read again. How long it has not been renewed stays known.
-    pub(super) fn outdate(&mut self) {
-        self.is_outdated = true;
     }
 
     /// Discards the knowledge of the Lease.

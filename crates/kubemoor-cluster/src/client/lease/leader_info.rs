@@ -19,6 +19,9 @@ const VERSION: &str = "kubemoor.dev/version";
 const COMMIT: &str = "kubemoor.dev/commit";
 const CA_BUNDLE: &str = "kubemoor.dev/ca-bundle";
 
+/// Former versions kept a list of authorities here.
+const AUTHORITIES: &str = "kubemoor.dev/authorities";
+
 /// The maximum size of the CA bundle on a Lease, which is written every few seconds.
 const CAP: usize = 16 << 10;
 
@@ -41,8 +44,13 @@ pub struct LeaderInfo {
 pub(super) fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
     let authority = authority.filter(|pem| pem.len() <= CAP);
     let annotations = lease.annotations.get_or_insert_default();
-    for (name, value) in [(VERSION, Some(build::VERSION)), (COMMIT, build::commit()), (CA_BUNDLE, authority)]
-    {
+    let told = [
+        (VERSION, Some(build::VERSION)),
+        (COMMIT, build::commit()),
+        (CA_BUNDLE, authority),
+        (AUTHORITIES, None),
+    ];
+    for (name, value) in told {
         match value {
             Some(value) => annotations.insert(name.to_owned(), value.to_owned()),
             None => annotations.remove(name),

@@ -14,13 +14,6 @@ fn lease(version: u64, holder: &str, seconds: i32) -> Lease {
     }
 }
 
-/// One that its holder renewed at this second.
-fn renewed(version: u64, holder: &str, second: i64) -> Lease {
-    let mut lease = lease(version, holder, 12);
-    lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(Timestamp::from_second(second).unwrap()));
-    lease
-}
-
 #[test]
 fn a_candidate_does_what_the_lease_says() {
     let start = Instant::now();
@@ -54,28 +47,6 @@ fn lease_expiry_is_extended_by_renewal_but_not_by_rereading() {
     assert_eq!(candidacy.step(after(7)), Step::Wait(after(12)));
     candidacy.see(Some(&lease(2, "b", 12)), after(8));
     assert_eq!(candidacy.step(after(13)), Step::Wait(after(20)));
-}
-
-#[test]
-fn announcement_of_a_replica_does_not_renew_the_lease() {
-    let start = Instant::now();
-    let after = |seconds| start + Duration::from_secs(seconds);
-    let mut candidacy = Candidacy::new("a".to_owned());
-    candidacy.see(Some(&renewed(1, "b", 5)), start);
-    candidacy.set_announcement(Some(after(3)));
-    assert_eq!(candidacy.step(start), Step::Wait(after(3)));
-    assert_eq!(candidacy.step(after(3)), Step::Announce);
-    candidacy.see(Some(&renewed(2, "b", 5)), after(3));
-    candidacy.set_announcement(Some(after(23)));
-    assert_eq!(candidacy.step(after(4)), Step::Wait(after(12)));
-    assert_eq!(candidacy.step(after(12)), Step::Take);
-    candidacy.see(Some(&renewed(3, "b", 9)), after(11));
-    assert_eq!(candidacy.step(after(12)), Step::Wait(after(23)));
-    // The leader announces with its renewals.
-    candidacy.see(Some(&renewed(4, "a", 10)), after(12));
-    candidacy.set_announcement(Some(after(12)));
-    candidacy.renewed(after(12));
-    assert_eq!(candidacy.step(after(13)), Step::Wait(after(12) + RENEWAL));
 }
 
 #[test]
@@ -139,19 +110,18 @@ struct Replica {
 }
 
 proptest! {
-    /// Replicas that stop, sleep, announce and go on at random never lead two at a time.
+    /// Replicas that stop, sleep and go on at random never lead two at a time.
     #[test]
-    fn no_two_replicas_lead_at_any_time(moves in prop::collection::vec((0_usize..3, 0_u64..4000, any::<bool>(), any::<bool>()), 1..400)) {
+    fn no_two_replicas_lead_at_any_time(moves in prop::collection::vec((0_usize..3, 0_u64..4000, any::<bool>()), 1..400)) {
         let mut now = Instant::now();
-        let mut stored: Option<(u64, String, i64)> = None;
+        let mut stored: Option<(u64, String)> = None;
         let mut replicas: Vec<Replica> = (0..3)
             .map(|index| Replica { candidacy: Candidacy::new(index.to_string()), believes: None, version: 0 })
             .collect();
-        for (index, millis, sees, announces) in moves {
+        for (index, millis, sees) in moves {
             now += Duration::from_millis(millis);
             let replica = &mut replicas[index];
-            let seen = stored.as_ref().map(|(version, holder, second)| renewed(*version, holder, *second));
-            replica.candidacy.set_announcement(announces.then_some(now));
+            let seen = stored.as_ref().map(|(version, holder)| lease(*version, holder, 12));
             if sees {
                 replica.candidacy.see(seen.as_ref(), now);
                 replica.version = stored.as_ref().map_or(0, |(version, ..)| *version);
@@ -162,20 +132,11 @@ proptest! {
                     replica.candidacy.see(seen.as_ref(), now);
                     replica.version = stored.as_ref().map_or(0, |(version, ..)| *version);
                 }
-                Step::Announce => match &mut stored {
-                    Some((version, name, second)) if *version == replica.version => {
-                        *version += 1;
-                        replica.version = *version;
-                        replica.candidacy.see(Some(&renewed(*version, name, *second)), now);
-                    }
-                    _ => replica.candidacy.unknown(),
-                },
                 Step::Create | Step::Take | Step::Renew => {
                     if stored.as_ref().map_or(0, |(version, ..)| *version) == replica.version {
                         let (name, version) = (replica.candidacy.me().to_owned(), replica.version + 1);
-                        let second = stored.as_ref().map_or(0, |(.., second)| *second) + 1;
-                        replica.candidacy.see(Some(&renewed(version, &name, second)), now);
-                        stored = Some((version, name, second));
+                        replica.candidacy.see(Some(&lease(version, &name, 12)), now);
+                        stored = Some((version, name));
                         replica.candidacy.renewed(now);
                         replica.version = version;
                         replica.believes = Some(now + BELIEF);

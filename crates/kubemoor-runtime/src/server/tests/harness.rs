@@ -21,7 +21,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use kubemoor_runtime::metrics::{ConnectionMetrics, registry};
 use kubemoor_runtime::server::{Ending, Limits, Peer, TlsPort, serve};
-use kubemoor_runtime::tls::{Certificates, Source};
+use kubemoor_runtime::tls::{CertificateSource, Certificates};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -57,7 +57,7 @@ impl Running {
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
         let directory = tempfile::tempdir().unwrap();
-        let source = Source::SelfMade {
+        let source = CertificateSource::SelfMade {
             directory: directory.path().to_owned(),
             names: vec!["localhost".to_owned(), "127.0.0.1".to_owned()],
         };

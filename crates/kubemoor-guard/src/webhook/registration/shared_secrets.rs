@@ -1,0 +1,590 @@
+//! The Secrets that replicas share: the certificate that they serve, and what they know the API server and each other
+//! by, the token of the webhook's address and the key with which they sign.
+//!
+//! Each replica looks at both and takes over what it finds. The leader alone writes the steps that are due, and a write
+//! replaces what was read and nothing newer: a process that was stopped for a while and believes that it leads loses.
+
+use std::fmt::Display;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::keep::{Configuration, by_hand};
+use super::{NAME, address};
+use crate::admin::{Condition, Readiness};
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_cluster::client::shared_secret::{FoundSecret, SharedSecret, SharedSecretError};
+use kubemoor_declare::model::ObjectId;
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_runtime::callers::{Callers, Kept, RandomError, Turn};
+use kubemoor_runtime::config::{self, Proof};
+use kubemoor_runtime::tls::files::{self, Access};
+use kubemoor_runtime::tls::{CertificateSource, Certificates, SharedCertificate, TlsError, holds};
+
+/// The name of the callers' Secret.
+pub const CALLER_SECRET: &str = "kubemoor-caller";
+
+/// The key of the callers' Secret, and the name of the file in its place.
+const CALLERS: &str = "callers.json";
+
+/// The pause until there is any content, and the one after a failure.
+const WAIT: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The longest pauses between looks at the certificate and at the callers' secret.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
+const CALLERS_LOOK: Duration = Duration::from_secs(15);
+
+/// Why a secret could not be kept.
+#[derive(Debug, Error)]
+enum KeepError {
+    #[error(transparent)]
+    Secret(#[from] SharedSecretError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    #[error("the webhook configurations cannot be read; the account needs get on them: {0}")]
+    Webhooks(#[source] CallError),
+}
+
+/// The pauses between the looks of one replica.
+struct Rounds {
+    leading: watch::Receiver<bool>,
+    stop: CancellationToken,
+    /// One that repeats is logged once.
+    last_failure: Option<String>,
+}
+
+/// Keeps the certificate that replicas share. Its authority keeps its key, so it does not matter who serves or trusts
+/// the content of before and who the next.
+#[derive(Clone)]
+pub struct Renewal {
+    secret: SharedSecret,
+    /// The names by which the API server calls.
+    names: Vec<String>,
+    /// For how long a certificate is valid.
+    life: Duration,
+    certificates: Certificates,
+    /// Holds once there is a certificate.
+    known: Condition,
+    /// Has a row for each write.
+    ledger: Ledger,
+}
+
+/// What a process knows of the certificate.
+#[derive(Default)]
+struct RenewalState {
+    in_use: Option<SharedCertificate>,
+    /// Whether the Secret has a certificate of an authority that the webhooks do not trust.
+    is_foreign: bool,
+}
+
+/// Keeps the callers' secret, and replaces its token: the next one is accepted by all replicas before it is registered,
+/// and the one before is accepted until no webhook configuration has held it for a while.
+#[derive(Clone)]
+pub struct Rotation {
+    place: Place,
+    callers: Callers,
+    /// `None` if the token is none of the guard's.
+    pace: Option<Pace>,
+    /// Holds once there is a token.
+    known: Condition,
+}
+
+/// Where the callers' secret is stored.
+#[derive(Clone)]
+enum Place {
+    Secret(SharedSecret),
+    /// In a file, readable by its owner alone.
+    Directory(PathBuf),
+    /// It ends with this process.
+    Process,
+}
+
+/// How long each stage of a token takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    /// For how long a token is registered.
+    life: Duration,
+    /// The time that replicas have to accept a new token before it is registered.
+    spread: Duration,
+    /// How long the old token is accepted after no configuration holds it any more.
+    grace: Duration,
+    look: Duration,
+}
+
+/// What a process knows of the callers' secret.
+#[derive(Default)]
+struct RotationState {
+    known: Option<Kept>,
+    writes: bool,
+    /// Whether the token has to be replaced, whatever its age.
+    replace: bool,
+    /// Since when the tokens are in this stage; in the last one, since when no configuration holds the old token.
+    since: Option<Instant>,
+}
+
+impl Rounds {
+    fn new(leadership: &Leadership, stop: CancellationToken) -> Self {
+        Self { leading: leadership.watch(), stop, last_failure: None }
+    }
+
+    /// Waits for the next look: for as long as the last one says, or until the lead changes. Breaks at the end.
+    async fn pause<E: Display>(
+        &mut self,
+        kept: Result<Duration, E>,
+        retry: Duration,
+        warn: impl FnOnce(&str),
+    ) -> ControlFlow<()> {
+        let (pause, failure) = match kept {
+            Ok(pause) => (pause, None),
+            Err(error) => (retry, Some(error.to_string())),
+        };
+        if let Some(error) = failure.as_ref().filter(|_| failure != self.last_failure) {
+            warn(error);
+        }
+        self.last_failure = failure;
+        tokio::select! {
+            () = self.stop.cancelled() => ControlFlow::Break(()),
+            () = sleep(pause) => ControlFlow::Continue(()),
+            Ok(()) = self.leading.changed() => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl Renewal {
+    /// `None` where the certificate is not shared. Else the guard is not ready before there is one.
+    pub fn new(
+        certificates: &Certificates,
+        source: &CertificateSource,
+        readiness: &Readiness,
+        ledger: &Ledger,
+    ) -> Option<Self> {
+        let CertificateSource::Shared { namespace, secret, names, life } = source else { return None };
+        let known = readiness.condition("certificate");
+        known.unmet("the certificate that replicas share is not there yet");
+        Some(Self {
+            secret: SharedSecret { namespace: namespace.clone(), name: secret.clone() },
+            names: names.clone(),
+            life: *life,
+            certificates: certificates.clone(),
+            known,
+            ledger: ledger.clone(),
+        })
+    }
+
+    /// Keeps the certificate until `stop`.
+    pub async fn run(self, client: kube::Client, leadership: Leadership, stop: CancellationToken) {
+        let (mut state, mut rounds) = (RenewalState::default(), Rounds::new(&leadership, stop.clone()));
+        let look = (self.life / 40).min(CERTIFICATE_LOOK);
+        loop {
+            let kept = tokio::select! {
+                () = stop.cancelled() => return,
+                kept = self.look(&client, &mut state, leadership.holds()) => kept,
+            };
+            let pause = kept.map(|()| if state.in_use.is_some() { look } else { WAIT });
+            let warn = |error: &str| {
+                tracing::warn!("the certificate that replicas share is not kept, trying again: {error}");
+            };
+            if rounds.pause(pause, RETRY.min(look), warn).await.is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Reads the Secret and takes a step that is due.
+    async fn look(
+        &self,
+        client: &kube::Client,
+        state: &mut RenewalState,
+        leads: bool,
+    ) -> Result<(), KeepError> {
+        let found = self.secret.read(client).await?;
+        let now = Timestamp::now();
+        let shared = found.as_ref().and_then(|found| SharedCertificate::parse(&found.data()));
+        let is_served = shared.as_ref().is_some_and(|shared| shared.is_served(&self.names, now));
+        // A replica that finds none makes it, since a leader whose certificate is of another source does not. Once: one
+        // with a wrong clock takes every certificate for useless.
+        let writes = leads || (state.in_use.is_none() && !is_served);
+        let (next, step) = match shared {
+            // The API server would refuse what this certificate signs.
+            Some(shared) if self.is_foreign(&shared, client, state, now).await? => (
+                state.in_use.clone().filter(|_| writes),
+                "a certificate that the webhooks do not trust is replaced by the one in use",
+            ),
+            Some(shared) => {
+                // A replica that begins does not serve one that the API server refuses.
+                let is_over = |in_use: &SharedCertificate| !in_use.is_served(&self.names, now);
+                if is_served || state.in_use.as_ref().is_some_and(is_over) {
+                    self.adopt(&shared, state, now)?;
+                }
+                let renews = writes && shared.is_due(&self.names, now);
+                let next = renews.then(|| shared.renewed(&self.names, now, self.life)).transpose()?;
+                (next, "the certificate that replicas share is renewed")
+            }
+            None if !writes => return Ok(()),
+            None => {
+                if found.as_ref().is_some_and(FoundSecret::has_content) || state.in_use.is_some() {
+                    tracing::warn!(
+                        "the Secret of the certificate was removed or overwritten, and is written anew"
+                    );
+                }
+                let made = match &state.in_use {
+                    Some(in_use) => in_use.clone(),
+                    None => SharedCertificate::make(&self.names, now, self.life)?,
+                };
+                (Some(made), "the certificate that replicas share is written")
+            }
+        };
+        // A faster write of another process is found at the next read.
+        if let Some(next) = next
+            && self.secret.write(client, next.data(), found).await?
+        {
+            self.adopt(&next, state, now)?;
+            tracing::info!("{step}");
+            self.record(step);
+        }
+        Ok(())
+    }
+
+    /// Whether a good certificate is in use, and this one is of another authority, which the webhooks do not trust:
+    /// somebody restored an older one, for example.
+    async fn is_foreign(
+        &self,
+        shared: &SharedCertificate,
+        client: &kube::Client,
+        state: &mut RenewalState,
+        now: Timestamp,
+    ) -> Result<bool, KeepError> {
+        let Some(in_use) = state.in_use.as_ref().filter(|in_use| in_use.is_served(&self.names, now)) else {
+            return Ok(false);
+        };
+        let trusts = |config: &WebhookClientConfig| {
+            let bundle = config.ca_bundle.as_ref();
+            bundle.is_some_and(|pem| holds(&String::from_utf8_lossy(&pem.0), shared.authority()))
+        };
+        let is_foreign = !shared.has_authority_of(in_use)
+            && !all_webhooks(client, trusts).await.map_err(KeepError::Webhooks)?;
+        if is_foreign && !state.is_foreign {
+            tracing::warn!(
+                "the Secret of the certificate was overwritten with one of an authority that the webhooks do not trust; \
+                 the certificate in use stays"
+            );
+        }
+        state.is_foreign = is_foreign;
+        Ok(is_foreign)
+    }
+
+    /// Serves `shared` from now on.
+    fn adopt(
+        &self,
+        shared: &SharedCertificate,
+        state: &mut RenewalState,
+        now: Timestamp,
+    ) -> Result<(), TlsError> {
+        if state.in_use.as_ref() != Some(shared) {
+            self.certificates.adopt(shared, now)?;
+            state.in_use = Some(shared.clone());
+            self.known.met();
+        }
+        Ok(())
+    }
+
+    fn record(&self, step: &str) {
+        let object = ObjectId {
+            group: "".into(),
+            kind: "Secret".into(),
+            namespace: Some(self.secret.namespace.clone().into()),
+            name: self.secret.name.clone().into(),
+        };
+        let edit = ReviewedEdit::watched(object, None);
+        let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
+        self.ledger.record(Row { detail: step.to_owned(), ..row });
+    }
+}
+
+impl Rotation {
+    /// For a guard in `own_namespace`, else for one whose certificate is made in a directory. The guard is not ready
+    /// before there is a token.
+    pub fn new(
+        config: &config::Callers,
+        own_namespace: Option<&str>,
+        source: &CertificateSource,
+        callers: Callers,
+        known: Condition,
+    ) -> Self {
+        let place = match (own_namespace, source) {
+            (Some(namespace), _) => Place::Secret(SharedSecret {
+                namespace: namespace.to_owned(),
+                name: CALLER_SECRET.to_owned(),
+            }),
+            (None, CertificateSource::SelfMade { directory, .. }) => Place::Directory(directory.clone()),
+            (None, CertificateSource::Given { .. } | CertificateSource::Shared { .. }) => Place::Process,
+        };
+        let pace = match config.proof {
+            Proof::Kept { life } => Some(Pace::new(life)),
+            Proof::File(_) | Proof::Certificate => None,
+        };
+        Self { place, callers, pace, known }
+    }
+
+    /// Keeps the secret until `stop`. Nothing moves unless `open` says that the emergency switch is armed: the
+    /// configurations that it keeps hold the token of before.
+    pub async fn run(
+        self,
+        client: kube::Client,
+        leadership: Leadership,
+        open: watch::Receiver<Option<bool>>,
+        stop: CancellationToken,
+    ) {
+        let (mut state, mut rounds) = (RotationState::default(), Rounds::new(&leadership, stop.clone()));
+        let look = self.pace.map_or(CALLERS_LOOK, |pace| pace.look);
+        loop {
+            let writes = !matches!(self.place, Place::Secret(_)) || leadership.holds();
+            let moves = *open.borrow() == Some(false);
+            let kept = tokio::select! {
+                () = stop.cancelled() => return,
+                kept = self.look(&client, &mut state, writes, moves) => kept,
+            };
+            let pause = kept.map(|()| if state.known.is_some() { look } else { WAIT });
+            let warn = |error: &str| {
+                tracing::warn!("the secret that callers are known by is not kept, trying again: {error}");
+            };
+            if rounds.pause(pause, RETRY, warn).await.is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Reads the secret and takes a step that is due. A replica that begins to write has the token replaced: while
+    /// nobody did, the API server may have told its address to whom it could not serve.
+    async fn look(
+        &self,
+        client: &kube::Client,
+        state: &mut RotationState,
+        writes: bool,
+        moves: bool,
+    ) -> Result<(), KeepError> {
+        let (text, found) = self.read(client, state).await?;
+        let begins = !std::mem::replace(&mut state.writes, writes) && writes;
+        let now = Timestamp::now();
+        let next = match text.as_deref().and_then(Kept::parse) {
+            Some(kept) => {
+                self.adopt(kept.clone(), state);
+                state.replace |= begins;
+                if !moves {
+                    // Once it is armed again, a token has to last anew.
+                    state.since = Some(Instant::now());
+                    None
+                } else if writes {
+                    self.step(&kept, client, state, now).await?
+                } else {
+                    None
+                }
+            }
+            None if !writes => None,
+            None => {
+                if text.is_some()
+                    || found.as_ref().is_some_and(FoundSecret::has_content)
+                    || state.known.is_some()
+                {
+                    tracing::warn!(
+                        "the secret that callers are known by was removed or overwritten, and is made anew"
+                    );
+                }
+                Some(match &state.known {
+                    // Its removal has the token replaced, and no edit is lost.
+                    Some(known) if self.pace.is_some() => known.announced(now)?,
+                    Some(known) => known.clone(),
+                    None => Kept::random(now)?,
+                })
+            }
+        };
+        // A faster write of another process is found at the next read.
+        if let Some(next) = next
+            && self.write(client, &next, found).await?
+        {
+            self.adopt(next, state);
+        }
+        Ok(())
+    }
+
+    /// The text that is stored, and the Secret that holds it.
+    async fn read(
+        &self,
+        client: &kube::Client,
+        state: &RotationState,
+    ) -> Result<(Option<String>, Option<FoundSecret>), KeepError> {
+        Ok(match &self.place {
+            Place::Secret(secret) => {
+                let found = secret.read(client).await?;
+                (found.as_ref().and_then(|found| found.data().remove(CALLERS)), found)
+            }
+            Place::Directory(directory) => (files::read_if_there(&directory.join(CALLERS))?, None),
+            Place::Process => (state.known.as_ref().map(Kept::text), None),
+        })
+    }
+
+    /// Stores `kept`. Returns `false` if another writer was faster.
+    async fn write(
+        &self,
+        client: &kube::Client,
+        kept: &Kept,
+        over: Option<FoundSecret>,
+    ) -> Result<bool, KeepError> {
+        match &self.place {
+            Place::Secret(secret) => {
+                Ok(secret.write(client, [(CALLERS.to_owned(), kept.text())].into(), over).await?)
+            }
+            Place::Directory(directory) => {
+                let _lock = files::lock(directory)?;
+                files::write(&directory.join(CALLERS), &kept.text(), Access::Private)?;
+                Ok(true)
+            }
+            Place::Process => Ok(true),
+        }
+    }
+
+    /// The next step, if it is due.
+    async fn step(
+        &self,
+        kept: &Kept,
+        client: &kube::Client,
+        state: &mut RotationState,
+        now: Timestamp,
+    ) -> Result<Option<Kept>, KeepError> {
+        let Some(pace) = self.pace else { return Ok(None) };
+        if let Turn::Replaced(before) = kept.turn() {
+            let is_free = |config: &WebhookClientConfig| !address::holds(config, before);
+            // One that cannot be read may hold it.
+            if !all_webhooks(client, is_free).await.unwrap_or(false) {
+                state.since = Some(Instant::now());
+            }
+        }
+        let has_lasted = |time| state.since.is_some_and(|since| since.elapsed() >= time);
+        Ok(match kept.turn() {
+            Turn::None if kept.is_due(now, pace.life) || state.replace => {
+                state.replace = false;
+                tracing::info!("a new token for the webhook's address is announced to all replicas");
+                Some(kept.announced(now)?)
+            }
+            Turn::Announced(_) if has_lasted(pace.spread) => {
+                tracing::info!("the webhook's address gets its new token");
+                Some(kept.advanced(now))
+            }
+            Turn::Replaced(_) if has_lasted(pace.grace) => {
+                tracing::info!("previous webhook token retired");
+                Some(kept.advanced(now))
+            }
+            Turn::None | Turn::Announced(_) | Turn::Replaced(_) => None,
+        })
+    }
+
+    /// Puts `kept` into use.
+    fn adopt(&self, kept: Kept, state: &mut RotationState) {
+        kept.sign(&self.callers);
+        if self.pace.is_some() {
+            kept.admit(&self.callers);
+            self.known.met();
+        }
+        if !state.known.as_ref().is_some_and(|known| known.stands_as(&kept)) {
+            state.since = Some(Instant::now());
+        }
+        state.known = Some(kept);
+    }
+}
+
+impl Pace {
+    /// The pace at which a token is registered for `life`.
+    fn new(life: Duration) -> Self {
+        let step = life / 10;
+        Self {
+            life,
+            spread: step.min(Duration::from_secs(60)),
+            grace: step.min(Duration::from_secs(300)),
+            look: (life / 40).min(CALLERS_LOOK),
+        }
+    }
+}
+
+/// Whether all webhooks are as `is_so` wants. Configurations that are not there ask nobody.
+async fn all_webhooks(
+    client: &kube::Client,
+    is_so: impl Fn(&WebhookClientConfig) -> bool,
+) -> Result<bool, CallError> {
+    async fn all<C: Configuration>(
+        client: &kube::Client,
+        is_so: &impl Fn(&WebhookClientConfig) -> bool,
+    ) -> Result<bool, CallError> {
+        let live = by_hand::<C>(client).read(NAME).await?;
+        Ok(live.is_none_or(|live| live.webhooks().iter().all(|webhook| is_so(&webhook.client_config))))
+    }
+    Ok(all::<ValidatingWebhookConfiguration>(client, &is_so).await?
+        && all::<MutatingWebhookConfiguration>(client, &is_so).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    /// An API server that does not answer.
+    fn client() -> kube::Client {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>().await
+        });
+        kube::Client::new(service, "default")
+    }
+
+    fn rotation(directory: &std::path::Path) -> Rotation {
+        let source = CertificateSource::SelfMade { directory: directory.to_owned(), names: Vec::new() };
+        let config =
+            config::Callers { proof: Proof::Kept { life: Duration::from_secs(20) }, client_ca: None };
+        Rotation::new(&config, None, &source, Callers::default(), Readiness::new().condition("callers"))
+    }
+
+    #[test]
+    fn rotation_pace_is_bounded_and_shrinks_with_the_token_lifetime() {
+        let seconds = |pace: Pace| [pace.spread, pace.grace, pace.look].map(|it| it.as_secs_f64());
+        assert_eq!(seconds(Pace::new(Duration::from_secs(86_400))), [60.0, 300.0, 15.0]);
+        assert_eq!(seconds(Pace::new(Duration::from_secs(20))), [2.0, 2.0, 0.5]);
+    }
+
+    #[tokio::test]
+    async fn a_file_keeps_what_is_written_from_everybody_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let (rotation, file) = (rotation(directory.path()), directory.path().join(CALLERS));
+        let mut state = RotationState::default();
+        rotation.look(&client(), &mut state, true, false).await.unwrap();
+        let kept = state.known.unwrap();
+        assert!(Kept::parse(&std::fs::read_to_string(&file).unwrap()).unwrap().stands_as(&kept));
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn file_without_valid_caller_tokens_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let (rotation, file) = (rotation(directory.path()), directory.path().join(CALLERS));
+        for text in ["", "{}", "half of"] {
+            std::fs::write(&file, text).unwrap();
+            rotation.look(&client(), &mut RotationState::default(), true, false).await.unwrap();
+            assert!(Kept::parse(&std::fs::read_to_string(&file).unwrap()).is_some(), "{text:?}");
+        }
+    }
+}
