@@ -2,8 +2,8 @@
 //!
 //! Entry point: [`Watch::next`], for metadata alone ([`MetadataWatch`]) or for any other [`Form`] of objects.
 //! Unlike kube's own watcher it reports when the connection works again, starts over when the API server
-//! rejects the resource version, and notices when etcd was restored to an older state: a watch from a version
-//! in the future would stay silent for ever.
+//! rejects the resource version, and lists everything again every few minutes, which puts right all that a watch can
+//! miss: after a restore of etcd one from a version in the future stays silent for ever.
 //!
 //! Invariant: between [`Event::Relisting`] and [`Event::Synced`] every existing object is listed; after that
 //! every change is reported. At most one page of a list is held. Safe to cancel, and as quick for a caller that cancels
@@ -14,6 +14,7 @@ mod source;
 mod typed;
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use self::pace::Pace;
-use self::source::{Asked, Changes, Opening, Source, answer};
+use self::source::{Asked, Changes, Source, answer};
 pub use self::typed::Typed;
 use super::call::CallError;
 use super::pages::{PAGE, Page, PageSize};
@@ -38,6 +39,10 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long a watch may be silent before it is reopened: a lost connection looks the same as one without
 /// changes. Longer than the minute after which most API servers send a bookmark.
 const QUIET: Duration = Duration::from_secs(75);
+
+/// The longest time between two listings, and the part of it by which each may come earlier: guards that started
+/// together do not list at the same moment.
+const RELIST: (u64, u64) = (300, 60);
 
 /// A watch that ended before this share of its life was cut off.
 const EARLY: Duration = Duration::from_secs(240);
@@ -87,6 +92,8 @@ pub struct Watch<F: Form> {
     state: State<F>,
     size: PageSize,
     pace: Pace,
+    /// When everything is listed again.
+    relist_at: Instant,
 }
 
 enum State<F: Form> {
@@ -110,10 +117,8 @@ struct Listing<F: Form> {
 
 struct Known<F: Form> {
     version: String,
-    /// Whether it was listed just now.
-    is_trusted: bool,
     /// The request for a watch.
-    asked: Option<Asked<Opening<F>>>,
+    asked: Option<Asked<Changes<F>>>,
 }
 
 impl Form for Meta {
@@ -163,6 +168,7 @@ impl<F: Form> Watch<F> {
             state: State::Fresh,
             size: PageSize::of(F::PAGE),
             pace: Pace::default(),
+            relist_at: Instant::now(),
         }
     }
 
@@ -198,20 +204,25 @@ impl<F: Form> Watch<F> {
                     return Ok(Some(Event::Listed(F::read(wire))));
                 }
                 if let (None, Some(version)) = (&listing.next, &listing.version) {
-                    self.state = State::Listed(Known::of(version.clone(), true));
+                    self.state = State::Listed(Known::of(version.clone()));
+                    self.relist_at = Instant::now() + relist_after();
                     return Ok(Some(Event::Synced));
                 }
                 let after = listing.next.clone();
                 let page = answer(&mut listing.asked, || Arc::clone(source).page::<F>(size, after)).await;
                 self.take_page(page)
             }
-            State::Listed(Known { version, is_trusted, asked }) => {
-                let from = (version.clone(), *is_trusted);
-                let opening = answer(asked, || Arc::clone(source).watch::<F>(from)).await?;
+            State::Listed(_) | State::Open { .. } if Instant::now() >= self.relist_at => {
+                self.state = State::Fresh;
+                Ok(None)
+            }
+            State::Listed(Known { version, asked }) => {
+                let from = version.clone();
+                let opening = answer(asked, || Arc::clone(source).watch::<F>(from)).await;
                 self.take_opening(opening)
             }
             State::Open { since, heard, changes, .. } => {
-                let until = (*since + LIFE + GRACE).min(*heard + QUIET);
+                let until = (*since + LIFE + GRACE).min(*heard + QUIET).min(self.relist_at);
                 match timeout_at(until, changes.next()).await {
                     Ok(change) => {
                         *heard = Instant::now();
@@ -237,21 +248,24 @@ impl<F: Form> Watch<F> {
     }
 
     /// Takes what came of the request for a watch.
-    fn take_opening(&mut self, opening: Opening<F>) -> Result<Option<Event<F>>, CallError> {
+    fn take_opening(
+        &mut self,
+        opening: Result<Changes<F>, CallError>,
+    ) -> Result<Option<Event<F>>, CallError> {
         match (opening, &mut self.state) {
-            (Opening::Open(changes), State::Listed(Known { version, .. })) => {
+            (Ok(changes), State::Listed(Known { version, .. })) => {
                 let (version, since) = (std::mem::take(version), Instant::now());
                 self.state = State::Open { version, since, heard: since, changes };
                 Ok(Some(Event::Watching))
             }
-            (Opening::Refused(error), _) => {
+            (Err(error), _) => {
                 // The server does not go on from there; only a listing helps.
                 if !error.is_outage() {
                     self.state = State::Fresh;
                 }
                 Err(error)
             }
-            (Opening::Behind | Opening::Open(_), _) => {
+            (Ok(_), _) => {
                 self.state = State::Fresh;
                 Ok(None)
             }
@@ -261,7 +275,7 @@ impl<F: Form> Watch<F> {
     /// Reopens a watch that has been silent for long, from the last known version.
     fn ask_anew(&mut self) -> Option<Event<F>> {
         if let State::Open { version, .. } = &self.state {
-            self.state = State::Listed(Known::of(version.clone(), false));
+            self.state = State::Listed(Known::of(version.clone()));
         }
         None
     }
@@ -301,13 +315,12 @@ impl<F: Form> Watch<F> {
                 Ok(None)
             }
             Some(Err(error)) => {
-                self.state = State::Listed(Known::of(version.clone(), false));
+                self.state = State::Listed(Known::of(version.clone()));
                 Err(error.into())
             }
             None => {
                 let lasted = since.elapsed();
-                // A server that ends its watches in order may be one that is stopped for a restoration.
-                self.state = State::Listed(Known::of(version.clone(), false));
+                self.state = State::Listed(Known::of(version.clone()));
                 if lasted < EARLY {
                     self.pace.pause_after_end(lasted);
                 }
@@ -324,14 +337,20 @@ impl<F: Form> Listing<F> {
 }
 
 impl<F: Form> Known<F> {
-    fn of(version: String, is_trusted: bool) -> Self {
-        Self { version, is_trusted, asked: None }
+    fn of(version: String) -> Self {
+        Self { version, asked: None }
     }
 }
 
 /// A resource version as the number that etcd made it from.
 pub(crate) fn parse_version(version: &str) -> Option<u64> {
     version.parse().ok()
+}
+
+/// When to list again, by chance.
+fn relist_after() -> Duration {
+    let (longest, part) = RELIST;
+    Duration::from_secs(longest - RandomState::new().hash_one(()) % part)
 }
 
 /// Goes on from `seen`, if the object showed it.

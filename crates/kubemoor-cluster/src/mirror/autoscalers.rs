@@ -31,7 +31,7 @@ use super::kinds::{Kinds, WatchDoubt};
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
 use super::raw::Raw;
-use super::reflect::{Mirror, Reflector, RewoundWatch};
+use super::reflect::{Mirror, Reflector};
 use crate::client::call::CallError;
 use crate::client::resource::Resource;
 use crate::client::watch::Watch;
@@ -175,10 +175,7 @@ impl Autoscalers {
     }
 
     async fn follow(&self, namespace: Option<&str>, index: &RwLock<Index>) {
-        let watch = |resource: &Resource| {
-            let watch = Watch::<Raw>::new(self.client.clone(), resource, namespace, None);
-            RewoundWatch::new(watch, self.kinds.rewinds())
-        };
+        let watch = |resource: &Resource| Watch::<Raw>::new(self.client.clone(), resource, namespace, None);
         let mut resource = self.resource();
         let mut reflector = Reflector::new(watch(&resource));
         let mut doubt = WatchDoubt::default();

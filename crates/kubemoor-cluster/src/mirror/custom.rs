@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::kinds::Kinds;
 use super::queue::Changes;
 use super::raw::Raw;
-use super::reflect::{RewoundWatch, Source};
+use super::reflect::Source;
 use crate::client::call::CallError;
 use crate::client::definition::is_defined;
 use crate::client::resource::{GROUP, Resource, VERSION};
@@ -29,7 +29,7 @@ pub(super) struct CustomWatch {
     resource: Resource,
     namespace: Option<String>,
     definitions: Changes<String>,
-    watch: RewoundWatch<Raw>,
+    watch: Watch<Raw>,
     /// Since the definition is absent: when to look again.
     absent_until: Option<Instant>,
     told: VecDeque<Event<Value>>,
@@ -48,7 +48,7 @@ impl CustomWatch {
     ) -> Self {
         let resource = Resource::new(GROUP, VERSION, kind, plural);
         Self {
-            watch: RewoundWatch::new(Watch::new(client.clone(), &resource, namespace, None), kinds.rewinds()),
+            watch: Watch::new(client.clone(), &resource, namespace, None),
             definitions: kinds.definitions(),
             client,
             resource,
@@ -72,7 +72,7 @@ impl CustomWatch {
                 }
                 self.absent_until = None;
                 let namespace = self.namespace.as_deref();
-                self.watch.switch(Watch::new(self.client.clone(), &self.resource, namespace, None));
+                self.watch = Watch::new(self.client.clone(), &self.resource, namespace, None);
             }
             if self.unserved.is_none() {
                 match self.watch.next().await {

@@ -2,15 +2,12 @@
 //! watch of them tell it.
 //!
 //! Entry points: [`Reflector::run`], or [`Reflector::next`] and
-//! [`Reflector::take`] for callers that wait for something else too; [`RewoundWatch`] for their source. Invariant: an
-//! object that a whole listing does not name is gone, and is not gone before; a
+//! [`Reflector::take`] for callers that wait for something else too. Invariant: an object that a whole listing does not name is gone, and is not gone before; a
 //! failure takes nothing away and is logged once until the watch works again.
 //! Must not know what is kept of an object: a [`Mirror`] does.
 
 use std::collections::HashSet;
 use std::hash::Hash;
-
-use tokio::sync::watch as channel;
 
 use super::progress::Listings;
 use crate::client::call::CallError;
@@ -49,12 +46,6 @@ pub(super) trait Source {
 
     /// What happens next. Never ends. Safe to cancel.
     fn next(&mut self) -> impl Future<Output = Event<Self::Object>> + Send;
-}
-
-/// A watch that lists everything again after each rewind of etcd.
-pub(super) struct RewoundWatch<F: Form> {
-    watch: Watch<F>,
-    rewinds: channel::Receiver<u64>,
 }
 
 /// Feeds a [`Mirror`].
@@ -122,28 +113,11 @@ impl<S: Source, K: Eq + Hash> Reflector<S, K> {
     }
 }
 
-impl<F: Form> RewoundWatch<F> {
-    /// `watch`, which is told of [`super::kinds::Kinds::rewinds`].
-    pub(super) fn new(watch: Watch<F>, rewinds: channel::Receiver<u64>) -> Self {
-        Self { watch, rewinds }
-    }
-
-    /// Goes on with another watch.
-    pub(super) fn switch(&mut self, watch: Watch<F>) {
-        self.watch = watch;
-    }
-}
-
-impl<F: Form> Source for RewoundWatch<F> {
+impl<F: Form> Source for Watch<F> {
     type Object = F;
 
     async fn next(&mut self) -> Event<F> {
-        loop {
-            tokio::select! {
-                event = self.watch.next() => return event,
-                Ok(()) = self.rewinds.changed() => self.watch.relist(),
-            }
-        }
+        self.next().await
     }
 }
 

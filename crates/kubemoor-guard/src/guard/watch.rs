@@ -39,15 +39,10 @@ pub(super) async fn run(
     let mut broken: Option<Fault> = None;
     // Kept while the kind is not found, as after an upgrade of the API server to one without this version.
     let mut doubt = WatchDoubt::default();
-    let mut rewinds = guard.kinds.rewinds();
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
             Ok(()) = relists.changed() => {
-                objects.relist();
-                continue;
-            }
-            Ok(()) = rewinds.changed() => {
                 objects.relist();
                 continue;
             }

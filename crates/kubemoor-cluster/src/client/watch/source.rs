@@ -13,7 +13,7 @@ use kube::core::params::{ListParams, WatchParams};
 use kube::core::{Request as Requests, WatchEvent};
 use tokio::time::timeout;
 
-use super::{Form, LIFE, parse_version};
+use super::{Form, LIFE};
 use crate::client::call::{CallError, PATIENCE};
 use crate::client::pages::{Page, PageSize};
 
@@ -33,14 +33,6 @@ pub(super) struct Source {
     pub(super) fields: Option<String>,
 }
 
-/// What came of the request for a watch.
-pub(super) enum Opening<F: Form> {
-    /// The server's state is older than the version.
-    Behind,
-    Refused(CallError),
-    Open(Changes<F>),
-}
-
 impl Source {
     /// Requests a page.
     pub(super) fn page<F: Form>(
@@ -51,26 +43,9 @@ impl Source {
         async move { self.list::<F>(size, after.as_deref()).await }.boxed()
     }
 
-    /// Requests a watch from a version on. One that is not trusted is compared with the server's first.
-    pub(super) fn watch<F: Form>(
-        self: Arc<Self>,
-        (version, is_trusted): (String, bool),
-    ) -> Asked<Opening<F>> {
-        async move {
-            if !is_trusted && self.is_behind::<F>(&version).await? {
-                return Ok(Opening::Behind);
-            }
-            Ok(self.open::<F>(&version).await.map_or_else(Opening::Refused, Opening::Open))
-        }
-        .boxed()
-    }
-
-    /// Whether the server's state is older than `version`: etcd was restored.
-    /// Versions that are no numbers are not compared.
-    async fn is_behind<F: Form>(&self, version: &str) -> Result<bool, CallError> {
-        let page = self.list::<F>(PageSize::of(1), None).await?;
-        let server = parse_version(&page.metadata.resource_version);
-        Ok(matches!((server, parse_version(version)), (Some(server), Some(known)) if server < known))
+    /// Requests a watch from a version on.
+    pub(super) fn watch<F: Form>(self: Arc<Self>, version: String) -> Asked<Changes<F>> {
+        async move { self.open::<F>(&version).await }.boxed()
     }
 
     async fn list<F: Form>(&self, size: PageSize, after: Option<&str>) -> Result<Page<F::Wire>, CallError> {

@@ -109,29 +109,3 @@ fn listing_is_under_way_until_it_is_whole() {
         [true, true, true, true, false, false]
     );
 }
-
-#[tokio::test]
-async fn watch_lists_everything_again_after_a_rewind() {
-    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
-        if request.uri().to_string().contains("watch=true") {
-            std::future::pending::<()>().await;
-        }
-        let page = r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#;
-        Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
-            page.as_bytes().to_vec(),
-        )))
-    });
-    let client = kube::Client::new(service, "default");
-    let resource = crate::client::Resource::new("", "v1", "Namespace", "namespaces");
-    let (rewinds, told) = channel::channel(0);
-    let watch = crate::client::watch::MetadataWatch::new(client, &resource, None, None);
-    let mut source = RewoundWatch::new(watch, told);
-    for rewind in 1..3 {
-        assert!(matches!(source.next().await, Event::Relisting));
-        assert!(matches!(source.next().await, Event::Synced));
-        // While the watch is silent, as it is for ever after a rewind.
-        let pending = futures::FutureExt::now_or_never(source.next());
-        assert!(pending.is_none(), "{pending:?}");
-        rewinds.send_replace(rewind);
-    }
-}
