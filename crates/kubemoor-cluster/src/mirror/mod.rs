@@ -14,7 +14,6 @@ mod custom;
 mod managed;
 mod payloads;
 mod queue;
-pub mod raw;
 mod records;
 mod reflect;
 

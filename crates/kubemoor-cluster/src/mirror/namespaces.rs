@@ -64,7 +64,7 @@ impl Namespaces {
         let watch = MetadataWatch::new(self.client.clone(), &resource, None, None);
         tokio::select! {
             () = stop.cancelled() => {}
-            () = Reflector::new(watch).run(&mut self) => {}
+            () = Reflector::new(watch.into_events()).run(&mut self) => {}
         }
     }
 }

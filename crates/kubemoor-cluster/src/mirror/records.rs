@@ -156,6 +156,15 @@ impl Records {
         (self.releases.values().map(|entry| entry.records.len()).sum(), self.releases.len())
     }
 
+    /// Has a record that is listed as it is known keep its memory, so that a listing does not need the same once more.
+    pub(super) fn share(&self, release: &ReleaseId, listed: &mut Known) {
+        let mut known = self.releases.get(release).into_iter().flat_map(|entry| &entry.records);
+        if let Some(known) = known.find(|known| known.head.uid == listed.head.uid) {
+            listed.appear(known.head.appearance);
+            listed.share(known);
+        }
+    }
+
     /// Takes in an event of the watch: the record is there. Whether that is news.
     pub(super) fn apply(&mut self, release: ReleaseId, known: Known) -> bool {
         let entry = self.releases.entry(release.clone()).or_default();

@@ -1,6 +1,7 @@
 //! What a real API server cannot be brought to do on demand: its answers, made up.
 
-mod large_pages;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
@@ -10,9 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::pace::{ASKED, AWAY, BUSY, RETURNING};
 use super::*;
-use crate::client::call::PATIENCE;
 
 /// One request that the server expects, and what it answers.
 struct Exchange {
@@ -128,8 +127,7 @@ async fn an_expired_page_begins_the_listing_anew() {
         vec![
             list("limit=250", &["a"], "10", Some("more")),
             failure("continue=more", 410, "Expired"),
-            // The page before was small.
-            list("limit=500", &["b"], "20", None),
+            list("limit=250", &["b"], "20", None),
         ],
         &["relisting", "listed a", "broken 410", "relisting", "listed b", "synced"],
     )
@@ -361,4 +359,21 @@ async fn watch_resumes_within_five_seconds_after_a_long_time_of_busy_answers() {
         assert!(late <= within, "{code} {asked:?}: {late:?} after it was back");
         assert!(attempts.contains(&often), "{code} {asked:?}: {often} attempts");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_too_large_is_asked_for_again_with_fewer_objects() {
+    let large = |expects| Exchange { expects, status: 200, body: "x".repeat(5 << 20) };
+    check(
+        vec![
+            list("limit=250", &["a"], "10", Some("more")),
+            large("limit=500&continue=more"),
+            list("limit=250&continue=more", &["b"], "10", Some("last")),
+            large("limit=500&continue=last"),
+            large("limit=250&continue=last"),
+            list("limit=125&continue=last", &["c"], "10", None),
+        ],
+        &["relisting", "listed a", "listed b", "listed c", "synced"],
+    )
+    .await;
 }

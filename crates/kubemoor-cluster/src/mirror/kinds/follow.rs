@@ -28,7 +28,7 @@ impl Kinds {
             "customresourcedefinitions",
         );
         let watch = MetadataWatch::new(self.client.clone(), &definitions, None, None);
-        let mut reflector = Reflector::new(watch);
+        let mut reflector = Reflector::new(watch.into_events());
         let mut definitions = Definitions::default();
         let mut attempts = Attempts::none();
         loop {

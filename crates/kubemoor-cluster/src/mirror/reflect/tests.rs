@@ -39,17 +39,6 @@ impl Mirror for Names {
     }
 }
 
-/// Without a source: events are handed in.
-struct Silence;
-
-impl Source for Silence {
-    type Object = &'static str;
-
-    async fn next(&mut self) -> Event<&'static str> {
-        std::future::pending().await
-    }
-}
-
 fn broken() -> Event<&'static str> {
     Event::Broken(CallError::Unserved)
 }
@@ -59,7 +48,7 @@ fn broken() -> Event<&'static str> {
 fn check(events: Vec<Event<&'static str>>, known: &[&'static str], warnings: usize, progress: &Progress) {
     let shown = format!("{events:?}");
     let mut names = Names { known: BTreeSet::new(), warnings: Cell::new(0), listings: Listings::of(&[]) };
-    let mut reflector = Reflector::new(Silence);
+    let mut reflector = Reflector::new(futures::stream::pending().boxed());
     events.into_iter().for_each(|event| reflector.take(event, &mut names));
     assert_eq!(names.known.into_iter().collect::<Vec<_>>(), known, "{shown}");
     assert_eq!(names.warnings.get(), warnings, "{shown}");
@@ -98,7 +87,7 @@ fn failure_takes_nothing_away_and_is_logged_once() {
 #[test]
 fn listing_is_under_way_until_it_is_whole() {
     let mut names = Names { known: BTreeSet::new(), warnings: Cell::new(0), listings: Listings::of(&[]) };
-    let mut reflector = Reflector::new(Silence);
+    let mut reflector = Reflector::new(futures::stream::pending().boxed());
     let mut take = |event| {
         reflector.take(event, &mut names);
         reflector.is_listing()

@@ -111,7 +111,8 @@ impl Releases {
                     strays.begin();
                 }
                 Event::Listed(meta) => {
-                    if let Some((release, known)) = self.read(meta, &mut strays) {
+                    if let Some((release, mut known)) = self.read(meta, &mut strays) {
+                        self.records.lock().share(&release, &mut known);
                         listing.add(release, known);
                     }
                 }
