@@ -335,7 +335,9 @@ impl Source {
                         }
                     };
                     drop(changes);
-                    sleep(pause).await;
+                    if !pause.is_zero() {
+                        sleep(pause).await;
+                    }
                 }
             }
         };

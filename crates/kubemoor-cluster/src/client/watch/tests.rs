@@ -236,7 +236,9 @@ async fn silent_watch_reopens_from_its_last_resource_version() {
 /// The watch of a server that has one object, and tells of no change.
 fn watch_of_silent_server() -> MetadataWatch {
     let service = tower::service_fn(|request: Request<Body>| async move {
-        if request.uri().to_string().contains("watch=true") {
+        let uri = request.uri().to_string();
+        if uri.contains("watch=true") {
+            assert!(uri.contains("resourceVersion=80"), "{uri}");
             let silent = futures::stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
             return Ok::<_, std::io::Error>(Response::new(Either::Left(StreamBody::new(silent))));
         }
