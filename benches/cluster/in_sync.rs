@@ -29,7 +29,7 @@ const SETTLING: Duration = Duration::from_secs(15);
 /// How long the API server is watched without a guard.
 const BEFORE: Duration = Duration::from_secs(30);
 
-/// How long a guard at rest is watched: longer than a watch lives, so that what follows its end counts too.
+/// How long a guard at rest is watched: as long as no watch goes without listing everything again.
 const WATCHED: Duration = Duration::from_secs(300);
 
 /// The most that may be resident, with few releases and with many, and at any time with many, in MiB.

@@ -71,8 +71,8 @@ impl PolicySources<'_> {
             leadership.cloned().unwrap_or_else(Leadership::never),
         )
         .keeping(keep(ledger.clone(), Arc::clone(&witnessed)));
-        let namespaces = Namespaces::new(client.clone(), kinds, Arc::clone(in_force))
-            .keeping(keep_relabelling(ledger.clone()));
+        let namespaces =
+            Namespaces::new(client.clone(), Arc::clone(in_force)).keeping(keep_relabelling(ledger.clone()));
         let allowances =
             Allowances::new(client.clone(), Arc::clone(kinds), watched.to_vec(), leadership.cloned());
         let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds), watched.to_vec());

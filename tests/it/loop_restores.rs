@@ -1,4 +1,4 @@
-//! The loop when etcd goes back to an older state: the cluster forgets what the guard remembers.
+//! The loop of a guard that is restarted because etcd went back to an older state.
 
 use serde_json::json;
 
@@ -32,7 +32,9 @@ async fn an_older_state_is_repaired_by_what_it_declares() {
         .status_of("newcomer", "that it is in sync", |status| status["conditions"][0]["reason"] == "InSync")
         .await;
 
+    drop(guard);
     scene.control_plane.restore_etcd(&snapshot);
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
     // What is edited before the guard looks again, it has not seen as it is declared. The older status says that it
     // has; a new one is written when it looked.
     scene.admin.delete(&scene.guarded_release(RELEASE)).await.done().unwrap();
@@ -52,7 +54,7 @@ async fn an_older_state_is_repaired_by_what_it_declares() {
     for path in gone {
         assert_eq!(scene.alice.get(&path).await.code, 404, "{path}\n{}", guard.log());
     }
-    // And the next revision, which has a number that the guard knows, is another one.
+    // And the next revision, which has a number that there was before, is another one.
     scene.upgrade_to(NEXT.replace("debug", "trace").as_str(), json!({})).await.unwrap();
     scene.wait_until_seen(2).await;
     scene.edit(&settings, json!({"data": {"level": "debug"}})).await;

@@ -121,8 +121,6 @@ pub enum Action {
     Unwatch(Scope),
     /// List the objects again.
     Relist,
-    /// List everything again that is watched: objects are older than they were.
-    ListEverything,
     /// Do this for an object of this release, and return the outcome.
     Do(WorkId, ReleaseId, Work),
     /// Send [`Event::Due`] at this time; earlier timers are dropped.

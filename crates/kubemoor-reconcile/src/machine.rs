@@ -78,8 +78,6 @@ pub struct Reconciler {
     errand: u64,
     timer: Option<Timestamp>,
     oldest: Option<Timestamp>,
-    /// When everything was last listed again because answers stayed old.
-    relisted: Option<Timestamp>,
     pub(super) now: Timestamp,
     pub(super) tally: Tally,
     out: Vec<Action>,
@@ -111,7 +109,6 @@ impl Reconciler {
             errand: 0,
             timer: None,
             oldest: None,
-            relisted: None,
             now: Timestamp::UNIX_EPOCH,
             tally: Tally::default(),
             out: Vec::new(),

@@ -47,6 +47,10 @@ struct Watched {
     forbidden: Option<String>,
     /// The objects of the listing under way.
     listing: Option<HashSet<ObjectId>>,
+    /// Policies have changed since the last listing began.
+    outdated: bool,
+    /// Whether all objects of the listing under way are judged again.
+    judges_all: bool,
 }
 
 impl Scope {
@@ -102,23 +106,33 @@ impl Scopes {
     pub(crate) fn begin_listing(&mut self, scope: &Scope) {
         if let Some(watched) = self.open.get_mut(scope) {
             watched.listing = Some(HashSet::new());
+            watched.judges_all |= std::mem::take(&mut watched.outdated);
         }
     }
 
-    /// Adds an object to the running listing.
-    pub(crate) fn list(&mut self, scope: &Scope, object: &ObjectId) {
-        if let Some(listing) = self.open.get_mut(scope).and_then(|watched| watched.listing.as_mut()) {
+    /// Adds an object to the running listing. Returns whether it is judged even if it is as before.
+    pub(crate) fn list(&mut self, scope: &Scope, object: &ObjectId) -> bool {
+        let Some(watched) = self.open.get_mut(scope) else { return true };
+        if let Some(listing) = &mut watched.listing {
             listing.insert(object.clone());
         }
+        watched.judges_all || !watched.whole
     }
 
-    /// Ends a listing and returns its objects. `None` if it began before this watch was opened.
-    pub(crate) fn end_listing(&mut self, scope: &Scope) -> Option<HashSet<ObjectId>> {
+    /// Has the next listing of each watch judge all objects again.
+    pub(crate) fn judge_again(&mut self) {
+        self.open.values_mut().for_each(|watched| watched.outdated = true);
+    }
+
+    /// Ends a listing and returns its objects, and whether all were judged. `None` if it began before this watch was
+    /// opened.
+    pub(crate) fn end_listing(&mut self, scope: &Scope) -> Option<(HashSet<ObjectId>, bool)> {
         let watched = self.open.get_mut(scope)?;
         let listed = watched.listing.take()?;
-        (watched.whole, watched.broken) = (true, false);
+        let are_judged = watched.judges_all || !watched.whole;
+        (watched.whole, watched.broken, watched.judges_all) = (true, false, false);
         self.mark_listed(scope);
-        Some(listed)
+        Some((listed, are_judged))
     }
 
     /// Records that a watch broke. Stops waiting for its first listing.

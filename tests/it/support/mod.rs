@@ -65,7 +65,6 @@ pub(crate) use cluster::{Cluster, POLICED, WARNING};
 pub(crate) use cluster_page::{ClusterPage, PAGE_HOST};
 pub(crate) use collector::{Collector, attribute};
 pub(crate) use control_plane::ControlPlane;
-pub(crate) use control_plane_faults::EtcdSnapshot;
 pub(crate) use custom_kind::CustomKind;
 pub(crate) use disk::SmallDisk;
 pub(crate) use document::{Block, Document, documents, names, root};

@@ -108,15 +108,10 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallError> {
 /// # Errors
 /// [`CallError::Unformed`] when `path` is no path.
 pub fn get(path: &str) -> Result<Request<Vec<u8>>, CallError> {
-    get_as(path, "application/json")
-}
-
-/// A GET of the metadata of the object at `path`.
-///
-/// # Errors
-/// [`CallError::Unformed`] when `path` is no path.
-pub(crate) fn get_metadata(path: &str) -> Result<Request<Vec<u8>>, CallError> {
-    get_as(path, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+    Request::get(path)
+        .header(http::header::ACCEPT, "application/json")
+        .body(Vec::new())
+        .map_err(|error| CallError::Unformed { reason: error.to_string() })
 }
 
 /// Posts an object as JSON; the answer.
@@ -137,13 +132,6 @@ pub(super) fn carry(request: Builder, form: &str, object: &Value) -> Result<Requ
         .header(http::header::CONTENT_TYPE, form)
         .header(http::header::ACCEPT, "application/json")
         .body(object.to_string().into_bytes())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })
-}
-
-fn get_as(path: &str, form: &str) -> Result<Request<Vec<u8>>, CallError> {
-    Request::get(path)
-        .header(http::header::ACCEPT, form)
-        .body(Vec::new())
         .map_err(|error| CallError::Unformed { reason: error.to_string() })
 }
 

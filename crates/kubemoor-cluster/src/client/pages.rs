@@ -4,23 +4,29 @@
 //! most one page is held here. A page that cannot be read is an error, never the end of the list. Must not
 //! know what is listed.
 
-mod size;
-
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use http::Request;
 use kube::core::Request as Requests;
 use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use self::size::PageSize;
-use super::call::{self, CallError, PATIENCE};
+use super::call::{self, BODY_CAP, CallError, PATIENCE};
 use super::resource::{Partial, Resource};
 
 /// Objects on the first page of a list of metadata, or of small objects.
 pub(crate) const PAGE: u32 = 250;
+
+/// The bytes that a page should have at most. For each page etcd counts all objects that are left, so small pages of many
+/// objects cost it more than the objects do.
+const ENOUGH: usize = 512 << 10;
+
+/// The most bytes of a page with several objects: those that follow small ones may be large.
+const CAP: usize = 4 << 20;
+
+/// The most objects per page, as with kubectl.
+const MOST: u32 = 500;
 
 /// One page of a list of objects.
 #[derive(Deserialize)]
@@ -29,9 +35,6 @@ pub struct Page<W> {
     pub(crate) metadata: PageMeta,
     /// `None` when there are none: some servers write null.
     items: Option<Vec<W>>,
-    /// Of the answer.
-    #[serde(skip)]
-    bytes: usize,
 }
 
 /// What a page says of itself.
@@ -55,6 +58,10 @@ pub struct Pages<'c, W> {
     page: PhantomData<fn() -> Page<W>>,
 }
 
+/// The objects per page, by the bytes of the pages before.
+#[derive(Clone, Copy, Debug)]
+struct PageSize(u32);
+
 impl<'c> Pages<'c, Partial> {
     /// The metadata of the objects of `resource` in `namespace` (`None`: in all).
     ///
@@ -65,7 +72,7 @@ impl<'c> Pages<'c, Partial> {
         resource: &Resource,
         namespace: Option<&str>,
     ) -> Result<Self, CallError> {
-        Ok(Self { metadata: true, ..Self::objects(client, resource, namespace)? })
+        Ok(Self::objects(client, resource, namespace)?.metadata_alone(true))
     }
 }
 
@@ -79,16 +86,32 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         resource: &Resource,
         namespace: Option<&str>,
     ) -> Result<Self, CallError> {
-        Ok(Self {
+        Ok(Self::at(client, resource.path(namespace)?))
+    }
+
+    /// The objects at this path of the API.
+    pub(super) fn at(client: &'c kube::Client, path: String) -> Self {
+        Self {
             client,
-            requests: Requests::new(resource.path(namespace)?),
+            requests: Requests::new(path),
             parameters: ListParams::default(),
             size: PageSize::of(PAGE),
             metadata: false,
             within: PATIENCE,
             is_over: false,
             page: PhantomData,
-        })
+        }
+    }
+
+    /// Of these only what matches a label selector and a field selector.
+    pub(super) fn selected(self, labels: Option<String>, fields: Option<String>) -> Self {
+        let parameters = ListParams { label_selector: labels, field_selector: fields, ..self.parameters };
+        Self { parameters, ..self }
+    }
+
+    /// Whether metadata alone is asked for.
+    pub(super) fn metadata_alone(self, metadata: bool) -> Self {
+        Self { metadata, ..self }
     }
 
     /// Of these only what matches the label selector `selector`.
@@ -114,22 +137,28 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         if self.is_over {
             return Ok(None);
         }
-        let page: Page<W> = loop {
+        loop {
             self.parameters.limit = Some(self.size.objects());
             let request = if self.metadata {
                 self.requests.list_metadata(&self.parameters)?
             } else {
                 self.requests.list(&self.parameters)?
             };
-            match Page::fetch(self.client, request, self.size.cap(), self.within).await {
+            match call::send(self.client, request, self.size.cap(), self.within).await {
                 Err(CallError::TooLarge { .. }) if self.size.halve() => {}
-                page => break page?,
+                Err(error) => return Err(error),
+                Ok(body) => {
+                    let page: Page<W> = call::decode(&body)?;
+                    self.parameters.continue_token =
+                        page.metadata.r#continue.clone().filter(|token| !token.is_empty());
+                    self.is_over = self.parameters.continue_token.is_none();
+                    if !self.is_over {
+                        self.size.adapt(body.len());
+                    }
+                    return Ok(Some(page));
+                }
             }
-        };
-        self.parameters.continue_token = page.next();
-        self.is_over = self.parameters.continue_token.is_none();
-        page.adapt(&mut self.size);
-        Ok(Some(page))
+        }
     }
 
     /// The objects of all pages that are left.
@@ -150,38 +179,43 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
     }
 }
 
-impl<W: DeserializeOwned> Page<W> {
-    /// The answer to `request`, of at most `cap` bytes.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer.
-    pub(crate) async fn fetch(
-        client: &kube::Client,
-        request: Request<Vec<u8>>,
-        cap: usize,
-        within: Duration,
-    ) -> Result<Self, CallError> {
-        let body = call::send(client, request, cap, within).await?;
-        Ok(Self { bytes: body.len(), ..call::decode(&body)? })
-    }
-}
-
 impl<W> Page<W> {
-    /// The token of the next page; `None` on the last.
-    pub(crate) fn next(&self) -> Option<String> {
-        self.metadata.r#continue.clone().filter(|token| !token.is_empty())
-    }
-
-    /// Adapts the size of the pages that follow, if any.
-    pub(crate) fn adapt(&self, size: &mut PageSize) {
-        if self.next().is_some() {
-            size.adapt(self.bytes);
-        }
-    }
-
     /// The objects.
     pub(crate) fn into_items(self) -> Vec<W> {
         self.items.unwrap_or_default()
+    }
+}
+
+impl PageSize {
+    /// Begins with pages of so many objects.
+    const fn of(objects: u32) -> Self {
+        Self(objects)
+    }
+
+    /// The number of objects to ask for.
+    fn objects(self) -> u32 {
+        self.0
+    }
+
+    /// The most bytes of the answer. A single object may be as long as any other answer.
+    fn cap(self) -> usize {
+        if self.0 > 1 { CAP } else { BODY_CAP }
+    }
+
+    /// Takes in that a page that was not the last had so many bytes.
+    fn adapt(&mut self, bytes: usize) {
+        if bytes > ENOUGH {
+            self.halve();
+        } else if bytes <= ENOUGH / 2 {
+            self.0 = self.0.saturating_mul(2).min(MOST.max(self.0));
+        }
+    }
+
+    /// Asks for half as many. Returns whether that is fewer.
+    fn halve(&mut self) -> bool {
+        let before = self.0;
+        self.0 = (before / 2).max(1);
+        self.0 < before
     }
 }
 

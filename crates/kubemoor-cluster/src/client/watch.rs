@@ -1,46 +1,60 @@
 //! A list and a watch of one resource that never end.
 //!
-//! Entry point: [`Watch::next`], for metadata alone ([`MetadataWatch`]) or for any other [`Form`] of objects.
-//! Unlike kube's own watcher it reports when the connection works again, starts over when the API server
-//! rejects the resource version, and notices when etcd was restored to an older state: a watch from a version
-//! in the future would stay silent for ever.
+//! Entry point: [`Watch::next`], for metadata alone ([`MetadataWatch`]) or for any other [`Form`] of objects. kube's own
+//! watcher does not serve here: it holds pages of any length, logs the text of a page that it cannot decode, which may
+//! be of Secrets, and does not tell when a watch works again.
 //!
-//! Invariant: between [`Event::Relisting`] and [`Event::Synced`] every existing object is listed; after that
-//! every change is reported. At most one page of a list is held. Safe to cancel, and as quick for a caller that cancels
-//! it often: a request goes on with the next call.
+//! Between [`Event::Relisting`] and [`Event::Synced`] every existing object is listed; after that every change is told.
+//! Everything is listed again every few minutes, which puts right whatever a watch missed: after a restore of etcd, one
+//! from a version in the future stays silent for ever.
 
-mod pace;
-mod source;
-mod typed;
-
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use async_stream::stream;
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::StreamExt;
-use kube::core::WatchEvent;
+use futures::stream::BoxStream;
+use kube::Resource as Kind;
+use kube::core::params::WatchParams;
+use kube::core::{Request as Requests, WatchEvent};
+use kube::runtime::watcher::DefaultBackoff;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, timeout_at};
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use self::pace::Pace;
-use self::source::{Asked, Changes, Opening, Source, answer};
-pub use self::typed::Typed;
-use super::call::CallError;
-use super::pages::{PAGE, Page, PageSize};
+use super::call::{CallError, PATIENCE};
+use super::pages::{PAGE, Pages};
 use super::resource::{Meta, Partial, Resource};
 
 /// How long the API server keeps one watch open. Every server accepts it.
 const LIFE: Duration = Duration::from_secs(290);
 
-/// How long after [`LIFE`] a silent connection counts as dead.
-const GRACE: Duration = Duration::from_secs(10);
+/// The longest time between two listings, and the part of it by which each may come earlier: guards that started
+/// together do not list at the same moment.
+const RELIST: (u64, u64) = (290, 50);
 
 /// How long a watch may be silent before it is reopened: a lost connection looks the same as one without
 /// changes. Longer than the minute after which most API servers send a bookmark.
 const QUIET: Duration = Duration::from_secs(75);
 
-/// A watch that ended before this share of its life was cut off.
-const EARLY: Duration = Duration::from_secs(240);
+/// After a watch that lasted so long, its end is no failure.
+const STEADY: Duration = Duration::from_secs(10);
+
+/// The pause after an attempt that got no answer at all: asking costs a server that is down nothing, and it
+/// should be followed as soon as it returns.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// After an answer that a server is busy or broken (429, 5xx): the first pause, and the one to which pauses grow. Each is
+/// prolonged by up to its own length, by chance, so that guards do not ask at the same moment.
+const BUSY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
+
+/// The longest pause that a server may ask for.
+const ASKED: Duration = Duration::from_secs(30);
+
+/// After an outage a server may refuse everything for a while, because it does not know any rights yet: the
+/// length of that while, and the pause between attempts.
+const RETURNING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(500));
 
 /// What happened to the objects under watch.
 #[derive(Debug)]
@@ -77,57 +91,39 @@ pub trait Form: Sized + Send + 'static {
     fn version(&self) -> &str;
 }
 
+/// A whole object of a type that k8s-openapi knows.
+pub struct Typed<K>(pub K);
+
 /// A watch of metadata alone.
 pub(crate) type MetadataWatch = Watch<Meta>;
 
 /// All objects of a resource, in one namespace or in all, that carry the labels
 /// of a selector.
 pub struct Watch<F: Form> {
-    source: Arc<Source>,
-    state: State<F>,
-    size: PageSize,
-    pace: Pace,
+    source: Source,
+    events: BoxStream<'static, Event<F>>,
 }
 
-enum State<F: Form> {
-    /// Nothing is known.
-    Fresh,
-    /// Pages are being read.
-    Listing(Listing<F>),
-    /// Everything up to a version is known.
-    Listed(Known<F>),
-    /// Changes are being read, `heard` the last one.
-    Open { version: String, since: Instant, heard: Instant, changes: Changes<F> },
+/// What is asked for.
+#[derive(Clone)]
+struct Source {
+    client: kube::Client,
+    path: Result<String, CallError>,
+    labels: Option<String>,
+    fields: Option<String>,
 }
 
-struct Listing<F: Form> {
-    page: VecDeque<F::Wire>,
-    next: Option<String>,
-    version: Option<String>,
-    /// The request for the next page.
-    asked: Option<Asked<Page<F::Wire>>>,
-}
+/// The changes of a watch.
+type Changes<F> = BoxStream<'static, kube::Result<WatchEvent<<F as Form>::Wire>>>;
 
-struct Known<F: Form> {
-    version: String,
-    /// Whether it was listed just now.
-    is_trusted: bool,
-    /// The request for a watch.
-    asked: Option<Asked<Opening<F>>>,
-}
-
-impl Form for Meta {
-    type Wire = Partial;
-    const PAGE: u32 = PAGE;
-    const METADATA: bool = true;
-
-    fn read(wire: Partial) -> Self {
-        wire.metadata
-    }
-
-    fn version(&self) -> &str {
-        &self.resource_version
-    }
+/// How long to wait before an API server that failed is asked again: one that was down or busy is followed within five
+/// seconds after it returns, however long it was away, unless it asks for a longer pause. After other refusals the
+/// pauses grow.
+#[derive(Default)]
+struct Pace {
+    /// The time of the last outage, and the pauses after it.
+    outage: Option<(Instant, ExponentialBackoff)>,
+    refused: DefaultBackoff,
 }
 
 impl<T> Event<T> {
@@ -145,6 +141,67 @@ impl<T> Event<T> {
     }
 }
 
+impl<T> Event<Option<T>> {
+    /// The event, unless it is of an object that is none.
+    pub(crate) fn transpose(self) -> Option<Event<T>> {
+        Some(match self {
+            Self::Relisting => Event::Relisting,
+            Self::Listed(object) => Event::Listed(object?),
+            Self::Synced => Event::Synced,
+            Self::Watching => Event::Watching,
+            Self::Applied(object) => Event::Applied(object?),
+            Self::Deleted(object) => Event::Deleted(object?),
+            Self::Broken(error) => Event::Broken(error),
+        })
+    }
+}
+
+impl Form for Meta {
+    type Wire = Partial;
+    const PAGE: u32 = PAGE;
+    const METADATA: bool = true;
+
+    fn read(wire: Partial) -> Self {
+        wire.metadata
+    }
+
+    fn version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
+/// Objects as they come: one that its reader cannot make sense of costs itself alone, and never the watch.
+impl Form for Value {
+    type Wire = Self;
+    const PAGE: u32 = PAGE;
+    const METADATA: bool = false;
+
+    fn read(wire: Self) -> Self {
+        wire
+    }
+
+    fn version(&self) -> &str {
+        self.pointer("/metadata/resourceVersion").and_then(Self::as_str).unwrap_or_default()
+    }
+}
+
+impl<K> Form for Typed<K>
+where
+    K: Kind<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
+{
+    type Wire = K;
+    const PAGE: u32 = 10;
+    const METADATA: bool = false;
+
+    fn read(wire: K) -> Self {
+        Self(wire)
+    }
+
+    fn version(&self) -> &str {
+        self.0.meta().resource_version.as_deref().unwrap_or_default()
+    }
+}
+
 impl<F: Form> Watch<F> {
     /// A watch of `resource` in `namespace` (`None`: all) under the label selector `selector`.
     pub fn new(
@@ -153,179 +210,201 @@ impl<F: Form> Watch<F> {
         namespace: Option<&str>,
         selector: Option<&str>,
     ) -> Self {
-        Self {
-            source: Arc::new(Source {
-                client,
-                path: resource.path(namespace),
-                selector: selector.map(str::to_owned),
-                fields: None,
-            }),
-            state: State::Fresh,
-            size: PageSize::of(F::PAGE),
-            pace: Pace::default(),
+        let (path, labels) = (resource.path(namespace), selector.map(str::to_owned));
+        let source = Source { client, path, labels, fields: None };
+        Self { events: source.clone().follow(), source }
+    }
+
+    /// What happens next. Safe to cancel, and as quick for a caller that cancels it often: a request goes on with the
+    /// next call.
+    pub async fn next(&mut self) -> Event<F> {
+        match self.events.next().await {
+            Some(event) => event,
+            // It never ends.
+            None => std::future::pending().await,
         }
     }
 
-    /// What happens next.
-    pub async fn next(&mut self) -> Event<F> {
-        loop {
-            self.pace.wait().await;
-            match self.step().await {
-                Ok(Some(event)) => return event,
-                Ok(None) => {}
-                Err(error) => {
-                    self.pace.pause_after(&error);
-                    return Event::Broken(error);
-                }
-            }
-        }
+    /// The events alone.
+    pub(crate) fn into_events(self) -> BoxStream<'static, Event<F>> {
+        self.events
     }
 
     /// Makes the next call list everything again.
     pub(crate) fn relist(&mut self) {
-        self.state = State::Fresh;
+        self.events = self.source.clone().follow();
     }
+}
 
-    async fn step(&mut self) -> Result<Option<Event<F>>, CallError> {
-        let (source, size) = (&self.source, self.size);
-        match &mut self.state {
-            State::Fresh => {
-                self.state = State::Listing(Listing::after(VecDeque::new(), None, None));
-                Ok(Some(Event::Relisting))
-            }
-            State::Listing(listing) => {
-                if let Some(wire) = listing.page.pop_front() {
-                    return Ok(Some(Event::Listed(F::read(wire))));
-                }
-                if let (None, Some(version)) = (&listing.next, &listing.version) {
-                    self.state = State::Listed(Known::of(version.clone(), true));
-                    return Ok(Some(Event::Synced));
-                }
-                let after = listing.next.clone();
-                let page = answer(&mut listing.asked, || Arc::clone(source).page::<F>(size, after)).await;
-                self.take_page(page)
-            }
-            State::Listed(Known { version, is_trusted, asked }) => {
-                let from = (version.clone(), *is_trusted);
-                let opening = answer(asked, || Arc::clone(source).watch::<F>(from)).await?;
-                self.take_opening(opening)
-            }
-            State::Open { since, heard, changes, .. } => {
-                let until = (*since + LIFE + GRACE).min(*heard + QUIET);
-                match timeout_at(until, changes.next()).await {
-                    Ok(change) => {
-                        *heard = Instant::now();
-                        self.changed(change)
+impl<K> Watch<Typed<K>>
+where
+    K: Kind<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
+{
+    /// A watch of the object `name` in `namespace` (`None` for a cluster-scoped one). It asks for this name alone, so
+    /// that a right for it is enough.
+    pub(crate) fn of_one(client: kube::Client, namespace: Option<&str>, name: &str) -> Self {
+        let resource = Resource::new(&K::group(&()), &K::version(&()), &K::kind(&()), &K::plural(&()));
+        let fields = Some(format!("metadata.name={name}"));
+        let source = Source { client, path: resource.path(namespace), labels: None, fields };
+        Self { events: source.clone().follow(), source }
+    }
+}
+
+impl Source {
+    fn follow<F: Form>(self) -> BoxStream<'static, Event<F>> {
+        let events = stream! {
+            let mut pace = Pace::default();
+            loop {
+                yield Event::Relisting;
+                let (mut pages, mut version) = (self.pages::<F>(), String::new());
+                let listed = loop {
+                    let page = match &mut pages {
+                        Ok(pages) => pages.next().await,
+                        Err(error) => Err(error.clone()),
+                    };
+                    match page {
+                        Ok(Some(page)) => {
+                            version.clone_from(&page.metadata.resource_version);
+                            for wire in page.into_items() {
+                                yield Event::Listed(F::read(wire));
+                            }
+                        }
+                        Ok(None) => break Ok(()),
+                        Err(error) => break Err(error),
                     }
-                    Err(_) => Ok(self.ask_anew()),
+                };
+                if let Err(error) = listed {
+                    let pause = pace.after(&error);
+                    yield Event::Broken(error);
+                    sleep(pause).await;
+                    continue;
+                }
+                yield Event::Synced;
+
+                let relist_at = Instant::now() + relist_after();
+                // Whether the server goes on from the version.
+                let mut goes_on = true;
+                while goes_on && Instant::now() < relist_at {
+                    let mut changes = match self.open::<F>(&version).await {
+                        Ok(changes) => changes,
+                        Err(error) => {
+                            goes_on = error.is_outage();
+                            let pause = pace.after(&error);
+                            yield Event::Broken(error);
+                            sleep(pause).await;
+                            continue;
+                        }
+                    };
+                    yield Event::Watching;
+                    let since = Instant::now();
+                    let pause = loop {
+                        let until = relist_at.min(Instant::now() + QUIET);
+                        let Ok(change) = timeout_at(until, changes.next()).await else { break Duration::ZERO };
+                        match change {
+                            Some(Ok(WatchEvent::Added(wire) | WatchEvent::Modified(wire))) => {
+                                let object = F::read(wire);
+                                advance(&mut version, object.version());
+                                yield Event::Applied(object);
+                            }
+                            Some(Ok(WatchEvent::Deleted(wire))) => {
+                                let object = F::read(wire);
+                                advance(&mut version, object.version());
+                                yield Event::Deleted(object);
+                            }
+                            Some(Ok(WatchEvent::Bookmark(mark))) => {
+                                advance(&mut version, &mark.metadata.resource_version);
+                            }
+                            Some(Ok(WatchEvent::Error(status))) => {
+                                goes_on = false;
+                                let error = CallError::from(*status);
+                                // Expired is an ordinary end, unless it comes again and again.
+                                if error.is_gone() {
+                                    break pace.after_end(since.elapsed());
+                                }
+                                let pause = pace.after(&error);
+                                yield Event::Broken(error);
+                                break pause;
+                            }
+                            Some(Err(error)) => {
+                                let error = CallError::from(error);
+                                let pause = pace.after(&error);
+                                yield Event::Broken(error);
+                                break pause;
+                            }
+                            None => break pace.after_end(since.elapsed()),
+                        }
+                    };
+                    drop(changes);
+                    if !pause.is_zero() {
+                        sleep(pause).await;
+                    }
                 }
             }
-        }
-    }
-
-    /// Takes the next page of a list.
-    fn take_page(&mut self, page: Result<Page<F::Wire>, CallError>) -> Result<Option<Event<F>>, CallError> {
-        let page = match page {
-            // The same page again: one that begins anew might never get beyond it.
-            Err(CallError::TooLarge { .. }) if self.size.halve() => return Ok(None),
-            page => page.inspect_err(|_| self.state = State::Fresh)?,
         };
-        page.adapt(&mut self.size);
-        let (next, version) = (page.next(), page.metadata.resource_version.clone());
-        self.state = State::Listing(Listing::after(page.into_items().into(), next, Some(version)));
-        Ok(None)
+        events.boxed()
     }
 
-    /// Takes what came of the request for a watch.
-    fn take_opening(&mut self, opening: Opening<F>) -> Result<Option<Event<F>>, CallError> {
-        match (opening, &mut self.state) {
-            (Opening::Open(changes), State::Listed(Known { version, .. })) => {
-                let (version, since) = (std::mem::take(version), Instant::now());
-                self.state = State::Open { version, since, heard: since, changes };
-                Ok(Some(Event::Watching))
-            }
-            (Opening::Refused(error), _) => {
-                // The server does not go on from there; only a listing helps.
-                if !error.is_outage() {
-                    self.state = State::Fresh;
-                }
-                Err(error)
-            }
-            (Opening::Behind | Opening::Open(_), _) => {
-                self.state = State::Fresh;
-                Ok(None)
-            }
-        }
+    fn pages<F: Form>(&self) -> Result<Pages<'_, F::Wire>, CallError> {
+        let pages = Pages::at(&self.client, self.path.clone()?).of(F::PAGE);
+        Ok(pages.selected(self.labels.clone(), self.fields.clone()).metadata_alone(F::METADATA))
     }
 
-    /// Reopens a watch that has been silent for long, from the last known version.
-    fn ask_anew(&mut self) -> Option<Event<F>> {
-        if let State::Open { version, .. } = &self.state {
-            self.state = State::Listed(Known::of(version.clone(), false));
-        }
-        None
-    }
-
-    /// Processes a change; `None` where the watch has ended.
-    fn changed(
-        &mut self,
-        change: Option<kube::Result<WatchEvent<F::Wire>>>,
-    ) -> Result<Option<Event<F>>, CallError> {
-        let State::Open { version, since, .. } = &mut self.state else { return Ok(None) };
-        match change {
-            Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                let object = F::read(object);
-                follow(version, object.version());
-                Ok(Some(Event::Applied(object)))
-            }
-            Some(Ok(WatchEvent::Deleted(object))) => {
-                let object = F::read(object);
-                follow(version, object.version());
-                Ok(Some(Event::Deleted(object)))
-            }
-            Some(Ok(WatchEvent::Bookmark(mark))) => {
-                *version = mark.metadata.resource_version;
-                Ok(None)
-            }
-            Some(Ok(WatchEvent::Error(status))) => {
-                let lasted = since.elapsed();
-                self.state = State::Fresh;
-                let error = CallError::from(*status);
-                if !error.is_gone() {
-                    return Err(error);
-                }
-                // Expired is an ordinary end, unless it comes again and again.
-                if lasted < EARLY {
-                    self.pace.pause_after_end(lasted);
-                }
-                Ok(None)
-            }
-            Some(Err(error)) => {
-                self.state = State::Listed(Known::of(version.clone(), false));
-                Err(error.into())
-            }
-            None => {
-                let lasted = since.elapsed();
-                // A server that ends its watches in order may be one that is stopped for a restoration.
-                self.state = State::Listed(Known::of(version.clone(), false));
-                if lasted < EARLY {
-                    self.pace.pause_after_end(lasted);
-                }
-                Ok(None)
-            }
+    async fn open<F: Form>(&self, version: &str) -> Result<Changes<F>, CallError> {
+        let parameters = WatchParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            timeout: u32::try_from(LIFE.as_secs()).ok(),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let requests = Requests::new(self.path.clone()?);
+        let request = if F::METADATA {
+            requests.watch_metadata(&parameters, version)?
+        } else {
+            requests.watch(&parameters, version)?
+        };
+        match timeout(PATIENCE, self.client.request_events::<F::Wire>(request)).await {
+            Ok(changes) => Ok(changes?.boxed()),
+            Err(_) => Err(CallError::Late { within: PATIENCE }),
         }
     }
 }
 
-impl<F: Form> Listing<F> {
-    fn after(page: VecDeque<F::Wire>, next: Option<String>, version: Option<String>) -> Self {
-        Self { page, next, version, asked: None }
+impl Pace {
+    /// The pause after a failure.
+    fn after(&mut self, error: &CallError) -> Duration {
+        let now = Instant::now();
+        let recent = self.outage.take().filter(|(last, _)| *last + RETURNING.0 > now);
+        if !error.is_outage() {
+            let is_back = recent.is_some();
+            self.outage = recent;
+            return if is_back { RETURNING.1 } else { self.refused.next().unwrap_or_default() };
+        }
+        let (first, longest) = BUSY;
+        let mut pauses = recent.map_or_else(
+            || {
+                let growing = ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest);
+                growing.without_max_times().with_jitter().build()
+            },
+            |(_, pauses)| pauses,
+        );
+        let pause = match error {
+            CallError::Unreachable { .. } => AWAY,
+            _ => pauses.next().unwrap_or(longest),
+        };
+        self.outage = Some((now, pauses));
+        error.retry_after().map_or(pause, |asked| asked.min(ASKED) + pause / 2)
     }
-}
 
-impl<F: Form> Known<F> {
-    fn of(version: String, is_trusted: bool) -> Self {
-        Self { version, is_trusted, asked: None }
+    /// The pause after a watch that ended before its time, after it had `lasted` so long.
+    fn after_end(&mut self, lasted: Duration) -> Duration {
+        if lasted >= STEADY {
+            self.refused = DefaultBackoff::default();
+        }
+        if self.outage.as_ref().is_some_and(|(last, _)| last.elapsed() < RETURNING.0) {
+            return RETURNING.1;
+        }
+        self.refused.next().unwrap_or_default()
     }
 }
 
@@ -334,8 +413,14 @@ pub(crate) fn parse_version(version: &str) -> Option<u64> {
     version.parse().ok()
 }
 
+/// When to list again, by chance.
+fn relist_after() -> Duration {
+    let (longest, part) = RELIST;
+    Duration::from_secs(longest - RandomState::new().hash_one(()) % part)
+}
+
 /// Goes on from `seen`, if the object showed it.
-fn follow(version: &mut String, seen: &str) {
+fn advance(version: &mut String, seen: &str) {
     if !seen.is_empty() {
         seen.clone_into(version);
     }

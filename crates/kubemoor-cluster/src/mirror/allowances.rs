@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::known::{Key, Known, Life};
-use super::custom::CustomWatch;
+use super::custom;
 use super::kinds::Kinds;
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
@@ -160,8 +160,8 @@ impl Allowances {
 
     async fn follow(&self, namespace: Option<&str>) {
         let kind = ("DriftAllowance", "driftallowances");
-        let feed = CustomWatch::new(self.client.clone(), &self.kinds, kind, namespace);
-        Reflector::new(feed).run(&mut Scope { allowances: self, namespace }).await;
+        let events = custom::events(self.client.clone(), &self.kinds, kind, namespace);
+        Reflector::new(events).run(&mut Scope { allowances: self, namespace }).await;
     }
 
     /// Tells of every end when it comes.

@@ -30,8 +30,7 @@ pub use self::scales::{Scales, read};
 use super::kinds::{Kinds, WatchDoubt};
 use super::progress::{Listings, Progress, scopes};
 use super::queue::{Announcer, Changes};
-use super::raw::Raw;
-use super::reflect::{Mirror, Reflector, RewoundWatch};
+use super::reflect::{Mirror, Reflector};
 use crate::client::call::CallError;
 use crate::client::resource::Resource;
 use crate::client::watch::Watch;
@@ -176,8 +175,7 @@ impl Autoscalers {
 
     async fn follow(&self, namespace: Option<&str>, index: &RwLock<Index>) {
         let watch = |resource: &Resource| {
-            let watch = Watch::<Raw>::new(self.client.clone(), resource, namespace, None);
-            RewoundWatch::new(watch, self.kinds.rewinds())
+            Watch::<Value>::new(self.client.clone(), resource, namespace, None).into_events()
         };
         let mut resource = self.resource();
         let mut reflector = Reflector::new(watch(&resource));
@@ -232,16 +230,16 @@ impl Autoscalers {
 }
 
 impl Mirror for Scope<'_> {
-    type Object = Raw;
+    type Object = Value;
     type Key = ObjectId;
     const OBJECTS: &'static str = "autoscalers";
 
-    fn set(&mut self, object: Raw) -> Option<ObjectId> {
-        self.autoscalers.set(&object.0, self.index)
+    fn set(&mut self, object: Value) -> Option<ObjectId> {
+        self.autoscalers.set(&object, self.index)
     }
 
-    fn remove(&mut self, object: Raw) {
-        read(&object.0).iter().for_each(|(id, _)| self.autoscalers.remove(id, self.index));
+    fn remove(&mut self, object: Value) {
+        read(&object).iter().for_each(|(id, _)| self.autoscalers.remove(id, self.index));
     }
 
     fn retain(&mut self, listed: &HashSet<ObjectId>) {

@@ -1,72 +1,47 @@
 //! The GuardedReleases of a cluster: reports when they are created, changed and deleted.
 //!
-//! Entry point: [`Watching::next`]. Invariant: without the CustomResourceDefinition there are none. One that
-//! cannot be read does not affect the others. Stores nothing.
+//! Entry point: [`Watching::next`]. Without the CustomResourceDefinition there are none. Stores nothing.
 
 use std::sync::Arc;
 
-use futures::stream::{FuturesUnordered, StreamExt};
+use futures::StreamExt;
+use futures::stream::{BoxStream, SelectAll, select_all};
 
-use super::custom::CustomWatch;
+use super::custom;
 use super::kinds::Kinds;
 use super::progress::scopes;
 use crate::client::Event;
 use crate::client::guarded::{GuardedReleases, KIND, PLURAL, typed};
 use kubemoor_policy::guarded::GuardedRelease;
 
-/// GuardedReleases as they come, change and go.
-pub struct Watching(Vec<Scope>);
+/// An event, and the namespace of the watch that tells it (`None`: of all).
+type Told = (Option<Arc<str>>, Event<Box<GuardedRelease>>);
 
-/// Those of one namespace, or of all.
-struct Scope {
-    namespace: Option<Arc<str>>,
-    watch: CustomWatch,
-}
+/// GuardedReleases as they come, change and go.
+pub struct Watching(SelectAll<BoxStream<'static, Told>>);
 
 impl Watching {
     /// All of those that `guarded` reads and writes.
     pub fn new(guarded: &GuardedReleases, kinds: &Kinds) -> Self {
-        let watch = |namespace: Option<&str>| Scope {
-            namespace: namespace.map(Arc::from),
-            watch: CustomWatch::new(guarded.client(), kinds, (KIND, PLURAL), namespace),
+        let watch = |namespace: Option<&str>| {
+            let events = custom::events(guarded.client(), kinds, (KIND, PLURAL), namespace);
+            let namespace: Option<Arc<str>> = namespace.map(Arc::from);
+            // One that cannot be read does not affect the others.
+            let readable = move |event: Event<_>| {
+                std::future::ready(event.map(typed).transpose().map(|event| (namespace.clone(), event)))
+            };
+            events.filter_map(readable).boxed()
         };
-        Self(scopes(guarded.namespaces()).into_iter().map(watch).collect())
+        Self(select_all(scopes(guarded.namespaces()).into_iter().map(watch)))
     }
 
-    /// The next event, and the namespace of the watch that tells it (`None`: of all). Never ends; without the
-    /// CustomResourceDefinition each watch reports an empty listing. Skips objects that cannot be read. Safe to cancel.
+    /// The next event. Never ends; without the CustomResourceDefinition each watch reports an empty listing. Safe to
+    /// cancel.
     pub async fn next(&mut self) -> (Option<Arc<str>>, Event<Box<GuardedRelease>>) {
-        let mut scopes: FuturesUnordered<_> = self.0.iter_mut().map(Scope::next).collect();
-        match scopes.next().await {
-            Some(event) => event,
-            // There is always a scope.
+        match self.0.next().await {
+            Some(told) => told,
+            // There is always a watch.
             None => std::future::pending().await,
         }
-    }
-}
-
-impl Scope {
-    async fn next(&mut self) -> (Option<Arc<str>>, Event<Box<GuardedRelease>>) {
-        let event = loop {
-            break match self.watch.next().await {
-                Event::Relisting => Event::Relisting,
-                Event::Synced => Event::Synced,
-                Event::Watching => Event::Watching,
-                Event::Broken(error) => Event::Broken(error),
-                Event::Listed(object) => match typed(object) {
-                    Some(object) => Event::Listed(object),
-                    None => continue,
-                },
-                Event::Applied(object) => match typed(object) {
-                    Some(object) => Event::Applied(object),
-                    None => continue,
-                },
-                Event::Deleted(object) => match typed(object) {
-                    Some(object) => Event::Deleted(object),
-                    None => continue,
-                },
-            };
-        };
-        (self.namespace.clone(), event)
     }
 }

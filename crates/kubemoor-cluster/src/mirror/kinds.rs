@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -48,8 +48,6 @@ pub struct Kinds {
     doubts: Doubts,
     /// Something is owed or doubted.
     owing: Notify,
-    /// How often it was noticed that etcd went back.
-    rewinds: watch::Sender<u64>,
 }
 
 /// A catalog and how far it is to be trusted.
@@ -107,18 +105,7 @@ impl Kinds {
             defined: Announcer::default(),
             doubts: Doubts::default(),
             owing: Notify::new(),
-            rewinds: watch::Sender::default(),
         }))
-    }
-
-    /// Etcd went back to an older state, and no watch can notice: everything that is watched is listed again.
-    pub fn note_rewind(&self) {
-        self.rewinds.send_modify(|count| *count += 1);
-    }
-
-    /// Tells of each [`Kinds::note_rewind`] from now on.
-    pub fn rewinds(&self) -> watch::Receiver<u64> {
-        self.rewinds.subscribe()
     }
 
     /// What is known now.

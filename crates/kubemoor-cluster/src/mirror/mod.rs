@@ -11,11 +11,9 @@
 //! except through `client`, or put a Secret's values into a log or an error.
 
 mod custom;
-mod last_changes;
 mod managed;
 mod payloads;
 mod queue;
-pub mod raw;
 mod records;
 mod reflect;
 

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::kinds::Kinds;
 use super::policies::InForce;
 use super::progress::{Listings, Progress};
-use super::reflect::{Mirror, Reflector, RewoundWatch};
+use super::reflect::{Mirror, Reflector};
 use crate::client::call::CallError;
 use crate::client::resource::{Meta, Resource};
 use crate::client::watch::MetadataWatch;
@@ -21,7 +20,6 @@ use crate::client::watch::MetadataWatch;
 /// Follows the namespaces of a cluster.
 pub struct Namespaces {
     client: kube::Client,
-    rewinds: watch::Receiver<u64>,
     in_force: Arc<InForce>,
     listings: Listings,
     /// Who keeps a history.
@@ -44,9 +42,9 @@ pub struct Relabelling {
 }
 
 impl Namespaces {
-    /// The namespaces of the cluster behind `client`, whose kinds are `kinds`, for `in_force`.
-    pub fn new(client: kube::Client, kinds: &Kinds, in_force: Arc<InForce>) -> Self {
-        Self { client, rewinds: kinds.rewinds(), in_force, listings: Listings::of(&[]), keep: Box::new(drop) }
+    /// The namespaces of the cluster behind `client`, for `in_force`.
+    pub fn new(client: kube::Client, in_force: Arc<InForce>) -> Self {
+        Self { client, in_force, listings: Listings::of(&[]), keep: Box::new(drop) }
     }
 
     /// The same, telling `keep` when other policies hold in a namespace because its labels changed.
@@ -66,7 +64,7 @@ impl Namespaces {
         let watch = MetadataWatch::new(self.client.clone(), &resource, None, None);
         tokio::select! {
             () = stop.cancelled() => {}
-            () = Reflector::new(RewoundWatch::new(watch, self.rewinds.clone())).run(&mut self) => {}
+            () = Reflector::new(watch.into_events()).run(&mut self) => {}
         }
     }
 }

@@ -19,7 +19,7 @@ use self::prefetched::Prefetched;
 use super::records::{self, Known};
 use crate::client::call::{self, BODY_CAP, CallError};
 use crate::client::pages::Pages;
-use crate::client::resource::{Meta, Partial, Resource, segment};
+use crate::client::resource::{Meta, Resource, segment};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_helm::record::{Packed, RecordError};
 use kubemoor_helm::release::{Head, Payload};
@@ -261,24 +261,6 @@ impl Payloads {
         }
         // A part of the records may lack the latest.
         if pages.is_over() { Ok(looked) } else { Err(CallError::TooLarge { cap: BODY_CAP }) }
-    }
-
-    /// The metadata of one record as etcd has it now, or `None` when it does not exist.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer.
-    pub(super) async fn sight(
-        &self,
-        namespace: &str,
-        record: &str,
-        within: Duration,
-    ) -> Result<Option<Meta>, CallError> {
-        let path = format!("{}/{}", self.resource().path(Some(namespace))?, segment(record)?);
-        match call::fetch::<Partial>(&self.client, call::get_metadata(&path)?, within).await {
-            Ok(partial) => Ok(Some(partial.metadata)),
-            Err(error) if error.proves_absence() => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     async fn select(&self, namespace: Option<&str>, selector: &str) -> Result<Vec<Meta>, CallError> {

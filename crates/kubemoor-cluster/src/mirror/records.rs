@@ -65,15 +65,6 @@ struct Entry {
     looked: Option<Instant>,
 }
 
-/// The known record that was written last.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Newest {
-    pub(super) namespace: String,
-    pub(super) record: String,
-    pub(super) uid: String,
-    pub(super) version: u64,
-}
-
 /// A full listing on its way.
 pub(super) struct Listing {
     releases: HashMap<ReleaseId, Vec<Known>>,
@@ -165,23 +156,13 @@ impl Records {
         (self.releases.values().map(|entry| entry.records.len()).sum(), self.releases.len())
     }
 
-    /// The record in `namespace` (`None`: in all) that was written last. Looks at each of them.
-    pub(super) fn newest(&self, namespace: Option<&str>) -> Option<Newest> {
-        let is_within = |id: &ReleaseId| namespace.is_none_or(|namespace| namespace == id.namespace);
-        let heads = self
-            .releases
-            .iter()
-            .filter(|(id, _)| is_within(id))
-            .flat_map(|(id, entry)| entry.records.iter().map(move |known| (id, &known.head)));
-        let versions =
-            heads.filter_map(|(id, head)| Some((parse_version(&head.resource_version)?, id, head)));
-        let (version, id, head) = versions.max_by_key(|(version, ..)| *version)?;
-        Some(Newest {
-            namespace: id.namespace.to_string(),
-            record: head.secret.clone(),
-            uid: head.uid.clone(),
-            version,
-        })
+    /// Has a record that is listed as it is known keep its memory, so that a listing does not need the same once more.
+    pub(super) fn share(&self, release: &ReleaseId, listed: &mut Known) {
+        let mut known = self.releases.get(release).into_iter().flat_map(|entry| &entry.records);
+        if let Some(known) = known.find(|known| known.head.uid == listed.head.uid) {
+            listed.appear(known.head.appearance);
+            listed.share(known);
+        }
     }
 
     /// Takes in an event of the watch: the record is there. Whether that is news.
@@ -224,23 +205,6 @@ impl Records {
         changed
     }
 
-    /// Whether a look at the API server's state of the version `at` shows a record in an older version than one that was
-    /// there by then: etcd went back, and its versions have passed the known ones since.
-    pub(super) fn is_rewound(&self, release: &ReleaseId, records: &[Known], at: &str) -> bool {
-        let before = |known: &Known| {
-            let entry = self.releases.get(release)?;
-            let is_same = |before: &&Known| {
-                before.head.uid == known.head.uid && before.head.secret == known.head.secret
-            };
-            entry.records.iter().find(is_same)
-        };
-        let version = |known: &Known| parse_version(&known.head.resource_version);
-        records.iter().any(|known| {
-            let versions = (version(known), before(known).and_then(version), parse_version(at));
-            matches!(versions, (Some(now), Some(before), Some(at)) if now < before && before <= at)
-        })
-    }
-
     /// Takes in a fresh look that began at `began`: these are all records of
     /// `release` at the API server's version `at`. Whether that is news.
     pub(super) fn look(
@@ -276,8 +240,7 @@ impl Records {
             if entry.looked.is_some_and(|looked| looked > began) {
                 return true;
             }
-            // The listing may be older than the lookup, after a restore of etcd. The known versions no longer
-            // apply.
+            // After a restore of etcd the versions of before count no longer.
             (entry.as_of, entry.looked) = (None, None);
             if entry.set(listed, is_first) {
                 changed.push(id.clone());

@@ -1,20 +1,18 @@
-//! Keeps what a process knows of the objects of one resource as a list and a
-//! watch of them tell it.
+//! Keeps what a process knows of the objects of one resource as a list and a watch of them tell it.
 //!
-//! Entry points: [`Reflector::run`], or [`Reflector::next`] and
-//! [`Reflector::take`] for callers that wait for something else too; [`RewoundWatch`] for their source. Invariant: an
-//! object that a whole listing does not name is gone, and is not gone before; a
-//! failure takes nothing away and is logged once until the watch works again.
-//! Must not know what is kept of an object: a [`Mirror`] does.
+//! Entry points: [`Reflector::run`], or [`Reflector::next`] and [`Reflector::take`] for callers that wait for something
+//! else too. An object that a whole listing does not name is gone, and is not gone before; a failure takes nothing away
+//! and is logged once until the watch works again. What is kept of an object, a [`Mirror`] knows.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
-use tokio::sync::watch as channel;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 
 use super::progress::Listings;
 use crate::client::call::CallError;
-use crate::client::watch::{Event, Form, Watch};
+use crate::client::watch::Event;
 use kubemoor_runtime::telemetry::FailureLog;
 
 /// The stored form of a resource's objects.
@@ -42,24 +40,9 @@ pub(super) trait Mirror {
     fn listings(&self) -> Option<&Listings>;
 }
 
-/// Where objects come from.
-pub(super) trait Source {
-    /// An object as it comes.
-    type Object;
-
-    /// What happens next. Never ends. Safe to cancel.
-    fn next(&mut self) -> impl Future<Output = Event<Self::Object>> + Send;
-}
-
-/// A watch that lists everything again after each rewind of etcd.
-pub(super) struct RewoundWatch<F: Form> {
-    watch: Watch<F>,
-    rewinds: channel::Receiver<u64>,
-}
-
 /// Feeds a [`Mirror`].
-pub(super) struct Reflector<S, K> {
-    source: S,
+pub(super) struct Reflector<T, K> {
+    events: BoxStream<'static, Event<T>>,
     /// The keys of a listing under way.
     listed: Option<HashSet<K>>,
     /// Whether a listing was whole already.
@@ -67,13 +50,13 @@ pub(super) struct Reflector<S, K> {
     failures: FailureLog,
 }
 
-impl<S: Source, K: Eq + Hash> Reflector<S, K> {
-    pub(super) fn new(source: S) -> Self {
-        Self { source, listed: None, is_whole: false, failures: FailureLog::default() }
+impl<T, K: Eq + Hash> Reflector<T, K> {
+    pub(super) fn new(events: BoxStream<'static, Event<T>>) -> Self {
+        Self { events, listed: None, is_whole: false, failures: FailureLog::default() }
     }
 
     /// Feeds `mirror`. Never ends.
-    pub(super) async fn run<M: Mirror<Object = S::Object, Key = K>>(mut self, mirror: &mut M) {
+    pub(super) async fn run<M: Mirror<Object = T, Key = K>>(mut self, mirror: &mut M) {
         loop {
             let event = self.next().await;
             self.take(event, mirror);
@@ -81,15 +64,16 @@ impl<S: Source, K: Eq + Hash> Reflector<S, K> {
     }
 
     /// What happens next, to be handed to [`Reflector::take`]. Safe to cancel.
-    pub(super) async fn next(&mut self) -> Event<S::Object> {
-        self.source.next().await
+    pub(super) async fn next(&mut self) -> Event<T> {
+        match self.events.next().await {
+            Some(event) => event,
+            // A watch never ends.
+            None => std::future::pending().await,
+        }
     }
 
     /// Takes an event in.
-    pub(super) fn take<M>(&mut self, event: Event<S::Object>, mirror: &mut M)
-    where
-        M: Mirror<Object = S::Object, Key = K>,
-    {
+    pub(super) fn take<M: Mirror<Object = T, Key = K>>(&mut self, event: Event<T>, mirror: &mut M) {
         match event {
             Event::Relisting => self.listed = Some(HashSet::new()),
             Event::Listed(object) => self.listed.get_or_insert_default().extend(mirror.set(object)),
@@ -111,39 +95,14 @@ impl<S: Source, K: Eq + Hash> Reflector<S, K> {
         }
     }
 
-    /// Goes on with another source of the same objects, which lists them anew.
-    pub(super) fn switch(&mut self, source: S) {
-        self.source = source;
+    /// Goes on with another watch of the same objects, which lists them anew.
+    pub(super) fn switch(&mut self, events: BoxStream<'static, Event<T>>) {
+        self.events = events;
     }
 
     /// Whether a listing is under way, so that what is known is not whole.
     pub(super) fn is_listing(&self) -> bool {
         self.listed.is_some()
-    }
-}
-
-impl<F: Form> RewoundWatch<F> {
-    /// `watch`, which is told of [`super::kinds::Kinds::rewinds`].
-    pub(super) fn new(watch: Watch<F>, rewinds: channel::Receiver<u64>) -> Self {
-        Self { watch, rewinds }
-    }
-
-    /// Goes on with another watch.
-    pub(super) fn switch(&mut self, watch: Watch<F>) {
-        self.watch = watch;
-    }
-}
-
-impl<F: Form> Source for RewoundWatch<F> {
-    type Object = F;
-
-    async fn next(&mut self) -> Event<F> {
-        loop {
-            tokio::select! {
-                event = self.watch.next() => return event,
-                Ok(()) = self.rewinds.changed() => self.watch.relist(),
-            }
-        }
     }
 }
 

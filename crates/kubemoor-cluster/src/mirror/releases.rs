@@ -13,7 +13,6 @@ mod feed;
 mod once;
 mod outdated;
 mod prefetch;
-mod recheck;
 mod settle;
 mod source;
 mod strays;
@@ -34,7 +33,6 @@ pub use self::once::{Closed, Once};
 pub use self::source::SourceError;
 use self::source::Sources;
 use super::kinds::Kinds;
-use super::last_changes::LastChanges;
 use super::payloads::Payloads;
 use super::queue::{Announcer, Changes};
 use super::records::Records;
@@ -59,8 +57,6 @@ pub struct Releases {
     namespaces: Vec<String>,
     index: Arc<RwLock<Index>>,
     records: Mutex<Records>,
-    /// Of each watch of records.
-    last_changes: Mutex<Vec<LastChanges>>,
     standings: Mutex<HashMap<ReleaseId, Standing>>,
     /// Releases that some new knowledge of kinds concerns.
     outdated: Mutex<HashSet<ReleaseId>>,
@@ -193,7 +189,6 @@ impl Releases {
         index: Arc<RwLock<Index>>,
         metrics: RecordMetrics,
     ) -> Arc<Self> {
-        let watches = namespaces.len().max(1);
         Arc::new(Self {
             payloads: Payloads::new(client.clone(), driver),
             kinds,
@@ -202,7 +197,6 @@ impl Releases {
             namespaces,
             index,
             records: Mutex::default(),
-            last_changes: Mutex::new((0..watches).map(|_| LastChanges::default()).collect()),
             standings: Mutex::default(),
             outdated: Mutex::default(),
             gates: Mutex::default(),
@@ -298,17 +292,9 @@ impl Releases {
     async fn look(&self, release: &ReleaseId, began: Instant, until: Instant) -> Result<bool, LookError> {
         let looked = self.payloads.look(release, until.saturating_duration_since(began)).await;
         let looked = looked.map_err(|reason| LookError::called(release, reason))?;
-        let is_rewound = {
-            let mut records = self.records.lock();
-            let is_rewound = records.is_rewound(release, &looked.records, &looked.version);
-            // The watch does not tell of it again, and the caller may give up before the index has it.
-            if records.look(release, looked.records, &looked.version, began) {
-                self.dirty.add(release.clone());
-            }
-            is_rewound
-        };
-        if is_rewound {
-            self.kinds.note_rewind();
+        // The watch does not tell of it again, and the caller may give up before the index has it.
+        if self.records.lock().look(release, looked.records, &looked.version, began) {
+            self.dirty.add(release.clone());
         }
         self.settle(release, settle::Care::Soon { until }).await
     }

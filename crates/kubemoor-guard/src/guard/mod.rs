@@ -194,7 +194,6 @@ impl Shell {
                     }
                 }
                 Action::Relist => self.relists.send_modify(|count| *count += 1),
-                Action::ListEverything => self.guard.kinds.note_rewind(),
                 Action::Do(errand, release, work) => {
                     let (guard, news) = (Arc::clone(&self.guard), self.news.clone());
                     let done =

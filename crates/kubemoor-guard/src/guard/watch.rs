@@ -37,18 +37,16 @@ pub(super) async fn run(
 ) {
     // The last reported failure of the watch.
     let mut broken: Option<Fault> = None;
+    // Whether the objects were judged by the policies of now.
+    let mut is_judged = false;
     // Kept while the kind is not found, as after an upgrade of the API server to one without this version.
     let mut doubt = WatchDoubt::default();
-    let mut rewinds = guard.kinds.rewinds();
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
             Ok(()) = relists.changed() => {
                 objects.relist();
-                continue;
-            }
-            Ok(()) = rewinds.changed() => {
-                objects.relist();
+                is_judged = false;
                 continue;
             }
             event = objects.next() => event,
@@ -57,14 +55,19 @@ pub(super) async fn run(
         let tidings = match event {
             Event::Relisting => ObjectNews::Relisting,
             Event::Listed(live) => {
-                read_declared(&guard.releases, &live.sighting.id);
+                if !is_judged {
+                    read_declared(&guard.releases, &live.sighting.id);
+                }
                 ObjectNews::Object { live: Box::new(live), is_listed: true }
             }
             Event::Applied(live) => ObjectNews::Object { live: Box::new(live), is_listed: false },
             Event::Deleted(live) => {
                 ObjectNews::Gone { object: live.sighting.id, version: live.sighting.resource_version }
             }
-            Event::Synced => ObjectNews::Listed,
+            Event::Synced => {
+                is_judged = true;
+                ObjectNews::Listed
+            }
             Event::Watching => {
                 broken = None;
                 ObjectNews::Watching

@@ -65,6 +65,7 @@ impl Reconciler {
             self.drifts.touch(&release);
             self.changed.insert(release);
         }
+        self.scopes.judge_again();
         self.act(Action::Relist);
         match std::mem::replace(&mut self.open, open) == open {
             true => self.attend_all(),

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::super::backoff::growing;
 use super::super::drifts::Suspect;
 use super::super::elapsed::elapsed;
-use super::super::event::{Action, Failure, Fault, Outcome, Work};
+use super::super::event::{Failure, Fault, Outcome, Work};
 use super::Reconciler;
 use super::pass::{Job, Step};
 use super::repair::{AGAIN, Done, RETRY, UNSERVED};
@@ -27,9 +27,6 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 /// An object counts as unread after this number of outdated answers.
 const OLD_ANSWERS: u32 = 4;
-
-/// Everything is listed again after this number of outdated answers about one object.
-const RELISTING: u32 = 2;
 
 impl Reconciler {
     /// Reads one object, to judge it.
@@ -108,9 +105,8 @@ impl Reconciler {
         }
     }
 
-    /// The answer is older than what is known. An object is read from etcd itself, so answers stay old only where
-    /// etcd was restored; and where its versions have passed the known one since, no watch notices. Then everything is
-    /// listed again.
+    /// The answer is older than what is known. An object is read from etcd itself, so answers stay old only where etcd
+    /// was restored, until the watches list everything again.
     fn ask_again(&mut self, release: &Release, object: &ObjectId, suspect: Suspect) -> Done {
         if !self.drifts.is_suspect(&release.id, object) {
             // The news of the watch is enough.
@@ -122,18 +118,7 @@ impl Reconciler {
             true => self.drifts.ask_again(&release.id, object, due),
             false => self.drifts.put_off(&release.id, object, due, false),
         }
-        if suspect.tries + 1 >= RELISTING {
-            self.list_again();
-        }
         Done::Later(wait)
-    }
-
-    /// Lists everything again, unless that was done a moment ago: many objects may be answered in old versions.
-    fn list_again(&mut self) {
-        if self.relisted.is_none_or(|last| elapsed(last, self.now) >= LONGEST) {
-            self.relisted = Some(self.now);
-            self.act(Action::ListEverything);
-        }
     }
 
     fn look_later(&mut self, release: &Release, object: &ObjectId, wait: Duration) -> Done {

@@ -7,12 +7,13 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::super::drifts::Version;
+use super::super::drifts::{Life, Version};
 use super::super::effort::note;
 use super::super::event::{Action, Fault, ObjectNews};
+use super::super::live::Live;
 use super::super::scopes::Scope;
 use super::Reconciler;
-use super::observe::Source;
+use super::observe::{Source, version_of};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::Status;
 use kubemoor_helm::release::{Declared, Release};
@@ -38,19 +39,22 @@ impl Reconciler {
         match tidings {
             ObjectNews::Relisting => self.scopes.begin_listing(scope),
             ObjectNews::Object { live, is_listed } => {
-                if is_listed {
-                    self.scopes.list(scope, &live.sighting.id);
+                // All are listed again every few minutes, and most are as they were.
+                if is_listed && !self.scopes.list(scope, &live.sighting.id) && self.is_as_known(&live) {
+                    return;
                 }
                 let concerned = self.observe(&live, &scope.version, Source::Watch);
                 concerned.into_iter().flatten().for_each(|release| self.attend(&release));
             }
             ObjectNews::Gone { object, version } => self.note_went(&object, Version::of(&version)),
             ObjectNews::Listed => {
-                let Some(listed) = self.scopes.end_listing(scope) else { return };
+                let Some((listed, are_judged)) = self.scopes.end_listing(scope) else { return };
                 let mut went = self.drifts.living(|object| scope.holds(object) && !listed.contains(object));
                 went.sort();
                 went.iter().for_each(|object| self.note_went(object, Version::default()));
-                self.suspect_never_seen(scope);
+                if are_judged {
+                    self.suspect_never_seen(scope);
+                }
                 self.note_listed();
                 self.attend_unlisted();
             }
@@ -73,6 +77,15 @@ impl Reconciler {
                 self.attend_unlisted();
             }
         }
+    }
+
+    /// Whether an object is in the version that was seen last.
+    fn is_as_known(&self, live: &Live) -> bool {
+        let (object, version) = (&live.sighting.id, version_of(live));
+        let is_same = |life: &Life| {
+            life.alive && life.version == version && !self.drifts.is_suspect(&life.release, object)
+        };
+        version != Version::default() && self.drifts.life(object).is_some_and(is_same)
     }
 
     /// The declared objects of a release that cannot be watched.

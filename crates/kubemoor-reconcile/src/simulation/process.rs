@@ -336,7 +336,7 @@ impl Guard {
                 Action::SetTimer(at) => self.timer = at,
                 Action::Report(report) => self.take_report(*report, world),
                 Action::Withdraw(release) => drop(self.reports.remove(&release)),
-                Action::Relist | Action::ListEverything => self.watching = false,
+                Action::Relist => self.watching = false,
                 _ => {}
             }
         }

@@ -264,8 +264,13 @@ impl Follower {
             Event::Relisting => listed.clear(),
             Event::Listed(wire) => {
                 if let Some((release, guarded)) = wire.guarded() {
+                    let version = guarded.version.clone();
                     listed.insert(release.clone());
-                    known.guarded.insert(release, guarded);
+                    let before = known.guarded.insert(release, guarded);
+                    // All are listed again every few minutes, and most are as they were.
+                    if before.is_some_and(|before| before.version == version) {
+                        return;
+                    }
                 }
             }
             Event::Applied(wire) => known.guarded.extend(wire.guarded()),

@@ -65,7 +65,7 @@ pub(super) struct Guarded {
     row: Arc<Row>,
     /// Without what only the guard needs.
     pub(super) status: GuardedReleaseStatus,
-    version: String,
+    pub(super) version: String,
 }
 
 /// What is another one once the page of a release would show something else.

@@ -82,3 +82,29 @@ async fn last_page_is_known_as_the_last() {
     assert!(pages.next().await.unwrap().is_some() && pages.is_over());
     assert!(pages.next().await.unwrap().is_none());
 }
+
+#[test]
+fn pages_grow_while_they_are_small_and_shrink_when_they_are_large() {
+    for (begins, pages, expected) in [
+        (50, vec![1_000, 1_000, 1_000, 1_000, 1_000], vec![100, 200, 400, 500, 500]),
+        (50, vec![ENOUGH / 2, ENOUGH / 2 + 1, ENOUGH, ENOUGH + 1], vec![100, 100, 100, 50]),
+        (3, vec![ENOUGH * 2, ENOUGH * 2, ENOUGH * 2], vec![1, 1, 1]),
+    ] {
+        let mut size = PageSize::of(begins);
+        let mut adapted = |bytes| {
+            size.adapt(bytes);
+            size.objects()
+        };
+        let adapted: Vec<u32> = pages.iter().map(|bytes| adapted(*bytes)).collect();
+        assert_eq!(adapted, expected, "{begins}, then {pages:?} bytes");
+    }
+}
+
+#[test]
+fn page_of_one_object_is_not_halved() {
+    let mut size = PageSize::of(2);
+    assert!(size.halve());
+    assert_eq!((size.objects(), size.cap()), (1, BODY_CAP));
+    assert!(!size.halve());
+    assert_eq!(size.objects(), 1);
+}

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use tokio::time::{Instant, sleep_until};
 
 use self::definitions::Definitions;
-use super::super::reflect::{Reflector, RewoundWatch};
+use super::super::reflect::Reflector;
 use super::attempts::{Attempts, Discovery, Left};
 use super::{Draft, Kinds, add};
 use crate::client::discovery::discover;
@@ -28,7 +28,7 @@ impl Kinds {
             "customresourcedefinitions",
         );
         let watch = MetadataWatch::new(self.client.clone(), &definitions, None, None);
-        let mut reflector = Reflector::new(RewoundWatch::new(watch, self.rewinds()));
+        let mut reflector = Reflector::new(watch.into_events());
         let mut definitions = Definitions::default();
         let mut attempts = Attempts::none();
         loop {

@@ -21,7 +21,7 @@ use crate::client::lease::Leadership;
 use crate::client::policy_statuses::{PolicyStatuses, Seen};
 use crate::client::watch::Event;
 use crate::client::writer::SendError;
-use crate::mirror::custom::CustomWatch;
+use crate::mirror::custom;
 use crate::mirror::kinds::Kinds;
 use crate::mirror::progress::{Listings, Progress};
 use crate::mirror::reflect::{Mirror, Reflector};
@@ -117,7 +117,7 @@ impl PolicyWatch {
 
     async fn follow(&mut self) {
         let kind = ("DriftPolicy", "driftpolicies");
-        let mut reflector = Reflector::new(CustomWatch::new(self.client.clone(), &self.kinds, kind, None));
+        let mut reflector = Reflector::new(custom::events(self.client.clone(), &self.kinds, kind, None));
         let mut in_force = self.in_force.changes();
         let releases = self.releases.changes();
         let mut leading = self.leadership.watch();

@@ -252,25 +252,6 @@ fn first_record_status_is_learned_when_read_overtakes_the_watch() {
 }
 
 #[test]
-fn look_that_shows_an_older_record_at_a_later_state_tells_of_a_restore() {
-    let mut records = Records::default();
-    records.look(&web(), vec![record(1, "superseded", 20), record(2, "deployed", 21)], "30", Instant::now());
-    for (now, at, expected) in [
-        (vec![record(1, "deployed", 10)], "40", true),
-        (vec![record(1, "superseded", 20), record(2, "deployed", 21)], "40", false),
-        (vec![record(1, "superseded", 25)], "40", false),
-        // The watch may be ahead of a look, and a state that is behind is noticed by the watches.
-        (vec![record(1, "deployed", 10)], "15", false),
-        // A record may be deleted, and another one take its place.
-        (vec![], "40", false),
-        (vec![record(3, "deployed", 10)], "40", false),
-        (vec![record(1, "deployed", 10)], "none", false),
-    ] {
-        assert_eq!(records.is_rewound(&web(), &now, at), expected, "{now:?} {at}");
-    }
-}
-
-#[test]
 fn record_that_is_listed_again_stays_in_the_same_memory() {
     let mut records = Records::default();
     let mut listed = |version| {

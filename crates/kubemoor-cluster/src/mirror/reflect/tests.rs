@@ -39,17 +39,6 @@ impl Mirror for Names {
     }
 }
 
-/// Without a source: events are handed in.
-struct Silence;
-
-impl Source for Silence {
-    type Object = &'static str;
-
-    async fn next(&mut self) -> Event<&'static str> {
-        std::future::pending().await
-    }
-}
-
 fn broken() -> Event<&'static str> {
     Event::Broken(CallError::Unserved)
 }
@@ -59,7 +48,7 @@ fn broken() -> Event<&'static str> {
 fn check(events: Vec<Event<&'static str>>, known: &[&'static str], warnings: usize, progress: &Progress) {
     let shown = format!("{events:?}");
     let mut names = Names { known: BTreeSet::new(), warnings: Cell::new(0), listings: Listings::of(&[]) };
-    let mut reflector = Reflector::new(Silence);
+    let mut reflector = Reflector::new(futures::stream::pending().boxed());
     events.into_iter().for_each(|event| reflector.take(event, &mut names));
     assert_eq!(names.known.into_iter().collect::<Vec<_>>(), known, "{shown}");
     assert_eq!(names.warnings.get(), warnings, "{shown}");
@@ -98,7 +87,7 @@ fn failure_takes_nothing_away_and_is_logged_once() {
 #[test]
 fn listing_is_under_way_until_it_is_whole() {
     let mut names = Names { known: BTreeSet::new(), warnings: Cell::new(0), listings: Listings::of(&[]) };
-    let mut reflector = Reflector::new(Silence);
+    let mut reflector = Reflector::new(futures::stream::pending().boxed());
     let mut take = |event| {
         reflector.take(event, &mut names);
         reflector.is_listing()
@@ -108,30 +97,4 @@ fn listing_is_under_way_until_it_is_whole() {
             .map(&mut take),
         [true, true, true, true, false, false]
     );
-}
-
-#[tokio::test]
-async fn watch_lists_everything_again_after_a_rewind() {
-    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
-        if request.uri().to_string().contains("watch=true") {
-            std::future::pending::<()>().await;
-        }
-        let page = r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#;
-        Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
-            page.as_bytes().to_vec(),
-        )))
-    });
-    let client = kube::Client::new(service, "default");
-    let resource = crate::client::Resource::new("", "v1", "Namespace", "namespaces");
-    let (rewinds, told) = channel::channel(0);
-    let watch = crate::client::watch::MetadataWatch::new(client, &resource, None, None);
-    let mut source = RewoundWatch::new(watch, told);
-    for rewind in 1..3 {
-        assert!(matches!(source.next().await, Event::Relisting));
-        assert!(matches!(source.next().await, Event::Synced));
-        // While the watch is silent, as it is for ever after a rewind.
-        let pending = futures::FutureExt::now_or_never(source.next());
-        assert!(pending.is_none(), "{pending:?}");
-        rewinds.send_replace(rewind);
-    }
 }

@@ -81,7 +81,6 @@ impl Releases {
             () = stop.cancelled() => {}
             _ = join_all(feeds) => {}
             () = self.work(unlisted.subscribe()) => {}
-            () = self.recheck() => {}
             () = self.drop_idle() => {}
         }
     }
@@ -100,24 +99,20 @@ impl Releases {
         let mut watch = MetadataWatch::new(self.client.clone(), &resource, namespace, Some(SELECTOR));
         let mut listing = Listing::new(Instant::now());
         let (mut is_listed, mut first) = (false, FuturesUnordered::new());
-        let (mut strays, mut rewinds) = (Strays::default(), self.kinds.rewinds());
+        let mut strays = Strays::default();
         loop {
             let event = tokio::select! {
                 event = watch.next() => event,
-                Ok(()) = rewinds.changed() => {
-                    watch.relist();
-                    continue;
-                }
                 Some(()) = first.next() => continue,
             };
-            self.last_changes.lock().get_mut(scope).into_iter().for_each(|changes| changes.take(&event));
             match event {
                 Event::Relisting => {
                     listing = Listing::new(Instant::now());
                     strays.begin();
                 }
                 Event::Listed(meta) => {
-                    if let Some((release, known)) = self.read(meta, &mut strays) {
+                    if let Some((release, mut known)) = self.read(meta, &mut strays) {
+                        self.records.lock().share(&release, &mut known);
                         listing.add(release, known);
                     }
                 }

@@ -64,6 +64,10 @@ impl Statuses {
         if let Some(listing) = &mut known.following(namespace).listing {
             listing.insert(release.clone());
         }
+        // All are listed again every few minutes, and most are as they were.
+        if is_listed && known.live.has(&release, &guarded) {
+            return;
+        }
         self.learn(&release, &guarded).await;
         self.obey(known, &release, &guarded).await;
         match is_listed {
@@ -83,6 +87,7 @@ impl Statuses {
         for release in gone {
             self.resume(known, &release).await;
             known.live.remove(&release);
+            known.due.look_at(release, Duration::ZERO);
         }
         if !std::mem::replace(&mut known.following(namespace).listed, true) {
             let here = known.live.all().filter(|guarded| guarded.release().as_ref().is_some_and(is_here));
@@ -92,7 +97,6 @@ impl Statuses {
             known.following(namespace).watched = false;
             known.absent_at = Some(Instant::now() + GRACE);
         }
-        self.look_at_all(known);
     }
 }
 

@@ -45,6 +45,12 @@ impl StatusCache {
         }
     }
 
+    /// Whether this version of a GuardedRelease is stored.
+    pub(super) fn has(&self, release: &ReleaseId, guarded: &GuardedRelease) -> bool {
+        let version = version(guarded);
+        version.is_some() && self.0.get(release).is_some_and(|held| held.version == version)
+    }
+
     /// The one of a release.
     pub(super) fn get(&self, release: &ReleaseId) -> Option<Box<GuardedRelease>> {
         self.0.get(release)?.kept.guarded()

@@ -320,3 +320,21 @@ fn one_event_costs_its_release_however_many_objects_drift() {
     let cost = looks() - before;
     assert!(cost > 0 && cost <= 10 * OBJECTS, "one object came back: {cost} objects looked at");
 }
+
+#[test]
+fn objects_that_are_listed_again_as_they_were_cost_nothing() {
+    let mut crowd = seen();
+    crowd.answers = Answers::Nothing;
+    // Half of them go.
+    crowd.list(OBJECTS / 2);
+    crowd.rest(HOUR);
+    crowd.list(OBJECTS / 2);
+    assert!(crowd.work.is_empty(), "{:?}", crowd.work);
+    let cost = crowd.rest(HOUR);
+    assert_eq!(cost.actions, 0, "{cost:?}");
+    let release = Arc::clone(&crowd.releases[7]);
+    let live = Box::new(crowd.live(&object(&release, 0), &release, "x"));
+    crowd.tell(Event::Watch(scope(), ObjectNews::Relisting));
+    crowd.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
+    assert!(!crowd.work.is_empty(), "one has changed meanwhile");
+}
