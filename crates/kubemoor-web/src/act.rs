@@ -15,8 +15,8 @@ use maud::html;
 
 use super::address::{Asked, Link};
 use super::cluster::Cluster;
+use super::door::SentForm;
 use super::html::{self as write, Frame};
-use super::sent_form::SentForm;
 use super::visitor::Visitor;
 use kubemoor_cluster::client::guarded::Setting;
 use kubemoor_declare::model::{NamedObject, ReleaseId};
