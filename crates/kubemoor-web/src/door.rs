@@ -16,7 +16,6 @@ use http::{HeaderMap, Method, StatusCode, Uri};
 use jiff::Timestamp;
 
 use super::address::Asked;
-use super::compression;
 use super::html;
 use super::loopback::Loopback;
 use super::visitor::Visitor;
@@ -76,7 +75,6 @@ impl Door {
 /// Every request: whether it means this server, and what its answer may do in a browser.
 pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     let is_lasting = door.is_lasting(request.headers());
-    let is_compressed = compression::is_accepted(request.headers());
     let mut response = if door.is_host(request.headers()) {
         match tokio::time::timeout(PATIENCE, next.run(request)).await {
             Ok(response) => response,
@@ -87,14 +85,6 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
     } else {
         html::refusal(StatusCode::MISDIRECTED_REQUEST, "This server is not known by that name.")
     };
-    if is_compressed {
-        response = match compression::compress(response).await {
-            Ok(response) => response,
-            Err(_) => {
-                html::refusal(StatusCode::INTERNAL_SERVER_ERROR, "The page cannot be written. Try again.")
-            }
-        };
-    }
     let headers = response.headers_mut();
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, CONTENT),

@@ -8,11 +8,9 @@
 
 mod act;
 mod address;
-mod assets;
 mod board;
 mod cluster;
 mod clusters_table;
-mod compression;
 mod door;
 mod drifting_fields;
 mod exceptions;
