@@ -1,11 +1,9 @@
-//! `kubemoor ui`: the web page, on this machine and with the caller's own rights, or in a cluster
-//! (`in_cluster`).
+//! `kubemoor ui`: the web page, on this machine and with the caller's own rights, or in a cluster (`in_cluster`).
 //!
-//! Entry point: [`run`]. Invariant: without --in-cluster the page listens on a loopback address only. The URL
-//! that grants access is printed, and passed to a browser through a file that only the user can read.
+//! Without --in-cluster the page listens on a loopback address only. The URL that grants access is printed, and passed to a
+//! browser through a file that only the user can read.
 
 mod in_cluster;
-mod server;
 
 use std::fs;
 use std::io::Write as _;
@@ -14,12 +12,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::in_cluster::{InClusterArgs, Shared};
-use self::server::ServerArgs;
+use super::audit::parse_server;
 use super::connect::{self, RecordArgs};
 use super::guard::GuardArgs;
 use super::labels::LabelArgs;
@@ -28,6 +28,13 @@ use kubemoor_cluster::client::connection::{self, Access};
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_web::{ClusterSettings, GuardAddress, Page, Settings};
+
+/// The flag, and the variable for all commands.
+const SERVER: &str = "server";
+const SERVER_VARIABLE: &str = "KUBEMOOR_SERVER";
+
+const SERVER_HELP: &str = "Ask the guard at this address (its --admin-listen) for the ledger [default: a pod of each cluster's \
+                    guard, through the API server]";
 
 /// The flags of `kubemoor ui`.
 #[derive(Debug, clap::Args)]
@@ -75,6 +82,14 @@ struct LedgerArgs {
     certificate_authority: Option<PathBuf>,
 }
 
+/// The guard's address for the ledger: a flag, or a variable that is set for all commands. The variable refuses no command:
+/// where it cannot apply, the command works as without it, while a flag that cannot apply is an error.
+#[derive(Clone, Debug, Default)]
+struct ServerArgs {
+    text: Option<String>,
+    is_flag: bool,
+}
+
 /// Which clusters, and as whom: kubectl's own flags, with several contexts.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
@@ -100,6 +115,44 @@ struct ClustersArgs {
 /// A file that leads a browser to the page. A browser's command line can be read by other users of the
 /// machine, and so would the address be.
 struct RedirectPage(PathBuf);
+
+impl ServerArgs {
+    /// The address; `None` if neither the flag nor the variable is set, or if the variable cannot apply because of `obstacle`.
+    fn address(self, obstacle: Option<&str>) -> anyhow::Result<Option<http::Uri>> {
+        match (self.text, obstacle) {
+            (None, _) => Ok(None),
+            (Some(_), Some(why)) if self.is_flag => bail!("{why}"),
+            (Some(_), Some(_)) => Ok(None),
+            (Some(text), None) => {
+                let name = if self.is_flag { "--server" } else { SERVER_VARIABLE };
+                let uri = parse_server(&text).map_err(anyhow::Error::msg);
+                uri.map(Some).with_context(|| format!("{name} {text:?}"))
+            }
+        }
+    }
+}
+
+impl clap::FromArgMatches for ServerArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let text = matches.get_one::<String>(SERVER).cloned();
+        Ok(Self { text, is_flag: matches.value_source(SERVER) == Some(ValueSource::CommandLine) })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for ServerArgs {
+    fn augment_args(command: Command) -> Command {
+        command.arg(Arg::new(SERVER).long("server").env(SERVER_VARIABLE).value_name("URL").help(SERVER_HELP))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
 
 impl LedgerArgs {
     /// The guard that is asked: of the one cluster that is shown, or of each.

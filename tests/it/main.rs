@@ -171,7 +171,6 @@ mod web_next_upgrade;
 mod web_opened;
 mod web_policies;
 mod web_replay;
-mod web_replicas;
 mod web_revoked;
 mod web_rights;
 mod web_secrets;

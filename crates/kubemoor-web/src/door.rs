@@ -1,22 +1,24 @@
-//! Who is let in.
+//! Who is let in: every request passes `check`, those for a visitor's pages `admit`, and forms that do something
+//! [`SentForm`].
 //!
-//! Entry points: `check` for every request, `admit` for those of a visitor. Invariant: a page of another site, and
-//! another user, learn nothing and cause nothing: the Host must be the page's own, somebody who is known must ask,
-//! and no action comes from another site.
+//! A page of another site, and another user, learn nothing and cause nothing: the Host must be the page's own, somebody
+//! who is known must ask, and no action comes from another site.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::Form;
+use axum::extract::{FromRequest, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use jiff::Timestamp;
 
-use super::compression;
+use super::address::Asked;
 use super::html;
 use super::loopback::Loopback;
+use super::visitor::Visitor;
 use super::visitors::{Refused, Visitors};
 
 /// What a page may load or run: nothing but its own.
@@ -38,6 +40,9 @@ enum Way {
     Loopback(Arc<Loopback>),
     InCluster(Arc<Visitors>),
 }
+
+/// What a form of the visitor's own asks for. A handler that takes one runs only if the form holds the visitor's token.
+pub(super) struct SentForm(pub(super) Asked);
 
 impl Door {
     /// Lets the owner in.
@@ -70,7 +75,6 @@ impl Door {
 /// Every request: whether it means this server, and what its answer may do in a browser.
 pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     let is_lasting = door.is_lasting(request.headers());
-    let is_compressed = compression::is_accepted(request.headers());
     let mut response = if door.is_host(request.headers()) {
         match tokio::time::timeout(PATIENCE, next.run(request)).await {
             Ok(response) => response,
@@ -81,14 +85,6 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
     } else {
         html::refusal(StatusCode::MISDIRECTED_REQUEST, "This server is not known by that name.")
     };
-    if is_compressed {
-        response = match compression::compress(response).await {
-            Ok(response) => response,
-            Err(_) => {
-                html::refusal(StatusCode::INTERNAL_SERVER_ERROR, "The page cannot be written. Try again.")
-            }
-        };
-    }
     let headers = response.headers_mut();
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, CONTENT),
@@ -113,13 +109,13 @@ pub(super) async fn admit(State(door): State<Arc<Door>>, mut request: Request, n
     if *request.method() != Method::GET && is_of_another_site(headers) {
         return html::refusal(StatusCode::FORBIDDEN, "Another site sent this request. Nothing was done.");
     }
-    let (visitor, session) = match &door.way {
-        Way::Loopback(loopback) if loopback.is_owner(headers) => (Arc::clone(&loopback.visitor), None),
+    let visitor = match &door.way {
+        Way::Loopback(loopback) if loopback.is_owner(headers) => Arc::clone(&loopback.visitor),
         Way::Loopback(_) => {
             let why = "Open the address that `kubemoor ui` has printed: it lets this browser in.";
             return html::refusal(StatusCode::UNAUTHORIZED, why);
         }
-        Way::InCluster(visitors) => match visitors.of(headers, Timestamp::now()).await {
+        Way::InCluster(visitors) => match visitors.identify(headers, Timestamp::now()).await {
             Ok(visitor) => visitor,
             Err(Refused::Unknown) => {
                 return (StatusCode::UNAUTHORIZED, html::doorstep("login", "Log in")).into_response();
@@ -131,8 +127,22 @@ pub(super) async fn admit(State(door): State<Arc<Door>>, mut request: Request, n
         },
     };
     request.extensions_mut().insert(visitor);
-    request.extensions_mut().insert(session);
     next.run(request).await
+}
+
+impl<S: Send + Sync> FromRequest<S> for SentForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
+        let form = Form::<Vec<(String, String)>>::from_request(request, state).await;
+        let asked = Asked::of(form.map_err(IntoResponse::into_response)?.0);
+        let token = asked.get("token").unwrap_or_default();
+        match visitor.is_some_and(|visitor| visitor.is_form_token(token)) {
+            true => Ok(Self(asked)),
+            false => Err(html::refuse_form()),
+        }
+    }
 }
 
 /// Whether a browser says that another site sent a request.

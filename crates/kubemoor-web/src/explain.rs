@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::address::{Asked, Link};
+use super::door::SentForm;
 use super::html::{self as write, Frame, notes, trouble};
-use super::sent_form::SentForm;
 use super::visitor::Visitor;
 use kubemoor_inspect::explanation::fields::{Field, FieldState};
 use kubemoor_inspect::explanation::report::{PolicyFacts, ReleaseFacts, Report};

@@ -1,20 +1,15 @@
 //! The web page: releases, their drift, exceptions and the ledger, for one visitor at a time.
 //!
-//! Entry points: `Page::on_loopback` for its owner, `in_cluster::serve` for users of the cluster.
-//! Invariant: the page has no rights of its own, everything is read and done with the visitor's credentials; no
-//! action without a token that only the visitor's own pages hold; text from a cluster is text of the page and never
-//! markup; nothing is loaded from elsewhere. Must not decide a rule, read a cluster in another way than the commands
-//! do, or log a credential.
+//! `Page::on_loopback` serves it for its owner, `in_cluster::serve` for users of the cluster. The page has no rights of its
+//! own: everything is read and done with the visitor's credentials, as the commands do it, and nothing is done without a
+//! token that only the visitor's own pages hold. Text from a cluster is text of the page and never markup, and nothing is
+//! loaded from elsewhere.
 
 mod act;
 mod address;
-mod assets;
 mod board;
 mod cluster;
-mod clusters_table;
-mod compression;
 mod door;
-mod drifting_fields;
 mod exceptions;
 mod explain;
 mod fleet;
@@ -23,18 +18,13 @@ mod html;
 pub mod in_cluster;
 mod ledger;
 mod ledger_reader;
-mod login;
-mod logouts;
 mod loopback;
 mod overview;
 mod policies;
 mod release;
 mod releases;
 mod replay;
-mod replicas;
 mod routes;
-mod sent_form;
-mod session;
 mod shared_ledger;
 mod stream;
 mod visitor;

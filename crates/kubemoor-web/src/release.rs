@@ -1,41 +1,56 @@
 //! The page of one release: its objects as declared and as they live, what happened, and what may be done.
 //!
-//! Entry point: [`page`]. Invariant: the comparison is that of `kubemoor diff`; a visitor who may not read the
-//! release's records sees what the guard says of it, and no more.
+//! The comparison is that of `kubemoor diff`. A visitor who may not read the release's records sees what the guard says of
+//! it, and no more. What cannot be read is named and hides nothing else; so is, where a release is compared in all clusters,
+//! a cluster that fails.
 
-pub(super) mod everywhere;
-mod next_upgrade;
-pub(super) mod objects;
-pub(super) mod timeline;
+mod objects;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::response::Response;
+use futures::future::join_all;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use self::everywhere::Everywhere;
 use super::address::{Asked, Link};
-use super::cluster::{Cluster, Rights};
+use super::cluster::{Cluster, Rights, by, deadline};
 use super::exceptions;
 use super::html::{self as write, Frame, badge, notes, trouble};
+use super::ledger_reader::LedgerReader;
 use super::visitor::Visitor;
 use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::guarded;
+use kubemoor_cluster::client::{event_list, guarded};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_inspect::allowances::{self, State};
 use kubemoor_inspect::comparison::{self, ReleaseReport, chart_values};
 use kubemoor_inspect::failure::{Failure, failed};
+use kubemoor_inspect::fleet::{self, ReleaseRow};
+use kubemoor_inspect::ledger::columns::changes;
 use kubemoor_inspect::reading::Reader;
 use kubemoor_inspect::releases::{self, Row};
+use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::query::{Filter, Page};
+use kubemoor_ledger::store::fresh_key;
 use kubemoor_policy::guarded::GuardedRelease;
+use kubemoor_verdict::shown::SealingKey;
 
 /// Namespaces whose exceptions are read at one time.
 const AT_ONCE: usize = 8;
+
+/// What a release is compared by.
+const COMPARED_BY: [&str; 8] =
+    ["Cluster", "State", "Revision", "Chart", "Values", "Drifted", "Oldest drift", "Differs in"];
+
+/// The most of what happened that is shown.
+const MOMENTS: usize = 50;
+
+/// Fields that a row of the ledger names.
+const FIELDS: usize = 3;
 
 /// What is known of a release.
 struct View<'a> {
@@ -50,7 +65,7 @@ struct View<'a> {
     policies: Vec<String>,
     exceptions: Exceptions,
     rights: Rights,
-    timeline: timeline::Timeline,
+    timeline: Timeline,
     /// The same release in the other clusters.
     everywhere: Option<Everywhere>,
 }
@@ -96,7 +111,7 @@ async fn read(
     let (guarded, compared, timeline, everywhere) = tokio::join!(
         guarded::get(&connection.client, release),
         compare(&reader, release, now),
-        timeline::read(cluster, connection, release),
+        Timeline::read(cluster, connection, release),
         Everywhere::read(visitor, release),
     );
     let guarded = match guarded.map_err(|error| failed(connection, "read the GuardedRelease", error)) {
@@ -215,7 +230,7 @@ impl View<'_> {
                     Ok((release, report)) => (objects::compared(self.cluster, self.asked, release, report, &self.rights)),
                     Err(error) => {
                         (trouble(&error.to_string()))
-                        @if error.is_forbidden() { (next_upgrade::unknown()) }
+                        @if error.is_forbidden() { (objects::unknown_upgrade()) }
                         (objects::told(self.guarded.as_ref().ok().and_then(Option::as_ref)))
                     }
                 }
@@ -301,4 +316,219 @@ impl View<'_> {
         };
         rows.iter().filter(is_own).cloned().collect()
     }
+}
+
+/// What the clusters of a visitor say of one release.
+struct Everywhere {
+    rows: Vec<ReleaseRow>,
+    /// The clusters that do not have it.
+    absent: Vec<String>,
+    failures: Vec<String>,
+}
+
+impl Everywhere {
+    /// Asks all clusters, whichever is looked at; none where there is only one.
+    async fn read(visitor: &Visitor, release: &ReleaseId) -> Option<Self> {
+        if !visitor.has_several() {
+            return None;
+        }
+        let key = match fresh_key() {
+            Ok(key) => key,
+            Err(error) => {
+                let failures = vec![Failure::from(error).to_string()];
+                return Some(Self { rows: Vec::new(), absent: Vec::new(), failures });
+            }
+        };
+        let key = &key;
+        let asked = visitor.clusters.iter().map(|cluster| async move {
+            (cluster.name.as_str(), by(deadline(), in_one_cluster(cluster, release, key)).await)
+        });
+        let (mut rows, mut absent, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+        for (cluster, read) in join_all(asked).await {
+            match read {
+                Ok(Some(row)) => rows.push(row),
+                Ok(None) => absent.push(cluster.to_owned()),
+                Err(error) => failures.push(format!("{cluster}: {error}")),
+            }
+        }
+        fleet::compare(&mut rows);
+        Some(Self { rows, absent, failures })
+    }
+
+    fn shown(&self, release: &ReleaseId, now: Timestamp) -> Markup {
+        let Self { rows, absent, failures } = self;
+        html! {
+            section {
+                h2 { "In all clusters" }
+                @for failure in failures { (trouble(failure)) }
+                (side_by_side(release, rows, |release, row| Link::to_release(&row.cluster, release), now))
+                @if !absent.is_empty() { p.quiet { "Clusters without this release: " (absent.join(", ")) } }
+            }
+        }
+    }
+}
+
+/// The clusters that have a release, and in what it differs; `drifted` is where the number of drifted objects leads.
+pub(super) fn side_by_side(
+    release: &ReleaseId,
+    rows: &[ReleaseRow],
+    drifted: impl Fn(&ReleaseId, &ReleaseRow) -> Link,
+    now: Timestamp,
+) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-label="In all clusters" {
+            table {
+                thead { tr { @for head in COMPARED_BY { th scope="col" { (head) } } } }
+                tbody { @for row in rows { (line(release, row, &drifted(release, row), now)) } }
+            }
+        }
+        p.quiet { "Equal hashes of values stand for equal values, and reveal nothing else." }
+    }
+}
+
+/// The state of a release as a mark, and since when its guard is silent.
+pub(super) fn fleet_badge(row: &ReleaseRow) -> Markup {
+    let class = match (row.stale_since, row.ready.as_deref()) {
+        (Some(_), _) | (_, Some("Unknown") | None) => "badge doubt",
+        (None, Some("True")) => "badge good",
+        (None, Some(_)) => "badge bad",
+    };
+    html! {
+        span class=(class) { (write::words(&row.reason)) }
+        @if let Some(since) = row.stale_since {
+            span.quiet.below { "stale since " (since.strftime("%Y-%m-%dT%H:%M:%SZ")) }
+        }
+    }
+}
+
+/// What one cluster says.
+async fn in_one_cluster(
+    cluster: &Cluster,
+    release: &ReleaseId,
+    key: &SealingKey,
+) -> Result<Option<ReleaseRow>, Failure> {
+    let reader = cluster.reader().await?;
+    let guarded = guarded::get(&reader.connection.client, release).await;
+    let guarded = guarded.map_err(|error| failed(&reader.connection, "read the GuardedRelease", error))?;
+    if let Some(row) = row(&reader, release, guarded.as_ref()).await? {
+        return Ok(Some(fleet::with_record(&reader, &cluster.name, row, key).await));
+    }
+    // Without the policies it is unknown in which other namespaces its records may lie.
+    match reader.unread_records(Some(&release.namespace)).into_iter().next() {
+        Some(unread) => Err(Failure::Named(unread)),
+        None => Ok(None),
+    }
+}
+
+fn line(release: &ReleaseId, row: &ReleaseRow, drifted: &Link, now: Timestamp) -> Markup {
+    html! {
+        tr {
+            th scope="row" { a href=(Link::to_release(&row.cluster, release).text()) { (row.cluster) } }
+            td { (fleet_badge(row)) }
+            td.number { @if let Some(revision) = row.revision { (revision) } }
+            td { (row.chart.as_deref().unwrap_or_default()) }
+            td { @if let Some(values) = &row.values { code { (values) } } }
+            td.number { @if row.drifted == 0 { "0" } @else { a href=(drifted.text()) { (row.drifted) } } }
+            td { @if let Some(oldest) = row.oldest_drift { (write::time(oldest, now)) } }
+            td { (row.differs.join(", ")) }
+        }
+    }
+}
+
+/// What happened, newest first.
+pub(super) struct Timeline {
+    moments: Vec<Moment>,
+    notes: Vec<String>,
+    /// Whether the ledger has older rows.
+    is_cut: bool,
+}
+
+/// One thing that happened.
+struct Moment {
+    time: Timestamp,
+    what: String,
+    is_warning: bool,
+    text: String,
+}
+
+impl Timeline {
+    /// Reads what happened to a release.
+    async fn read(cluster: &Cluster, connection: &Connection, release: &ReleaseId) -> Self {
+        let ReleaseId { namespace, name } = release;
+        let mut timeline = Self { moments: Vec::new(), notes: Vec::new(), is_cut: false };
+        match event_list::about(&connection.client, namespace, guarded::KIND, name).await {
+            Ok(events) => timeline.moments.extend(events.into_iter().filter_map(|event| {
+                let again = event.count.filter(|count| *count > 1);
+                let text = again.map_or_else(
+                    || event.message.clone(),
+                    |count| format!("{} ({count} times)", event.message),
+                );
+                let is_warning = event.r#type == "Warning";
+                Some(Moment { time: event.time()?, what: event.reason.clone(), is_warning, text })
+            })),
+            Err(error) => timeline.notes.push(failed(connection, "list the events", error).to_string()),
+        }
+        let rows = async { ledger_rows(&cluster.ledger().await?, release).await };
+        timeline.take(rows.await);
+        timeline
+    }
+
+    /// Reads what the ledger alone says of a release.
+    pub(super) async fn of_ledger(ledger: &LedgerReader, release: &ReleaseId) -> Self {
+        let mut timeline = Self { moments: Vec::new(), notes: Vec::new(), is_cut: false };
+        timeline.take(ledger_rows(ledger, release).await);
+        timeline
+    }
+
+    /// What happened, for people.
+    pub(super) fn shown(&self, now: Timestamp) -> Markup {
+        html! {
+            (notes("timeline", &self.notes))
+            @if self.moments.is_empty() { p.quiet { "Nothing is known." } } @else {
+                ol.timeline {
+                    @for moment in self.moments.iter().take(MOMENTS) {
+                        li {
+                            (write::time(moment.time, now))
+                            span class=(if moment.is_warning { "badge bad" } else { "badge" }) { (moment.what) }
+                            span { (moment.text) }
+                        }
+                    }
+                }
+                @if self.is_cut || self.moments.len() > MOMENTS {
+                    p.quiet { "These are the newest " (self.moments.len().min(MOMENTS)) ": the ledger has older rows." }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, rows: Result<Page, Failure>) {
+        match rows {
+            Ok(rows) => {
+                self.moments.extend(rows.items.iter().map(moment));
+                self.notes.extend(rows.missing);
+                self.is_cut = rows.next.is_some();
+            }
+            Err(error) => self.notes.push(error.to_string()),
+        }
+        self.moments.sort_by_key(|moment| std::cmp::Reverse(moment.time));
+    }
+}
+
+/// The newest rows of the ledger.
+async fn ledger_rows(ledger: &LedgerReader, release: &ReleaseId) -> Result<Page, Failure> {
+    let filter = Filter {
+        namespace: Some(release.namespace.to_string()),
+        release: Some(release.name.to_string()),
+        ..Filter::default()
+    };
+    ledger.newest(&filter, MOMENTS).await
+}
+
+fn moment(entry: &Entry) -> Moment {
+    let mut parts = vec![entry.object.short()];
+    parts.extend(changes(entry, FIELDS));
+    parts.extend((!entry.detail.is_empty()).then(|| entry.detail.clone()));
+    parts.extend((!entry.user.is_empty()).then(|| format!("by {}", entry.user)));
+    let is_warning = matches!(entry.verdict.as_str(), "Deny" | "Failed" | "Error");
+    Moment { time: entry.time, what: entry.verdict.clone(), is_warning, text: parts.join("; ") }
 }

@@ -47,7 +47,7 @@ pub(super) struct Visitor {
     forms: SigningKey,
     written: AtomicU64,
     confirmed: Mutex<Instant>,
-    /// Tells open pages that the visitor's session has ended.
+    /// Tells open pages that the visitor's login or token has ended.
     end: watch::Sender<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Visitor {
         Self { shared: Some(SharedLedger::new(store)), ..Self::new(Vec::new(), Entry::Owner, None, forms) }
     }
 
-    /// The end of the session, and the changes of what is followed: of the release that is asked for, else of all.
+    /// The end of the login or token, and the changes of what is followed: of the release that is asked for, else of all.
     pub(super) async fn changes(&self, asked: &Asked) -> Vec<Changes> {
         let release = asked.release().map(|release| Followed {
             namespaces: std::iter::once(release.namespace.to_string())
@@ -82,7 +82,7 @@ impl Visitor {
         std::iter::once(Changes::of_all(self.end.subscribe())).chain(changes).collect()
     }
 
-    /// Tells open pages that the session has ended.
+    /// Tells open pages that the login or token has ended.
     pub(super) fn end(&self) {
         self.end.send_modify(|ends| *ends = ends.wrapping_add(1));
     }

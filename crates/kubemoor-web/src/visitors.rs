@@ -1,32 +1,39 @@
 //! The visitors of a page that runs in a cluster.
 //!
-//! Entry point: [`Visitors::of`]. Invariant: nobody is let in whom the API server has not named of late;
-//! what was read for one token is shown to no other; so many visitors are remembered, and only those who were
-//! named; a session that was ended stays so, also at other replicas and after a restart; a token that was refused is
-//! known by its keyed digest alone, and for seconds.
+//! A request shows its visitor's token in the header of a proxy, or in the encrypted cookie of a login, which every replica
+//! with the key can open. Logins are kept nowhere else. What was read for a token is remembered for a while, under the
+//! token's keyed digest, so that pages are quick and follow the cluster; it is shown for no other token, and only while the
+//! API server still knows whose the token is.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
 use http::header::{self, HeaderValue};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 
 use super::cluster::{Cluster, Settings};
-use super::replicas::Replicas;
-use super::session::{SealError, Sealer, Session};
 use super::visitor::{Entry, Visitor};
 use kubemoor_cluster::client::connection::Access;
 use kubemoor_inspect::failure::Failure;
 use kubemoor_policy::signing::SigningKey;
 
-/// The cookie of a session. By its prefix a browser takes it from this host alone, encrypted, for all paths: no other
+/// The cookie of a login. By its prefix a browser takes it from this host alone, encrypted, for all paths: no other
 /// host of the domain can plant one.
 pub(super) const COOKIE: &str = "__Host-kubemoor";
+
+/// How long a login lasts at most. The token may end sooner.
+const LOGIN: SignedDuration = SignedDuration::from_hours(8);
+
+/// The longest token that fits into a cookie of 4096 bytes, which is what browsers keep.
+pub(super) const LONGEST_TOKEN: usize = 2900;
 
 /// The most visitors whose clusters are followed, and for how long after they have looked last, and at all.
 const MOST: u64 = 64;
@@ -47,7 +54,8 @@ const ASKING: usize = 16;
 /// The longest token of a proxy.
 const TOKEN: usize = 16 << 10;
 
-/// Purposes of marks.
+/// Purposes of marks and keys.
+const SEALING: &str = "cookie of a login";
 const KNOWN: &str = "place of a visitor";
 const FORMS: &str = "forms of a visitor";
 
@@ -59,16 +67,22 @@ pub(super) struct Visitors {
     known: Cache<[u8; 32], Arc<Visitor>>,
     /// The places of tokens that were refused a moment ago.
     refused: Cache<[u8; 32], ()>,
-    /// Which sessions were ended, here and at other replicas.
-    replicas: Arc<Replicas>,
     asking: Semaphore,
 }
+
+/// What encrypts the tokens in cookies.
+struct Sealer(RandomizedNonceKey);
+
+/// A token cannot be encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cookie of the login cannot be encrypted")]
+pub struct SealError;
 
 /// Why somebody is not let in.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     /// They show nothing by which they are known, or nothing that the API server accepts.
-    #[error("The cluster does not know you, or your session has ended.")]
+    #[error("The cluster does not know you, or your login has ended.")]
     Unknown,
     /// What they show is no bearer token.
     #[error("The Authorization header of this request holds no bearer token.")]
@@ -79,37 +93,32 @@ pub(super) enum Refused {
 }
 
 impl Visitors {
-    /// The visitors of a cluster; the token in `settings` is each visitor's own. Replicas with one key know each
-    /// other's sessions.
-    pub(super) fn new(
-        settings: Settings,
-        key: SigningKey,
-        replicas: Arc<Replicas>,
-    ) -> Result<Self, SealError> {
+    /// The visitors of a cluster; the token in `settings` is each visitor's own. Replicas with one key open each
+    /// other's cookies.
+    pub(super) fn new(settings: Settings, key: SigningKey) -> Result<Self, SealError> {
         let sealer = Sealer::new(&key)?;
         let (known, asking) = (memory(MOST), Semaphore::new(ASKING));
         let refused = Cache::builder().max_capacity(MOST_REFUSED).time_to_live(REFUSED).build();
-        Ok(Self { settings, key, sealer, known, refused, replicas, asking })
+        Ok(Self { settings, key, sealer, known, refused, asking })
     }
 
-    /// Who sends a request, and in which session.
-    pub(super) async fn of(
+    /// Who sends a request with these headers.
+    pub(super) async fn identify(
         &self,
         headers: &HeaderMap,
         now: Timestamp,
-    ) -> Result<(Arc<Visitor>, Option<Session>), Refused> {
+    ) -> Result<Arc<Visitor>, Refused> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
             // What a proxy says counts, whatever the browser remembers.
             (Some(one), None) => {
                 let token = bearer(one).ok_or(Refused::Malformed)?;
-                Ok((self.visitor(token, Entry::Proxy).await?, None))
+                self.visitor(token, Entry::Proxy).await
             }
             (Some(_), Some(_)) => Err(Refused::Malformed),
             (None, _) => {
-                let session = self.session(headers, now).ok_or(Refused::Unknown)?;
-                let visitor = self.visitor(session.token.clone(), Entry::Login).await?;
-                Ok((visitor, Some(session)))
+                let token = self.cookie_token(headers, now).ok_or(Refused::Unknown)?;
+                self.visitor(token, Entry::Login).await
             }
         }
     }
@@ -152,16 +161,16 @@ impl Visitors {
         Ok(visitor)
     }
 
-    /// The cookie's value for a new session.
-    pub(super) fn seal(&self, session: &Session) -> Result<String, SealError> {
-        self.sealer.seal(session)
+    /// The cookie's value for a login that begins now.
+    pub(super) fn seal(&self, token: &SecretString, now: Timestamp) -> Result<String, SealError> {
+        self.sealer.seal(token, now.checked_add(LOGIN).map_err(|_| SealError)?)
     }
 
-    /// Ends a session, in whichever browser its cookie is, and forgets what was read for its token. Every replica
-    /// that answers knows of it afterwards.
-    pub(super) async fn end(&self, session: &Session) {
-        self.forget(&self.place(&session.token, Entry::Login));
-        self.replicas.end(session).await;
+    /// Forgets what was read for the token in the cookie, and tells open pages of the visitor to ask again.
+    pub(super) fn log_out(&self, headers: &HeaderMap, now: Timestamp) {
+        if let Some(token) = self.cookie_token(headers, now) {
+            self.forget(&self.place(&token, Entry::Login));
+        }
     }
 
     /// A mark of the page's own.
@@ -170,12 +179,11 @@ impl Visitors {
     }
 
     /// Forgets visitors who have not looked for long, and ends their watches.
-    pub(super) fn tidy(&self, now: Timestamp) {
+    pub(super) fn tidy(&self) {
         self.known.run_pending_tasks();
-        self.replicas.tidy(now);
     }
 
-    /// Forgets a visitor whose session has ended, and tells their open pages.
+    /// Forgets a visitor whose login or token has ended, and tells their open pages.
     fn forget(&self, place: &[u8; 32]) {
         if let Some(visitor) = self.known.remove(place) {
             visitor.end();
@@ -188,10 +196,35 @@ impl Visitors {
         self.key.mark(KNOWN, &[&way, token.expose_secret().as_bytes()])
     }
 
-    fn session(&self, headers: &HeaderMap, now: Timestamp) -> Option<Session> {
-        let mut own = cookies(headers).filter(|(name, _)| *name == COOKIE);
-        let session = self.sealer.open(own.next()?.1, now)?;
-        self.replicas.permit(&session).then_some(session)
+    fn cookie_token(&self, headers: &HeaderMap, now: Timestamp) -> Option<SecretString> {
+        let (_, value) = cookies(headers).find(|(name, _)| *name == COOKIE)?;
+        self.sealer.open(value, now)
+    }
+}
+
+impl Sealer {
+    fn new(key: &SigningKey) -> Result<Self, SealError> {
+        RandomizedNonceKey::new(&AES_256_GCM, &key.mark(SEALING, &[])).map(Self).map_err(|_| SealError)
+    }
+
+    /// A token as text that only this key opens, and only until then.
+    fn seal(&self, token: &SecretString, until: Timestamp) -> Result<String, SealError> {
+        let mut sealed = until.as_millisecond().to_be_bytes().to_vec();
+        sealed.extend(token.expose_secret().as_bytes());
+        let nonce = self.0.seal_in_place_append_tag(Aad::empty(), &mut sealed).map_err(|_| SealError)?;
+        Ok(URL_SAFE_NO_PAD.encode([nonce.as_ref().as_slice(), sealed.as_slice()].concat()))
+    }
+
+    /// The token that was sealed, if the text is unchanged and its time is not over.
+    fn open(&self, text: &str, now: Timestamp) -> Option<SecretString> {
+        let mut sealed = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let opened = self.0.open_in_place(nonce, Aad::empty(), sealed).ok()?;
+        let (until, token) = opened.split_first_chunk()?;
+        let until = Timestamp::from_millisecond(i64::from_be_bytes(*until)).ok()?;
+        let token = std::str::from_utf8(token).ok()?;
+        (now < until).then(|| token.to_owned().into())
     }
 }
 
@@ -221,4 +254,156 @@ fn bearer(header: &HeaderValue) -> Option<SecretString> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::future::IntoFuture as _;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use axum::Json;
+    use axum::response::IntoResponse as _;
+    use futures::future::join_all;
+    use http::StatusCode;
+    use serde_json::json;
+
+    use super::*;
+    use crate::GuardAddress;
+    use kubemoor_runtime::config::RecordDriver;
+
+    #[test]
+    fn cookie_opens_only_with_its_key_unchanged_and_within_its_time() {
+        let now: Timestamp = "2026-11-23T12:00:00Z".parse().unwrap();
+        let until = now + LOGIN;
+        let sealer = |byte| Sealer::new(&SigningKey::new([byte; 32])).unwrap();
+        let token = SecretString::from("a.b.c");
+        let text = sealer(1).seal(&token, until).unwrap();
+        let open = |byte, text: &str, now| {
+            sealer(byte).open(text, now).map(|token| token.expose_secret().to_owned())
+        };
+        let whole = Some("a.b.c".to_owned());
+        assert_eq!(open(1, &text, now), whole);
+        assert_eq!(open(1, &text, until - SignedDuration::from_secs(1)), whole);
+        assert_eq!(open(1, &text, until), None, "too old");
+        assert_eq!(open(2, &text, now), None, "another key");
+        for place in 0..text.len() {
+            let mut changed = text.clone().into_bytes();
+            changed[place] = if changed[place] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).unwrap();
+            assert_eq!(open(1, &changed, now), None, "byte {place} is another");
+            assert_eq!(open(1, text.get(..place).unwrap(), now), None, "cut at {place}");
+        }
+        assert!(!text.contains("a.b.c"));
+        assert_ne!(sealer(1).seal(&token, until).unwrap(), text, "no two look the same");
+    }
+
+    #[test]
+    fn longest_token_fits_into_a_cookie() {
+        let token = "x".repeat(LONGEST_TOKEN).into();
+        let text = Sealer::new(&SigningKey::new([1; 32])).unwrap().seal(&token, Timestamp::now()).unwrap();
+        assert!(text.len() + COOKIE.len() < 4096, "{}", text.len());
+    }
+
+    #[test]
+    fn newcomer_takes_the_place_of_the_longest_absent_visitor() {
+        let known = memory(4);
+        let visitor = || {
+            let forms = SigningKey::new([1; 32]);
+            Arc::new(Visitor::new(Vec::new(), Entry::Proxy, None, forms))
+        };
+        let come = |place: u8| {
+            let _ = known.get_with([place; 32], visitor);
+            known.run_pending_tasks();
+        };
+        (0..4).for_each(come);
+        // All come often, the third one not of late.
+        for _ in 0..20 {
+            [2, 0, 1, 3].into_iter().for_each(come);
+        }
+        come(4);
+        let remembered: Vec<_> = (0..5).filter(|place| known.contains_key(&[*place; 32])).collect();
+        assert_eq!(remembered, [0, 1, 3, 4]);
+    }
+
+    #[test]
+    fn bearer_tokens_alone_are_read() {
+        let read = |text: &str| bearer(&HeaderValue::from_str(text).unwrap());
+        for text in ["Bearer a.b-c", "bearer a.b-c", "BEARER  a.b-c "] {
+            assert_eq!(read(text).unwrap().expose_secret(), "a.b-c", "{text}");
+        }
+        for text in ["", "Bearer", "Bearer ", "Basic YTpi", "a.b-c", "Bearer a b", "Bearer a\tb"] {
+            assert!(read(text).is_none(), "{text}");
+        }
+        assert!(read(&format!("Bearer {}", "a".repeat(TOKEN + 1))).is_none());
+    }
+
+    /// An API server that counts who asks who they are, and knows everybody once it is told to.
+    struct ApiServer {
+        asked: AtomicU32,
+        knows: AtomicBool,
+    }
+
+    /// Visitors of the cluster behind that server.
+    async fn visitors(server: &Arc<ApiServer>, folder: &std::path::Path) -> Visitors {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let answering = Arc::clone(server);
+        let answer = move || async move {
+            answering.asked.fetch_add(1, Ordering::Relaxed);
+            if answering.knows.load(Ordering::Relaxed) {
+                return Json(json!({"status": {"userInfo": {"username": "alice"}}})).into_response();
+            }
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 401, "reason": "Unauthorized"});
+            (StatusCode::UNAUTHORIZED, Json(status)).into_response()
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(axum::serve(listener, axum::Router::new().fallback(answer)).into_future());
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "one", "users": [{"name": "one", "user": {}}],
+            "clusters": [{"name": "one", "cluster": {"server": url}}],
+            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+        });
+        let kubeconfig = folder.join("kubeconfig");
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
+        let settings = Settings {
+            name: "one".to_owned(),
+            access: Access { kubeconfig: Some(kubeconfig), ..Access::default() },
+            driver: RecordDriver::Secret,
+            labels: kubemoor_policy::resolver::Labels::default(),
+            guard: GuardAddress::Given {
+                server: http::Uri::from_static("https://127.0.0.1:1"),
+                authority: None,
+            },
+        };
+        Visitors::new(settings, SigningKey::new([1; 32])).unwrap()
+    }
+
+    #[tokio::test]
+    async fn token_that_was_refused_is_not_asked_about_for_seconds_and_works_once_valid() {
+        let (server, folder) = (
+            Arc::new(ApiServer { asked: AtomicU32::new(0), knows: AtomicBool::new(false) }),
+            tempfile::tempdir().unwrap(),
+        );
+        let visitors = visitors(&server, folder.path()).await;
+        let come = async |token: &str| visitors.visitor(token.to_owned().into(), Entry::Proxy).await;
+        let asked = || server.asked.swap(0, Ordering::Relaxed);
+        assert!(matches!(come("a.b.c").await, Err(Refused::Unknown)));
+        assert_eq!(asked(), 1);
+        let again = join_all((0..100).map(|_| come("a.b.c"))).await;
+        assert!(again.iter().all(|answer| matches!(answer, Err(Refused::Unknown))));
+        assert_eq!(asked(), 0, "it was refused a moment ago");
+        assert!(matches!(come("a.b.d").await, Err(Refused::Unknown)));
+        assert_eq!(asked(), 1, "another token");
+
+        // It is known by its digest alone, for seconds, among few.
+        let kept = visitors.refused.policy();
+        assert_eq!((kept.time_to_live(), kept.max_capacity()), (Some(REFUSED), Some(MOST_REFUSED)));
+        assert!(REFUSED <= Duration::from_secs(5));
+        server.knows.store(true, Ordering::Relaxed);
+        visitors.refused.invalidate_all();
+        assert_eq!(come("a.b.c").await.ok().unwrap().user.as_deref(), Some("alice"));
+        assert_eq!(asked(), 1);
+        for number in 0..3 * MOST_REFUSED {
+            visitors.refused.insert(visitors.place(&format!("token-{number}").into(), Entry::Proxy), ());
+        }
+        visitors.refused.run_pending_tasks();
+        assert!(visitors.refused.entry_count() <= MOST_REFUSED);
+    }
+}

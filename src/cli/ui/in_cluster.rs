@@ -70,14 +70,10 @@ pub(super) struct InClusterArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// A file of at least 32 random bytes, with which replicas read each other's sessions [default: made at start]
+    /// A file of at least 32 random bytes, by which the cookies of logins are encrypted; all replicas need the same
+    /// [default: made at start, so that a restart ends all logins]
     #[arg(long, value_name = "FILE", requires = "in_cluster")]
     session_key: Option<PathBuf>,
-
-    /// The host and port of the page's replicas: each address of the host is one replica; may be repeated. They tell each
-    /// other which sessions have ended
-    #[arg(long, value_name = "HOST:PORT", requires_all = ["in_cluster", "session_key"], value_parser = parse_replica)]
-    replica: Vec<String>,
 
     /// The API server [default: the cluster's own, by KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT]
     #[arg(long, value_name = "URL", requires = "in_cluster", value_parser = crate::cli::audit::parse_server)]
@@ -109,7 +105,7 @@ pub(super) async fn serve(args: InClusterArgs, shared: Shared) -> anyhow::Result
     let server = ApiServer { url: args.api_server()?, authority: args.api_server_ca.clone() };
     let key = args.key()?;
     let certificates = Certificates::load(args.certificate(), Timestamp::now())?;
-    let InClusterArgs { host: hosts, listen, cluster_name: name, replica: replicas, .. } = args;
+    let InClusterArgs { host: hosts, listen, cluster_name: name, .. } = args;
     let listener = TcpListener::bind(listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {listen}: choose another --listen"))?;
     let Shared { driver, labels, guard } = shared;
@@ -123,7 +119,7 @@ pub(super) async fn serve(args: InClusterArgs, shared: Shared) -> anyhow::Result
     parts.spawn(async move { kept.keep(drop, stop).await });
     parts.spawn(end(ending.clone())?);
     info!(address = %listen, "the page is served");
-    let settings = Settings { cluster, hosts, key, replicas };
+    let settings = Settings { cluster, hosts, key };
     tokio::select! {
         served = in_cluster::serve(settings, port, ending.clone()) => served?,
         error = broken(parts, ending.stop) => return Err(error),
@@ -170,13 +166,6 @@ impl InClusterArgs {
             None => Ok(callers::random_key()?),
         }
     }
-}
-
-fn parse_replica(text: &str) -> Result<String, &'static str> {
-    let form = "a replica is HOST:PORT, such as kubemoor-ui-replicas.kubemoor-system.svc:8443";
-    let (host, port) = text.rsplit_once(':').ok_or(form)?;
-    let is_whole = !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
-    if is_whole { Ok(text.to_owned()) } else { Err(form) }
 }
 
 fn read_key(path: &Path) -> anyhow::Result<SigningKey> {

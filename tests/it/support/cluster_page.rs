@@ -32,11 +32,6 @@ pub(crate) struct ClusterPage {
 impl ClusterPage {
     /// Starts one for a control plane, with these flags besides the necessary ones.
     pub(crate) async fn start(control_plane: &ControlPlane, flags: &[&str]) -> Self {
-        Self::start_at(free_port(), control_plane, flags).await
-    }
-
-    /// The same at a port that others know.
-    pub(crate) async fn start_at(port: u16, control_plane: &ControlPlane, flags: &[&str]) -> Self {
         let dir = folder("cluster-page");
         let authority = dir.join("api-server.crt");
         fs::write(&authority, authority_of(control_plane)).unwrap();
@@ -48,26 +43,17 @@ impl ClusterPage {
             format!("--api-server-ca={}", authority.display()),
         ]);
         let words = words.chain(flags.iter().map(|flag| (*flag).to_owned())).collect();
-        Self::run_at(port, words, Vec::new(), (&dir, &tls)).await
+        Self::run(words, Vec::new(), (&dir, &tls)).await
     }
 
     /// Runs one with these arguments and this environment, which keeps its certificate in the second folder.
     pub(crate) async fn run(
-        arguments: Vec<String>,
-        environment: Vec<(String, String)>,
-        folders: (&Path, &Path),
-    ) -> Self {
-        Self::run_at(free_port(), arguments, environment, folders).await
-    }
-
-    async fn run_at(
-        port: u16,
         mut arguments: Vec<String>,
         environment: Vec<(String, String)>,
         (dir, tls): (&Path, &Path),
     ) -> Self {
         install_crypto_provider();
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         arguments.push(format!("--listen={address}"));
         let program = PathBuf::from(env!("CARGO_BIN_EXE_kubemoor"));
         let mut process = Process::new("ui", program, arguments, dir).with_environment(environment);

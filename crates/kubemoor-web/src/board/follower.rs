@@ -1,8 +1,7 @@
-//! Follows the releases of a cluster for a page.
+//! Follows the releases of a cluster for a page: [`Follower::run`].
 //!
-//! Entry point: [`Follower::run`]. Invariant: nothing is followed that the visitor may not list: an API server goes on
-//! with a watch that is open when the right to it ends, so it is asked again and again; a failure takes nothing away and
-//! is told.
+//! Nothing is followed that the visitor may not list: an API server goes on with a watch that is open when the right to it
+//! ends, so it is asked again and again. A failure takes nothing away and is told.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,9 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::exceptions::Wire as Exception;
-use super::known::Known;
-use super::permitted::{Permitted, while_permitted};
-use super::wire::Wire;
+use super::{Known, Wire};
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::allowances;
 use kubemoor_cluster::client::call::CallError;
@@ -65,7 +62,7 @@ const OTHERS: [(&str, &str); 7] = [
 #[derive(Clone)]
 pub(crate) struct Scope {
     /// `None` for all.
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     pub(crate) driver: RecordDriver,
     pub(crate) labels: Labels,
 }
@@ -381,4 +378,35 @@ impl Follower {
 /// The resource of the releases.
 fn releases() -> Resource {
     Resource::new(GROUP, VERSION, guarded::KIND, guarded::PLURAL)
+}
+
+/// What the visitor may list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Permitted {
+    releases: bool,
+    exceptions: bool,
+    /// Policies belong to no namespace: whoever follows one namespace does not follow them.
+    policies: bool,
+}
+
+/// Follows for as long as the visitor may list it, and anew once they may again.
+async fn while_permitted<F: Future<Output = ()>>(
+    mut rights: watch::Receiver<Permitted>,
+    may: fn(Permitted) -> bool,
+    follow: impl Fn() -> F,
+) {
+    loop {
+        tokio::select! {
+            // A watch that is open adds nothing to what was forgotten.
+            biased;
+            () = wait_until(&mut rights, |now| !may(now)) => {}
+            () = follow() => {}
+        }
+        wait_until(&mut rights, may).await;
+    }
+}
+
+/// It is asked for as long as it is followed.
+async fn wait_until(rights: &mut watch::Receiver<Permitted>, is: impl Fn(Permitted) -> bool) {
+    drop(rights.wait_for(|now| is(*now)).await);
 }

@@ -1,7 +1,7 @@
-//! The objects of a release, declared and live side by side.
+//! The objects of a release, declared and live side by side, and what the next Helm upgrade does to the fields that drift.
 //!
-//! Entry points: [`compared`], [`told`] for what the guard alone says. Invariant: values come as the comparison
-//! shows them, which masks those of Secrets; what a page leaves out has a page of its own.
+//! Values come as the comparison shows them, which masks those of Secrets, and effects as it finds them, by the conflicts of
+//! `kubemoor forecast`. What a page leaves out has a page of its own.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use maud::{Markup, html};
 use super::super::address::{Asked, Link};
 use super::super::cluster::{Cluster, Rights};
 use super::super::html::turns;
-use super::next_upgrade;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::values::Candidate;
 use kubemoor_inspect::comparison::object::{FieldReport, State, What};
@@ -19,6 +19,7 @@ use kubemoor_inspect::comparison::{ObjectReport, ReleaseReport};
 use kubemoor_policy::guarded::GuardedRelease;
 use kubemoor_policy::resource::MAX_PATHS;
 use kubemoor_verdict::difference::Difference;
+use kubemoor_verdict::ownership::Effect;
 use kubemoor_verdict::shown::Shown;
 
 /// Objects on a page of which fields are shown, and fields of each.
@@ -35,8 +36,11 @@ const MATCHING: usize = 500;
 const OBJECT: &str = "object";
 const IN: &str = "in";
 
+/// Conflicts of fields that the page does not show that are named.
+const NAMED: usize = 10;
+
 /// The objects as they were compared, those that are not in sync first: a page of them, or the one that is asked for.
-pub(crate) fn compared(
+pub(super) fn compared(
     cluster: &Cluster,
     asked: &Asked,
     release: &Release,
@@ -59,7 +63,7 @@ pub(crate) fn compared(
     let (page, pages) = asked.page("page", report.objects.len(), OBJECTS);
     let turned = |page: usize| whole().with("page", &page.to_string()).text();
     html! {
-        (next_upgrade::summary(release, report))
+        (next_upgrade(release, report))
         @for object in report.objects.iter().skip((page - 1) * OBJECTS).take(OBJECTS) {
             (shown(cluster, &release.id, object, rights, FIELDS))
         }
@@ -94,7 +98,7 @@ fn matching(cluster: &Cluster, asked: &Asked, release: &Release, report: &Releas
 }
 
 /// The guard's report of objects, for a visitor who may not read the release's records.
-pub(crate) fn told(guarded: Option<&GuardedRelease>) -> Markup {
+pub(super) fn told(guarded: Option<&GuardedRelease>) -> Markup {
     let drifts = guarded.and_then(|it| it.status.as_ref()).map(|status| status.drifts.as_slice());
     let drifts = drifts.unwrap_or_default();
     html! {
@@ -244,7 +248,7 @@ fn line(field: &FieldReport) -> Markup {
             td { code.declared { (declared) } }
             td { code.live { (live) } }
             td { (field.owners.join(", ")) }
-            td.message { (next_upgrade::effect(&field.next_upgrade)) }
+            td.message { (effect(&field.next_upgrade)) }
             td.message { @for value in &field.chart_values { (chart_value(value)) } }
         }
     }
@@ -272,5 +276,67 @@ fn words(state: State) -> (&'static str, &'static str) {
         State::BeingDeleted => ("badge doubt", "Being deleted"),
         State::NotServed => ("badge doubt", "Not served"),
         State::Unread => ("badge doubt", "Not read"),
+    }
+}
+
+/// How Helm applies the release, and whether its next upgrade fails as things are.
+fn next_upgrade(release: &Release, report: &ReleaseReport) -> Markup {
+    let method = match release.state.apply_method {
+        ApplyMethod::ServerSide => "server-side",
+        ApplyMethod::ClientSide => "client-side, by a three-way merge",
+    };
+    let failing: BTreeSet<(&ObjectId, String)> = report
+        .conflicts
+        .iter()
+        .filter(|it| it.conflict.differs)
+        .map(|it| (&it.object, it.conflict.path.to_string()))
+        .collect();
+    let has_fields = report.objects.iter().any(|object| !object.fields.is_empty());
+    let is_shown = |(object, path): &&(&ObjectId, String)| {
+        let fields = report.objects.iter().filter(|it| it.object == **object).flat_map(|it| &it.fields);
+        let mut failing = fields.filter(|field| field.next_upgrade.is_failure());
+        failing.any(|field| field.path.starts_with(&**path) || path.starts_with(&field.path))
+    };
+    let hidden: Vec<_> = failing.iter().filter(|it| !is_shown(it)).collect();
+    let ReleaseId { namespace, name } = &release.id;
+    html! {
+        @if !report.objects.is_empty() || !failing.is_empty() {
+            p #next-upgrade {
+                "Helm applies this release " (method) ". "
+                @if !failing.is_empty() {
+                    "The next upgrade fails: " (failing.len())
+                    @if failing.len() == 1 { " field conflicts. " } @else { " fields conflict. " }
+                    "To list all conflicts: " code { "kubectl moor forecast " (name) " -n " (namespace) }
+                } @else if has_fields {
+                    "The fields below do not make the next upgrade fail."
+                } @else {
+                    "As things are, the next upgrade meets no conflict."
+                }
+            }
+            @if !hidden.is_empty() {
+                ul { @for (object, path) in hidden.iter().take(NAMED) {
+                    li { code { (object.kind) "/" (object.name) } " " code { (path) } }
+                } }
+            }
+        }
+        @for left in &report.left_behind { p.quiet { "Left behind by an upgrade: " (left.text()) } }
+    }
+}
+
+/// What it does to a field.
+fn effect(effect: &Effect) -> Markup {
+    match effect {
+        Effect::Fails(_) => html! { strong { (effect) } },
+        _ => html! { (effect) },
+    }
+}
+
+/// Why nothing is said about it to a visitor who may not read the release's record.
+pub(super) fn unknown_upgrade() -> Markup {
+    html! {
+        p.quiet {
+            "The effect of the next upgrade and the chart values that set a field are shown only to users who may read \
+             the release's record."
+        }
     }
 }
