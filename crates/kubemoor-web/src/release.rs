@@ -3,7 +3,6 @@
 //! Entry point: [`page`]. Invariant: the comparison is that of `kubemoor diff`; a visitor who may not read the
 //! release's records sees what the guard says of it, and no more.
 
-pub(super) mod everywhere;
 mod next_upgrade;
 pub(super) mod objects;
 pub(super) mod timeline;
@@ -17,7 +16,6 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use self::everywhere::Everywhere;
 use super::address::{Asked, Link};
 use super::cluster::{Cluster, Rights};
 use super::exceptions;
@@ -51,8 +49,6 @@ struct View<'a> {
     exceptions: Exceptions,
     rights: Rights,
     timeline: timeline::Timeline,
-    /// The same release in the other clusters.
-    everywhere: Option<Everywhere>,
 }
 
 /// The exceptions in the namespaces of the release's objects, and why some cannot be read.
@@ -93,11 +89,10 @@ async fn read(
     let release = &asked.release().ok_or_else(unnamed)?;
     let reader = cluster.reader().await?;
     let connection = &reader.connection;
-    let (guarded, compared, timeline, everywhere) = tokio::join!(
+    let (guarded, compared, timeline) = tokio::join!(
         guarded::get(&connection.client, release),
         compare(&reader, release, now),
         timeline::read(cluster, connection, release),
-        Everywhere::read(visitor, release),
     );
     let guarded = match guarded.map_err(|error| failed(connection, "read the GuardedRelease", error)) {
         // The page shows nothing of the release either.
@@ -119,19 +114,8 @@ async fn read(
         return Err(compared.err().unwrap_or_else(unnamed));
     }
     let policies = reader.resolver.of(release).matched().map(str::to_owned).collect();
-    let view = View {
-        asked,
-        cluster,
-        release,
-        guarded,
-        row,
-        compared,
-        policies,
-        exceptions,
-        rights,
-        timeline,
-        everywhere,
-    };
+    let view =
+        View { asked, cluster, release, guarded, row, compared, policies, exceptions, rights, timeline };
     Ok((view.shown(visitor, now), namespaces))
 }
 
@@ -208,7 +192,6 @@ impl View<'_> {
             }
             (self.head())
             (self.actions())
-            @if let Some(everywhere) = &self.everywhere { (everywhere.shown(self.release, now)) }
             section {
                 h2 { "Objects" }
                 @match &self.compared {

@@ -1,10 +1,7 @@
-//! Recorded changes, judged by other policies: what would have been refused, day by day.
+//! Recorded changes, judged by other policies: what would have been refused.
 //!
-//! Entry points: [`page`] for the policies of the cluster, [`pasted`] for those of a form. Invariant: the verdicts are
-//! those of `kubemoor policy replay`; no request judges more than so many rows, for so long, and it says where it
-//! stopped.
-
-mod found;
+//! The verdicts are those of `kubemoor policy replay`. No request judges more than so many rows, for so long, and the page
+//! says where it stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +9,14 @@ use std::time::Duration;
 use axum::Extension;
 use axum::response::Response;
 use clap::ValueEnum as _;
-use jiff::Timestamp;
+use jiff::{Timestamp, ToSpan as _};
 use maud::{Markup, html};
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
-use self::found::Found;
-use super::address::Asked;
+use super::address::{Asked, Link};
 use super::cluster::Cluster;
-use super::html::{self as write, Frame, trouble};
+use super::html::{self as write, Frame, notes, trouble};
 use super::ledger_reader::{Begun, LedgerReader};
 use super::sent_form::SentForm;
 use super::visitor::Visitor;
@@ -29,7 +25,7 @@ use kubemoor_declare::model::{DriftMode, EditsMode};
 use kubemoor_inspect::failure::{Failure, failed};
 use kubemoor_inspect::ledger::{add_new, place};
 use kubemoor_inspect::reading::OPERATION_TIMEOUT;
-use kubemoor_inspect::replay::{Judges, Judging};
+use kubemoor_inspect::replay::{Changed, Judging, REFUSED, Report};
 use kubemoor_inspect::times::Moment;
 use kubemoor_ledger::query::{Filter, PAGE, Page};
 use kubemoor_policy::Policy;
@@ -46,6 +42,36 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// The replays that run at one time, with a thread each; others wait so long.
 static REPLAYS: Semaphore = Semaphore::const_new(2);
 const TURN: Duration = Duration::from_secs(10);
+
+/// Changed verdicts that are listed, and those that the list opens to.
+const LISTED: usize = 100;
+const OPENED: usize = 900;
+
+/// The verdicts on edits.
+const EDITS: [&str; 6] = ["Deny", "Revert", "Warn", "Record", "Allow", "Error"];
+
+/// What a replay has found, and of which policies.
+struct Found {
+    scope: Scope,
+    report: Report,
+    /// Until where rows were judged, where not all were.
+    stopped: Option<Timestamp>,
+    /// Sentences about ledgers whose rows are missing.
+    missing: Vec<String>,
+    policies: Vec<String>,
+    /// The only namespace whose rows were judged, where nobody chose it.
+    only: Option<String>,
+}
+
+/// Which rows were judged.
+struct Scope {
+    cluster: Option<String>,
+    /// Whether rows of several clusters may be among them, by the names that the ledger has for them.
+    is_shared: bool,
+    namespace: Option<String>,
+    release: Option<String>,
+    until: Option<Timestamp>,
+}
 
 /// The page, with a replay by the policies of the cluster where a time is asked for.
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
@@ -103,15 +129,15 @@ async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, 
         None => of_cluster(visitor.cluster(asked)?).await?,
     };
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), parse_edits)?;
-    let names = accepted.iter().map(|policy| policy.name.clone()).collect();
+    let policies = accepted.iter().map(|policy| policy.name.clone()).collect();
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
     let _turn = turn(&visitor.replays).await?;
     let ledger = visitor.ledger(asked).await?;
     let Begun { page, filter, only } = ledger.begin(filter).await?;
-    let judging = Judging::start(Judges::new(1, &defaults, &accepted), since);
-    let scope = found::Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
+    let judging = Judging::start(defaults, accepted, since);
+    let scope = Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
     let (stopped, missing) = judge(&ledger, (page, filter), &judging, began).await?;
-    Ok(Found { scope, report: judging.finish().await?, stopped, missing, policies: names, only })
+    Ok(Found { scope, report: judging.finish().await?, stopped, missing, policies, only })
 }
 
 /// A turn of the visitor whose replays these are, and one among all visitors.
@@ -217,6 +243,140 @@ fn window(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
             }
         }
     }
+}
+
+impl Scope {
+    /// The rows of `cluster` that `filter` asks for.
+    fn of(cluster: Option<&str>, is_shared: bool, filter: &Filter) -> Self {
+        let Filter { namespace, release, until, .. } = filter.clone();
+        Self { cluster: cluster.map(str::to_owned), is_shared, namespace, release, until }
+    }
+
+    /// Rows of the ledger with these verdicts, since and until some time.
+    fn rows(&self, verdicts: &[&str], since: &str, until: Option<&str>) -> Link {
+        let link = Link::to("ledger").set("cluster", self.cluster.as_deref());
+        let link = link.set("namespace", self.namespace.as_deref()).set("release", self.release.as_deref());
+        let link = link.with("since", since).set("until", until);
+        verdicts.iter().fold(link, |link, verdict| link.with("verdict", verdict))
+    }
+
+    /// The rows of a change.
+    fn of_change(&self, Changed { key, first, last, .. }: &Changed) -> String {
+        let end = last.checked_add(1.millisecond()).unwrap_or(*last);
+        let rows = self.rows(&[&key.was], &first.to_string(), Some(&end.to_string()));
+        let rows = rows.set("namespace", Some(&key.namespace));
+        let rows = if self.is_shared { rows.set("cluster", Some(&key.cluster)) } else { rows };
+        let rows = rows.set("release", Some(&key.release).filter(|it| !it.is_empty()).map(String::as_str));
+        rows.with("by", &key.user).text()
+    }
+}
+
+impl Found {
+    fn shown(&self) -> Markup {
+        let Self { scope: _, report, stopped, missing, policies, only } = self;
+        let all = self.rows();
+        html! {
+            section {
+                p.quiet {
+                    @if policies.is_empty() { "No policy: one mode of edits holds for every release." }
+                    @else { "By " (policies.join(", ")) "." }
+                }
+                @if let Some(only) = only { p.note { (write::only(only)) } }
+                (notes("replay", missing))
+                @if let Some(stopped) = stopped {
+                    p.note {
+                        "Only changes since " (stopped.strftime("%Y-%m-%dT%H:%M:%SZ")) " are judged: there are more than one page \
+                         judges. " code { "kubemoor policy replay" } " judges all."
+                    }
+                }
+                dl.facts {
+                    div { dt { "Changes" } dd { a href="#changes" { (report.edits) } } }
+                    div { dt { "Rows about them" } dd { a href=(all) { (report.edits + report.repeats) } } }
+                    div { dt { "Judged" } dd { a href="#unjudged" { (report.replayed) } } }
+                    div { dt { "Passed, would be refused" } dd { a href="#changes" { (report.refused) } } }
+                    div { dt { "Refused, would pass" } dd { a href="#changes" { (report.permitted) } } }
+                }
+                (self.unjudged())
+                (self.changes())
+            }
+        }
+    }
+
+    /// All rows that were judged.
+    fn rows(&self) -> String {
+        let since = self.stopped.map_or(self.report.since, |stopped| stopped.max(self.report.since));
+        let until = self.scope.until.map(|until| until.to_string());
+        self.scope.rows(&EDITS, &since.to_string(), until.as_deref()).text()
+    }
+
+    /// The rows that have no other verdict, and why. No address finds them: the ledger does not know the reasons.
+    fn unjudged(&self) -> Markup {
+        html! {
+            ul.unjudged #unjudged {
+                @for (count, words) in self.report.unjudged() { li { (count) " not judged: " (words) "." } }
+                @if self.report.repeats > 0 {
+                    li { (self.report.repeats) " judged with another row: the API server asked about one change twice." }
+                }
+                @if self.report.repeats == 0 && self.report.not_replayable.is_empty() { li { "All are judged." } }
+            }
+        }
+    }
+
+    /// The verdicts that would change.
+    fn changes(&self) -> Markup {
+        let Report { changes, more_changes, .. } = &self.report;
+        let further = changes.len().saturating_sub(LISTED);
+        let beyond = u64::try_from(further.saturating_sub(OPENED)).unwrap_or(u64::MAX) + more_changes;
+        html! {
+            h2 #changes { "Verdicts that would change" }
+            @if changes.is_empty() { p.quiet { "None." } } @else {
+                (self.table(changes.iter().take(LISTED), "Verdicts that would change"))
+                @if further > 0 {
+                    details #more-changes {
+                        summary { "and " (further.min(OPENED)) " more" }
+                        (self.table(changes.iter().skip(LISTED).take(OPENED), "Further verdicts that would change"))
+                    }
+                }
+                @if beyond > 0 {
+                    p { a href=(self.rows()) {
+                        "and " (beyond) " that are not listed here, among all rows"
+                    } }
+                }
+            }
+        }
+    }
+
+    fn table<'c>(&self, changes: impl Iterator<Item = &'c Changed>, label: &str) -> Markup {
+        html! {
+            div.wide tabindex="0" role="region" aria-label=(label) {
+                table {
+                    thead { tr {
+                        @for head in ["Release", "User", "Field", "Was", "Would be", "Rule", "Changes"] {
+                            th scope="col" { (head) }
+                        }
+                    } }
+                    tbody { @for changed in changes {
+                        tr {
+                            th scope="row" {
+                                (changed.key.release) span.quiet.below { (changed.key.namespace) }
+                                @if self.scope.is_shared { span.quiet.below { (changed.key.cluster) } }
+                            }
+                            td { (changed.key.user) }
+                            td { (changed.key.kind) " " code { (changed.key.field) } }
+                            td { (changed.key.was) }
+                            td { span class=(badge(changed.key.now)) { (changed.key.now) } }
+                            td { (changed.key.rule) }
+                            td.number { a href=(self.scope.of_change(changed)) { (changed.edits) } }
+                        }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+fn badge(verdict: &str) -> &'static str {
+    if REFUSED.contains(&verdict) { "badge bad" } else { "badge good" }
 }
 
 #[cfg(test)]

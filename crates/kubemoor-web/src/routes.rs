@@ -38,9 +38,9 @@ pub(super) fn of_clusters(path: &str) -> Router {
 pub(super) fn of_database(path: &str) -> Router {
     let at = |page: &str| format!("{path}/{page}");
     Router::new()
-        .route(&at(""), get(fleet::page))
-        .route(&at("releases"), get(fleet::releases::page))
-        .route(&at("release"), get(fleet::release::page))
+        .route(&at(""), get(fleet::overview))
+        .route(&at("releases"), get(fleet::releases))
+        .route(&at("release"), get(fleet::release))
 }
 
 /// The pages `own` and those that all have, below `path`; `open` are those before a login.
