@@ -1,36 +1,50 @@
-//! `kubemoor audit`: lists who did what, when, and with which result.
-//!
-//! Entry point: [`run`]. Reads a ledger's database, or asks a guard over HTTPS with the credentials of the
-//! kubeconfig. Invariant: rows are shown as they are stored, oldest first unless the user asks for another
-//! order. The user is told when rows are left out. Nothing is written.
+//! `kubemoor audit`: who did what, when, and with which result, from a ledger's database or from a guard.
 
 pub(super) mod permit;
 mod report;
-mod rows;
-mod show;
-pub(super) mod source;
 
-use std::io::{self, Write};
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use jiff::Timestamp;
+use anyhow::{Context, bail};
+use jiff::{SignedDuration, Timestamp};
 
-use self::show::{People, Show};
-use self::source::SourceArgs;
-pub(super) use self::source::parse_server;
-use super::connect;
-use super::list::RowsArgs;
-use super::output::Form;
+use self::permit::{Permit, PermitPolicy, permits};
+use super::connect::{self, ClusterArgs, NamespacesArgs};
+use super::guard::GuardArgs;
+use super::list::Items;
+use super::output::{self, Data, Form, Table};
 use super::serve::ConflictError;
-use super::{Outcome, warn};
+use super::{Outcome, standing, warn};
 use kubemoor_declare::model::{NamedObject, Operation};
-use kubemoor_inspect::ledger;
+use kubemoor_inspect::ledger::columns::{COLUMNS, changes, columns, plain};
+use kubemoor_inspect::ledger::{self, Source};
+use kubemoor_inspect::sheet::Sheet;
 use kubemoor_inspect::times::Moment;
 use kubemoor_ledger::entry::Entry;
 use kubemoor_ledger::query::{self, Filter};
+use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::edit;
 
 /// The outcomes under which an edit passes that `Deny` may refuse.
 const PASSED: [edit::Outcome; 3] = [edit::Outcome::Record, edit::Outcome::Warn, edit::Outcome::Revert];
+
+const HEAD: [&str; 8] = ["TIME", "VERDICT", "REASON", "RELEASE", "OBJECT", "OPERATION", "USER", "WHAT"];
+
+/// The least widths of the columns, so that rows that come later stand below those before.
+const WIDTHS: [usize; 7] = [20, 9, 13, 16, 22, 9, 12];
+
+/// Fields that a line of the table names; the rest are counted.
+const FIELDS: usize = 3;
+
+/// How often the ledger is polled for new rows.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// A row is written a moment after its time, and a database that was away for a
+/// moment takes it later still: that far back new rows are looked for.
+const OVERLAP: SignedDuration = SignedDuration::from_secs(15);
 
 /// The flags of `kubemoor audit`.
 #[derive(Debug, clap::Args)]
@@ -58,8 +72,9 @@ pub(super) struct Args {
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Form<People>,
 
-    #[command(flatten)]
-    rows: RowsArgs,
+    /// Leave out the names of the columns
+    #[arg(long)]
+    no_headers: bool,
 
     #[command(flatten)]
     source: SourceArgs,
@@ -107,20 +122,61 @@ struct FilterArgs {
     until: Option<Moment>,
 }
 
+/// The flags that choose where rows come from.
+#[derive(Debug, clap::Args)]
+pub(super) struct SourceArgs {
+    /// Read this database: sqlite:PATH or postgres://USER@HOST/DATABASE
+    #[arg(long, value_name = "URL")]
+    ledger: Option<LedgerUrl>,
+
+    /// Ask the guard at this address (its --admin-listen) [default: a pod of the guard, through the API server]
+    #[arg(long, env = "KUBEMOOR_SERVER", value_name = "URL", value_parser = parse_server)]
+    server: Option<http::Uri>,
+
+    /// The CA of the guard's certificate (PEM) [default: the guard's own; with --server the system's]
+    #[arg(long, value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
+
+    #[command(flatten)]
+    guard: GuardArgs,
+
+    #[command(flatten)]
+    namespaces: NamespacesArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// How rows are printed for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum People {
+    /// For people
+    Table,
+    /// For spreadsheets
+    Csv,
+}
+
+/// Shows rows, also more of them later.
+struct Show {
+    form: Form<People>,
+    widths: Vec<usize>,
+    has_head: bool,
+    /// Whether rows were already printed.
+    begun: bool,
+    /// Whether more rows follow: then each row is printed as a separate document instead of a list.
+    goes_on: bool,
+}
+
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    if let Some(What::Report(args)) = args.what {
-        return connect::run(report::run(*args));
-    }
-    match connect::run(audit(args)) {
-        // A reader that went away (`| head`) is no error.
-        Err(error) if error.downcast_ref::<io::Error>().is_some_and(is_broken_pipe) => Ok(Outcome::Clean),
-        done => done.map(|()| Outcome::Clean),
+    match args.what {
+        Some(What::Report(args)) => connect::run(report::run(*args)),
+        None => connect::run(audit(args)),
     }
 }
 
-async fn audit(args: Args) -> anyhow::Result<()> {
+async fn audit(args: Args) -> anyhow::Result<Outcome> {
     args.check()?;
-    let Args { what: _, filter, limit, follow, would_deny, output, rows: list, source } = args;
+    let Args { what: _, filter, limit, follow, would_deny, output, no_headers, source } = args;
     let (source, namespace) = source.open().await?;
     let mut filter = filter.filter(namespace.as_deref(), Timestamp::now());
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
@@ -140,20 +196,43 @@ async fn audit(args: Args) -> anyhow::Result<()> {
             oldest.time
         ));
     }
-    list.sort(&mut entries)?;
     let is_table = output == Form::People(People::Table);
-    let mut show = Show::new(output, follow).with_headers(!list.no_headers);
+    let mut show = Show::new(output, follow, !no_headers);
     if would_deny {
-        return put(&show.permits(&entries)?);
+        return output::write(&show.permits(&entries)?);
     }
     if entries.is_empty() && !follow && is_table {
         warn(&nothing(namespace.as_deref(), &filter));
-        return Ok(());
+        return Ok(Outcome::Clean);
     }
-    put(&show.rows(&entries)?)?;
-    match follow {
-        true => rows::follow(&source, filter, &entries, show).await,
-        false => Ok(()),
+    let is_open = output::stream(&show.rows(&entries)?)?;
+    if follow && is_open {
+        added(&source, filter, &entries, show).await?;
+    }
+    Ok(Outcome::Clean)
+}
+
+/// Shows the rows that are added to those that are `shown` already. Ends when the output is closed.
+async fn added(source: &Source, mut filter: Filter, shown: &[Entry], mut show: Show) -> anyhow::Result<()> {
+    // Only rows within the overlap can come again.
+    let mut known: HashSet<i64> = shown.iter().map(|entry| entry.id).collect();
+    let mut newest = shown.iter().map(|entry| entry.time).max();
+    loop {
+        tokio::time::sleep(EVERY).await;
+        if let Some(newest) = newest {
+            let from = newest.checked_sub(OVERLAP).unwrap_or(Timestamp::MIN);
+            filter.since = filter.since.map(|since| since.max(from));
+        }
+        let mut entries = ledger::rows(source, &filter, usize::MAX, |_| true).await?.items;
+        source.unheard().iter().for_each(|sentence| warn(sentence));
+        entries.reverse();
+        let seen = entries.iter().map(|entry| entry.id).collect();
+        entries.retain(|entry| !known.contains(&entry.id));
+        known = seen;
+        newest = newest.max(entries.last().map(|entry| entry.time));
+        if !output::stream(&show.rows(&entries)?)? {
+            return Ok(());
+        }
     }
 }
 
@@ -169,21 +248,6 @@ fn nothing(namespace: Option<&str>, filter: &Filter) -> String {
         }
         None => format!("no rows found in any namespace{since}: `--since` looks further back"),
     }
-}
-
-/// Writes at once: a user who follows wants to see it.
-fn put(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
-        if is_broken_pipe(&error) {
-            return anyhow::Error::new(error);
-        }
-        anyhow::Error::new(error).context("cannot write to standard output")
-    })
-}
-
-fn is_broken_pipe(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::BrokenPipe
 }
 
 impl Args {
@@ -217,6 +281,167 @@ impl FilterArgs {
             ..Filter::default()
         }
     }
+}
+
+impl SourceArgs {
+    /// Checks that the flags can be combined. A guard's address in the environment applies only when no
+    /// database is named.
+    pub(super) fn check(&self) -> Result<(), ConflictError> {
+        let authority = ("--certificate-authority", self.certificate_authority.is_some());
+        ConflictError::check_exclusions([[("--ledger", self.ledger.is_some()), authority]])
+    }
+
+    /// The source, and the one namespace whose rows are wanted.
+    pub(super) async fn open(self) -> anyhow::Result<(Source, Option<String>)> {
+        let Self { ledger, server, certificate_authority, guard, namespaces, cluster } = self;
+        if let Some(url) = ledger {
+            let source = Source::database(&url).await?;
+            let namespace = namespaces.of(&cluster).await;
+            let namespace =
+                namespace.context("no kubeconfig names a namespace: give -n NAMESPACE, or -A for all")?;
+            return Ok((source, namespace));
+        }
+        let access = cluster.access();
+        if access.user.is_some() {
+            bail!(
+                "a guard looks at your own token or certificate, not at whom you act as: leave --as out, or choose others with --context"
+            );
+        }
+        let connection = cluster.connect().await?;
+        let namespace = namespaces.chosen(&connection);
+        standing::say(&connection, namespace.as_deref()).await;
+        let source = match server {
+            Some(server) => Source::guard(&server, certificate_authority.as_deref(), &access).await?,
+            None => Source::Forwarded(Box::new(guard.forwarded(connection, access, certificate_authority))),
+        };
+        Ok((source, namespace))
+    }
+}
+
+impl Show {
+    fn new(form: Form<People>, goes_on: bool, has_head: bool) -> Self {
+        Self { form, widths: WIDTHS.to_vec(), has_head, begun: false, goes_on }
+    }
+
+    /// Rows in the order given.
+    fn rows(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
+        match &self.form {
+            Form::People(People::Table) => Ok(self.table(entries)),
+            Form::People(People::Csv) => self.sheet(entries),
+            Form::Data(data) if self.goes_on => entries.iter().map(|entry| data.part(entry)).collect(),
+            Form::Data(data) => data.text(&Items::of(entries)),
+        }
+    }
+
+    /// The changes that passed and that mode Deny would refuse, with the policies that would permit them; in
+    /// YAML and JSON only the policies.
+    fn permits(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
+        let permits = permits(entries);
+        let policies: Vec<_> = permits.iter().flat_map(Permit::policies).collect();
+        match &self.form {
+            // As a policy's file holds them.
+            Form::Data(Data::Yaml) => documents(&policies),
+            Form::Data(data) => data.text(&Items::of(&policies)),
+            Form::People(People::Csv) => self.sheet(entries),
+            Form::People(People::Table) if entries.is_empty() => {
+                Ok("Nothing passed that Deny would have refused.\n".to_owned())
+            }
+            Form::People(People::Table) => {
+                let mut text = self.table(entries);
+                text.push('\n');
+                let uncovered = permits.iter().map(|permit| permit.uncovered).sum::<usize>();
+                if !policies.is_empty() {
+                    text.push_str(
+                        "# Policies that would permit it. Permit what is meant to happen, no more.\n",
+                    );
+                    text.push_str(&documents(&policies)?);
+                }
+                if uncovered > 0 {
+                    let _ = writeln!(
+                        text,
+                        "# {uncovered} more would be refused that no ignored field permits: deletions, records, what is too large to judge."
+                    );
+                }
+                Ok(text)
+            }
+        }
+    }
+
+    fn table(&mut self, entries: &[Entry]) -> String {
+        let mut table = Table::at_least(&self.widths);
+        if !std::mem::replace(&mut self.begun, true) && self.has_head {
+            table.row(HEAD);
+        }
+        for entry in entries {
+            table.row(cells(entry));
+        }
+        self.widths = table.widths();
+        table.text().as_str().to_owned()
+    }
+
+    fn sheet(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
+        let mut sheet = Sheet::new();
+        if !std::mem::replace(&mut self.begun, true) && self.has_head {
+            sheet.row(COLUMNS)?;
+        }
+        for entry in entries {
+            sheet.row(columns(entry))?;
+        }
+        Ok(sheet.text()?)
+    }
+}
+
+fn cells(entry: &Entry) -> [String; 8] {
+    let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { plain(text) };
+    let release = match (&entry.release, entry.revision) {
+        (Some(name), Some(revision)) => format!("{}/{name} v{revision}", entry.namespace),
+        _ => dash(""),
+    };
+    [
+        entry.time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        dash(&entry.verdict),
+        dash(if entry.reason.is_empty() { &entry.kind } else { &entry.reason }),
+        plain(&release),
+        plain(&entry.object.short()),
+        dash(entry.operation.as_deref().unwrap_or_default()),
+        dash(&entry.user),
+        what(entry, FIELDS),
+    ]
+}
+
+/// The fields with their old and new values, or the sentence.
+fn what(entry: &Entry, most: usize) -> String {
+    let mut parts = changes(entry, most);
+    let more = i64::try_from(entry.fields.len().saturating_sub(most)).unwrap_or(i64::MAX);
+    let more = more.saturating_add(entry.more_fields);
+    if more > 0 {
+        parts.push(format!("and {more} more"));
+    }
+    if !entry.detail.is_empty() {
+        parts.push(plain(&entry.detail));
+    }
+    if entry.repeats > 0 {
+        parts.push(format!("{} times more within a minute", entry.repeats));
+    }
+    parts.join("; ")
+}
+
+fn documents(policies: &[PermitPolicy]) -> anyhow::Result<String> {
+    policies.iter().map(|policy| Data::Yaml.part(policy)).collect()
+}
+
+/// A server is `https://`, a host and perhaps a port: a token is never sent in the
+/// clear, and no guard would answer.
+pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
+    let form = "a server is https://HOST[:PORT]: a guard answers over TLS alone";
+    let uri: http::Uri = text.parse().map_err(|_| form)?;
+    if uri.scheme_str() == Some("https")
+        && uri.host().is_some_and(|host| !host.is_empty())
+        && !text.contains(['?', '#', '@'])
+    {
+        return Ok(uri);
+    }
+    Err(form)
 }
 
 #[cfg(test)]

@@ -35,8 +35,8 @@ pub(super) struct ContextsArgs {
 /// The answers and errors of all clusters.
 pub(super) struct Answers<T> {
     pub(super) found: Vec<(String, T)>,
-    /// Those that failed, and why.
-    pub(super) errors: Vec<(String, String)>,
+    /// How many failed.
+    failed: usize,
 }
 
 impl ContextsArgs {
@@ -90,14 +90,13 @@ pub(super) async fn each<T>(
         (name, answer)
     });
     let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).collect().await;
-    let mut all = Answers { found: Vec::new(), errors: Vec::new() };
+    let mut all = Answers { found: Vec::new(), failed: 0 };
     for (name, answer) in answers {
         match answer {
             Ok(answer) => all.found.push((name, answer)),
             Err(error) => {
-                let error = format!("{error:#}");
-                warn(&format!("{name}: {error}"));
-                all.errors.push((name, error));
+                warn(&format!("{name}: {error:#}"));
+                all.failed += 1;
             }
         }
     }
@@ -107,7 +106,7 @@ pub(super) async fn each<T>(
 impl<T> Answers<T> {
     /// The error of a command whose answer lacks clusters; `None` if the answer is complete.
     pub(super) fn incomplete(&self) -> Option<anyhow::Error> {
-        let (failed, clusters) = (self.errors.len(), self.found.len() + self.errors.len());
+        let (failed, clusters) = (self.failed, self.found.len() + self.failed);
         (failed > 0).then(|| {
             anyhow::anyhow!(
                 "the answer is incomplete: {failed} of {clusters} clusters could not be read, see above"

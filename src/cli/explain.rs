@@ -1,9 +1,5 @@
-//! `kubemoor explain`: explains the state of an object or a field, and how to change it.
-//!
-//! Entry point: [`run`]. Invariant: the answer comes from the same records, policies and comparison as the
-//! guard's verdicts. Nothing is written.
-
-mod show;
+//! `kubemoor explain`: explains the state of an object or a field, and how to change it, by the records, policies and the
+//! comparison that the guard judges by.
 
 use std::io::{self, Read};
 
@@ -14,11 +10,15 @@ use jiff::Timestamp;
 use super::candidates;
 use super::connect::{self, PlaceArgs, RecordArgs};
 use super::labels::LabelArgs;
-use super::output::{self, OutputArgs};
+use super::output::{self, BAD, GOOD, HEAD, NOTE, OutputArgs, PLAIN, Table, Text};
 use super::{Outcome, standing};
-use kubemoor_inspect::explanation::report::Report;
+use kubemoor_helm::values::Candidate;
+use kubemoor_inspect::explanation::fields::{Field, FieldState};
+use kubemoor_inspect::explanation::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
 use kubemoor_inspect::explanation::{self, Denial, Question, advice_on_message, parse_path};
 use kubemoor_inspect::reading::Reader;
+use kubemoor_verdict::difference::Difference;
+use kubemoor_verdict::health::reported::ReportedHealth;
 
 /// The most of a pasted message that is read.
 const PASTED: u64 = 64 << 10;
@@ -55,7 +55,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let form = args.output.output.clone();
     let denial = denial(&args)?;
     let report = connect::run(explain(args, denial))?;
-    output::print(&form, &report, || show::text(&report))
+    output::print(&form, &report, || text(&report))
 }
 
 /// The subject of a message on standard input, or of the flags.
@@ -86,4 +86,98 @@ async fn explain(args: Args, denial: Denial) -> anyhow::Result<Report> {
     standing::say(&reader.connection, Some(&namespace)).await;
     let question = Question { object, namespace, release, paths };
     Ok(explanation::explain(&reader, question, Timestamp::now()).await?)
+}
+
+/// The answer in words.
+fn text(report: &Report) -> Text {
+    let mut text = facts(report).text();
+    for field in &report.fields {
+        add_field(&mut text, field);
+    }
+    text.line();
+    for advice in &report.advice {
+        text.add(PLAIN, advice).line();
+    }
+    for unread in &report.unread {
+        text.add(NOTE, &format!("Not considered: {unread}")).line();
+    }
+    text
+}
+
+fn facts(report: &Report) -> Table {
+    let mut rows = Table::new(["OBJECT", &report.object.to_string()]);
+    rows.row(["STATE", report.state]);
+    if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &report.release {
+        rows.row(["RELEASE", &format!("{} in namespace {}", release.name, release.namespace)]);
+        rows.row(["RECORD", &format!("revision {revision}, {status}: {means}")]);
+        if let Some(chart) = chart {
+            rows.row(["CHART", chart]);
+        }
+        if let Some(invalid) = invalid {
+            rows.row(["INVALID", invalid]);
+        }
+    }
+    if let Some(PolicyFacts { matched, edits, drift }) = &report.policy {
+        let of_guard = || "the default of the guard".to_owned();
+        let names = if matched.is_empty() { "none".to_owned() } else { matched.join(", ") };
+        rows.row(["POLICIES", &names]);
+        rows.row(["EDITS", &edits.clone().unwrap_or_else(of_guard)]);
+        rows.row(["DRIFT", &drift.clone().unwrap_or_else(of_guard)]);
+    }
+    match &report.guard {
+        Some(ReportedHealth { edits, drift, ready, reason, message, .. }) => {
+            let reason = reason.as_ref().unwrap_or(ready);
+            rows.row(["GUARD", &format!("edits {edits}, drift {drift}; {reason}: {message}")]);
+        }
+        None if report.release.is_some() && !report.unread.iter().any(|unread| unread.starts_with(GUARD)) => {
+            rows.row(["GUARD", "has no status for this release yet: `kubectl moor get releases` says why"]);
+        }
+        None => {}
+    }
+    for exception in &report.exceptions {
+        rows.row(["EXCEPTION", exception]);
+    }
+    for flaw in &report.flaws {
+        rows.row(["INVALID ANNOTATION", flaw]);
+    }
+    rows
+}
+
+fn add_field(text: &mut Text, field: &Field) {
+    let (style, state) = match field.state {
+        FieldState::AsDeclared => (GOOD, "as declared"),
+        FieldState::Drifted => (BAD, "drifted"),
+        FieldState::InDoubt => (NOTE, "in doubt"),
+        FieldState::Absent => (BAD, "absent with its object"),
+    };
+    text.line().add(HEAD, &field.path).add(PLAIN, ": ").add(style, state).line();
+    let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
+    let mut rows = Table::default();
+    match field.difference.as_deref() {
+        // Of long values the place at which they differ.
+        Some(Difference { path, line, declared, new, .. }) => {
+            let line = line.map_or_else(String::new, |line| format!(" line {line}"));
+            rows.row(["  first difference", &format!("{path}{line}")]);
+            rows.row(["  declared", &shown(declared)]);
+            rows.row(["  live", &shown(new)]);
+        }
+        None => {
+            rows.row(["  declared", &shown(&field.declared)]);
+            rows.row(["  live", &shown(&field.live)]);
+        }
+    }
+    let managers = field.managers.iter().map(|manager| format!("{} ({:?})", manager.name, manager.operation));
+    let managers = managers.collect::<Vec<_>>().join(", ");
+    rows.row(["  owned by", if managers.is_empty() { "nobody" } else { &managers }]);
+    for Candidate { value, evidence, .. } in &field.values {
+        let evidence: Vec<_> = evidence.iter().map(ToString::to_string).collect();
+        rows.row(["  probable value", &format!("{value}: {}", evidence.join(", "))]);
+    }
+    for spared in &field.spared_by {
+        rows.row(["  exception", spared]);
+    }
+    if let Some(does) = &field.next_upgrade {
+        rows.row(["  next upgrade", does]);
+    }
+    text.append(&rows.text());
 }

@@ -1,28 +1,22 @@
-//! `kubemoor fleet`: shows the states of releases in many clusters.
-//!
-//! Entry point: [`run`]. Invariant: reads only. With the guards' shared ledger no cluster is contacted. With
-//! several contexts each one fails alone.
+//! `kubemoor fleet`: the states of releases in many clusters, as the ledger that their guards share has them. No
+//! cluster is asked.
 
-mod clusters;
-mod releases;
-mod show;
+use anstyle::Style;
+use anyhow::Context;
+use jiff::Timestamp;
 
-use std::path::PathBuf;
-
-use anyhow::bail;
-use clap_complete::ArgValueCandidates;
-
-use self::show::People;
-use super::connect::{self, RecordArgs, RequestArgs, parse_namespace, parse_release};
-use super::contexts::{self, Answers};
-use super::list::RowsArgs;
-use super::output::Form;
-use super::{Outcome, candidates};
-use kubemoor_cluster::client::connection::{self, Access};
-use kubemoor_inspect::fleet::{self, Asked, ClusterRow, ReleaseRow, Wanted};
+use super::Outcome;
+use super::connect::{self, parse_namespace, parse_release};
+use super::list::{self, ListArgs, Listed};
+use super::output::{BAD, GOOD, NOTE, PLAIN};
+use kubemoor_inspect::fleet::{self, ClusterRow, ReleaseRow, Wanted};
 use kubemoor_inspect::releases::{State, parse_state};
-use kubemoor_ledger::store::{Store, fresh_key};
+use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::LedgerUrl;
+
+/// What a user without a shared ledger does.
+const NO_LEDGER: &str = "fleet reads the PostgreSQL that the guards share: name it with --ledger, or ask each cluster \
+     with `kubemoor get releases -A --contexts NAMES`";
 
 /// The flags of `kubemoor fleet`.
 #[derive(Debug, clap::Args)]
@@ -56,14 +50,10 @@ struct ReleasesArgs {
 /// Which clusters, and which of their releases.
 #[derive(Debug, clap::Args)]
 struct FleetArgs {
-    /// How the answer is printed
-    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Form<People>,
-
     #[command(flatten)]
-    rows: RowsArgs,
+    list: ListArgs,
 
-    /// Only this cluster, by its --cluster-name or its context; may be repeated
+    /// Only this cluster, by its --cluster-name; may be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     cluster: Vec<String>,
 
@@ -75,39 +65,9 @@ struct FleetArgs {
     #[arg(long, short, value_name = "NAMESPACE", value_parser = parse_namespace)]
     namespace: Option<String>,
 
-    #[command(flatten)]
-    records: RecordArgs,
-
-    #[command(flatten)]
-    source: SourceArgs,
-}
-
-/// Where the answer comes from.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Clusters")]
-struct SourceArgs {
-    /// Read the PostgreSQL that the guards share, and ask no cluster: postgres://USER@HOST/DATABASE
-    #[arg(long, value_name = "URL", conflicts_with_all = ["contexts", "kubeconfig", "user", "request_timeout"])]
+    /// The PostgreSQL that the guards share: postgres://USER@HOST/DATABASE
+    #[arg(long, value_name = "URL")]
     ledger: Option<LedgerUrl>,
-
-    /// The contexts of the kubeconfig whose clusters are asked [default: all that answer]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', add = ArgValueCandidates::new(candidates::contexts))]
-    contexts: Vec<String>,
-
-    /// The kubeconfig [default: kubectl's, then the pod's service account]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// The user to act as
-    #[arg(long = "as", value_name = "USER")]
-    user: Option<String>,
-
-    /// A group to act as; may be repeated
-    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
-    groups: Vec<String>,
-
-    #[command(flatten)]
-    requests: RequestArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -119,83 +79,170 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 /// Prints the clusters.
 async fn overview(args: FleetArgs) -> anyhow::Result<Outcome> {
-    let wanted = args.wanted(None);
-    let nothing = "no cluster found: give each guard the same PostgreSQL as --ledger, or name contexts";
-    if let Some(url) = &args.source.ledger {
-        let rows = fleet::clusters(&Store::read(url).await?, &wanted).await?;
-        return show::print((&args.output, &args.rows), rows, nothing);
-    }
-    let is_asked_for = !args.source.contexts.is_empty();
-    let answers = args.ask(&wanted).await?;
-    let failed = answers.incomplete().filter(|_| is_asked_for || answers.found.is_empty());
-    let mut rows: Vec<ClusterRow> = answers.found.into_iter().map(|(_, (cluster, _))| cluster).collect();
-    rows.retain(|row| wanted.states.is_empty() || row.releases > 0);
-    rows.extend(answers.errors.iter().map(|(name, error)| ClusterRow::failed(name, error.clone())));
-    let outcome = show::print((&args.output, &args.rows), rows, nothing)?;
-    failed.map_or(Ok(outcome), Err)
+    let rows = fleet::clusters(&args.store().await?, &args.wanted(None)).await?;
+    list::print(&args.list, &rows, true, "no cluster found: give each guard the same PostgreSQL as --ledger")
 }
 
 /// Prints releases of all clusters.
 async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<Outcome> {
     let what = release.as_ref().map_or("releases".to_owned(), |name| format!("release {name}"));
-    let (wanted, nothing) = (args.wanted(release), format!("no {what} found in any cluster"));
-    if let Some(url) = &args.source.ledger {
-        let rows = fleet::kept(&Store::read(url).await?, &wanted).await?;
-        return show::print((&args.output, &args.rows), rows, &nothing);
-    }
-    let is_asked_for = !args.source.contexts.is_empty();
-    let answers = args.ask(&wanted).await?;
-    let failed = answers.incomplete().filter(|_| is_asked_for || answers.found.is_empty());
-    let mut rows: Vec<ReleaseRow> = answers.found.into_iter().flat_map(|(_, (_, rows))| rows).collect();
-    fleet::compare(&mut rows);
-    rows.retain(|row| wanted.is_met(row));
-    let outcome = show::print((&args.output, &args.rows), rows, &nothing)?;
-    failed.map_or(Ok(outcome), Err)
+    let rows = fleet::kept(&args.store().await?, &args.wanted(release)).await?;
+    list::print(&args.list, &rows, true, &format!("no {what} found in any cluster"))
 }
 
 impl FleetArgs {
+    async fn store(&self) -> anyhow::Result<Store> {
+        Ok(Store::read(self.ledger.as_ref().context(NO_LEDGER)?).await?)
+    }
+
     fn wanted(&self, release: Option<String>) -> Wanted {
         let Self { cluster, state, namespace, .. } = self;
         Wanted { clusters: cluster.clone(), namespace: namespace.clone(), release, states: state.clone() }
     }
+}
 
-    /// Asks each cluster.
-    async fn ask(&self, wanted: &Wanted) -> anyhow::Result<Answers<(ClusterRow, Vec<ReleaseRow>)>> {
-        let clusters = self.source.clusters(&self.cluster).await?;
-        let (driver, key) = (self.records.record_driver, fresh_key()?);
-        let ask = async |name: &str, access: Access| {
-            let asked = Asked { name: name.to_owned(), access, driver };
-            Ok(fleet::live(&asked, wanted, &key).await?)
+impl Listed for ClusterRow {
+    const PLURAL: &'static str = "clusters";
+    const RESOURCE: &'static str = "cluster";
+
+    fn name(&self) -> &str {
+        &self.cluster
+    }
+
+    fn namespace(&self) -> &str {
+        ""
+    }
+
+    fn head(_all: bool, _wide: bool) -> Vec<&'static str> {
+        vec![
+            "CLUSTER",
+            "RELEASES",
+            "DRIFTED",
+            "OLDEST DRIFT",
+            "GUARD",
+            "CERTIFICATE UNTIL",
+            "LAST HEARD",
+            "STATES",
+        ]
+    }
+
+    fn cells(&self, _all: bool, _wide: bool) -> Vec<(String, Style)> {
+        let heard = match self.stale_since {
+            Some(since) => (format!("stale since {}", seconds(since)), BAD),
+            None => (time(self.last_heard), PLAIN),
         };
-        Ok(contexts::each(clusters, contexts::PATIENCE, ask).await)
+        let drifted = if self.drifted > 0 { BAD } else { GOOD };
+        vec![
+            (self.cluster.clone(), PLAIN),
+            (self.releases.to_string(), PLAIN),
+            (self.drifted.to_string(), drifted),
+            (time(self.oldest_drift), PLAIN),
+            (self.version.clone().unwrap_or_else(|| "-".to_owned()), PLAIN),
+            (time(self.certificate_until), PLAIN),
+            heard,
+            (states(self), PLAIN),
+        ]
+    }
+
+    fn columns() -> Vec<&'static str> {
+        vec![
+            "cluster",
+            "releases",
+            "drifted",
+            "states",
+            "oldestDrift",
+            "version",
+            "certificateUntil",
+            "lastHeard",
+            "staleSince",
+        ]
     }
 }
 
-impl SourceArgs {
-    /// The clusters to ask, by the names of their contexts; only those in `wanted`, unless that is empty.
-    async fn clusters(&self, wanted: &[String]) -> anyhow::Result<Vec<(String, Access)>> {
-        let Self { ledger: _, contexts, kubeconfig, user, groups, requests } = self;
-        requests.tell();
-        let access = Access {
-            kubeconfig: kubeconfig.clone(),
-            user: user.clone(),
-            groups: groups.clone(),
-            timeout: requests.timeout(),
-            ..Access::default()
-        };
-        let mut named = match contexts.is_empty() {
-            true => connection::contexts(access.kubeconfig.as_deref()),
-            false => contexts.clone(),
-        };
-        named.retain(|name| wanted.is_empty() || wanted.contains(name));
-        if named.is_empty() && !wanted.is_empty() {
-            bail!("no context has the name {}: `kubectl config get-contexts` lists them", wanted.join(", "));
-        }
-        if named.is_empty() {
-            // In a pod there is one cluster and no context; without a kubeconfig there is nothing to show.
-            connection::connect_by(&access).await?;
-            return Ok(vec![("cluster".to_owned(), access)]);
-        }
-        Ok(contexts::of(&named, &access))
+impl Listed for ReleaseRow {
+    const PLURAL: &'static str = "releases";
+    const RESOURCE: &'static str = "release";
+
+    fn name(&self) -> &str {
+        &self.name
     }
+
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn head(_all: bool, wide: bool) -> Vec<&'static str> {
+        let mut head = vec!["CLUSTER", "NAMESPACE", "NAME", "READY", "REASON", "REVISION", "CHART", "VALUES"];
+        head.extend(["DRIFTED", "OLDEST DRIFT", "DIFFERS"]);
+        head.extend(wide.then_some(["EDITS", "DRIFT", "MESSAGE"]).into_iter().flatten());
+        head
+    }
+
+    fn cells(&self, _all: bool, wide: bool) -> Vec<(String, Style)> {
+        let style = match (self.stale_since, self.ready.as_deref()) {
+            (None, Some("True")) => GOOD,
+            (None, Some("False")) => BAD,
+            (_, _) => NOTE,
+        };
+        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let reason = match self.stale_since {
+            Some(since) if self.reason != "Stale" => {
+                format!("{}, stale since {}", self.reason, seconds(since))
+            }
+            _ => self.reason.clone(),
+        };
+        let mut cells = vec![
+            (self.cluster.clone(), PLAIN),
+            (self.namespace.clone(), PLAIN),
+            (self.name.clone(), PLAIN),
+            (text(&self.ready), style),
+            (reason, style),
+            (self.revision.map_or_else(|| "-".to_owned(), |it| it.to_string()), PLAIN),
+            (text(&self.chart), PLAIN),
+            (text(&self.values), PLAIN),
+            (self.drifted.to_string(), if self.drifted > 0 { BAD } else { PLAIN }),
+            (time(self.oldest_drift), PLAIN),
+            (if self.differs.is_empty() { "-".to_owned() } else { self.differs.join(",") }, NOTE),
+        ];
+        if wide {
+            cells.extend([text(&self.edits), text(&self.drift), self.message.clone()].map(|it| (it, PLAIN)));
+        }
+        cells
+    }
+
+    fn columns() -> Vec<&'static str> {
+        vec![
+            "cluster",
+            "namespace",
+            "name",
+            "ready",
+            "reason",
+            "revision",
+            "chart",
+            "values",
+            "drifted",
+            "oldestDrift",
+            "edits",
+            "drift",
+            "staleSince",
+            "differs",
+            "message",
+        ]
+    }
+}
+
+/// A time for people.
+fn time(time: Option<Timestamp>) -> String {
+    time.map_or_else(|| "-".to_owned(), seconds)
+}
+
+/// A time without its fraction.
+fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// `InSync 12, Drifted 1`.
+fn states(row: &ClusterRow) -> String {
+    let states = fleet::states([row]).into_iter().map(|(state, count)| format!("{state} {count}"));
+    states.collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,6 @@
 //! Lists that continue: prints each row that is new or changes, as `kubectl get --watch` does.
 //!
-//! Entry points: [`changes`] for changes in the cluster, [`Follow`] for its rows. Invariant: a row is printed
-//! when its text changes, and never twice for one change. The command ends when its output is closed.
+//! A row is printed when its text changes, and never twice for one change. The command ends when its output is closed.
 
 use std::collections::HashMap;
 
@@ -40,24 +39,26 @@ impl Follow {
     /// Prints the rows that are there.
     pub(super) fn begin<T: Listed>(
         args: ListArgs,
-        mut rows: Vec<T>,
+        rows: &[T],
         namespace: Option<&str>,
     ) -> anyhow::Result<Self> {
-        args.rows.sort(&mut rows)?;
         let (all, widths) = (namespace.is_none(), Vec::new());
         let mut follow = Self { args, all, widths, printed: HashMap::new() };
         if let Form::People(form @ (People::Table | People::Wide)) = follow.args.output {
             let wide = form == People::Wide;
-            let table = table(&follow.args.rows, &rows, all, wide);
+            let table = table(&follow.args, rows, all, wide);
             follow.widths = table.widths();
             output::write(table.text().as_str())?;
-            for row in &rows {
+            for row in rows {
                 follow.note(row)?;
             }
-        } else {
-            for row in &rows {
-                follow.print(row)?;
-            }
+            return Ok(follow);
+        }
+        if follow.args.output == Form::People(People::Csv) && !follow.args.no_headers {
+            output::write(&list::sheet::<T>(&[], true)?)?;
+        }
+        for row in rows {
+            follow.print(row)?;
         }
         Ok(follow)
     }
@@ -69,6 +70,7 @@ impl Follow {
         }
         let text = match &self.args.output {
             Form::People(People::Name) => list::name(row),
+            Form::People(People::Csv) => list::sheet(std::slice::from_ref(row), false)?,
             Form::People(form) => {
                 let mut table = output::Table::at_least(&self.widths);
                 table.styled(row.cells(self.all, *form == People::Wide));

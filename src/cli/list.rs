@@ -1,17 +1,13 @@
-//! Lists as kubectl prints them.
-//!
-//! Entry points: [`ListArgs`] and [`WatchArgs`] to flatten into a command's flags, [`print()`] for its rows;
-//! [`RowsArgs`] for rows of another form; [`Items`] for programs. Invariant: every list has the same shape in
-//! JSON and YAML. A sort field must exist.
-
-mod sort;
+//! Lists as kubectl prints them: for people, for programs, and for spreadsheets.
 
 use anstyle::Style;
+use anyhow::Context;
 use serde::Serialize;
+use serde_json::Value;
 
-use self::sort::FieldPath;
 use super::output::{self, Form, Table};
 use super::{Outcome, warn};
+use kubemoor_inspect::sheet::Sheet;
 
 /// The `apiVersion` of every list for programs, as in kubectl's lists.
 const API_VERSION: &str = "v1";
@@ -26,6 +22,8 @@ pub(super) enum People {
     Wide,
     /// Only the names, one a line
     Name,
+    /// For spreadsheets
+    Csv,
 }
 
 /// The flags of a list.
@@ -35,23 +33,9 @@ pub(super) struct ListArgs {
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Form<People>,
 
-    #[command(flatten)]
-    pub(super) rows: RowsArgs,
-
-    #[command(flatten)]
-    pub(super) selector: SelectorArgs,
-}
-
-/// The flags of whatever prints rows.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct RowsArgs {
     /// Print the table without its header
     #[arg(long)]
     pub(super) no_headers: bool,
-
-    /// Sort by this field of the JSON form, such as .namespace or {.reason}
-    #[arg(long, value_name = "FIELD")]
-    sort_by: Option<FieldPath>,
 }
 
 /// The flag that goes on.
@@ -87,6 +71,10 @@ pub(super) trait Listed: Serialize {
 
     /// The cells below it.
     fn cells(&self, all: bool, wide: bool) -> Vec<(String, Style)>;
+
+    /// The fields of the JSON form that are columns of a spreadsheet, such as `name` and `object.kind`. They stay as
+    /// they are: others may only be added behind them.
+    fn columns() -> Vec<&'static str>;
 }
 
 /// A list for programs: the shape of `kubectl get -o json`.
@@ -106,28 +94,30 @@ impl<T> Items<T> {
     }
 }
 
-/// Prints rows; `namespace` is the one that was looked at, if it was one.
+/// Prints rows, or on standard error the sentence `nothing` where people would see an empty table; `all` where several
+/// namespaces are listed.
 pub(super) fn print<T: Listed>(
     args: &ListArgs,
-    mut rows: Vec<T>,
-    namespace: Option<&str>,
+    rows: &[T],
+    all: bool,
+    nothing: &str,
 ) -> anyhow::Result<Outcome> {
-    args.rows.sort(&mut rows)?;
     let wide = match &args.output {
-        Form::Data(data) => return data.print(&Items::of(&rows)),
+        Form::Data(data) => return data.print(&Items::of(rows)),
+        Form::People(People::Csv) => return output::write(&sheet(rows, !args.no_headers)?),
         Form::People(People::Name) => return output::write(&rows.iter().map(name).collect::<String>()),
         Form::People(People::Table) => false,
         Form::People(People::Wide) => true,
     };
     if rows.is_empty() {
-        warn(&nothing(T::PLURAL, namespace));
+        warn(nothing);
         return Ok(Outcome::Clean);
     }
-    output::write(table(&args.rows, &rows, namespace.is_none(), wide).text().as_str())
+    output::write(table(args, rows, all, wide).text().as_str())
 }
 
 /// The rows for people; `all` where several namespaces are listed.
-pub(super) fn table<T: Listed>(args: &RowsArgs, rows: &[T], all: bool, wide: bool) -> Table {
+pub(super) fn table<T: Listed>(args: &ListArgs, rows: &[T], all: bool, wide: bool) -> Table {
     let mut table = if args.no_headers { Table::default() } else { Table::new(T::head(all, wide)) };
     for row in rows {
         table.styled(row.cells(all, wide));
@@ -140,10 +130,31 @@ pub(super) fn name<T: Listed>(row: &T) -> String {
     format!("{}/{}\n", T::RESOURCE, row.name())
 }
 
-impl RowsArgs {
-    /// Sorts rows as asked for.
-    pub(super) fn sort<T: Serialize>(&self, rows: &mut Vec<T>) -> anyhow::Result<()> {
-        self.sort_by.as_ref().map_or(Ok(()), |field| field.sort(rows))
+/// The rows for a spreadsheet.
+pub(super) fn sheet<T: Listed>(rows: &[T], has_head: bool) -> anyhow::Result<String> {
+    let (mut sheet, columns) = (Sheet::new(), T::columns());
+    if has_head {
+        sheet.row(&columns)?;
+    }
+    for row in rows {
+        let row = serde_json::to_value(row).context("cannot write the row")?;
+        let value = |column: &&str| column.split('.').try_fold(&row, |value, field| value.get(field));
+        sheet.row(columns.iter().map(|column| value(column).map(cell).unwrap_or_default()))?;
+    }
+    Ok(sheet.text()?)
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(cell).collect::<Vec<_>>().join(","),
+        // `InSync 12, Drifted 1`.
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| format!("{name} {}", cell(value)));
+            fields.collect::<Vec<_>>().join(", ")
+        }
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
@@ -156,4 +167,27 @@ pub(super) fn nothing(what: &str, namespace: Option<&str>) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_list_has_the_shape_of_kubectls() {
+        let list = serde_json::to_value(Items::of([1, 2])).unwrap();
+        assert_eq!(list, json!({"apiVersion": "v1", "kind": "List", "items": [1, 2]}));
+    }
+
+    #[test]
+    fn cells_of_a_spreadsheet_are_text() {
+        for (value, expected) in [
+            (json!(null), ""),
+            (json!("a"), "a"),
+            (json!(2), "2"),
+            (json!(["a", "b"]), "a,b"),
+            (json!({"Drifted": 1, "InSync": 12}), "Drifted 1, InSync 12"),
+        ] {
+            assert_eq!(cell(&value), expected);
+        }
+    }
+}

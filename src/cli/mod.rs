@@ -1,8 +1,7 @@
-//! The command line: arguments in, output and an exit code out.
+//! The command line: arguments in, output and an exit code out. One file per command family.
 //!
-//! Entry point: [`run`]. One file per command family. Invariant: exit code 0 means success, 1 a finding (a
-//! denial, drift), 2 that the command failed; then one sentence on standard error says what failed and what
-//! to do. Must not decide a rule.
+//! Exit code 0 means success, 1 a finding (a denial, drift), 2 that the command failed; then one sentence on standard
+//! error says what failed and what to do.
 
 mod allow;
 mod audit;
@@ -20,6 +19,7 @@ mod follow;
 mod forecast;
 mod get;
 mod guard;
+mod jsonpath;
 mod labels;
 mod list;
 mod man;
@@ -43,6 +43,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 
@@ -114,6 +115,13 @@ enum Command {
     Version(version::Args),
 }
 
+/// Flags that were taken away, and what does their work.
+const REMOVED: [(&str, &str); 3] =
+    [("--sort-by", SORT), ("--contexts", ASK_CLUSTERS), ("--kubeconfig", ASK_CLUSTERS)];
+const SORT: &str = "sort the JSON: `-o json | jq '.items | sort_by(.name)'`";
+const ASK_CLUSTERS: &str =
+    "the command asks no cluster: `kubemoor get releases -A --contexts NAMES` asks several";
+
 /// The name by which the program is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
@@ -145,7 +153,20 @@ pub fn run() -> ExitCode {
     let parsed = line.try_get_matches_from_mut(std::env::args_os());
     let cli =
         parsed.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut line)));
-    ended(cli.unwrap_or_else(|error| error.exit()).command.carry_out())
+    ended(cli.unwrap_or_else(|error| advised(error).exit()).command.carry_out())
+}
+
+/// The error, with what to use instead where a flag was taken away.
+fn advised(mut error: clap::Error) -> clap::Error {
+    let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    if error.kind() == clap::error::ErrorKind::UnknownArgument
+        && let Some((_, advice)) = REMOVED.iter().find(|(removed, _)| *removed == flag)
+    {
+        error.remove(ContextKind::SuggestedArg);
+        let advice = ContextValue::StyledStrs(vec![(*advice).into()]);
+        error.insert(ContextKind::Suggested, advice);
+    }
+    error
 }
 
 /// The exit code of a command. Prints its error, if any.

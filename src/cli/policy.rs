@@ -1,12 +1,10 @@
-//! `kubemoor policy`: `test` shows the verdicts of policies on a table of example changes, and `replay` those
-//! on recorded changes; `lint` reports rules without effect; `import` converts the rules of other tools.
+//! `kubemoor policy`: `test` shows the verdicts of policies on a table of example changes, and `replay` those on recorded
+//! changes; `lint` reports rules without effect; `import` converts the rules of other tools.
 //!
-//! Entry point: [`run`]. Invariant: a verdict here equals the webhook's verdict with the case's release and
-//! policies, without an API server to ask.
+//! A verdict here equals the webhook's verdict with the case's release and policies, without an API server to ask.
 
 mod edit;
 mod import;
-mod junit;
 mod lint;
 mod replay;
 mod suite;
@@ -17,6 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::json;
 
 pub(super) use self::lint::Row as LintRow;
 use self::suite::Suite;
@@ -104,7 +103,7 @@ fn run_tests(args: Test) -> anyhow::Result<Outcome> {
     let tally = test(&directory, Timestamp::now())?;
     match output {
         Form::People(People::Table) => output::write(tally.text().as_str())?,
-        Form::People(People::Junit) => output::write(&junit::text("kubemoor policy test", &tally))?,
+        Form::People(People::Junit) => output::write(&tally.junit("kubemoor policy test")?)?,
         Form::Data(data) => data.print(&tally)?,
     };
     Ok(if tally.failed == 0 { Outcome::Clean } else { Outcome::Found })
@@ -176,6 +175,12 @@ impl Tally {
         self.failed += failed;
         self.passed += judged.cases.len() - failed;
         self.suites.push(judged);
+    }
+
+    /// JUnit's XML, which CI systems read.
+    fn junit(&self, command: &str) -> anyhow::Result<String> {
+        let values = json!({"command": command, "tally": self});
+        output::render("junit.xml", include_str!("policy/junit.xml"), &values)
     }
 
     fn text(&self) -> Text {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use clap::CommandFactory;
@@ -37,7 +38,7 @@ pub(crate) const CLIENTS: [&str; 19] = [
 ];
 
 /// Commands that choose their clusters in a way of their own.
-const OTHERS: [&str; 6] = ["fleet", "fleet releases", "serve", "ui", "uninstall", "version"];
+const OTHERS: [&str; 4] = ["serve", "ui", "uninstall", "version"];
 
 /// A call of a command.
 fn call(command: &str) -> Vec<&str> {
@@ -71,6 +72,21 @@ fn no_command_that_talks_to_a_cluster_is_forgotten() {
     }
     let told = CLIENTS.into_iter().chain(OTHERS).map(str::to_owned).collect();
     assert_eq!(real, told);
+}
+
+#[test]
+fn time_of_requests_to_a_silent_server_is_limited() {
+    // The kernel takes connections for an API server that never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = fs::read_to_string(unguarded().kubeconfig(Identity::Admin)).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", silent.local_addr().unwrap()));
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(&kubeconfig, config.to_string()).unwrap();
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let ran = run(&["get", "releases", "-A", "--request-timeout", "1ms", &kubeconfig], "");
+    assert!(ran.code == 2 && ran.error.contains("cannot"), "{ran:?}");
 }
 
 #[test]
@@ -171,19 +187,18 @@ fn malformed_argument_is_reported_with_expected_form_and_exit_2() {
         (&["ui", "--context", "a", "--context", "b", "--server", "https://guard"], &["leave --server out"]),
         (&["fleet", "--ledger", "sqlite:/nowhere/x.db"], &["there is no ledger at"]),
         (&["fleet", "--ledger", "mysql://db"], &["sqlite:PATH or postgres://"]),
-        (&["fleet", "--ledger", "postgres://db/x", "--contexts", "a"], &["cannot be used with"]),
+        (&["fleet"], &["name it with --ledger", "kubemoor get releases -A --contexts"]),
+        (&["fleet", "--contexts", "a"], &["kubemoor get releases -A --contexts"]),
+        (&["get", "releases", "--sort-by", ".name"], &["-o json | jq"]),
         (&["fleet", "--state", "broken"], &["there is no state", "Drifted", "NotGuarded"]),
-        (&["fleet", "--ledger", "postgres://db/x", "--request-timeout", "1s"], &["cannot be used with"]),
-        (&["fleet", "--request-timeout", "soon"], &["1h, 90m or 30d"]),
         (&["fleet", "-o", "xml"], &["table, wide, name, csv, json, yaml"]),
-        (&["fleet", "--kubeconfig", "/nowhere/config"], &["/nowhere/config"]),
         (&["fleet", "releases", "Shop!"], &["a release's name has"]),
         (&["get", "releases", "--contexts", "a,b", "--context", "a"], &["cannot be used with"]),
         (&["get", "releases", "--contexts", "a,b", "--watch"], &["name it with --context"]),
         (&["diff", "Shop!"], &["a release's name has"]),
         (&["diff", "shop", "-n", "A_b"], &["a namespace's name has"]),
         (&["diff", "shop", "-o", "xml"], &["table, unified, json, yaml"]),
-        (&["get", "releases", "-o", "xml"], &["table, wide, name, json, yaml"]),
+        (&["get", "releases", "-o", "xml"], &["table, wide, name, csv, json, yaml"]),
         (&["get", "releases", "--state", "broken"], &["there is no state", "Drifted", "NotGuarded"]),
         (&["get", "releases", "--request-timeout", "soon"], &["1h, 90m or 30d"]),
         (&["get", "releases", "--token", "a b"], &["bearer token"]),

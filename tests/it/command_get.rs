@@ -151,17 +151,16 @@ fn assert_lists_are_kubectls(namespace: &str) {
     assert!(wide.lines().next().unwrap().contains("IN DOUBT"), "{wide}");
     let names = get(&["-o", "jsonpath={.items[?(@.name>\"r\")].name}"]);
     assert_eq!(names.out, "shop sql tracked", "{names:?}");
-    let lines = get(&["-o", "jsonpath={range .items[*]}{.name}{\"\\n\"}{end}", "--sort-by", ".name"]).out;
+    let lines = get(&["-o", "jsonpath={range .items[*]}{.name}{\"\\n\"}{end}"]).out;
     assert_eq!(lines, "marked\nplain\nshop\nsql\ntracked\n");
     let told = get(&["-v", "6", "-o", "name"]);
     assert!(told.out == all && told.error.contains("GET ") && told.error.contains("/secrets?"), "{told:?}");
-    let sorted = get(&["-o", "json", "--sort-by", ".message"]).json();
-    assert_eq!((&sorted["apiVersion"], &sorted["kind"]), (&json!("v1"), &json!("List")), "{sorted}");
-    let rows = sorted["items"].as_array().unwrap();
-    assert!(rows.is_sorted_by_key(|row| row["message"].as_str().unwrap().to_owned()), "{sorted}");
-    let failed =
-        moor(unguarded(), Identity::Alice, &["get", "releases", "-n", namespace, "--sort-by", ".age"]);
-    failed.assert_failed(&["no row has the field \"age\"", "message, name, namespace"]);
+    let listed = get(&["-o", "json"]).json();
+    assert_eq!((&listed["apiVersion"], &listed["kind"]), (&json!("v1"), &json!("List")), "{listed}");
+    let sheet = get(&["-o", "csv"]).out;
+    let lines: Vec<_> = sheet.split("\r\n").collect();
+    assert!(lines[0].starts_with("\"namespace\",\"name\",\"guarded\"") && lines.len() == 7, "{sheet}");
+    assert!(lines[1].starts_with(&format!("\"{namespace}\",\"marked\",\"false\"")), "{sheet}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

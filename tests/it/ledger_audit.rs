@@ -105,19 +105,13 @@ async fn audit_finds_denied_change_in_database_and_through_guard() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn audit_sorts_by_a_field_and_prints_no_headers_on_demand() {
+async fn audit_prints_no_headers_on_demand() {
     let denied = Denied::install("audit-sorted").await;
     denied.wait_for_records().await;
     let here = [denied.database.as_str(), "-n", &denied.shop.namespace];
-    let sorted = rows(&audit(&[&here[..], &["-o", "json", "--sort-by", "{.verdict}"]].concat()));
-    let verdicts: Vec<_> = sorted.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
-    assert!(verdicts.len() > 1 && verdicts.is_sorted(), "{verdicts:?}");
     let table = |flags: &[&str]| String::from_utf8(audit(&[&here[..], flags].concat()).stdout).unwrap();
     let (headed, bare) = (table(&[]), table(&["--no-headers"]));
     assert!(headed.starts_with("TIME") && bare.starts_with("20"), "{headed}{bare}");
-    let unknown = audit(&[&here[..], &["--sort-by", ".age"]].concat());
-    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert!(unknown.status.code() == Some(2) && said.contains("no row has the field \"age\""), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,7 +126,7 @@ impl Visits {
         let pages = [
             ("", "Drifted"),
             ("releases", "2 releases"),
-            (&in_east, "In all clusters"),
+            (&in_east, "What happened"),
             ("exceptions", "INC-12"),
             ("policies", "Where policies disagree"),
             ("ledger", "east"),

@@ -314,7 +314,7 @@ async fn shared_ledger_pages_fit_their_window_and_keep_nobody_out() {
             ("fleet-releases", "releases", "4 releases"),
             ("fleet-release", "release?namespace=shop&name=web&cluster=prod-us", "In all clusters"),
             ("fleet-ledger", "ledger", "ursula"),
-            ("fleet-replay", "replay?since=1h", "Day by day"),
+            ("fleet-replay", "replay?since=1h", "Verdicts that would change"),
         ] {
             browser.go(&format!("{}{path}", page.base)).await;
             browser.wait_for(words).await;

@@ -88,7 +88,7 @@ async fn numbers_of_pages(browser: &Browser, base: &str) -> Numbers {
         ("release?namespace=shop&name=web", "In all clusters"),
         ("release?namespace=shop&name=web&cluster=prod-us", "In all clusters"),
         ("ledger", "ursula"),
-        ("replay?since=1h&edits=Deny", "Day by day"),
+        ("replay?since=1h&edits=Deny", "Verdicts that would change"),
         ("ledger?verdict=Reported&verdict=Failed", "Verdict: Failed, Reported"),
     ] {
         browser.go(&format!("{}{path}", base)).await;

@@ -115,8 +115,7 @@ async fn replay_page_matches_replay_command_and_links_its_rows() {
     ] {
         assert_eq!(fact(&shown.text, name), expected.to_string(), "{name}");
     }
-    assert_eq!(told["days"][0]["refused"], 2, "{told}");
-    for part in ["By stricter.", "<svg", "/data/level", "edits: Deny (policy stricter)"] {
+    for part in ["By stricter.", "/data/level", "edits: Deny (policy stricter)"] {
         assert!(shown.text.contains(part), "{part} is not in {}", shown.text);
     }
     assert_number_leads_to_its_rows(&page, &shown.text).await;

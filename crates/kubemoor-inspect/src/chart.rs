@@ -1,12 +1,7 @@
-//! Bar charts as SVG.
-//!
-//! Entry points: [`bars`], [`days()`]. Invariant: labels are text of the picture; the plotting crate escapes them.
-
-mod days;
+//! Bar charts as SVG. Labels are text of the picture: the plotting crate escapes them.
 
 use plotters::prelude::*;
 
-pub use self::days::{DayCounts, days};
 use super::failure::Failure;
 
 use kubemoor_declare::model::text::is_unprintable;
@@ -20,6 +15,21 @@ const LABEL: usize = 38;
 /// The colour of bars: readable on paper, and beside red and green.
 const COLOUR: RGBColor = RGBColor(0x2f, 0x5d, 0x8a);
 
+/// The colours of what gets worse and of what gets better.
+const WORSE: RGBColor = RGBColor(0xa3, 0x16, 0x21);
+const BETTER: RGBColor = RGBColor(0x11, 0x63, 0x29);
+
+/// The most labels below the days.
+const DAY_LABELS: usize = 5;
+
+/// What gets worse and what gets better on a day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DayCounts {
+    pub label: String,
+    pub worse: u64,
+    pub better: u64,
+}
+
 /// A horizontal bar for each of the first counts; `None` where there is nothing to draw.
 pub fn bars(counts: &[(String, u64)]) -> Result<Option<String>, Failure> {
     let bars: Vec<_> = counts.iter().take(MOST).map(|(label, count)| (shortened(label), *count)).collect();
@@ -27,11 +37,12 @@ pub fn bars(counts: &[(String, u64)]) -> Result<Option<String>, Failure> {
         return Ok(None);
     }
     let mut picture = String::new();
-    draw(&mut picture, &bars).map_err(|error| Failure::Named(format!("cannot draw a chart: {error}")))?;
+    draw_bars(&mut picture, &bars)
+        .map_err(|error| Failure::Named(format!("cannot draw a chart: {error}")))?;
     Ok(Some(picture))
 }
 
-fn draw(picture: &mut String, bars: &[(String, u64)]) -> Result<(), Box<dyn std::error::Error>> {
+fn draw_bars(picture: &mut String, bars: &[(String, u64)]) -> Result<(), Box<dyn std::error::Error>> {
     let rows = u32::try_from(bars.len())?;
     let most = bars.iter().map(|(_, count)| *count).max().unwrap_or_default();
     let area = SVGBackend::with_string(picture, (720, 26 * rows + 16)).into_drawing_area();
@@ -69,6 +80,65 @@ fn draw(picture: &mut String, bars: &[(String, u64)]) -> Result<(), Box<dyn std:
         let place = (*count, SegmentValue::CenterOf(place));
         EmptyElement::at(place) + Text::new(format!("{count}"), (5, -6), ("sans-serif", 13))
     }))?;
+    area.present()?;
+    Ok(())
+}
+
+/// A bar above the line for what gets worse on each day, and one below it for what gets better; `None` where there is
+/// nothing to draw.
+pub fn days(days: &[DayCounts]) -> Result<Option<String>, Failure> {
+    if days.iter().all(|day| day.worse == 0 && day.better == 0) {
+        return Ok(None);
+    }
+    let mut picture = String::new();
+    draw_days(&mut picture, days).map_err(|error| Failure::Named(format!("cannot draw a chart: {error}")))?;
+    Ok(Some(picture))
+}
+
+fn draw_days(picture: &mut String, days: &[DayCounts]) -> Result<(), Box<dyn std::error::Error>> {
+    let number = u32::try_from(days.len())?;
+    let highest =
+        |count: fn(&DayCounts) -> u64| i64::try_from(days.iter().map(count).max().unwrap_or_default());
+    let (worse, better) = (highest(|day| day.worse)?, highest(|day| day.better)?);
+    let area = SVGBackend::with_string(picture, (420, 190)).into_drawing_area();
+    let room = |count: i64| count.saturating_add(count / 10).saturating_add(1);
+    let heights = if better == 0 { 0..room(worse) } else { -room(better)..room(worse) };
+    let mut chart = ChartBuilder::on(&area)
+        .margin(8)
+        .x_label_area_size(24)
+        .y_label_area_size(36)
+        .build_cartesian_2d((0..number).into_segmented(), heights)?;
+    let label = |place: &SegmentValue<u32>| match place {
+        SegmentValue::CenterOf(place) => {
+            let day = usize::try_from(*place).ok().and_then(|place| days.get(place));
+            day.map(|day| day.label.clone()).unwrap_or_default()
+        }
+        SegmentValue::Exact(_) | SegmentValue::Last => String::new(),
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .axis_style(TRANSPARENT)
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(COLOUR.mix(0.2))
+        .x_labels(days.len().min(DAY_LABELS))
+        .x_label_style(("sans-serif", 12))
+        .x_label_formatter(&label)
+        .y_labels(5)
+        .y_label_style(("sans-serif", 12))
+        .y_label_formatter(&|count| count.unsigned_abs().to_string())
+        .draw()?;
+    for (colour, height) in [
+        (WORSE, (|day| i64::try_from(day.worse)) as fn(&DayCounts) -> Result<i64, std::num::TryFromIntError>),
+        (BETTER, |day| i64::try_from(day.better).map(|count| -count)),
+    ] {
+        for (place, day) in (0..number).zip(days) {
+            let corners = [(SegmentValue::Exact(place), 0), (SegmentValue::Exact(place + 1), height(day)?)];
+            let mut bar = Rectangle::new(corners, colour.filled());
+            bar.set_margin(0, 0, 2, 2);
+            chart.draw_series(std::iter::once(bar))?;
+        }
+    }
     area.present()?;
     Ok(())
 }

@@ -1,34 +1,20 @@
-//! How the releases of many clusters stand: from the ledger that their guards share, or asked of each cluster.
-//!
-//! Entry points: [`kept`] and [`search`] read the ledger, [`live`] asks one cluster; [`compare`] says in what one
-//! release differs across clusters. Invariant: reads only; a cluster that fails takes none of the others along; digests
-//! of values are keyed, so that nobody can try guesses against them.
+//! How the releases of many clusters stand: from the ledger that their guards share, and one cluster at a glance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::StreamExt;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::failure::Failure;
-use super::reading::Reader;
-use super::releases::{self, Listing, Row, State};
-use kubemoor_cluster::client::connection::{self, Access};
+use super::releases::{Row, State};
 use kubemoor_cluster::client::guarded;
 use kubemoor_cluster::client::lease::Place;
 use kubemoor_cluster::client::lease::leader_info::{self, LeaderInfo};
-use kubemoor_helm::record::ChartVersion;
 use kubemoor_ledger::fleet::{ClusterView, FleetFilter, FleetSearch, ReleaseView, StateCount};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::guarded::LeaseReference;
-use kubemoor_policy::resolver::Labels;
-use kubemoor_runtime::config::RecordDriver;
 use kubemoor_verdict::health::reported::STALE_AFTER;
-use kubemoor_verdict::shown::SealingKey;
-
-/// Releases of one cluster whose records are read at once.
-const AT_ONCE: usize = 8;
 
 /// The state of every release with drift.
 pub const DRIFTED: &str = "Drifted";
@@ -57,8 +43,8 @@ pub struct ClusterRow {
     /// Since when the guard is silent, where it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_since: Option<Timestamp>,
-    /// Why the cluster could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Why a page could not read the cluster. A ledger asks none.
+    #[serde(skip)]
     pub error: Option<String>,
 }
 
@@ -94,13 +80,6 @@ pub struct Wanted {
     /// The release's name.
     pub release: Option<String>,
     pub states: Vec<State>,
-}
-
-/// One cluster that is asked.
-pub struct Asked {
-    pub name: String,
-    pub access: Access,
-    pub driver: RecordDriver,
 }
 
 /// The clusters in the ledger.
@@ -143,38 +122,6 @@ pub async fn at_a_glance(
     ClusterRow::counted(cluster, facts, guard)
 }
 
-/// The facts of one cluster about itself and its releases. Charts and values are read from the records, and
-/// only where the filter names one release; `key` makes the values of one answer comparable.
-pub async fn live(
-    asked: &Asked,
-    wanted: &Wanted,
-    key: &SealingKey,
-) -> Result<(ClusterRow, Vec<ReleaseRow>), Failure> {
-    let connection = connection::connect_by(&asked.access).await?;
-    let reader = Reader::new(connection, asked.driver, &Labels::new()).await?;
-    let namespace = wanted.namespace.as_deref();
-    let Listing { rows, notes: _ } = releases::read(&reader, namespace, None).await?;
-    let guard = guard(&reader.connection.client, namespace).await;
-    let mut rows: Vec<_> = rows.into_iter().map(|row| ReleaseRow::live(&asked.name, row)).collect();
-    rows.retain(|row| wanted.release.as_ref().is_none_or(|name| *name == row.name));
-    if wanted.release.is_some() {
-        let reader = &reader;
-        let read = rows.into_iter().map(|row| row.with_record(reader, key));
-        rows = futures::stream::iter(read).buffered(AT_ONCE).collect().await;
-    }
-    let mut counted: Vec<&ReleaseRow> = rows.iter().collect();
-    if !wanted.states.is_empty() {
-        counted.retain(|row| wanted.is_met(row));
-    }
-    let facts = counted.into_iter().map(|row| (row.reason.as_str(), row.drifted, row.oldest_drift));
-    Ok((ClusterRow::counted(&asked.name, facts, guard), rows))
-}
-
-/// What one cluster says of one release, with what the records say; `key` makes the values of one answer comparable.
-pub async fn with_record(reader: &Reader, cluster: &str, row: Row, key: &SealingKey) -> ReleaseRow {
-    ReleaseRow::live(cluster, row).with_record(reader, key).await
-}
-
 /// The releases of clusters by state.
 pub fn states<'r>(rows: impl IntoIterator<Item = &'r ClusterRow>) -> BTreeMap<&'r str, u64> {
     let mut states = BTreeMap::new();
@@ -185,7 +132,7 @@ pub fn states<'r>(rows: impl IntoIterator<Item = &'r ClusterRow>) -> BTreeMap<&'
 }
 
 /// Marks in which facts each release differs between its clusters, and sorts by namespace, name and cluster.
-pub fn compare(rows: &mut [ReleaseRow]) {
+fn compare(rows: &mut [ReleaseRow]) {
     rows.sort_by(|a, b| (&a.namespace, &a.name, &a.cluster).cmp(&(&b.namespace, &b.name, &b.cluster)));
     for group in rows.chunk_by_mut(|a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name)) {
         // An unknown fact is not compared.
@@ -216,7 +163,7 @@ async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderI
 
 impl Wanted {
     /// Whether a row has one of the requested states.
-    pub fn is_met(&self, row: &ReleaseRow) -> bool {
+    fn is_met(&self, row: &ReleaseRow) -> bool {
         let is_stale = row.stale_since.is_some();
         let is_in = |state: &State| state.is_of_reason(&row.reason, row.drifted, is_stale);
         self.states.is_empty() || self.states.iter().any(is_in)
@@ -296,47 +243,6 @@ impl ClusterRow {
             self.states.insert(DRIFTED.to_owned(), self.drifted);
         }
         self
-    }
-}
-
-impl ReleaseRow {
-    fn live(cluster: &str, row: Row) -> Self {
-        let reason = row.state().to_owned();
-        Self {
-            cluster: cluster.to_owned(),
-            namespace: row.namespace,
-            name: row.name,
-            ready: row.ready,
-            reason,
-            revision: row.revision,
-            chart: None,
-            values: None,
-            drifted: row.drifted.unwrap_or_default(),
-            oldest_drift: row.oldest_drift,
-            edits: row.edits,
-            drift: row.drift,
-            stale_since: row.stale_since,
-            message: row.message,
-            differs: Vec::new(),
-        }
-    }
-
-    /// The same with what the records say.
-    async fn with_record(self, reader: &Reader, key: &SealingKey) -> Self {
-        let id = kubemoor_declare::model::ReleaseId {
-            namespace: self.namespace.clone().into(),
-            name: self.name.clone().into(),
-        };
-        // The row's message reports a record that cannot be read.
-        let Ok(release) = reader.release(&id).await else { return self };
-        let state = &release.state;
-        let values = Some(state.values).filter(|digest| *digest != [0; 32]);
-        Self {
-            revision: self.revision.or(Some(state.revision)),
-            chart: state.chart.as_ref().map(ChartVersion::label),
-            values: values.and_then(|digest| key.seal(&digest)),
-            ..self
-        }
     }
 }
 

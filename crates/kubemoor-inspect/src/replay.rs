@@ -1,34 +1,43 @@
-//! The findings of a replay of recorded changes, row by row, for the command and the page.
+//! Recorded changes, judged again by other policies, for the command and the page: rows newest first become a [`Report`].
 //!
-//! Entry point: [`Judging`], which takes rows newest first and becomes a [`Report`]. Invariant: the verdicts
-//! are those of [`kubemoor_verdict::replay`]. A change that it cannot judge is counted and never shown as a
+//! The verdicts are those of [`kubemoor_verdict::replay`]. A change that it cannot judge is counted and never shown as a
 //! verdict.
 
-mod judges;
-mod judging;
-
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use self::judges::Judges;
-use self::judges::{Judged, NewVerdict};
-pub use self::judging::Judging;
+use super::failure::Failure;
 use super::ledger::repeats::Repeats;
-use kubemoor_declare::model::{Operation, ReleaseId};
-use kubemoor_ledger::entry::Entry;
+use kubemoor_declare::model::{Actor, ObjectId};
+use kubemoor_helm::release::Declared;
+use kubemoor_ledger::entry::{Entry, Object};
+use kubemoor_ledger::query::parse_operation;
+use kubemoor_policy::Policy;
+use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::mask::Mask;
+use kubemoor_verdict::edit::{Outcome, Reason};
+use kubemoor_verdict::recorded::RecordedFacts;
+use kubemoor_verdict::records::Falsified;
+use kubemoor_verdict::replay::{PastEdit, Replay, Replayed};
 
-/// The maximum number of different changes of verdicts that are listed, in all and of days.
+/// The maximum number of different changes of verdicts that are listed.
 const MOST: usize = 10_000;
 
-/// The Helm operations that are listed.
-const OPERATIONS: usize = 100;
+/// The pages of rows that may wait to be judged.
+const WAITING: usize = 2;
 
 /// The verdicts under which an edit does not pass as it was sent.
 pub const REFUSED: [&str; 2] = ["Deny", "Revert"];
+
+/// The reasons of rows about a request as a whole, without fields.
+const WHOLE: [Reason; 6] =
+    [Reason::TooLarge, Reason::TooDeep, Reason::Busy, Reason::Late, Reason::Request, Reason::Dependants];
 
 /// Why changes could not be judged again, in words.
 const WHY: [(&str, &str); 11] = [
@@ -61,57 +70,10 @@ pub struct Report {
     pub refused: u64,
     /// How many were refused and would pass.
     pub permitted: u64,
-    /// How many Helm operations were begun.
-    pub helm_operations: usize,
-    /// Helm operations of which something passed that would be refused.
-    pub helm_operations_touched: usize,
-    /// These operations, the first 100 of them, by release and revision.
-    pub touched_operations: Vec<TouchedOperation>,
-    /// The days on which something was recorded, the oldest first.
-    pub days: Vec<Day>,
     /// The verdicts that would change, the most frequent first.
     pub changes: Vec<Changed>,
     /// Changed verdicts that are not among them.
     pub more_changes: u64,
-    /// The verdicts that would change, day by day, the oldest first; of so many alone.
-    #[serde(skip)]
-    pub by_day: Vec<(Date, Vec<Changed>)>,
-}
-
-/// What a replay has found of one day, in UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Day {
-    pub date: Date,
-    /// Changes that were recorded.
-    pub edits: u64,
-    /// Further rows about refused changes.
-    pub repeats: u64,
-    /// How many passed and would be refused.
-    pub refused: u64,
-    /// How many were refused and would pass.
-    pub permitted: u64,
-}
-
-/// An installation, an upgrade or a rollback of a release.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HelmOperation {
-    pub cluster: String,
-    pub namespace: String,
-    pub release: String,
-    /// The revision that it made.
-    pub revision: u64,
-}
-
-/// A Helm operation of which something passed that would be refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TouchedOperation {
-    #[serde(flatten)]
-    pub operation: HelmOperation,
-    /// The users whose changes would be refused.
-    pub users: Vec<String>,
 }
 
 /// Changes of one user that would be judged otherwise.
@@ -146,31 +108,57 @@ pub struct Key {
     pub rule: String,
 }
 
-/// How often, first and last.
-type Times = (u64, Timestamp, Timestamp);
+/// A replay that takes rows, and judges them while the next ones are read. It ends when it is dropped.
+pub struct Judging {
+    pages: mpsc::Sender<Vec<Entry>>,
+    found: JoinHandle<Report>,
+    /// Ends the judging of pages that wait, once nobody wants the result.
+    left: DropGuard,
+}
 
-/// How often verdicts of one kind changed, in all and on each day, the newest first.
-type Total = (Times, Vec<(Date, Times)>);
-
-/// The findings of a replay so far.
+/// The findings so far.
 struct Tally {
+    replay: Replay,
     report: Report,
-    days: BTreeMap<Date, Day>,
-    changes: HashMap<Key, Total>,
-    /// How many days of changes are kept.
-    days_of_changes: usize,
-    /// The users who wrote the records of revisions.
-    writers: HashSet<(HelmOperation, String)>,
-    begun: HashSet<HelmOperation>,
-    /// The users who would be refused during an operation.
-    refused: HashSet<(HelmOperation, String)>,
-    /// The same for those who write its records.
-    touched: BTreeMap<HelmOperation, BTreeSet<String>>,
+    /// How often, first and last.
+    changes: HashMap<Key, (u64, Timestamp, Timestamp)>,
     repeats: Repeats,
 }
 
+impl Judging {
+    /// Starts a replay of rows since some time; `defaults` apply where no policy sets a value.
+    pub fn start(defaults: Policy, accepted: Vec<Arc<Compiled>>, since: Timestamp) -> Self {
+        let (pages, mut waiting) = mpsc::channel::<Vec<Entry>>(WAITING);
+        let left = CancellationToken::new();
+        let is_left = left.clone();
+        let found = spawn_blocking(move || {
+            let mut tally = Tally::new(Replay::new(defaults, accepted), since);
+            while let Some(rows) = waiting.blocking_recv().filter(|_| !is_left.is_cancelled()) {
+                tally.add(&rows);
+            }
+            tally.finish()
+        });
+        Self { pages, found, left: left.drop_guard() }
+    }
+
+    /// Takes rows that are older than those before.
+    pub async fn add(&self, rows: Vec<Entry>) {
+        // If nobody takes them any more, `finish` fails.
+        let _ = self.pages.send(rows).await;
+    }
+
+    /// What it has found.
+    pub async fn finish(self) -> Result<Report, Failure> {
+        let Self { pages, found, left } = self;
+        drop(pages);
+        let found = found.await.map_err(|_| Failure::Named("the replay was cut off: try again".to_owned()));
+        drop(left);
+        found
+    }
+}
+
 impl Tally {
-    fn new(since: Timestamp) -> Self {
+    fn new(replay: Replay, since: Timestamp) -> Self {
         let report = Report {
             since,
             edits: 0,
@@ -179,164 +167,134 @@ impl Tally {
             not_replayable: BTreeMap::new(),
             refused: 0,
             permitted: 0,
-            helm_operations: 0,
-            helm_operations_touched: 0,
-            touched_operations: Vec::new(),
-            days: Vec::new(),
             changes: Vec::new(),
             more_changes: 0,
-            by_day: Vec::new(),
         };
-        Self {
-            report,
-            days: BTreeMap::new(),
-            changes: HashMap::new(),
-            days_of_changes: 0,
-            writers: HashSet::new(),
-            begun: HashSet::new(),
-            refused: HashSet::new(),
-            touched: BTreeMap::new(),
-            repeats: Repeats::default(),
-        }
+        Self { replay, report, changes: HashMap::new(), repeats: Repeats::default() }
     }
 
     /// Takes rows that are older than those before.
-    fn add(&mut self, judges: &mut Judges, rows: &[Entry]) {
-        let mut edits = Vec::new();
-        for row in rows {
-            let is_refused = REFUSED.contains(&row.verdict.as_str());
-            if row.kind != "verdict" {
-                continue;
-            }
-            if is_refused && !self.repeats.note_first(row) {
+    fn add(&mut self, rows: &[Entry]) {
+        for row in rows.iter().filter(|row| row.kind == "verdict") {
+            let was_refused = REFUSED.contains(&row.verdict.as_str());
+            if was_refused && !self.repeats.note_first(row) {
                 self.report.repeats += 1;
-                self.day(row.time).repeats += 1;
                 continue;
             }
             self.report.edits += 1;
-            self.day(row.time).edits += 1;
-            edits.push(row);
-        }
-        let judged = judges.judge(&edits);
-        for (row, judged) in edits.into_iter().zip(judged) {
-            match judged {
-                Ok(judged) => {
+            match judge(&mut self.replay, row) {
+                Ok((object, replayed)) => {
+                    let is_refused = replayed.verdict.outcome.is_refusal();
                     self.report.replayed += 1;
-                    self.compare(row, judged);
+                    self.report.refused += u64::from(is_refused && !was_refused);
+                    self.report.permitted += u64::from(was_refused && !is_refused);
+                    self.add_changes(row, &object, &replayed);
                 }
                 Err(why) => *self.report.not_replayable.entry(why).or_default() += 1,
             }
         }
     }
 
-    fn finish(self) -> Report {
-        let Self { mut report, days, changes, writers, begun, refused, mut touched, .. } = self;
-        for (operation, user) in refused.intersection(&writers) {
-            touched.entry(operation.clone()).or_default().insert(user.clone());
+    /// Adds the fields of a change whose verdict is another one now.
+    fn add_changes(&mut self, row: &Entry, object: &ObjectId, replayed: &Replayed) {
+        let outcome = replayed.verdict.outcome;
+        // A revert that would leave nothing of the change is a denial.
+        let is_denied_revert = REFUSED.contains(&row.verdict.as_str()) && outcome == Outcome::Revert;
+        if outcome.as_str() == row.verdict || is_denied_revert {
+            return;
         }
-        (report.helm_operations, report.helm_operations_touched) = (begun.len(), touched.len());
-        let listed = touched.into_iter().take(OPERATIONS);
-        report.touched_operations = listed
-            .map(|(operation, users)| TouchedOperation { operation, users: users.into_iter().collect() })
-            .collect();
-        report.days = days.into_values().collect();
-        let changed = |key, (edits, first, last)| Changed { key, edits, first, last };
-        let mut by_day: BTreeMap<Date, Vec<Changed>> = BTreeMap::new();
-        for (key, (times, days)) in changes {
-            for (date, times) in days {
-                by_day.entry(date).or_default().push(changed(key.clone(), times));
-            }
-            report.changes.push(changed(key, times));
+        let grounds = replayed.verdict.grounds.as_ref();
+        let mut fields: Vec<String> =
+            grounds.iter().flat_map(|it| &it.fields).map(|field| field.path.to_string()).collect();
+        if fields.is_empty() {
+            fields = row.fields.iter().map(|field| field.path.clone()).collect();
         }
-        sort(&mut report.changes);
-        by_day.values_mut().for_each(|day| sort(day));
-        report.by_day = by_day.into_iter().collect();
-        report
-    }
-
-    fn compare(&mut self, entry: &Entry, judged: Judged) {
-        let Judged { is_refused, is_record, operation, under_way, changed } = judged;
-        let was_refused = REFUSED.contains(&entry.verdict.as_str());
-        if let Some((ReleaseId { namespace, name: release }, revision)) = under_way {
-            let under_way = HelmOperation {
-                cluster: entry.cluster.clone(),
-                namespace: namespace.to_string(),
-                release: release.to_string(),
-                revision,
-            };
-            let by_user = || (under_way.clone(), entry.user.clone());
-            if is_record {
-                self.writers.insert(by_user());
-                self.begun.extend((operation == Operation::Create).then(|| under_way.clone()));
-            }
-            if is_refused && !was_refused {
-                match is_record {
-                    true => drop(self.touched.entry(under_way).or_default().insert(entry.user.clone())),
-                    false => drop(self.refused.insert(by_user())),
-                }
-            }
+        if fields.is_empty() {
+            fields.push(String::new());
         }
-        let (refused, permitted) =
-            (u64::from(is_refused && !was_refused), u64::from(was_refused && !is_refused));
-        self.report.refused += refused;
-        self.report.permitted += permitted;
-        let day = self.day(entry.time);
-        (day.refused, day.permitted) = (day.refused + refused, day.permitted + permitted);
-        if let Some(changed) = changed {
-            self.add_changes(entry, changed);
-        }
-    }
-
-    fn day(&mut self, time: Timestamp) -> &mut Day {
-        let date = date(time);
-        self.days.entry(date).or_insert(Day { date, edits: 0, repeats: 0, refused: 0, permitted: 0 })
-    }
-
-    fn add_changes(&mut self, entry: &Entry, NewVerdict { now, fields }: NewVerdict) {
-        let (time, date) = (entry.time, date(entry.time));
-        for (field, rule) in fields {
+        for field in fields {
             let key = Key {
-                cluster: entry.cluster.clone(),
-                namespace: entry.namespace.clone(),
-                release: entry.release.clone().unwrap_or_default(),
-                user: entry.user.clone(),
-                kind: entry.object.kind.clone(),
-                rule,
+                cluster: row.cluster.clone(),
+                namespace: row.namespace.clone(),
+                release: row.release.clone().unwrap_or_default(),
+                user: row.user.clone(),
+                kind: row.object.kind.clone(),
+                rule: rule(replayed, object, &field),
                 field,
-                was: entry.verdict.clone(),
-                now,
+                was: row.verdict.clone(),
+                now: outcome.as_str(),
             };
             if self.changes.len() >= MOST && !self.changes.contains_key(&key) {
                 self.report.more_changes += 1;
                 continue;
             }
-            let (times, days) = self.changes.entry(key).or_insert(((0, time, time), Vec::new()));
-            count(times, time);
-            match days.last_mut() {
-                Some((last, times)) if *last == date => count(times, time),
-                _ if self.days_of_changes < MOST => {
-                    self.days_of_changes += 1;
-                    days.push((date, (1, time, time)));
-                }
-                _ => {}
-            }
+            let (edits, first, _) = self.changes.entry(key).or_insert((0, row.time, row.time));
+            (*edits, *first) = (*edits + 1, row.time);
         }
+    }
+
+    fn finish(self) -> Report {
+        let Self { mut report, changes, .. } = self;
+        let changed = |(key, (edits, first, last))| Changed { key, edits, first, last };
+        report.changes = changes.into_iter().map(changed).collect();
+        report.changes.sort_unstable_by(|a, b| (b.edits, &a.key).cmp(&(a.edits, &b.key)));
+        report
     }
 }
 
-/// The most frequent first.
-fn sort(changes: &mut [Changed]) {
-    changes.sort_unstable_by(|a, b| (b.edits, &a.key).cmp(&(a.edits, &b.key)));
+/// The new verdict on a row's object, or why there is none.
+fn judge(replay: &mut Replay, entry: &Entry) -> Result<(ObjectId, Replayed), &'static str> {
+    let Some(facts) = &entry.facts else {
+        let is_whole = entry.verdict == "Error" || WHOLE.iter().any(|it| it.as_str() == entry.reason);
+        return Err(if is_whole { "whole" } else { "unrecorded" });
+    };
+    let facts: RecordedFacts = serde_json::from_str(facts).map_err(|_| "unknown")?;
+    let operation = entry.operation.as_deref().and_then(|it| parse_operation(it).ok()).ok_or("unknown")?;
+    let Object { group, kind, namespace, name } = entry.object.clone();
+    let object = ObjectId {
+        group: group.into(),
+        kind: kind.into(),
+        namespace: namespace.map(Into::into),
+        name: name.into(),
+    };
+    let actor = Actor { user: entry.user.clone(), groups: entry.groups.clone(), ..Actor::default() };
+    let past = PastEdit {
+        time: entry.time,
+        operation,
+        object: &object,
+        actor: &actor,
+        has_all_groups: entry.has_all_groups(),
+        facts: &facts,
+    };
+    let replayed = replay.verdict(past).map_err(|why| why.as_str())?;
+    Ok((object, replayed))
 }
 
-/// The day in UTC.
-fn date(time: Timestamp) -> Date {
-    TimeZone::UTC.to_datetime(time).date()
+/// The rule that decides a verdict.
+fn rule(replayed: &Replayed, object: &ObjectId, field: &str) -> String {
+    let Replayed { verdict, policy, declared, falsified, .. } = replayed;
+    let Some(policy) = policy else { return String::new() };
+    let by_mode = || format!("edits: {:?} ({})", policy.edits, policy.sources.edits);
+    match verdict.reason {
+        Reason::Exempt => "exempt".to_owned(),
+        Reason::Allowed => "exception".to_owned(),
+        Reason::Autoscaled => "autoscalers".to_owned(),
+        Reason::Record | Reason::RecordIntact if *falsified == Some(Falsified::Stranger) => {
+            "operators".to_owned()
+        }
+        Reason::Ignored => match declared.as_ref().and_then(|it| ignoring(policy, object, it, field)) {
+            Some(name) => format!("ignore (policy {name})"),
+            None => "ignore".to_owned(),
+        },
+        _ => by_mode(),
+    }
 }
 
-/// Counts one that is older than those before.
-fn count((edits, first, _): &mut Times, time: Timestamp) {
-    (*edits, *first) = (*edits + 1, time);
+/// The name of the policy that ignores a field.
+fn ignoring(policy: &Policy, object: &ObjectId, declared: &Declared, field: &str) -> Option<String> {
+    let path = field.parse().ok()?;
+    let about = |mask: &Mask| mask.covers(&path) || mask.reaches_below(&path);
+    policy.ignoring(object, declared).find(|(_, mask)| about(mask)).map(|(name, _)| name.to_owned())
 }
 
 impl Report {

@@ -75,8 +75,6 @@ pub struct Replayed {
     pub declared: Option<Arc<Declared>>,
     /// The reason why a record would be falsified.
     pub falsified: Option<Falsified>,
-    /// The release and revision of a Helm operation that was running.
-    pub operation: Option<(ReleaseId, u64)>,
 }
 
 /// Why a recorded edit cannot be judged by other policies.
@@ -152,8 +150,7 @@ impl Replay {
             found.map_or_else(|| Arc::new(self.defaults.clone()), |(_, policy)| Arc::clone(policy))
         };
         let (verdict, falsified) = records::decide(past.actor, &facts, known);
-        let operation = facts.releases.first().map(|release| (release.clone(), facts.revision));
-        Ok(Replayed { verdict, policy: policies.into_iter().next(), declared: None, falsified, operation })
+        Ok(Replayed { verdict, policy: policies.into_iter().next(), declared: None, falsified })
     }
 
     fn edit(&mut self, past: PastEdit<'_>, recorded: &RecordedEdit) -> Result<Replayed, Unreplayable> {
@@ -186,14 +183,8 @@ impl Replay {
         let is_unsealed = hearings.iter().any(|it| it.is_unsealed);
         check(&decision, hearing, is_whole, is_unsealed)?;
         let declared = hearing.declared.first().map(Arc::clone);
-        let (release, revision) = (hearing.release.clone(), hearing.claim.revision);
-        Ok(Replayed {
-            verdict: decision.verdict,
-            policy: Some(Arc::clone(&hearing.policy)),
-            declared,
-            falsified: None,
-            operation: hearing.claim.pending.then_some((release, revision)),
-        })
+        let policy = Some(Arc::clone(&hearing.policy));
+        Ok(Replayed { verdict: decision.verdict, policy, declared, falsified: None })
     }
 
     /// One claim with its policy, and the changes by each manifest.

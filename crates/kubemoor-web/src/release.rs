@@ -66,8 +66,6 @@ struct View<'a> {
     exceptions: Exceptions,
     rights: Rights,
     timeline: Timeline,
-    /// The same release in the other clusters.
-    everywhere: Option<Everywhere>,
 }
 
 /// The exceptions in the namespaces of the release's objects, and why some cannot be read.
@@ -108,11 +106,10 @@ async fn read(
     let release = &asked.release().ok_or_else(unnamed)?;
     let reader = cluster.reader().await?;
     let connection = &reader.connection;
-    let (guarded, compared, timeline, everywhere) = tokio::join!(
+    let (guarded, compared, timeline) = tokio::join!(
         guarded::get(&connection.client, release),
         compare(&reader, release, now),
         Timeline::read(cluster, connection, release),
-        Everywhere::read(visitor, release),
     );
     let guarded = match guarded.map_err(|error| failed(connection, "read the GuardedRelease", error)) {
         // The page shows nothing of the release either.
@@ -134,19 +131,8 @@ async fn read(
         return Err(compared.err().unwrap_or_else(unnamed));
     }
     let policies = reader.resolver.of(release).matched().map(str::to_owned).collect();
-    let view = View {
-        asked,
-        cluster,
-        release,
-        guarded,
-        row,
-        compared,
-        policies,
-        exceptions,
-        rights,
-        timeline,
-        everywhere,
-    };
+    let view =
+        View { asked, cluster, release, guarded, row, compared, policies, exceptions, rights, timeline };
     Ok((view.shown(visitor, now), namespaces))
 }
 
@@ -223,7 +209,6 @@ impl View<'_> {
             }
             (self.head())
             (self.actions())
-            @if let Some(everywhere) = &self.everywhere { (everywhere.shown(self.release, now)) }
             section {
                 h2 { "Objects" }
                 @match &self.compared {
@@ -318,56 +303,6 @@ impl View<'_> {
     }
 }
 
-/// What the clusters of a visitor say of one release.
-struct Everywhere {
-    rows: Vec<ReleaseRow>,
-    /// The clusters that do not have it.
-    absent: Vec<String>,
-    failures: Vec<String>,
-}
-
-impl Everywhere {
-    /// Asks all clusters, whichever is looked at; none where there is only one.
-    async fn read(visitor: &Visitor, release: &ReleaseId) -> Option<Self> {
-        if !visitor.has_several() {
-            return None;
-        }
-        let key = match fresh_key() {
-            Ok(key) => key,
-            Err(error) => {
-                let failures = vec![Failure::from(error).to_string()];
-                return Some(Self { rows: Vec::new(), absent: Vec::new(), failures });
-            }
-        };
-        let key = &key;
-        let asked = visitor.clusters.iter().map(|cluster| async move {
-            (cluster.name.as_str(), by(deadline(), in_one_cluster(cluster, release, key)).await)
-        });
-        let (mut rows, mut absent, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-        for (cluster, read) in join_all(asked).await {
-            match read {
-                Ok(Some(row)) => rows.push(row),
-                Ok(None) => absent.push(cluster.to_owned()),
-                Err(error) => failures.push(format!("{cluster}: {error}")),
-            }
-        }
-        fleet::compare(&mut rows);
-        Some(Self { rows, absent, failures })
-    }
-
-    fn shown(&self, release: &ReleaseId, now: Timestamp) -> Markup {
-        let Self { rows, absent, failures } = self;
-        html! {
-            section {
-                h2 { "In all clusters" }
-                @for failure in failures { (trouble(failure)) }
-                (side_by_side(release, rows, |release, row| Link::to_release(&row.cluster, release), now))
-                @if !absent.is_empty() { p.quiet { "Clusters without this release: " (absent.join(", ")) } }
-            }
-        }
-    }
-}
-
 /// The clusters that have a release, and in what it differs; `drifted` is where the number of drifted objects leads.
 pub(super) fn side_by_side(
     release: &ReleaseId,
@@ -398,25 +333,6 @@ pub(super) fn fleet_badge(row: &ReleaseRow) -> Markup {
         @if let Some(since) = row.stale_since {
             span.quiet.below { "stale since " (since.strftime("%Y-%m-%dT%H:%M:%SZ")) }
         }
-    }
-}
-
-/// What one cluster says.
-async fn in_one_cluster(
-    cluster: &Cluster,
-    release: &ReleaseId,
-    key: &SealingKey,
-) -> Result<Option<ReleaseRow>, Failure> {
-    let reader = cluster.reader().await?;
-    let guarded = guarded::get(&reader.connection.client, release).await;
-    let guarded = guarded.map_err(|error| failed(&reader.connection, "read the GuardedRelease", error))?;
-    if let Some(row) = row(&reader, release, guarded.as_ref()).await? {
-        return Ok(Some(fleet::with_record(&reader, &cluster.name, row, key).await));
-    }
-    // Without the policies it is unknown in which other namespaces its records may lie.
-    match reader.unread_records(Some(&release.namespace)).into_iter().next() {
-        Some(unread) => Err(Failure::Named(unread)),
-        None => Ok(None),
     }
 }
 

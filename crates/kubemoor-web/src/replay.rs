@@ -1,7 +1,7 @@
-//! Recorded changes, judged by other policies: what would have been refused, day by day.
+//! Recorded changes, judged by other policies: what would have been refused.
 //!
 //! The verdicts are those of `kubemoor policy replay`. No request judges more than so many rows, for so long, and the page
-//! says where it stopped; every number leads to what it counts.
+//! says where it stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,6 @@ use std::time::Duration;
 use axum::Extension;
 use axum::response::Response;
 use clap::ValueEnum as _;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use maud::{Markup, html};
 use tokio::sync::Semaphore;
@@ -23,12 +21,11 @@ use super::html::{self as write, Frame, notes, trouble};
 use super::ledger_reader::{Begun, LedgerReader};
 use super::visitor::Visitor;
 use kubemoor_cluster::mirror::policies::once;
-use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
-use kubemoor_inspect::chart::{self, DayCounts};
+use kubemoor_declare::model::{DriftMode, EditsMode};
 use kubemoor_inspect::failure::{Failure, failed};
 use kubemoor_inspect::ledger::{add_new, place};
 use kubemoor_inspect::reading::OPERATION_TIMEOUT;
-use kubemoor_inspect::replay::{Changed, Day, Judges, Judging, REFUSED, Report, TouchedOperation};
+use kubemoor_inspect::replay::{Changed, Judging, REFUSED, Report};
 use kubemoor_inspect::times::Moment;
 use kubemoor_ledger::query::{Filter, PAGE, Page};
 use kubemoor_policy::Policy;
@@ -46,17 +43,35 @@ const PATIENCE: Duration = Duration::from_secs(40);
 static REPLAYS: Semaphore = Semaphore::const_new(2);
 const TURN: Duration = Duration::from_secs(10);
 
-/// Changed verdicts that are listed, those that a list opens to, and those of each day.
+/// Changed verdicts that are listed, and those that the list opens to.
 const LISTED: usize = 100;
 const OPENED: usize = 900;
-const LISTED_OF_DAY: usize = 20;
 
-/// Days that are drawn.
-const DAYS: usize = 92;
-
-/// The verdicts on edits, and those with which a Helm operation begins.
+/// The verdicts on edits.
 const EDITS: [&str; 6] = ["Deny", "Revert", "Warn", "Record", "Allow", "Error"];
-const BEGUN: [&str; 3] = ["pending-install", "pending-upgrade", "pending-rollback"];
+
+/// What a replay has found, and of which policies.
+struct Found {
+    scope: Scope,
+    report: Report,
+    /// Until where rows were judged, where not all were.
+    stopped: Option<Timestamp>,
+    /// Sentences about ledgers whose rows are missing.
+    missing: Vec<String>,
+    policies: Vec<String>,
+    /// The only namespace whose rows were judged, where nobody chose it.
+    only: Option<String>,
+}
+
+/// Which rows were judged.
+struct Scope {
+    cluster: Option<String>,
+    /// Whether rows of several clusters may be among them, by the names that the ledger has for them.
+    is_shared: bool,
+    namespace: Option<String>,
+    release: Option<String>,
+    until: Option<Timestamp>,
+}
 
 /// The page, with a replay by the policies of the cluster where a time is asked for.
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
@@ -114,16 +129,16 @@ async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, 
         None => of_cluster(visitor.cluster(asked)?).await?,
     };
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), parse_edits)?;
-    let names = accepted.iter().map(|policy| policy.name.clone()).collect();
+    let policies = accepted.iter().map(|policy| policy.name.clone()).collect();
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
     let turn = timeout(TURN, REPLAYS.acquire()).await.ok().and_then(Result::ok);
     let _turn = turn.ok_or_else(|| Failure::Named("other replays run: try again in a minute".to_owned()))?;
     let ledger = visitor.ledger(asked).await?;
     let Begun { page, filter, only } = ledger.begin(filter).await?;
-    let judging = Judging::start(Judges::new(1, &defaults, &accepted), since);
+    let judging = Judging::start(defaults, accepted, since);
     let scope = Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
     let (stopped, missing) = judge(&ledger, (page, filter), &judging, began).await?;
-    Ok(Found { scope, report: judging.finish().await?, stopped, missing, policies: names, only })
+    Ok(Found { scope, report: judging.finish().await?, stopped, missing, policies, only })
 }
 
 /// Judges the rows from the first page on, until it took too long since it `began`; where it stopped, if that was before the end, and sentences about ledgers whose rows are missing.
@@ -224,39 +239,11 @@ fn window(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
     }
 }
 
-/// What a replay has found, and of which policies.
-struct Found {
-    scope: Scope,
-    report: Report,
-    /// Until where rows were judged, where not all were.
-    stopped: Option<Timestamp>,
-    /// Sentences about ledgers whose rows are missing.
-    missing: Vec<String>,
-    policies: Vec<String>,
-    /// The only namespace whose rows were judged, where nobody chose it.
-    only: Option<String>,
-}
-
-/// Which rows were judged.
-struct Scope {
-    cluster: Option<String>,
-    /// Whether rows of several clusters may be among them, by the names that the ledger has for them.
-    is_shared: bool,
-    namespace: Option<String>,
-    release: Option<String>,
-    until: Option<Timestamp>,
-}
-
 impl Scope {
     /// The rows of `cluster` that `filter` asks for.
     fn of(cluster: Option<&str>, is_shared: bool, filter: &Filter) -> Self {
         let Filter { namespace, release, until, .. } = filter.clone();
         Self { cluster: cluster.map(str::to_owned), is_shared, namespace, release, until }
-    }
-
-    /// Whether the rows end on this day.
-    fn is_last(&self, date: Date) -> bool {
-        self.until.is_some_and(|until| TimeZone::UTC.to_datetime(until).date() == date)
     }
 
     /// Rows of the ledger with these verdicts, since and until some time.
@@ -280,10 +267,8 @@ impl Scope {
 
 impl Found {
     fn shown(&self) -> Markup {
-        let Self { scope, report, stopped, missing, policies, only } = self;
-        let until = self.until();
-        let all =
-            |verdicts: &[&str]| scope.rows(verdicts, &self.since().to_string(), until.as_deref()).text();
+        let Self { scope: _, report, stopped, missing, policies, only } = self;
+        let all = self.rows();
         html! {
             section {
                 p.quiet {
@@ -299,44 +284,23 @@ impl Found {
                     }
                 }
                 dl.facts {
-                    div { dt { "Changes" } dd { a href="#days" { (report.edits) } } }
-                    div { dt { "Rows about them" } dd { a href=(all(&EDITS)) { (report.edits + report.repeats) } } }
+                    div { dt { "Changes" } dd { a href="#changes" { (report.edits) } } }
+                    div { dt { "Rows about them" } dd { a href=(all) { (report.edits + report.repeats) } } }
                     div { dt { "Judged" } dd { a href="#unjudged" { (report.replayed) } } }
-                    div { dt { "Passed, would be refused" } dd { a href="#days" { (report.refused) } } }
-                    div { dt { "Refused, would pass" } dd { a href="#days" { (report.permitted) } } }
-                    div {
-                        dt { "Helm operations that would have a change refused" }
-                        dd {
-                            a href="#operations" { (report.helm_operations_touched) } " of "
-                            a href=(all(&BEGUN)) { (report.helm_operations) }
-                        }
-                    }
+                    div { dt { "Passed, would be refused" } dd { a href="#changes" { (report.refused) } } }
+                    div { dt { "Refused, would pass" } dd { a href="#changes" { (report.permitted) } } }
                 }
                 (self.unjudged())
-                (self.operations())
-                (self.days())
-                (self.by_day())
                 (self.changes())
             }
         }
     }
 
-    /// When the rows that were judged begin.
-    fn since(&self) -> Timestamp {
-        self.stopped.map_or(self.report.since, |stopped| stopped.max(self.report.since))
-    }
-
-    /// When they end, where that is not now.
-    fn until(&self) -> Option<String> {
-        self.scope.until.map(|until| until.to_string())
-    }
-
-    /// The rows of a day.
-    fn of_day(&self, date: Date) -> String {
-        let begin = date.to_zoned(TimeZone::UTC).map_or(self.since(), |it| it.timestamp().max(self.since()));
-        let end = format!("{date}T23:59:59.999999999Z");
-        let until = self.until().filter(|_| self.scope.is_last(date));
-        self.scope.rows(&EDITS, &begin.to_string(), Some(until.as_ref().unwrap_or(&end))).text()
+    /// All rows that were judged.
+    fn rows(&self) -> String {
+        let since = self.stopped.map_or(self.report.since, |stopped| stopped.max(self.report.since));
+        let until = self.scope.until.map(|until| until.to_string());
+        self.scope.rows(&EDITS, &since.to_string(), until.as_deref()).text()
     }
 
     /// The rows that have no other verdict, and why. No address finds them: the ledger does not know the reasons.
@@ -348,99 +312,6 @@ impl Found {
                     li { (self.report.repeats) " judged with another row: the API server asked about one change twice." }
                 }
                 @if self.report.repeats == 0 && self.report.not_replayable.is_empty() { li { "All are judged." } }
-            }
-        }
-    }
-
-    /// The Helm operations that would have a change refused.
-    fn operations(&self) -> Markup {
-        let Report { touched_operations: touched, helm_operations_touched: count, .. } = &self.report;
-        let link = |TouchedOperation { operation, .. }: &TouchedOperation| {
-            let id = ReleaseId {
-                namespace: operation.namespace.clone().into(),
-                name: operation.release.clone().into(),
-            };
-            let cluster =
-                if self.scope.is_shared { Some(&operation.cluster) } else { self.scope.cluster.as_ref() };
-            Link::to("release").set("cluster", cluster.map(String::as_str)).of_release(&id).text()
-        };
-        html! {
-            h2 #operations { "Helm operations that would have a change refused" }
-            @if touched.is_empty() { p.quiet { "None." } } @else {
-                ul.objects { @for it in touched {
-                    li {
-                        a href=(link(it)) { (it.operation.namespace) "/" (it.operation.release) }
-                        @if self.scope.is_shared { " in " (it.operation.cluster) }
-                        ", revision " (it.operation.revision) ", by " (it.users.join(", "))
-                    }
-                } }
-                @if *count > touched.len() {
-                    p { a href=(self.scope.rows(&BEGUN, &self.since().to_string(), self.until().as_deref()).text()) {
-                        "and " (count - touched.len()) " more, among all that were begun"
-                    } }
-                }
-            }
-        }
-    }
-
-    /// The days as a picture, and as a table whose numbers lead to the rows.
-    fn days(&self) -> Markup {
-        let days: Vec<_> = self.report.days.iter().rev().take(DAYS).rev().collect();
-        let counts: Vec<_> = whole(&days)
-            .into_iter()
-            .map(|day| DayCounts {
-                label: day.date.strftime("%m-%d").to_string(),
-                worse: day.refused,
-                better: day.permitted,
-            })
-            .collect();
-        html! {
-            h2 #days { "Day by day" }
-            @match chart::days(&counts) {
-                // The crate that draws escapes what it writes.
-                Ok(Some(picture)) => figure aria-hidden="true" { (maud::PreEscaped(picture)) },
-                Ok(None) => p.quiet { "No verdict would change between passing and being refused." },
-                Err(error) => (trouble(&error.to_string())),
-            }
-            @if !days.is_empty() {
-                div.wide tabindex="0" role="region" aria-label="Days" {
-                    table {
-                        thead { tr {
-                            @for head in ["Day", "Rows", "Passed, would be refused", "Refused, would pass"] {
-                                th scope="col" { (head) }
-                            }
-                        } }
-                        tbody { @for day in days.iter().rev() {
-                            tr {
-                                th scope="row" { (day.date) }
-                                td.number { a href=(self.of_day(day.date)) { (day.edits + day.repeats) } }
-                                td.number { (number(day.refused, day.date)) }
-                                td.number { (number(day.permitted, day.date)) }
-                            }
-                        } }
-                    }
-                }
-            }
-        }
-    }
-
-    /// What would change on each day.
-    fn by_day(&self) -> Markup {
-        let days = self.report.by_day.iter().rev().take(DAYS);
-        html! {
-            @for (date, changes) in days {
-                details {
-                    summary { (date) }
-                    // A link to it opens the details around it.
-                    div id=(format!("day-{date}")) {
-                        (self.table(changes.iter().take(LISTED_OF_DAY), &format!("Changes of {date}")))
-                        @if changes.len() > LISTED_OF_DAY {
-                            p { a href=(self.of_day(*date)) {
-                                "and " (changes.len() - LISTED_OF_DAY) " more, among all rows of the day"
-                            } }
-                        }
-                    }
-                }
             }
         }
     }
@@ -461,7 +332,7 @@ impl Found {
                     }
                 }
                 @if beyond > 0 {
-                    p { a href=(self.scope.rows(&EDITS, &self.since().to_string(), self.until().as_deref()).text()) {
+                    p { a href=(self.rows()) {
                         "and " (beyond) " that are not listed here, among all rows"
                     } }
                 }
@@ -496,21 +367,6 @@ impl Found {
             }
         }
     }
-}
-
-/// All days from the first to the last, with those on which nothing was recorded.
-fn whole(days: &[&Day]) -> Vec<Day> {
-    let (Some(first), Some(last)) = (days.first(), days.last()) else { return Vec::new() };
-    let dates = first.date.series(1.day()).take_while(|date| *date <= last.date).take(DAYS);
-    let of = |date| days.iter().find(|day| day.date == date).map(|day| **day);
-    dates
-        .map(|date| of(date).unwrap_or(Day { date, edits: 0, repeats: 0, refused: 0, permitted: 0 }))
-        .collect()
-}
-
-/// Changes of a day, which are listed below.
-fn number(count: u64, date: Date) -> Markup {
-    html! { @if count == 0 { "0" } @else { a href=(format!("#day-{date}")) { (count) } } }
 }
 
 fn badge(verdict: &str) -> &'static str {

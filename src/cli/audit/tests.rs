@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::*;
-use crate::cli::output::Data;
 use kubemoor_policy::resource::{MAX_PATHS, MAX_RULES};
 
 fn entry(verdict: &str, object: &str, fields: serde_json::Value) -> Entry {
@@ -22,7 +21,7 @@ fn replicas() -> serde_json::Value {
 }
 
 fn show(form: People) -> Show {
-    Show::new(Form::People(form), false)
+    Show::new(Form::People(form), false, true)
 }
 
 #[test]
@@ -45,7 +44,7 @@ fn rows_without_headers_have_the_columns_of_those_with_them() {
     let rows = [entry("Deny", "web", replicas())];
     for form in [People::Table, People::Csv] {
         let headed = show(form).rows(&rows).unwrap();
-        let bare = show(form).with_headers(false).rows(&rows).unwrap();
+        let bare = Show::new(Form::People(form), false, false).rows(&rows).unwrap();
         assert_eq!(headed.split_once('\n').unwrap().1, bare, "{form:?}");
     }
 }
@@ -154,12 +153,12 @@ fn audit_filter_flags_repeat_and_reject_unknown_values() {
 #[test]
 fn audit_rows_round_trip_as_json_list_or_streamed_documents() {
     let rows = [entry("Deny", "web", replicas()), entry("Warn", "db", replicas())];
-    let text = Show::new(Form::Data(Data::Json), false).rows(&rows).unwrap();
+    let text = Show::new(Form::Data(Data::Json), false, true).rows(&rows).unwrap();
     let list: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&list["apiVersion"], &list["kind"]), (&json!("v1"), &json!("List")));
     let back: Vec<Entry> = serde_json::from_value(list["items"].clone()).unwrap();
     assert_eq!(back, rows);
-    let text = Show::new(Form::Data(Data::Json), true).rows(&rows).unwrap();
+    let text = Show::new(Form::Data(Data::Json), true, true).rows(&rows).unwrap();
     let back: Result<Vec<Entry>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
     assert_eq!(back.unwrap(), rows);
 }
@@ -172,7 +171,7 @@ fn would_be_denied_changes_yield_a_policy_that_permits_them() {
         entry("Warn", "web.one", image),
         entry("Warn", "web.one", json!([])),
     ];
-    let text = Show::new(Form::Data(Data::Yaml), false).permits(&rows).unwrap();
+    let text = Show::new(Form::Data(Data::Yaml), false, true).permits(&rows).unwrap();
     let policy: serde_json::Value = serde_saphyr::from_str(text.trim_start_matches("---\n")).unwrap();
     assert_eq!(
         policy,
@@ -204,7 +203,7 @@ fn permits_are_split_into_several_policies_above_the_rule_limit() {
         (vec![wide.clone()], vec![("permit-shop-web", 2)]),
         ([rows, vec![wide]].concat(), vec![("permit-shop-web", MAX_RULES), ("permit-shop-web-2", 2)]),
     ] {
-        let text = Show::new(Form::Data(Data::Json), false).permits(&rows).unwrap();
+        let text = Show::new(Form::Data(Data::Json), false, true).permits(&rows).unwrap();
         let list: serde_json::Value = serde_json::from_str(&text).unwrap();
         let policies = list["items"].as_array().unwrap().iter().map(|policy| {
             let rules = policy["spec"]["ignore"].as_array().unwrap();
@@ -215,5 +214,15 @@ fn permits_are_split_into_several_policies_above_the_rule_limit() {
             (policy["metadata"]["name"].as_str().unwrap(), rules.len())
         });
         assert_eq!(policies.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_server_is_a_url_without_extras() {
+    for text in ["https://127.0.0.1:9080", "https://guard.example"] {
+        assert!(parse_server(text).is_ok(), "{text}");
+    }
+    for text in ["", "guard", "http://localhost", "https://u@guard", "https://guard?x=y"] {
+        assert!(parse_server(text).is_err(), "{text}");
     }
 }

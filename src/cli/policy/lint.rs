@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CaseResult, Judged, People, Tally, collect, junit};
+use super::{CaseResult, Judged, People, Tally, collect};
 use crate::cli::connect::{self, ClusterArgs, RecordArgs};
 use crate::cli::list::Items;
 use crate::cli::output::{self, BAD, Form, HEAD, PLAIN, Text, counted};
@@ -78,7 +78,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     match output {
         Form::People(People::Table) => output::write(read.text().as_str())?,
-        Form::People(People::Junit) => output::write(&junit::text("kubemoor policy lint", &read.tally()))?,
+        Form::People(People::Junit) => output::write(&read.tally().junit("kubemoor policy lint")?)?,
         Form::Data(data) => data.print(&Items::of(&read.rows))?,
     };
     Ok(if read.rows.is_empty() { Outcome::Clean } else { Outcome::Found })

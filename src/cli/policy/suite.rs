@@ -1,25 +1,30 @@
-//! A file of cases, and the judgement of one case.
-//!
-//! Entry points: [`read`], [`Suite::prepare`], [`Case::judge`]. Invariant: a file with an unknown field or
-//! value fails. No case is skipped.
-
-mod case;
-mod ground;
+//! A file of cases for `kubemoor policy test`, and the judgement of each: as the webhook does it, without an API server to
+//! ask. A file with an unknown field or value fails; no case is skipped.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(super) use self::case::Case;
-pub(super) use self::ground::Ground;
-use super::super::policy_files;
-use kubemoor_declare::model::{DriftMode, EditsMode};
+use super::edit::{self, Change};
+use crate::cli::check::{self, Bench, OPERATION_TIMEOUT, Report};
+use crate::cli::policy_files;
+use kubemoor_cluster::mirror::directory::{self, Content};
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::model::{Actor, Autoscaler, DriftMode, EditsMode, ObjectId, ReleaseId};
+use kubemoor_guard::webhook::review::Request;
 use kubemoor_helm::manifest;
+use kubemoor_helm::record::Record;
+use kubemoor_helm::release::{self, Release};
+use kubemoor_policy::Policy;
+use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::read::typed;
-use kubemoor_policy::resolver::Labels;
-use kubemoor_policy::resource::DriftAllowanceSpec;
+use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
+use kubemoor_policy::resource::{DriftAllowance, DriftAllowanceSpec};
 
 /// Cases that share a release and policies.
 #[derive(Debug)]
@@ -115,6 +120,53 @@ struct AutoscalerSpec {
     declared: bool,
 }
 
+/// One edit and what must become of it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Case {
+    /// What the case shows.
+    pub(super) name: String,
+    /// The user who makes the change.
+    #[serde(default)]
+    user: Option<String>,
+    /// The editor's groups.
+    #[serde(default)]
+    groups: Vec<String>,
+    /// The time of the change; defaults to now.
+    #[serde(default)]
+    time: Option<Timestamp>,
+    /// A file with an AdmissionReview, from this file's folder.
+    #[serde(default)]
+    review: Option<PathBuf>,
+    /// The edit, where there is no review.
+    #[serde(flatten)]
+    change: Change,
+    /// How the guard answers it: Allow, Record, Warn, Revert or Deny.
+    expect: String,
+    /// Why, where that is part of the case.
+    #[serde(default)]
+    reason: Option<String>,
+    /// The fields that drift, where they are part of the case.
+    #[serde(default)]
+    fields: Option<Vec<String>>,
+    /// The expected outcome without any policy or allowance.
+    #[serde(default)]
+    without: Option<String>,
+}
+
+/// The shared inputs of a suite's cases.
+pub(super) struct Ground {
+    folder: PathBuf,
+    release: Release,
+    record: Record,
+    with: PolicyResolver,
+    without: PolicyResolver,
+    allowances: Vec<Arc<Allowance>>,
+    autoscalers: Vec<(ObjectId, Autoscaler)>,
+    named: Vec<String>,
+    doubts: Vec<String>,
+}
+
 impl Default for Defaults {
     fn default() -> Self {
         Self { edits: EditsMode::Deny, drift: DriftMode::Repair }
@@ -149,4 +201,186 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Suite>> {
 /// The default of an autoscaler's `minReplicas`.
 fn one() -> i32 {
     1
+}
+
+impl Suite {
+    /// Reads what the suite names.
+    ///
+    /// # Errors
+    /// A file cannot be read, or a policy is not accepted.
+    pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<Ground> {
+        let Spec { policies, defaults, cluster_labels, release, allowances, autoscalers, .. } = &self.spec;
+        let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+        let accepted =
+            policy_files::files(&policies.iter().map(|file| folder.join(file)).collect::<Vec<_>>())?;
+        let named = accepted.iter().map(|policy| policy.name.clone()).collect();
+        let doubts = accepted.iter().flat_map(|policy| doubts(policy)).collect();
+        let record = release.record(&folder)?;
+        let assembled = directory::assemble(record.clone(), &Catalog::with_core());
+        if let Some(skipped) = assembled.skipped.first() {
+            return Err(anyhow::anyhow!("document {} of the release: {}", skipped.index + 1, skipped.reason));
+        }
+        let defaults = Policy::new(defaults.edits, defaults.drift, OPERATION_TIMEOUT);
+        let resolver = |accepted| {
+            let policies = Policies::new(defaults.clone(), cluster_labels, accepted);
+            check::resolver(policies, &release.namespace, release.namespace_labels.clone())
+        };
+        let (with, without) = (resolver(accepted), resolver(Vec::new()));
+        let allowances = allowances.iter().enumerate().map(|(index, spec)| {
+            let mut resource = DriftAllowance::new(&format!("allowances[{index}]"), spec.clone());
+            resource.metadata.namespace = Some(release.namespace.clone());
+            Allowance::compile(&resource).map(Arc::new).map_err(|flaws| {
+                let flaws: Vec<String> = flaws.iter().map(ToString::to_string).collect();
+                anyhow::anyhow!("allowances[{index}]: {}", flaws.join("; "))
+            })
+        });
+        let allowances = allowances.collect::<anyhow::Result<_>>()?;
+        let ground = Ground {
+            folder,
+            release: assembled.release,
+            record,
+            with,
+            without,
+            allowances,
+            autoscalers: Vec::new(),
+            named,
+            doubts,
+        };
+        let (documents, release) = (ground.documents(), ground.release());
+        let autoscalers = autoscalers.iter().enumerate().map(|(index, spec)| {
+            spec.scaling(&documents, release).with_context(|| format!("autoscalers[{index}]"))
+        });
+        Ok(Ground { autoscalers: autoscalers.collect::<anyhow::Result<_>>()?, ..ground })
+    }
+}
+
+impl ReleaseSpec {
+    fn record(&self, folder: &Path) -> anyhow::Result<Record> {
+        let id = ReleaseId { namespace: self.namespace.clone().into(), name: self.name.clone().into() };
+        let content = match (&self.manifest, &self.file) {
+            (Some(manifest), None) => Content::Manifest(manifest.clone()),
+            (None, Some(file)) => directory::read(&folder.join(file))
+                .with_context(|| format!("cannot read the release {}", folder.join(file).display()))?,
+            _ => return Err(anyhow::anyhow!("spec.release has either a manifest or a file")),
+        };
+        Ok(content.into_record(&id))
+    }
+}
+
+impl AutoscalerSpec {
+    /// The workload among the release's objects, and how far it is scaled.
+    fn scaling(
+        &self,
+        documents: &[(ObjectId, Value)],
+        release: &ReleaseId,
+    ) -> anyhow::Result<(ObjectId, Autoscaler)> {
+        let Self { object, namespace, min_replicas, max_replicas, keda, declared } = self;
+        if min_replicas > max_replicas {
+            return Err(anyhow::anyhow!(
+                "minReplicas {min_replicas} is more than maxReplicas {max_replicas}"
+            ));
+        }
+        let (workload, _) = edit::find(object, namespace.as_deref(), documents)?;
+        let autoscaler = Autoscaler {
+            minimum: *min_replicas,
+            maximum: *max_replicas,
+            by_keda: *keda,
+            declared_by: declared.then(|| release.clone()).into_iter().collect(),
+        };
+        Ok((workload.clone(), autoscaler))
+    }
+}
+
+impl Case {
+    /// The difference between the verdict and the expected one, if there is any.
+    ///
+    /// # Errors
+    /// The case cannot be judged.
+    pub(super) fn judge(&self, ground: &Ground, now: Timestamp) -> anyhow::Result<Option<String>> {
+        let actor = Actor {
+            user: self.user.clone().unwrap_or_else(|| "somebody".to_owned()),
+            groups: self.groups.clone(),
+            ..Actor::default()
+        };
+        let body = match &self.review {
+            Some(file) => policy_files::text(&ground.folder.join(file))?,
+            None => self.change.review(&actor, &ground.documents())?.to_string(),
+        };
+        let request = Request::parse(body.as_bytes()).context("the review cannot be read")?;
+        let judge = |resolver, allowances| {
+            let now = self.time.unwrap_or(now);
+            let (release, autoscalers) = (ground.release.clone(), &ground.autoscalers);
+            Bench { release, resolver, allowances, autoscalers, now }.judge(&request)
+        };
+        let report = judge(&ground.with, ground.allowances.clone())?;
+        if let Some(without) = &self.without {
+            let bare = judge(&ground.without, Vec::new())?;
+            if bare.verdict.outcome.as_str() != without {
+                return Ok(Some(format!("without policies expected {without}, got {}", told(&bare))));
+            }
+        }
+        let reason = self.reason.as_ref().is_none_or(|reason| report.verdict.reason.as_str() == reason);
+        let fields = self.fields.as_ref().is_none_or(|fields| *fields == drifting(&report));
+        if report.verdict.outcome.as_str() == self.expect && reason && fields {
+            return Ok(None);
+        }
+        let mut expected = self.expect.clone();
+        if let Some(reason) = &self.reason {
+            expected = format!("{expected} ({reason})");
+        }
+        if let Some(fields) = &self.fields {
+            expected = format!("{expected} at [{}]", fields.join(", "));
+        }
+        Ok(Some(format!("expected {expected}, got {}", told(&report))))
+    }
+}
+
+impl Ground {
+    /// The policy of the release.
+    pub(super) fn policy(&self) -> Arc<Policy> {
+        self.with.of(&self.release.id)
+    }
+
+    /// The release.
+    pub(super) fn release(&self) -> &ReleaseId {
+        &self.release.id
+    }
+
+    /// The policies that do not match the release.
+    pub(super) fn idle(&self) -> Vec<String> {
+        let policy = self.policy();
+        let matched: Vec<&str> = policy.matched().collect();
+        self.named.iter().filter(|name| !matched.contains(&name.as_str())).cloned().collect()
+    }
+
+    /// What policies name and no object has: kinds and fields.
+    pub(super) fn doubts(&self) -> &[String] {
+        &self.doubts
+    }
+
+    /// The objects of the release as Helm sends them.
+    pub(super) fn documents(&self) -> Vec<(ObjectId, Value)> {
+        release::documents(&self.release.id, &self.record.manifest, &Catalog::with_core()).0
+    }
+}
+
+fn drifting(report: &Report) -> Vec<String> {
+    let fields = report.verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
+    fields.map(|finding| finding.path.to_string()).collect()
+}
+
+fn told(report: &Report) -> String {
+    let verdict = &report.verdict;
+    let fields = drifting(report);
+    let at = if fields.is_empty() { String::new() } else { format!(" at [{}]", fields.join(", ")) };
+    format!("{} ({}){at}", verdict.outcome.as_str(), verdict.reason.as_str())
+}
+
+/// The kinds and fields that a policy names and no object has, each as a sentence.
+fn doubts(policy: &Compiled) -> Vec<String> {
+    let kinds = policy.misspelled.iter().map(|(field, kind, meant)| {
+        format!("policy {}: {field}: {kind:?} is no kind of Kubernetes: did you mean {meant}?", policy.name)
+    });
+    let fields = policy.unknown_fields.iter();
+    kinds.chain(fields.map(|(field, what)| format!("policy {}: {field}: {what}", policy.name))).collect()
 }

@@ -181,3 +181,27 @@ fn the_library_of_policies_does_what_it_says() {
     let tally = test(&library, Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(tally.failed, 0, "{}", anstream::adapter::strip_str(tally.text().as_str()));
 }
+
+#[test]
+fn junit_document_is_well_formed_whatever_a_case_is_called() {
+    let case = |name: &str, failure: Option<&str>| CaseResult {
+        name: name.to_owned(),
+        failure: failure.map(str::to_owned),
+    };
+    let mut tally = Tally::default();
+    let cases =
+        vec![case("say \"no\"\u{1b}", None), case("b", Some("expected Deny, got Allow (as-declared)"))];
+    tally.add(Judged { name: "scale & <restart>".to_owned(), file: "a.yaml".into(), cases });
+    assert_eq!(
+        tally.junit("kubemoor policy test").unwrap(),
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <testsuites name=\"kubemoor policy test\" tests=\"2\" failures=\"1\">\n\
+         <testsuite name=\"scale &amp; &lt;restart&gt;\" file=\"a.yaml\" tests=\"2\" failures=\"1\">\n\
+         <testcase name=\"say &quot;no&quot;\u{fffd}\" classname=\"scale &amp; &lt;restart&gt;\"></testcase>\n\
+         <testcase name=\"b\" classname=\"scale &amp; &lt;restart&gt;\">\
+         <failure message=\"expected Deny, got Allow (as-declared)\">expected Deny, got Allow (as-declared)</failure>\
+         </testcase>\n\
+         </testsuite>\n\
+         </testsuites>\n"
+    );
+}

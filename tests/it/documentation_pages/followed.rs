@@ -64,11 +64,10 @@ const CLUSTERS: &str = "it needs several clusters, as tests/it/fleet.rs has";
 const CERT_MANAGER: &str = "it needs cert-manager, for which tests/it/cert_manager.rs stands in";
 
 /// Commands that no test runs as they stand: the page, how they begin, and why.
-const EXCEPTIONS: [(&str, &str, &str); 27] = [
+const EXCEPTIONS: [(&str, &str, &str); 26] = [
     ("README.md", "make demo", "it builds the guard and starts a control plane; crates/kubemoor-demo"),
     ("CONTRIBUTING.md", "cargo run", "it writes files of the checkout, which tests compare"),
     ("docs/fleet.md", "kubemoor fleet --ledger", DATABASE),
-    ("docs/fleet.md", "kubemoor fleet --contexts", CLUSTERS),
     ("docs/fleet.md", "kubemoor get releases --contexts", CLUSTERS),
     ("docs/fleet.md", "kubemoor diff shop -n shop --contexts", CLUSTERS),
     ("docs/fleet.md", "kubemoor serve", ENDLESS),

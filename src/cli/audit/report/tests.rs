@@ -115,18 +115,18 @@ fn drift_that_ends_unrepaired_counts_but_not_as_repair() {
 #[test]
 fn an_empty_period_is_said_in_each_form() {
     let report = report(&[]);
-    for text in [html::page(&report).unwrap(), markdown::text(&report)] {
+    for text in [page(&report).unwrap(), markdown(&report).unwrap()] {
         for part in ["No change was denied.", "No exception was opened.", "The guard repaired nothing."] {
             assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains("<svg"), "{text}");
     }
-    assert!(table::text(&report).unwrap().starts_with("\"section\",\"name\",\"count\""));
+    assert!(sheet(&report).unwrap().starts_with("\"section\",\"name\",\"count\""));
 }
 
 #[test]
 fn html_report_loads_no_external_resources_and_charts_each_table() {
-    let page = html::page(&report(&rows())).unwrap();
+    let page = page(&report(&rows())).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
     assert_eq!(page.matches("<svg").count(), 6, "{page}");
     for part in ["alice", "Deployment /spec/replicas", "INC-7", "1h 10m", "@media print"] {
@@ -178,7 +178,7 @@ fn user_input_is_escaped_in_every_report_format() {
         rows.iter().rev().for_each(|row| facts.add(row));
         let report = facts.finish();
 
-        let page = html::page(&report).unwrap();
+        let page = page(&report).unwrap();
         for part in ["<script", "<img", "<b>", "</td></svg>"] {
             assert!(!page.contains(part) || !attack.contains(part), "{attack}: {part} in {page}");
         }
@@ -198,12 +198,9 @@ fn user_input_is_escaped_in_every_report_format() {
             let attributes = tag.split('>').next().unwrap_or_default();
             assert!(!attributes.contains(" on") && !attributes.contains("javascript"), "{attack}: <{tag}");
         }
-        let markdown = markdown::text(&report);
-        assert!(
-            !markdown.contains('<') && !markdown.contains("](") && !markdown.contains("https:"),
-            "{markdown}"
-        );
-        for line in table::text(&report).unwrap().split("\r\n") {
+        let text = markdown(&report).unwrap();
+        assert!(!text.contains('<') && !text.contains("](") && !text.contains("https:"), "{text}");
+        for line in sheet(&report).unwrap().split("\r\n") {
             let cells = line.trim_matches('"').split("\",\"");
             assert!(cells.into_iter().all(|cell| !cell.starts_with(['=', '+', '-', '@'])), "{line}");
         }
