@@ -3,8 +3,7 @@
 //! Entry point: [`validate::Validator`]. `door` tells the API server from everybody else,
 //! `intake` turns a request into a review's bytes, `review` reads those bytes and
 //! writes the answer, `validate` judges with `case`, `claims` and `look`, large
-//! ones `aside`, `early` has the index hold what a review needs after a start, `suggest` names
-//! chart values for messages, `rights` asks who may create exceptions and who may see values, `mutate` sets edits back,
+//! ones `aside`, `suggest` names chart values for messages, `rights` asks who may create exceptions and who may see values, `mutate` sets edits back,
 //! `order` asks what the user who orders a repair may write, `relabel` warns of labels that choose a milder policy,
 //! `registration` keeps the webhook
 //! configurations.
@@ -17,7 +16,6 @@ mod aside;
 pub mod case;
 mod claims;
 pub mod door;
-mod early;
 pub mod held;
 pub mod intake;
 pub mod look;

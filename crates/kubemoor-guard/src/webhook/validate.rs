@@ -28,7 +28,6 @@ use super::aside::aside;
 use super::case::{Aspect, Case, Subject};
 use super::claims::{certain, governing};
 use super::door::{Door, Stage};
-use super::early;
 use super::held::Held;
 use super::intake::{Intake, Received, Submission};
 use super::look::{Looker, ReleaseSource, Unreached};
@@ -185,25 +184,18 @@ impl Validator {
         head: Head<'_>,
         stage: Stage,
     ) -> (Webhook, Result<(Response<review::Body>, Verdict), Unjudged>) {
-        let read = match &self.setup.source {
-            ReleaseSource::Cluster(live) if live.releases.is_incomplete() => {
-                Box::pin(early::read_needed(live, &head, &submission.body, submission.deadline)).await
-            }
-            _ => Ok(()),
-        };
         let subject = self.subject(&head, stage, matches!(submission.body, Received::Whole(_)));
         let webhook = match stage {
             Stage::Mutate => Webhook::Reverts,
             Stage::Validate => subject.as_ref().map_or(Webhook::Edits, Subject::webhook),
         };
-        let judged = match (read, subject, &submission.body) {
-            (Err(error), ..) => Err(error.into()),
-            (Ok(()), Err(reason), _) => Ok((Answer::allow().respond(&head.uid), Verdict::allow(reason))),
-            (Ok(()), Ok(subject), Received::Whole(bytes)) => {
+        let judged = match (subject, &submission.body) {
+            (Err(reason), _) => Ok((Answer::allow().respond(&head.uid), Verdict::allow(reason))),
+            (Ok(subject), Received::Whole(bytes)) => {
                 let deadline = submission.deadline;
                 self.judged(Whole { bytes, head, subject, stage, deadline }).await
             }
-            (Ok(()), Ok(subject), cut) => Ok(self.judged_unread(cut, &head, &subject, stage)),
+            (Ok(subject), cut) => Ok(self.judged_unread(cut, &head, &subject, stage)),
         };
         (webhook, judged)
     }
