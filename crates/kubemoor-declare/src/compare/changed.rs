@@ -78,7 +78,7 @@ impl Walk<'_> {
         if equality::is_same(self.types, leaf.ty, versions.old, versions.new) {
             return None;
         }
-        let declared = leaf.value.value();
+        let declared = leaf.value.clone();
         let agreement = self.leaf_agreement((leaf, &declared), spot, versions)?;
         Some((declared, agreement))
     }

@@ -17,11 +17,11 @@ impl Walk<'_> {
     pub(super) fn drift(&mut self, node: &Node, name: &str, trail: &Trail<'_>, live: Option<&Value>) {
         match node {
             Node::Leaf(leaf) => {
-                if live.is_some_and(|live| leaf.value.is(live)) {
+                if live == Some(&leaf.value) {
                     return;
                 }
                 let (spot, declared) =
-                    (Spot::new(name, leaf.place, self.family).of(trail.holder()), leaf.value.value());
+                    (Spot::new(name, leaf.place, self.family).of(trail.holder()), leaf.value.clone());
                 let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, live);
                 if agreement != Agreement::Agrees {
                     let told = Versions { old: None, new: live }.told();

@@ -23,7 +23,6 @@ use crate::client::call::CallError;
 use crate::client::resource::Meta;
 use crate::client::watch::{Event, MetadataWatch};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_declare::packed::IDLE;
 use kubemoor_runtime::metrics::RecordFault;
 
 /// Releases that are read at once.
@@ -82,16 +81,6 @@ impl Releases {
             _ = join_all(feeds) => {}
             () = self.work(unlisted.subscribe()) => {}
             () = self.recheck() => {}
-            () = self.drop_idle() => {}
-        }
-    }
-
-    /// Gives back the memory of declared fields that nobody asks for. Never ends.
-    async fn drop_idle(&self) {
-        let cache = Arc::clone(self.index.read().cache());
-        loop {
-            sleep(IDLE).await;
-            cache.drop_idle();
         }
     }
 
