@@ -20,12 +20,11 @@ impl Walk<'_> {
                 if live == Some(&leaf.value) {
                     return;
                 }
-                let (spot, declared) =
-                    (Spot::new(name, leaf.place, self.family).of(trail.holder()), leaf.value.clone());
-                let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, live);
+                let spot = Spot::new(name, leaf.place, self.family).of(trail.holder());
+                let agreement = equality::agreement(self.types, leaf.ty, spot, &leaf.value, live);
                 if agreement != Agreement::Agrees {
                     let told = Versions { old: None, new: live }.told();
-                    self.push(trail, Values { declared: Some(declared), ..told }, agreement);
+                    self.push(trail, Values { declared: Some(leaf.value.clone()), ..told }, agreement);
                 }
             }
             Node::Object(entries) => {

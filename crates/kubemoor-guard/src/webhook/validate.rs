@@ -151,7 +151,7 @@ impl Validator {
         };
         span.note(&head);
         if stage == Stage::Mutate && order::is_order(&head) {
-            return self.order(&submission.body, head, submission.deadline).await;
+            return self.order(&submission.body, &head.uid, submission.deadline).await;
         }
         let uid = head.uid.clone();
         let (webhook, judged) = self.judge(&submission, head, stage).await;
@@ -214,11 +214,11 @@ impl Validator {
     }
 
     /// Answers an order, which is always allowed.
-    async fn order(&self, body: &Received, head: Head<'_>, deadline: Instant) -> Response<review::Body> {
-        let (arrived, uid) = (Instant::now(), head.uid.clone());
+    async fn order(&self, body: &Received, uid: &str, deadline: Instant) -> Response<review::Body> {
+        let arrived = Instant::now();
         let answer = match (body, &self.setup.orders, &self.setup.source) {
             (Received::Whole(bytes), Some(orders), ReleaseSource::Cluster(live)) => {
-                match review::Request::behind(head, bytes) {
+                match review::Request::parse(bytes) {
                     Ok(request) => match order::objects(&request) {
                         Some((old, new)) => {
                             self.keep_acts(&request, &old, &new);
@@ -233,7 +233,7 @@ impl Validator {
         };
         let reason = Reason::NotDeclared.as_str();
         self.setup.metrics.answered(Webhook::Orders, Decision::Allow, reason, arrived.elapsed());
-        answer.respond(&uid)
+        answer.respond(uid)
     }
 
     /// The subject of the review, or the reason why it is allowed unread.
@@ -313,8 +313,8 @@ impl Validator {
     }
 
     async fn judged_now(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
-        let Whole { bytes, head, subject, stage, deadline } = whole;
-        let request = review::Request::behind(head, bytes).map_err(Unjudged::Malformed)?;
+        let Whole { bytes, subject, stage, deadline, .. } = whole;
+        let request = review::Request::parse(bytes).map_err(Unjudged::Malformed)?;
         let (uid, resource) = (request.head.uid.clone(), request.head.resource.clone());
         let mut case = Case::of(subject, request, self.setup.record_driver);
         if case.is_record() {
