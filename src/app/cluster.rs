@@ -167,7 +167,6 @@ impl Work {
         let own_account = met.own_account.clone();
         let mut link = self.link(met, session, parts);
         let mut health = link.releases.health();
-        self.conditions.records.unmet("the first listing is not whole yet");
         // Policies say which records speak for which releases, and a release
         // that is not there loses its GuardedRelease.
         parts.meanwhile(&stop, link.policing.known(&self.conditions.policies)).await?;
@@ -175,14 +174,12 @@ impl Work {
         parts.spawn("trusting records", trusting::run(Arc::clone(&releases), in_force, stop.clone()));
         releases.trust(self.services.resolver.policies().storage());
         parts.spawn("following the records", Arc::clone(&releases).run(stop.clone()));
-        drop(parts.meanwhile(&stop, health.wait_for(|health| health.listed)).await?);
+        self.conditions.records.unmet("the records of all releases are still being read");
+        drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
         // Nothing is denied or repaired before it is known whether it may be.
         let mut switch_known = link.open.clone();
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
         self.judge(&link, own_account);
-        // A review has those read first that it needs, and a replica that does not answer leaves edits unjudged.
-        self.conditions.records.noted("the records of all releases are still being read");
-        drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
         self.conditions.records.met();
         link.policing.autoscalers.claim(releases.index());
         session.seek(parts);

@@ -89,7 +89,7 @@ impl Fields {
         let mut node = &self.root;
         for segment in path.0.iter() {
             let below = match (segment, node) {
-                (_, Node::Leaf(leaf)) => return !equality::is_void(&leaf.value.value()),
+                (_, Node::Leaf(leaf)) => return !equality::is_void(&leaf.value),
                 (Segment::Field(name), node) => node.entry(name),
                 (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted),
                 (Segment::Element(wanted), Node::Set(set)) => {
@@ -146,7 +146,7 @@ impl<'t, 'v> Walk<'t, 'v> {
             Shape::Any => new.is_object(),
             Shape::Scalar(_) => false,
         };
-        of_many && equality::is_void(&leaf.value.value())
+        of_many && equality::is_void(&leaf.value)
     }
 
     /// Whether each part of a new value is reported as a separate addition.

@@ -75,7 +75,7 @@ impl RepeatedKeys<'_> {
             // A list whose keys do not identify its elements is declared as one value.
             Node::Leaf(leaf) => {
                 let Shape::List { kind: ListKind::Map(keys), .. } = self.types.shape(leaf.ty) else { return };
-                let (Value::Array(items), Some(key)) = (leaf.value.value(), keys.first()) else { return };
+                let (Value::Array(items), Some(key)) = (&leaf.value, keys.first()) else { return };
                 self.list(keys, items.iter().filter_map(|item| item.get(&*key.name)), trail);
             }
             Node::Set(_) => {}

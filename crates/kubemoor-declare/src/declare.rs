@@ -14,10 +14,8 @@ use super::document::SERVER_METADATA;
 use super::embedded;
 use super::equality::{self, Family, Place};
 use super::fields::{Element, Elements, Entry, Fields, Leaf, Node, Set};
-use super::names;
 use super::outputs::{self, Above};
 use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
-use super::stored::Stored;
 use crate::model::Gvk;
 
 /// Keyed lists whose order still matters: variables refer to earlier ones, and init containers run one after
@@ -102,17 +100,11 @@ impl Walk<'_> {
             _ => (None, TypeId::ANY, Place::Field),
         };
         let node = self.node(ty, place, value, &at)?;
-        Some(Entry { name: known.map_or_else(|| names::shared(name), Arc::clone), node })
+        Some(Entry { name: known.map_or_else(|| name.into(), Arc::clone), node })
     }
 
     fn node(&self, ty: TypeId, place: Place, value: &Value, at: &Above<'_>) -> Option<Node> {
-        let leaf = |ty| {
-            let value = match value {
-                Value::String(text) if at.is_repeated() => Stored::Name(names::shared(text)),
-                value => Stored::new(value, at.depth),
-            };
-            Some(Node::Leaf(Leaf { value, ty, place }))
-        };
+        let leaf = |ty| Some(Node::Leaf(Leaf { value: cut(value, at.depth), ty, place }));
         if at.depth >= MAX_DEPTH {
             return leaf(TypeId::ANY);
         }

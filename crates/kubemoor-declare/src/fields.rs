@@ -14,7 +14,6 @@ use serde_json::Value;
 use super::equality::{Agreement, Family, Place, is_granular};
 use super::path::{Path, Segment, Step, Trail};
 use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
-use super::stored::Stored;
 
 /// The declared fields of one object.
 #[derive(Clone, PartialEq)]
@@ -59,7 +58,7 @@ pub(super) enum Node {
 
 #[derive(Clone, PartialEq)]
 pub(super) struct Leaf {
-    pub(super) value: Stored,
+    pub(super) value: Value,
     pub(super) ty: TypeId,
     pub(super) place: Place,
 }
@@ -144,7 +143,7 @@ impl Fields {
             node = node.entry(name)?;
         }
         match node {
-            Node::Leaf(leaf) => Some(leaf.value.value()),
+            Node::Leaf(leaf) => Some(leaf.value.clone()),
             _ => None,
         }
     }
@@ -158,7 +157,7 @@ impl Fields {
         }
         let Node::Object(entries) = node else { return Vec::new() };
         let leaf = |entry: &'_ Entry| match &entry.node {
-            Node::Leaf(leaf) => Some(leaf.value.value()),
+            Node::Leaf(leaf) => Some(leaf.value.clone()),
             _ => None,
         };
         entries.iter().filter_map(|entry| Some((&*entry.name, leaf(entry)?))).collect()
@@ -206,7 +205,7 @@ impl Node {
     /// What is declared here, as one value.
     fn value(&self) -> Value {
         match self {
-            Self::Leaf(leaf) => leaf.value.value(),
+            Self::Leaf(leaf) => leaf.value.clone(),
             Self::Object(entries) => {
                 entries.iter().map(|entry| (entry.name.to_string(), entry.node.value())).collect()
             }
@@ -217,17 +216,16 @@ impl Node {
 
     fn weight(&self) -> usize {
         let below = match self {
-            Self::Leaf(leaf) => leaf.value.weight(),
+            Self::Leaf(leaf) => weight(&leaf.value),
             Self::Object(entries) => entries
                 .iter()
                 .map(|entry| size_of::<Arc<str>>() + entry.name.len() + entry.node.weight())
                 .sum(),
             Self::Elements(elements) => {
-                let keys =
-                    |item: &Element| item.keys.iter().map(|key| Stored::new(key, 0).weight()).sum::<usize>();
+                let keys = |item: &Element| item.keys.iter().map(weight).sum::<usize>();
                 elements.items.iter().map(|item| keys(item) + item.node.weight()).sum()
             }
-            Self::Set(set) => set.values.iter().map(|value| Stored::new(value, 0).weight()).sum(),
+            Self::Set(set) => set.values.iter().map(weight).sum(),
         };
         size_of::<Element>() + below
     }
@@ -235,7 +233,7 @@ impl Node {
     /// Calls `visit` with each declared value and its type.
     fn each_value(&self, types: &Types, trail: &Trail<'_>, visit: &mut dyn FnMut(&Trail<'_>, TypeId, Value)) {
         match self {
-            Self::Leaf(leaf) => visit(trail, leaf.ty, leaf.value.value()),
+            Self::Leaf(leaf) => visit(trail, leaf.ty, leaf.value.clone()),
             Self::Object(entries) => {
                 for entry in entries {
                     entry.node.each_value(types, &trail.then(Step::Field(&entry.name)), visit);
@@ -270,6 +268,19 @@ impl Elements {
         match types.shape(self.list) {
             Shape::List { kind: ListKind::Map(keys), .. } => keys,
             _ => &[],
+        }
+    }
+}
+
+/// The memory that a value takes beside itself, about, in bytes.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(|item| size_of::<Value>() + weight(item)).sum(),
+        Value::Object(map) => {
+            let entry = size_of::<(String, Value)>();
+            map.iter().map(|(name, value)| entry + name.len() + weight(value)).sum()
         }
     }
 }

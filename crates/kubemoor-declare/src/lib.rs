@@ -8,9 +8,7 @@
 //! visited, and a doubt is reported as a doubt. Must not know a release, a policy or a cluster.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-pub mod names;
 mod restore;
-mod stored;
 mod unions;
 
 pub mod additions;

@@ -10,8 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use fearless_simd::{Level, Simd, SimdBase, dispatch, prelude::*, u8x64};
 
-use self::parts::Cursor;
-pub use self::parts::{Entry, Part};
+pub(super) use self::parts::{Entry, Part};
 
 mod parts;
 
@@ -24,17 +23,17 @@ const GROUP: usize = 16;
 /// The vector instructions of this machine.
 static LEVEL: LazyLock<Level> = LazyLock::new(Level::new);
 
-/// The text of one value, within a larger text whose outline may already be known.
+/// The text of one value, within a larger text whose outline is known.
 #[derive(Clone)]
 pub struct Excerpt<'a> {
     whole: &'a str,
     start: usize,
     end: usize,
-    outline: Option<Arc<Outline>>,
+    outline: Arc<Outline>,
 }
 
 /// The structure of a whole text.
-pub struct Outline {
+struct Outline {
     blocks: Box<[Marks]>,
     /// Of each group of blocks the lowest floor.
     floors: Box<[i32]>,
@@ -70,12 +69,7 @@ impl<'a> Excerpt<'a> {
     /// All of `whole`, without white space around it.
     pub fn of(whole: &'a str) -> Self {
         let text = whole.trim_ascii();
-        Self { whole: text, start: 0, end: text.len(), outline: None }
-    }
-
-    /// A part of a text whose outline is known.
-    pub fn within(part: Part<'a, '_>, outline: &Arc<Outline>) -> Self {
-        Self { whole: part.whole, start: part.start, end: part.end, outline: Some(Arc::clone(outline)) }
+        Self { whole: text, start: 0, end: text.len(), outline: Arc::new(Outline::of(text)) }
     }
 
     /// The text.
@@ -86,24 +80,21 @@ impl<'a> Excerpt<'a> {
     /// The value at `path`, a chain of names in nested maps; `None` if a map lacks its name. Of a name that occurs twice,
     /// the last value counts. Names match only in the API server's spelling, without escapes.
     pub fn at(&self, path: &[&str]) -> Option<Self> {
-        let outline = self.outline();
-        let part = path.iter().try_fold(self.part(&outline), |map, name| map.entry(name))?;
-        Some(Self::within(part, &outline))
+        let part = path.iter().try_fold(self.part(), |map, name| map.entry(name))?;
+        Some(self.within(part))
     }
 
     /// The items of a list; `None` of anything else.
     pub fn items(&self) -> Option<Vec<Self>> {
-        let outline = self.outline();
         let mut items = Vec::new();
-        self.part(&outline).each_item(|item| items.push(Self::within(item, &outline)))?;
+        self.part().each_item(|item| items.push(self.within(item)))?;
         Some(items)
     }
 
     /// The texts of these names in the map at `path`; `None` where there is no map, and for values that are
     /// not texts. Names match only in the API server's spelling, without escapes.
     pub fn texts<const N: usize>(&self, path: &[&str], names: [&str; N]) -> [Option<String>; N] {
-        let outline = self.outline();
-        let map = path.iter().try_fold(self.part(&outline), |map, name| map.entry(name));
+        let map = path.iter().try_fold(self.part(), |map, name| map.entry(name));
         let mut found = [None; N];
         let visited = map.and_then(|map| {
             map.each_entry(|entry| {
@@ -115,29 +106,23 @@ impl<'a> Excerpt<'a> {
         found.map(|value| serde_json::from_str(value.filter(|_| visited.is_some())?.text()).ok())
     }
 
-    /// The outline of the enclosing text.
-    pub(super) fn outline(&self) -> Arc<Outline> {
-        self.outline.as_ref().map_or_else(|| Arc::new(Outline::of(self.whole)), Arc::clone)
+    /// This text, to be split.
+    pub(super) fn part(&self) -> Part<'a, '_> {
+        Part::new(self.whole, &self.outline, self.start, self.end)
     }
 
-    /// This text; `outline` is its own.
-    pub(super) fn part<'o>(&self, outline: &'o Outline) -> Part<'a, 'o> {
-        Part::new(self.whole, outline, self.start, self.end)
+    fn within(&self, part: Part<'a, '_>) -> Self {
+        Self { start: part.start, end: part.end, ..self.clone() }
     }
 }
 
 impl Outline {
     /// The outline of `text`.
-    pub fn of(text: &str) -> Self {
+    fn of(text: &str) -> Self {
         let blocks = dispatch!(*LEVEL, simd => marks(simd, text.as_bytes()));
         let floor = |group: &[Marks]| group.iter().map(|marks| marks.floor).min().unwrap_or_default();
         let floors = blocks.chunks(GROUP).map(floor).collect();
         Self { blocks, floors }
-    }
-
-    /// The value that `whole` is, of which this is the outline.
-    pub fn root<'t>(&self, whole: &'t str) -> Option<Part<'t, '_>> {
-        Cursor::root(whole, self)
     }
 
     /// The first of some marks at or behind `from`.

@@ -14,9 +14,6 @@ use super::fields::Fields;
 use super::path::{Path, Segment};
 use crate::model::ObjectId;
 
-/// The maps whose values are the same in many objects.
-const REPEATED: [&str; 3] = ["labels", "annotations", "matchLabels"];
-
 /// The places of CA bundles: API group, kind, names from the root.
 const CA_BUNDLES: &[(&str, &str, &[&str])] = &[
     (
@@ -59,11 +56,6 @@ pub(super) struct Above<'a> {
 }
 
 impl Above<'_> {
-    /// Whether the values here are those that a chart gives to each of its objects.
-    pub(super) fn is_repeated(&self) -> bool {
-        self.above.is_some_and(|above| REPEATED.contains(&above.name))
-    }
-
     /// Whether the names up to here are these, from the root. List elements
     /// are named `*`.
     pub(super) fn is(&self, names: &[&str]) -> bool {

@@ -1,17 +1,9 @@
-//! Compressed storage of declared fields: manifest documents, compressed together, and a cache of recently
-//! used fields.
-//!
-//! Entry points: [`BlockWriter`] packs documents, [`Packed::fields`] reads one. Invariant: the result equals
-//! that of [`declare`] on the document, cached or not. Reading one costs at most inflating [`BLOCK`] bytes
-//! and parsing one document. Concurrent requests for a document read it once. Must not show a document: it
-//! may be a Secret.
+//! Declared fields at rest: the compressed document that they come from, and a cache of those that were read from it.
+//! What is read from a document is what [`declare`] made of it first. A document is never shown: it may be a Secret.
 
 use std::fmt;
-use std::io;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use moka::sync::Cache;
 use serde_json::Value;
@@ -25,14 +17,8 @@ use super::schema::{KindSchema, TypeId, Types};
 /// millisecond.
 pub const HEAVY: usize = 256 << 10;
 
-/// The text of the documents that are compressed together, in bytes; one document alone may be longer.
-pub const BLOCK: usize = 16 << 10;
-
 /// The default memory of a cache for the fields of documents, in bytes.
 pub const CACHE: u64 = 8 << 20;
-
-/// How long a cache keeps fields that nobody asks for, until [`FieldsCache::drop_idle`] is called.
-pub const IDLE: Duration = Duration::from_secs(30);
 
 /// What an entry of the cache takes beside the fields, about, in bytes.
 const ENTRY: usize = 256;
@@ -46,27 +32,20 @@ pub enum Packed {
     /// As they are.
     Whole(Arc<Fields>),
     /// To be read.
-    Document {
-        /// Where the document lies.
-        block: Arc<Block>,
-        /// Its number in the block.
-        index: u32,
-        /// The schema of its kind at the time of packing.
-        schema: Option<Arc<KindSchema>>,
-    },
+    Document(Arc<Document>),
 }
 
-/// Some documents, compressed together.
-pub struct Block {
-    compressed: Compressed,
-    /// Where in the text each document ends.
-    ends: Box<[u32]>,
-    /// The number of the first document among all of the cache.
-    first: u64,
+/// A compressed document.
+pub struct Document {
+    /// Its number among all of the cache.
+    number: u64,
+    text: Compressed,
+    /// The schema of its kind at the time of packing.
+    schema: Option<Arc<KindSchema>>,
     cache: Arc<FieldsCache>,
 }
 
-/// The recently used fields, within a memory limit.
+/// The fields that were read from documents, within a memory limit.
 pub struct FieldsCache {
     fields: Cache<u64, Arc<Fields>>,
     /// How many documents have been packed.
@@ -75,19 +54,32 @@ pub struct FieldsCache {
     read: AtomicU64,
 }
 
-/// Packs documents into one block.
-#[derive(Default)]
-pub struct BlockWriter {
-    text: Vec<u8>,
-    ends: Vec<u32>,
-}
-
 impl Packed {
+    /// The fields that `document` declares by this schema. They are kept as they are where the document would take long
+    /// to read.
+    pub fn new(
+        document: &Value,
+        fields: Fields,
+        schema: Option<Arc<KindSchema>>,
+        cache: &Arc<FieldsCache>,
+    ) -> Self {
+        if fields.weight() <= HEAVY && is_shallow(document, 0) {
+            let text = document.to_string();
+            if text.len() <= HEAVY
+                && let Ok(text) = Compressed::new(text.as_bytes())
+            {
+                let number = cache.packed.fetch_add(1, Ordering::Relaxed);
+                return Self::Document(Arc::new(Document { number, text, schema, cache: Arc::clone(cache) }));
+            }
+        }
+        fields.into()
+    }
+
     /// The declared fields.
     pub fn fields(&self) -> Arc<Fields> {
         match self {
             Self::Whole(fields) => Arc::clone(fields),
-            Self::Document { block, index, schema } => block.fields(*index, schema.as_deref()),
+            Self::Document(document) => document.fields(),
         }
     }
 
@@ -101,93 +93,48 @@ impl Packed {
     pub fn weight(&self) -> usize {
         match self {
             Self::Whole(fields) => fields.weight(),
-            Self::Document { block, .. } => {
-                size_of::<u32>() + (size_of::<Block>() + block.compressed.size()) / block.ends.len().max(1)
-            }
+            Self::Document(document) => size_of::<Document>() + document.text.size(),
         }
     }
-}
 
-impl Packed {
     fn types(&self) -> (&Arc<Types>, TypeId) {
         match self {
             Self::Whole(fields) => (&fields.types, fields.ty),
-            Self::Document { schema, .. } => {
-                let schema = schema.as_deref().unwrap_or_else(|| KindSchema::unknown());
+            Self::Document(document) => {
+                let schema = document.schema.as_deref().unwrap_or_else(|| KindSchema::unknown());
                 (&schema.types, schema.root)
             }
         }
     }
 }
 
-impl BlockWriter {
-    /// Takes in a document whose fields take so many bytes of memory, unless they are to be kept as they
-    /// are. Tells whether it did.
-    pub fn take(&mut self, document: &Value, weight: usize) -> bool {
-        if weight > HEAVY || !is_shallow(document, 0) {
-            return false;
-        }
-        let text = document.to_string();
-        let Some(end) = u32::try_from(self.text.len() + text.len()).ok().filter(|_| text.len() <= HEAVY)
-        else {
-            return false;
-        };
-        self.text.extend(text.into_bytes());
-        self.ends.push(end);
-        true
-    }
-
-    /// Whether the block is as long as it may be.
-    pub fn is_full(&self) -> bool {
-        self.text.len() >= BLOCK
-    }
-
-    /// The finished block, whose documents' fields are kept in `cache`. Empties this.
-    ///
-    /// # Errors
-    /// When it cannot be compressed.
-    pub fn finish(&mut self, cache: &Arc<FieldsCache>) -> io::Result<Block> {
-        let (text, ends) = (mem::take(&mut self.text), mem::take(&mut self.ends));
-        let compressed = Compressed::new(&text)?;
-        let first = cache.packed.fetch_add(ends.len() as u64, Ordering::Relaxed);
-        Ok(Block { compressed, ends: ends.into(), first, cache: Arc::clone(cache) })
-    }
-}
-
-impl Block {
-    fn fields(&self, index: u32, schema: Option<&KindSchema>) -> Arc<Fields> {
+impl Document {
+    fn fields(&self) -> Arc<Fields> {
         self.cache.asked.fetch_add(1, Ordering::Relaxed);
-        let key = self.first + u64::from(index);
         // Cheaper than `get_with`, which takes memory for the key first.
-        if let Some(fields) = self.cache.fields.get(&key) {
+        if let Some(fields) = self.cache.fields.get(&self.number) {
             return fields;
         }
-        self.cache.fields.get_with(key, || {
+        self.cache.fields.get_with(self.number, || {
             self.cache.read.fetch_add(1, Ordering::Relaxed);
-            // The block was compressed here, so it can be read. An empty document would declare nothing.
-            Arc::new(declare(&self.document(index).unwrap_or_default(), schema))
+            // It was compressed here, so it can be read. An empty document would declare nothing.
+            let document = self.text.read().ok().and_then(|text| serde_json::from_slice(&text).ok());
+            Arc::new(declare(&document.unwrap_or_default(), self.schema.as_deref()))
         })
-    }
-
-    fn document(&self, index: u32) -> Option<Value> {
-        let index = usize::try_from(index).ok()?;
-        let at = |index: usize| Some(usize::try_from(*self.ends.get(index)?).unwrap_or(usize::MAX));
-        let (start, end) = (index.checked_sub(1).map_or(Some(0), at)?, at(index)?);
-        let text = self.compressed.read(end as u64).ok()?;
-        serde_json::from_slice(text.get(start..)?).ok()
     }
 }
 
 impl FieldsCache {
     /// A cache that takes this much memory, in bytes.
     pub fn within(bytes: u64) -> Self {
-        Self::new(bytes, IDLE)
-    }
-
-    /// Drops the fields that nobody has asked for in [`IDLE`]: at a start all objects are compared once, and most
-    /// are not edited for days.
-    pub fn drop_idle(&self) {
-        self.fields.run_pending_tasks();
+        let weigh =
+            |_: &u64, fields: &Arc<Fields>| u32::try_from(ENTRY + fields.weight()).unwrap_or(u32::MAX);
+        Self {
+            fields: Cache::builder().max_capacity(bytes).weigher(weigh).build(),
+            packed: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+        }
     }
 
     /// The number of requests for fields.
@@ -198,18 +145,6 @@ impl FieldsCache {
     /// The number of documents that were read for them.
     pub fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
-    }
-
-    /// A cache that takes this much memory, in bytes, and keeps fields that nobody asks for so long.
-    fn new(bytes: u64, idle: Duration) -> Self {
-        let weigh =
-            |_: &u64, fields: &Arc<Fields>| u32::try_from(ENTRY + fields.weight()).unwrap_or(u32::MAX);
-        Self {
-            fields: Cache::builder().max_capacity(bytes).weigher(weigh).time_to_idle(idle).build(),
-            packed: AtomicU64::new(0),
-            asked: AtomicU64::new(0),
-            read: AtomicU64::new(0),
-        }
     }
 }
 
@@ -251,4 +186,91 @@ fn is_shallow(value: &Value, depth: usize) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::embedded;
+    use crate::model::Gvk;
+    use crate::samples::{Deep, any_value};
+
+    fn schema() -> Option<Arc<KindSchema>> {
+        embedded::core().schema(&Gvk::from_api_version("apps/v1", "Deployment"))
+    }
+
+    /// The document with the schema of a Deployment.
+    fn packed(document: &Value, cache: &Arc<FieldsCache>) -> Packed {
+        Packed::new(document, declare(document, schema().as_deref()), schema(), cache)
+    }
+
+    fn config_map(number: usize) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": number.to_string()},
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn packed_fields_equal_the_declared_fields(document in any_value()) {
+            let packed = packed(&document, &Arc::default());
+            prop_assert!(matches!(packed, Packed::Document(_)));
+            prop_assert!(*packed.fields() == declare(&document, schema().as_deref()));
+        }
+    }
+
+    #[test]
+    fn packed_document_is_read_once_for_concurrent_requests() {
+        let cache = Arc::default();
+        let packed = packed(&config_map(0), &cache);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| packed.fields());
+            }
+        });
+        assert_eq!((cache.asked(), cache.read()), (8, 1));
+    }
+
+    #[test]
+    fn a_full_cache_reads_again_and_gives_the_same() {
+        let cache = Arc::new(FieldsCache::within(0));
+        let documents: Vec<_> = (0..8).map(config_map).collect();
+        let packed: Vec<_> = documents.iter().map(|document| packed(document, &cache)).collect();
+        for _ in 0..2 {
+            for (document, packed) in documents.iter().zip(&packed) {
+                assert!(*packed.fields() == declare(document, schema().as_deref()));
+            }
+        }
+        assert_eq!(cache.read(), 16);
+    }
+
+    #[test]
+    fn heavy_or_deep_documents_are_kept_as_they_are() {
+        let is_packed = |document: &Value| {
+            let packed = Packed::new(document, declare(document, None), None, &Arc::default());
+            matches!(packed, Packed::Document(_))
+        };
+        let data = |length| json!({"kind": "ConfigMap", "data": {"k": "a".repeat(length)}});
+        assert!(is_packed(&data(HEAVY / 2)) && !is_packed(&data(HEAVY)));
+        // A status declares nothing, and would be read all the same.
+        assert!(!is_packed(&json!({"kind": "ConfigMap", "status": "a".repeat(HEAVY)})));
+        assert!(
+            is_packed(&Deep::new(DEPTH, Value::Null).0) && !is_packed(&Deep::new(DEPTH + 1, Value::Null).0)
+        );
+    }
+
+    #[test]
+    fn documents_take_a_fraction_of_their_fields_at_rest() {
+        let document = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "labels": {"app.kubernetes.io/name": "web"}},
+            "spec": {"replicas": 2, "template": {"spec": {"containers": [
+                {"name": "app", "image": "web:1", "ports": [{"containerPort": 80}],
+                 "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}},
+            ]}}},
+        });
+        let fields = declare(&document, schema().as_deref()).weight();
+        let packed = packed(&document, &Arc::default()).weight();
+        assert!(packed * 2 < fields, "{packed} of {fields} bytes");
+    }
+}

@@ -131,8 +131,7 @@ impl<'f> Pruned<'f> {
     ///
     /// `None` where a value that is kept cannot be read.
     pub fn pair(&self, old: &Excerpt<'_>, new: &Excerpt<'_>) -> Option<(Value, Value)> {
-        let (before, after) = (old.outline(), new.outline());
-        self.keep.pair(old.part(&before), new.part(&after))
+        self.keep.pair(old.part(), new.part())
     }
 }
 

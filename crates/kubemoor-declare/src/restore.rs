@@ -127,7 +127,7 @@ impl Walk<'_> {
     /// The value to restore in a leaf: the old one, if that agrees with the declared one. If the API server
     /// wrote the value, a doubt concerns only the spelling.
     fn value(&self, leaf: &Leaf, name: &str, had: Option<&Value>, whose: Whose) -> Option<Value> {
-        let declared = leaf.value.value();
+        let declared = leaf.value.clone();
         let spot = Spot::new(name, leaf.place, self.family);
         match (equality::agreement(self.types, leaf.ty, spot, &declared, had), whose) {
             (Agreement::Agrees, _) => return had.cloned(),

@@ -106,8 +106,8 @@ impl Union {
             }
             Self::Tagged { tag, value, member } if own == *tag => {
                 let Node::Leaf(leaf) = &entry.node else { return None };
-                let is_without = !leaf.value.is(&Value::from(*value));
-                let is_other = set(tag).is_some_and(|(_, live)| !leaf.value.is(live));
+                let is_without = leaf.value != Value::from(*value);
+                let is_other = set(tag).is_some_and(|(_, live)| leaf.value != *live);
                 if is_without && is_other { undeclared(member) } else { None }
             }
             Self::Tagged { tag, value, member } if own == *member && set(own).is_none() => {
@@ -166,7 +166,7 @@ fn blocked<'f>(
         let Node::Leaf(leaf) = &entry.node else { return false };
         let is_undeclared = !declares(of_map(other), &entry.name);
         let other = others.get(&*entry.name).filter(|value| !value.is_null() && is_undeclared);
-        is_declared(entry) && other.is_some_and(|other| excludes(&leaf.value.value(), other))
+        is_declared(entry) && other.is_some_and(|other| excludes(&leaf.value, other))
     };
     let replaced = |entry: &'f Entry| Replaced { declared: [map, &entry.name], live: [other, &entry.name] };
     of_map(map).iter().filter(is_blocked).map(replaced).collect()
@@ -182,5 +182,5 @@ fn declares(entries: &[Entry], name: &str) -> bool {
 
 /// Whether an entry says more than null.
 fn is_declared(entry: &Entry) -> bool {
-    !matches!(&entry.node, Node::Leaf(leaf) if leaf.value.is(&Value::Null))
+    !matches!(&entry.node, Node::Leaf(leaf) if leaf.value.is_null())
 }

@@ -7,11 +7,6 @@ pub mod webhook;
 
 #[cfg(test)]
 #[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]
-#[path = "../../kubemoor-declare/src/samples/mod.rs"]
-mod sample_values;
-
-#[cfg(test)]
-#[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]
 #[path = "../../kubemoor-helm/src/samples.rs"]
 mod sample_releases;
 

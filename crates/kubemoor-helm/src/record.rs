@@ -116,11 +116,6 @@ impl Packed {
         Some(Self::new(text, object.get("kind").and_then(Value::as_str) != Some("ConfigMap")))
     }
 
-    /// The bytes of memory that it takes.
-    pub fn weight(&self) -> usize {
-        self.text.len()
-    }
-
     /// The record, and the length of its manifest, which is kept if it has at most `keeps` bytes.
     ///
     /// # Errors

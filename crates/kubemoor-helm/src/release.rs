@@ -27,7 +27,6 @@ mod belief;
 mod declared;
 mod documents;
 mod head;
-mod packing;
 mod payload;
 
 /// One release as its records say.

@@ -29,6 +29,7 @@ pub mod live;
 pub mod machine;
 pub mod occurrence;
 pub(crate) mod plan;
+pub(crate) mod pool;
 pub(crate) mod recent;
 pub mod report;
 pub(crate) mod rollout;

@@ -5,8 +5,6 @@
 //! requests, and only one long manifest is unpacked at a time. After decoding only the fields of a record
 //! remain.
 
-mod prefetched;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
@@ -15,7 +13,6 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, oneshot};
 
-use self::prefetched::Prefetched;
 use super::records::{self, Known};
 use crate::client::call::{self, BODY_CAP, CallError};
 use crate::client::pages::Pages;
@@ -42,8 +39,6 @@ pub(super) struct Payloads {
     client: kube::Client,
     driver: RecordDriver,
     reading: Arc<Semaphore>,
-    /// Used in place of a read.
-    pub(super) prefetched: Prefetched,
     /// Reads long manifests.
     worker: OnceLock<mpsc::Sender<Work>>,
 }
@@ -81,7 +76,7 @@ pub(super) struct Looked {
 
 /// A record with its payload.
 #[derive(Deserialize)]
-pub(super) struct RecordObject {
+struct RecordObject {
     metadata: Meta,
     data: Option<RecordData>,
 }
@@ -93,13 +88,7 @@ struct RecordData {
 
 impl Payloads {
     pub(super) fn new(client: kube::Client, driver: RecordDriver) -> Self {
-        Self {
-            client,
-            driver,
-            reading: Arc::new(Semaphore::new(AT_ONCE)),
-            prefetched: Prefetched::default(),
-            worker: OnceLock::new(),
-        }
+        Self { client, driver, reading: Arc::new(Semaphore::new(AT_ONCE)), worker: OnceLock::new() }
     }
 
     /// The resource that holds the records.
@@ -129,12 +118,12 @@ impl Payloads {
             Err(error) => return Err(error),
         };
         let object: RecordObject = call::decode(&body)?;
-        let (meta, payload) = self.split(object);
+        let meta = object.metadata;
         if meta.uid != head.uid || meta.resource_version != head.resource_version {
             return Ok(Unpacked::Moved(meta));
         }
-        Ok(match payload {
-            Some(packed) => Unpacked::Packed(packed),
+        Ok(match object.data.and_then(|data| data.release) {
+            Some(text) => Unpacked::Packed(Packed::new(text, self.driver == RecordDriver::Secret)),
             None => Unpacked::Faulty(RecordError::Missing { field: "data.release" }),
         })
     }
@@ -151,11 +140,7 @@ impl Payloads {
     ) -> Result<Fetched, CallError> {
         // Never closed, so a permit always comes.
         let permit = Arc::clone(&self.reading).acquire_owned().await;
-        let read = match self.prefetched.take(stored, head) {
-            Some(packed) => Unpacked::Packed(packed),
-            None => self.packed(&stored.namespace, head, within).await?,
-        };
-        let packed = match read {
+        let packed = match self.packed(&stored.namespace, head, within).await? {
             Unpacked::Packed(packed) => packed,
             Unpacked::Faulty(error) => return Ok(Fetched::Payload(Payload::whole(Err(error)))),
             Unpacked::Moved(meta) => return Ok(Fetched::Moved(meta)),
@@ -201,26 +186,6 @@ impl Payloads {
         });
         worker.send(work).map_err(|_| cut_off())?;
         receive.await.map_err(|_| cut_off())
-    }
-
-    /// The records in `namespace` (`None`: in all) that have these labels, whole.
-    ///
-    /// # Errors
-    /// When there can be no such path.
-    pub(super) fn whole(
-        &self,
-        namespace: Option<&str>,
-        labels: &str,
-    ) -> Result<Pages<'_, RecordObject>, CallError> {
-        let pages = Pages::objects(&self.client, &self.resource(), namespace)?;
-        Ok(pages.labelled(&format!("{SELECTOR},{labels}")))
-    }
-
-    /// What tells of a record, and its payload if it has one.
-    pub(super) fn split(&self, object: RecordObject) -> (Meta, Option<Packed>) {
-        let text = object.data.and_then(|data| data.release);
-        let payload = text.map(|text| Packed::new(text, self.driver == RecordDriver::Secret));
-        (object.metadata, payload)
     }
 
     /// The metadata of all records in `namespace` (`None`: in all).

@@ -7,15 +7,12 @@
 //! (records to index) and `feed` (watch to records), which address records by their place; all other modules
 //! address releases.
 
-mod ahead;
 mod document;
 mod feed;
 mod once;
 mod outdated;
-mod prefetch;
 mod settle;
 mod source;
-mod strays;
 mod trust;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -27,7 +24,6 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-pub use self::ahead::Needed;
 pub use self::document::{Document, DocumentError};
 pub use self::once::{Closed, Once};
 pub use self::source::SourceError;
@@ -79,8 +75,6 @@ pub struct Releases {
 /// The reliability of the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// The first full listing is whole: [`Releases::read_ahead`] finds all releases.
-    pub listed: bool,
     /// Every release that the first full listing named is in the index.
     pub indexed: bool,
     /// Set while records cannot be listed or watched; the last state serves.
@@ -121,12 +115,6 @@ pub enum LookError {
     Slow {
         /// The release.
         release: ReleaseId,
-        /// The time that there was.
-        within: Duration,
-    },
-    /// The first full listing is too large to be read within the time.
-    #[error("the records of all releases, which are needed after a start, could not be read within {} ms", .within.as_millis())]
-    Unindexed {
         /// The time that there was.
         within: Duration,
     },

@@ -35,8 +35,9 @@ impl Walk<'_> {
         match node {
             Node::Leaf(leaf) => {
                 let spot = Spot::new(name, leaf.place, self.family).of(trail.holder());
-                if let Some((declared, agreement)) = self.leaf_changed(leaf, spot, versions) {
-                    self.push(trail, Values { declared: Some(declared), ..versions.told() }, agreement);
+                if let Some(agreement) = self.leaf_changed(leaf, spot, versions) {
+                    let declared = Some(leaf.value.clone());
+                    self.push(trail, Values { declared, ..versions.told() }, agreement);
                 }
             }
             Node::Object(entries) => {
@@ -68,27 +69,17 @@ impl Walk<'_> {
         }
     }
 
-    /// The declared value of a leaf that changed, and the agreement of the new one.
+    /// The agreement of the new value of a leaf that changed.
     fn leaf_changed(
         &self,
         leaf: &Leaf,
         spot: Spot<'_>,
-        versions: Versions<'_>,
-    ) -> Option<(Value, Agreement)> {
-        if equality::is_same(self.types, leaf.ty, versions.old, versions.new) {
-            return None;
-        }
-        let declared = leaf.value.value();
-        let agreement = self.leaf_agreement((leaf, &declared), spot, versions)?;
-        Some((declared, agreement))
-    }
-
-    fn leaf_agreement(
-        &self,
-        (leaf, declared): (&Leaf, &Value),
-        spot: Spot<'_>,
         Versions { old, new }: Versions<'_>,
     ) -> Option<Agreement> {
+        let declared = &leaf.value;
+        if equality::is_same(self.types, leaf.ty, old, new) {
+            return None;
+        }
         let there = |value| equality::is_open_empty(self.types, leaf.ty, declared, value);
         if there(old) && there(new) {
             return None;

@@ -17,15 +17,14 @@ impl Walk<'_> {
     pub(super) fn drift(&mut self, node: &Node, name: &str, trail: &Trail<'_>, live: Option<&Value>) {
         match node {
             Node::Leaf(leaf) => {
-                if live.is_some_and(|live| leaf.value.is(live)) {
+                if live == Some(&leaf.value) {
                     return;
                 }
-                let (spot, declared) =
-                    (Spot::new(name, leaf.place, self.family).of(trail.holder()), leaf.value.value());
-                let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, live);
+                let spot = Spot::new(name, leaf.place, self.family).of(trail.holder());
+                let agreement = equality::agreement(self.types, leaf.ty, spot, &leaf.value, live);
                 if agreement != Agreement::Agrees {
                     let told = Versions { old: None, new: live }.told();
-                    self.push(trail, Values { declared: Some(declared), ..told }, agreement);
+                    self.push(trail, Values { declared: Some(leaf.value.clone()), ..told }, agreement);
                 }
             }
             Node::Object(entries) => {

@@ -168,7 +168,7 @@ impl Search<'_> {
             .collect();
         for Missing { item, gap } in missing {
             let own = unique.and_then(|(_, field)| match item.node.entry(field) {
-                Some(Node::Leaf(leaf)) => leaf.value.value().as_str().map(str::to_owned),
+                Some(Node::Leaf(leaf)) => leaf.value.as_str().map(str::to_owned),
                 _ => None,
             });
             let shares = own.and_then(|own| by_unique.get(own.as_str()).copied());

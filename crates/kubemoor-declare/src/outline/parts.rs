@@ -11,7 +11,7 @@ const USUAL: usize = 16;
 
 /// The text of one value within a text whose outline is known.
 #[derive(Clone, Copy)]
-pub struct Part<'t, 'o> {
+pub(in super::super) struct Part<'t, 'o> {
     pub(super) whole: &'t str,
     outline: &'o Outline,
     pub(super) start: usize,
@@ -20,17 +20,17 @@ pub struct Part<'t, 'o> {
 
 /// One entry of a map.
 #[derive(Clone, Copy)]
-pub struct Entry<'t, 'o> {
+pub(in super::super) struct Entry<'t, 'o> {
     /// The name as it is spelled between its quotes, escapes and all.
-    pub name: &'t str,
+    pub(in super::super) name: &'t str,
     /// The value.
-    pub value: Part<'t, 'o>,
+    pub(in super::super) value: Part<'t, 'o>,
     /// Where the entry begins, with its name's quote.
     start: usize,
 }
 
 /// A place in a text.
-pub(super) struct Cursor<'t, 'o> {
+struct Cursor<'t, 'o> {
     whole: &'t str,
     outline: &'o Outline,
     at: usize,
@@ -42,22 +42,22 @@ impl<'t, 'o> Part<'t, 'o> {
     }
 
     /// The text.
-    pub fn text(self) -> &'t str {
+    pub(in super::super) fn text(self) -> &'t str {
         self.whole.get(self.start..self.end).unwrap_or_default()
     }
 
     /// Whether this is a map, by how it begins.
-    pub fn is_map(self) -> bool {
+    pub(in super::super) fn is_map(self) -> bool {
         self.first() == Some(b'{')
     }
 
     /// Whether this is a list, by how it begins.
-    pub fn is_list(self) -> bool {
+    pub(in super::super) fn is_list(self) -> bool {
         self.first() == Some(b'[')
     }
 
     /// The entries of a map, in their order; a name may occur twice.
-    pub fn entries(self) -> Option<Vec<Entry<'t, 'o>>> {
+    pub(in super::super) fn entries(self) -> Option<Vec<Entry<'t, 'o>>> {
         let mut entries = Vec::with_capacity(USUAL);
         self.each_entry(|entry| {
             entries.push(entry);
@@ -67,7 +67,7 @@ impl<'t, 'o> Part<'t, 'o> {
     }
 
     /// The value of `name`, in exactly this spelling; the last one if the name occurs twice.
-    pub fn entry(self, name: &str) -> Option<Self> {
+    pub(in super::super) fn entry(self, name: &str) -> Option<Self> {
         let mut found = None;
         self.each_entry(|entry| {
             if entry.name == name {
@@ -79,7 +79,10 @@ impl<'t, 'o> Part<'t, 'o> {
     }
 
     /// Visits the entries of a map, as long as `visit` gives something.
-    pub fn each_entry(self, mut visit: impl FnMut(Entry<'t, 'o>) -> Option<()>) -> Option<()> {
+    pub(in super::super) fn each_entry(
+        self,
+        mut visit: impl FnMut(Entry<'t, 'o>) -> Option<()>,
+    ) -> Option<()> {
         self.each(b'{', b'}', |cursor| visit(cursor.entry()?))
     }
 
@@ -91,7 +94,7 @@ impl<'t, 'o> Part<'t, 'o> {
     /// Visits the entries of this map and of `other` as long as they have the same names, in the same
     /// spelling and order. `visit` also receives whether their values are the same text. `None` if the maps
     /// have other names.
-    pub fn each_in_step(
+    pub(in super::super) fn each_in_step(
         self,
         other: Self,
         mut visit: impl FnMut(&'t str, Self, Self, bool) -> Option<()>,
@@ -121,7 +124,7 @@ impl<'t, 'o> Part<'t, 'o> {
 
     /// The items of this list, each with that of `other` at the same place and
     /// whether both are the same text. None where the numbers differ.
-    pub fn items_in_step(self, other: Self) -> Option<Vec<(Self, Self, bool)>> {
+    pub(in super::super) fn items_in_step(self, other: Self) -> Option<Vec<(Self, Self, bool)>> {
         let mut cursor = Cursor { whole: other.whole, outline: other.outline, at: other.start };
         cursor.expect(b'[')?;
         cursor.skip_space();
@@ -175,15 +178,6 @@ impl<'t, 'o> Part<'t, 'o> {
 }
 
 impl<'t, 'o> Cursor<'t, 'o> {
-    /// The one value that all of a text is, but for space around it.
-    pub(super) fn root(whole: &'t str, outline: &'o Outline) -> Option<Part<'t, 'o>> {
-        let mut cursor = Self { whole, outline, at: 0 };
-        cursor.skip_space();
-        let part = cursor.value()?;
-        cursor.skip_space();
-        (cursor.at == whole.len()).then_some(part)
-    }
-
     fn byte(&self) -> Option<u8> {
         self.whole.as_bytes().get(self.at).copied()
     }

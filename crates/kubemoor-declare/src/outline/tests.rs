@@ -28,7 +28,7 @@ fn rebuilt(part: Part<'_, '_>) -> Option<Value> {
 }
 
 fn outlined(text: &str) -> Option<Value> {
-    rebuilt(Outline::of(text).root(text)?)
+    rebuilt(Excerpt::of(text).part())
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn malformed_json_at_outlined_levels_yields_no_outline() {
 #[test]
 fn any_depth_is_outlined_without_recursion() {
     let text = format!("{}{}", r#"{"a":["#.repeat(100_000), "]}".repeat(100_000));
-    let outline = Outline::of(&text);
-    let entries = outline.root(&text).unwrap().entries().unwrap();
+    let excerpt = Excerpt::of(&text);
+    let entries = excerpt.part().entries().unwrap();
     assert_eq!(entries[0].value.text().len(), text.len() - 6);
 }
 

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub(super) use self::claims::named_by;
 use super::claims::{governing, owner_of};
 use super::held::Held;
 use super::review::{Head, Request};

@@ -3,8 +3,8 @@
 //! Entry point: [`validate::Validator`]. `door` tells the API server from everybody else,
 //! `intake` turns a request into a review's bytes, `review` reads those bytes and
 //! writes the answer, `validate` judges with `case`, `claims` and `look`, large
-//! ones within their `shares`, `early` has the index hold what a review needs after a start, `suggest` names
-//! chart values for messages, `rights` asks who may create exceptions and who may see values, `mutate` sets edits back,
+//! ones within their `shares`, `suggest` names chart values for messages, `rights` asks who may create exceptions and who
+//! may see values, `mutate` sets edits back,
 //! `order` asks what the user who orders a repair may write, `relabel` warns of labels that choose a milder policy,
 //! `registration` keeps the webhook
 //! configurations.
@@ -16,7 +16,6 @@ mod acts;
 pub mod case;
 mod claims;
 pub mod door;
-mod early;
 pub mod held;
 pub mod intake;
 pub mod look;

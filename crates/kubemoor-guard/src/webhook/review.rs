@@ -1,8 +1,8 @@
 //! The wire format of admission: `AdmissionReview` of `admission.k8s.io/v1`.
 //!
 //! Entry points: [`Head::parse`] reads who and what from the front of a body
-//! without touching the objects, [`Request::parse`] reads all of it, or
-//! [`Request::behind`] the rest, and leaves the objects as text, [`object`] turns that text into a value, [`Answer`]
+//! without touching the objects, [`Request::parse`] reads all of it
+//! and leaves the objects as text, [`object`] turns that text into a value, [`Answer`]
 //! writes the verdict, [`Question`] writes a review.
 //!
 //! Invariant: reading a body never recurses with its nesting, so its sender
@@ -174,28 +174,12 @@ pub fn author(front: &[u8]) -> Actor {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a whole review. Its objects are only found: whether they are JSON
-    /// shows once they are read.
+    /// Reads a whole review, but for the values of its objects.
     ///
     /// # Errors
     /// Says what is wrong with it.
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
-        match Fields::outlined(body) {
-            Some(fields) => fields.request(),
-            None => Fields::read(body, Until::End)?.request(),
-        }
-    }
-
-    /// Reads the rest of the review that `body` is; `head` is its own. The same
-    /// as [`Request::parse`] without reading the head again.
-    ///
-    /// # Errors
-    /// Says what is wrong with it.
-    pub fn behind(head: Head<'a>, body: &'a [u8]) -> Result<Self, ReviewError> {
-        match Fields::outlined_behind_head(body) {
-            Some(fields) => fields.behind(head),
-            None => Fields::read(body, Until::End)?.request(),
-        }
+        Fields::read(body, Until::End)?.request()
     }
 }
 

@@ -26,7 +26,6 @@ use self::spared::SparedEdits;
 use super::case::{Aspect, Case, Subject};
 use super::claims::{certain, governing};
 use super::door::{Door, Stage};
-use super::early;
 use super::held::Held;
 use super::intake::{Intake, Received, Submission};
 use super::look::{Looker, ReleaseSource, Unreached};
@@ -145,7 +144,7 @@ impl Validator {
         };
         span.note(&head);
         if stage == Stage::Mutate && order::is_order(&head) {
-            return self.order(&submission.body, head, submission.deadline).await;
+            return self.order(&submission.body, &head.uid, submission.deadline).await;
         }
         let uid = head.uid.clone();
         let (webhook, judged) = self.judge(&submission, head, stage).await;
@@ -178,25 +177,18 @@ impl Validator {
         head: Head<'_>,
         stage: Stage,
     ) -> (Webhook, Result<(Response<review::Body>, Verdict), Unjudged>) {
-        let read = match &self.setup.source {
-            ReleaseSource::Cluster(live) if live.releases.is_incomplete() => {
-                Box::pin(early::read_needed(live, &head, &submission.body, submission.deadline)).await
-            }
-            _ => Ok(()),
-        };
         let subject = self.subject(&head, stage, matches!(submission.body, Received::Whole(_)));
         let webhook = match stage {
             Stage::Mutate => Webhook::Reverts,
             Stage::Validate => subject.as_ref().map_or(Webhook::Edits, Subject::webhook),
         };
-        let judged = match (read, subject, &submission.body) {
-            (Err(error), ..) => Err(error.into()),
-            (Ok(()), Err(reason), _) => Ok((Answer::allow().respond(&head.uid), Verdict::allow(reason))),
-            (Ok(()), Ok(subject), Received::Whole(bytes)) => {
+        let judged = match (subject, &submission.body) {
+            (Err(reason), _) => Ok((Answer::allow().respond(&head.uid), Verdict::allow(reason))),
+            (Ok(subject), Received::Whole(bytes)) => {
                 let deadline = submission.deadline;
                 self.judged(Whole { bytes, head, subject, stage, deadline }).await
             }
-            (Ok(()), Ok(subject), cut) => Ok(self.judged_unread(cut, &head, &subject, stage)),
+            (Ok(subject), cut) => Ok(self.judged_unread(cut, &head, &subject, stage)),
         };
         (webhook, judged)
     }
@@ -215,11 +207,11 @@ impl Validator {
     }
 
     /// Answers an order, which is always allowed.
-    async fn order(&self, body: &Received, head: Head<'_>, deadline: Instant) -> Response<review::Body> {
-        let (arrived, uid) = (Instant::now(), head.uid.clone());
+    async fn order(&self, body: &Received, uid: &str, deadline: Instant) -> Response<review::Body> {
+        let arrived = Instant::now();
         let answer = match (body, &self.setup.orders, &self.setup.source) {
             (Received::Whole(bytes), Some(orders), ReleaseSource::Cluster(live)) => {
-                match review::Request::behind(head, bytes) {
+                match review::Request::parse(bytes) {
                     Ok(request) => match order::objects(&request) {
                         Some((old, new)) => {
                             self.keep_acts(&request, &old, &new);
@@ -234,7 +226,7 @@ impl Validator {
         };
         let reason = Reason::NotDeclared.as_str();
         self.setup.metrics.answered(Webhook::Orders, Decision::Allow, reason, arrived.elapsed());
-        answer.respond(&uid)
+        answer.respond(uid)
     }
 
     /// The subject of the review, or the reason why it is allowed unread.
@@ -310,8 +302,8 @@ impl Validator {
     }
 
     async fn judged_now(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
-        let Whole { bytes, head, subject, stage, deadline } = whole;
-        let request = review::Request::behind(head, bytes).map_err(Unjudged::Malformed)?;
+        let Whole { bytes, subject, stage, deadline, .. } = whole;
+        let request = review::Request::parse(bytes).map_err(Unjudged::Malformed)?;
         let (uid, resource) = (request.head.uid.clone(), request.head.resource.clone());
         let mut case = Case::of(subject, request, self.setup.record_driver);
         if case.is_record() {

@@ -6,8 +6,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kubemoor_declare::names::shared;
-
 /// The longest name or version, in bytes. Helm has no longer names in its labels.
 const LONGEST: usize = 128;
 
@@ -25,7 +23,7 @@ impl ChartVersion {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+');
             !text.is_empty() && text.len() <= LONGEST && text.chars().all(is_plain)
         };
-        (is_plain(name) && is_plain(version)).then(|| Self { name: shared(name), version: shared(version) })
+        (is_plain(name) && is_plain(version)).then(|| Self { name: name.into(), version: version.into() })
     }
 
     /// Its name.

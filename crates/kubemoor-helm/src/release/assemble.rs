@@ -8,7 +8,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::documents::placed;
-use super::packing::Packing;
 use super::{Declarations, Declared, Head, Invalid, Payload, Release, State, believe, gvk};
 use crate::manifest::{self, Skipped};
 use crate::record::{ApplyMethod, Record, RecordError};
@@ -177,7 +176,7 @@ impl Assembly<'_> {
 
     /// Reads a manifest, one document after the other.
     fn find(&self, manifest: &str, method: ApplyMethod) -> Result<Found, Excess> {
-        let (mut packing, mut excess, mut weight) = (Packing::new(self.cache), None, 0_usize);
+        let (mut objects, mut excess, mut weight) = (Vec::new(), None, 0_usize);
         let skipped = manifest::each(manifest, |written| {
             let (object, mut document) = placed(&self.id, written.value, self.catalog);
             let schema = self.catalog.schema(&gvk(&document));
@@ -187,17 +186,17 @@ impl Assembly<'_> {
                 fill_null_entries(&mut document, schema.as_deref());
             }
             let declared =
-                Declared::of((&document, digest), written.is_kept, schema.as_deref(), self.catalog);
+                Declared::of((&document, digest), written.is_kept, schema, self.catalog, self.cache);
             weight = weight.saturating_add(declared.weight());
-            packing.add(object, declared, &document, schema);
-            excess = match (packing.count() > MAX_OBJECTS, weight > MAX_WEIGHT) {
+            objects.push((Arc::new(object), Arc::new(declared)));
+            excess = match (objects.len() > MAX_OBJECTS, weight > MAX_WEIGHT) {
                 (true, _) => Some(Excess::Objects),
                 (false, true) => Some(Excess::Weight),
                 (false, false) => return ControlFlow::Continue(()),
             };
             ControlFlow::Break(())
         });
-        excess.map_or_else(|| Ok(Found { objects: packing.finish(), skipped }), Err)
+        excess.map_or_else(|| Ok(Found { objects, skipped }), Err)
     }
 
     /// The release with these objects; `invalid` says why its latest record does not count.

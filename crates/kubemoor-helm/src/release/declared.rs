@@ -15,8 +15,7 @@ use kubemoor_declare::declare::declare;
 use kubemoor_declare::digest::Digest;
 use kubemoor_declare::fields::Fields;
 use kubemoor_declare::model::ObjectId;
-use kubemoor_declare::names::shared;
-use kubemoor_declare::packed::Packed;
+use kubemoor_declare::packed::{FieldsCache, Packed};
 use kubemoor_declare::path::Path;
 use kubemoor_declare::schema::KindSchema;
 
@@ -91,12 +90,13 @@ impl Declared {
     pub(super) fn of(
         (document, digest): (&Value, Option<Digest>),
         keep: bool,
-        schema: Option<&KindSchema>,
+        schema: Option<Arc<KindSchema>>,
         catalog: &Catalog,
+        cache: &Arc<FieldsCache>,
     ) -> Self {
         let gvk = gvk(document);
         let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
-        let fields = declare(document, schema);
+        let fields = declare(document, schema.as_deref());
         let weight =
             size_of::<(Arc<ObjectId>, Declarations, ObjectId)>() + size_of::<Self>() + fields.weight();
         Self {
@@ -104,8 +104,8 @@ impl Declared {
             allow: AllowAnnotations::of(document).map(Box::new),
             keep,
             opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
-            packed: fields.into(),
-            version: shared(&gvk.version),
+            packed: Packed::new(document, fields, schema, cache),
+            version: gvk.version.into(),
             facts: catalog.facts(&gvk.group, &gvk.kind).cloned(),
             digest,
         }

@@ -3,7 +3,7 @@
 //! Entry point: [`Releases::run`]. Invariant: only a few releases of one namespace are read at once, so that
 //! it cannot delay the others. Must not decide which records count: `settle` does.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -17,13 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::super::payloads::SELECTOR;
 use super::super::progress::scopes;
 use super::super::records::{self, Known, Listing};
-use super::strays::Strays;
+use super::settle::Care;
 use super::{LookError, Outage, Releases};
 use crate::client::call::CallError;
 use crate::client::resource::Meta;
 use crate::client::watch::{Event, MetadataWatch};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_declare::packed::IDLE;
 use kubemoor_runtime::metrics::RecordFault;
 
 /// Releases that are read at once.
@@ -81,16 +80,6 @@ impl Releases {
             () = stop.cancelled() => {}
             _ = join_all(feeds) => {}
             () = self.work(unlisted.subscribe()) => {}
-            () = self.drop_idle() => {}
-        }
-    }
-
-    /// Gives back the memory of declared fields that nobody asks for. Never ends.
-    async fn drop_idle(&self) {
-        let cache = Arc::clone(self.index.read().cache());
-        loop {
-            sleep(IDLE).await;
-            cache.drop_idle();
         }
     }
 
@@ -98,54 +87,42 @@ impl Releases {
         let resource = self.payloads.resource();
         let mut watch = MetadataWatch::new(self.client.clone(), &resource, namespace, Some(SELECTOR));
         let mut listing = Listing::new(Instant::now());
-        let (mut is_listed, mut first) = (false, FuturesUnordered::new());
-        let mut strays = Strays::default();
+        let mut is_listed = false;
         loop {
-            let event = tokio::select! {
-                event = watch.next() => event,
-                Some(()) = first.next() => continue,
-            };
-            match event {
-                Event::Relisting => {
-                    listing = Listing::new(Instant::now());
-                    strays.begin();
-                }
+            match watch.next().await {
+                Event::Relisting => listing = Listing::new(Instant::now()),
                 Event::Listed(meta) => {
-                    if let Some((release, mut known)) = self.read(meta, &mut strays) {
+                    if let Some((release, mut known)) = self.read(meta, !is_listed) {
                         self.records.lock().share(&release, &mut known);
                         listing.add(release, known);
                     }
                 }
                 Event::Synced => {
-                    strays.end();
                     let whole = std::mem::replace(&mut listing, Listing::new(Instant::now()));
                     let changed = self.records.lock().replace(namespace, whole);
-                    if std::mem::replace(&mut is_listed, true) {
-                        changed.into_iter().for_each(|release| self.dirty.add(release));
-                    } else {
+                    if !std::mem::replace(&mut is_listed, true) {
                         self.unread.lock().extend(changed.iter().cloned());
                         unlisted.send_modify(|unlisted| *unlisted -= 1);
-                        first.push(self.queue_first(namespace, changed));
                     }
+                    changed.into_iter().for_each(|release| self.dirty.add(release));
                 }
-                Event::Applied(meta) => self.apply(meta, &mut strays),
-                Event::Deleted(meta) => self.delete(meta, &mut strays),
+                Event::Applied(meta) => self.apply(meta),
+                Event::Deleted(meta) => self.delete(meta),
                 Event::Watching => self.recovered(scope),
                 Event::Broken(error) => self.broken(scope, error),
             }
         }
     }
 
-    fn apply(&self, meta: Meta, strays: &mut Strays) {
-        if let Some((release, known)) = self.read(meta, strays)
+    fn apply(&self, meta: Meta) {
+        if let Some((release, known)) = self.read(meta, true)
             && self.records.lock().apply(release.clone(), known)
         {
             self.dirty.add(release);
         }
     }
 
-    fn delete(&self, meta: Meta, strays: &mut Strays) {
-        strays.forget(&(meta.namespace.clone().unwrap_or_default(), meta.name.clone()));
+    fn delete(&self, meta: Meta) {
         let Ok((release, known)) = records::read(meta) else { return };
         let head = &known.head;
         let is_gone = self.records.lock().delete(&release, &head.secret, &head.uid, &head.resource_version);
@@ -166,10 +143,10 @@ impl Releases {
             }
             tokio::select! {
                 release = self.dirty.next(), if running.len() < AT_ONCE => {
-                    running.extend(turns.begin(release).map(|release| self.settle_dirty(release)));
+                    running.extend(turns.begin(release).map(|release| self.settle_in_turn(release)));
                 }
                 Some((release, outcome)) = running.next() => {
-                    running.extend(turns.end(&release).map(|release| self.settle_dirty(release)));
+                    running.extend(turns.end(&release).map(|release| self.settle_in_turn(release)));
                     match outcome {
                         Ok(_) => drop(failures.remove(&release)),
                         Err(error) => {
@@ -191,25 +168,38 @@ impl Releases {
         }
     }
 
-    async fn settle_dirty(&self, release: ReleaseId) -> (ReleaseId, Result<bool, LookError>) {
-        let outcome = self.settle_in_turn(&release).await;
-        // One that it did not need would take the room of others.
-        self.payloads.prefetched.drop_of(&release);
-        (release, outcome)
+    /// Settles a release when it is its turn. Nobody may delay the start by writing one record again and again, so a
+    /// release that keeps moving counts as read.
+    async fn settle_in_turn(&self, stored: ReleaseId) -> (ReleaseId, Result<bool, LookError>) {
+        let outcome = {
+            let pass = self.pass(&stored);
+            let _turn = pass.gate.last.lock().await;
+            self.settle(&stored, Care::First).await
+        };
+        if matches!(outcome, Ok(_) | Err(LookError::Moving { .. })) {
+            self.unread.lock().remove(&stored);
+        }
+        (stored, outcome)
     }
 
-    /// The record that an object is, or nothing and one warning.
-    fn read(&self, meta: Meta, strays: &mut Strays) -> Option<(ReleaseId, Known)> {
-        let place = (meta.namespace.clone().unwrap_or_default(), meta.name.clone());
-        let version = meta.resource_version.clone();
+    /// Says that the index is whole, once it holds all that the first listing named.
+    fn note_progress(&self) {
+        if self.health.borrow().indexed || !self.unread.lock().is_empty() {
+            return;
+        }
+        *self.unread.lock() = HashSet::default();
+        self.health.send_modify(|health| health.indexed = true);
+        let (records, releases) = self.count();
+        tracing::info!(releases, records, objects = self.index.read().objects(), "the releases are indexed");
+    }
+
+    /// The record that an object is. Warns of another object with Helm's label where it is first listed or changes.
+    fn read(&self, meta: Meta, is_news: bool) -> Option<(ReleaseId, Known)> {
+        let (namespace, name) = (meta.namespace.clone().unwrap_or_default(), meta.name.clone());
         match records::read(meta) {
-            Ok(record) => {
-                strays.forget(&place);
-                Some(record)
-            }
+            Ok(record) => Some(record),
             Err(stray) => {
-                let (namespace, name) = place.clone();
-                if strays.note(place, &version) {
+                if is_news {
                     self.metrics.undecodable(RecordFault::Disagrees);
                     tracing::warn!(
                         %namespace, record = %name, reason = %stray,

@@ -4,11 +4,10 @@
 //! read one after the other and only for a small part of the time, and the last [`KEPT`] bytes are cached. So
 //! frequent denials cannot keep the guard busy.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use moka::sync::Cache;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::payloads::Unpacked;
@@ -19,10 +18,7 @@ use kubemoor_helm::record::{ChartSource, RecordError};
 use kubemoor_helm::release::Head;
 
 /// The most that is kept of records, in bytes.
-const KEPT: usize = 4 << 20;
-
-/// The most records that are kept.
-const RECORDS: usize = 16;
+const KEPT: u64 = 4 << 20;
 
 /// After a record was read, no other is read for this many times as long.
 const PAUSE: u32 = 4;
@@ -31,17 +27,11 @@ const PAUSE: u32 = 4;
 const TURN: Duration = Duration::from_millis(20);
 
 /// The records that were read last.
-#[derive(Default)]
 pub(super) struct Sources {
     /// When the next one may be read.
     next: tokio::sync::Mutex<Option<Instant>>,
-    kept: Mutex<VecDeque<Kept>>,
-}
-
-struct Kept {
-    uid: String,
-    version: String,
-    source: Arc<ChartSource>,
+    /// By their uid and version.
+    kept: Cache<(String, String), Arc<ChartSource>>,
 }
 
 /// Why it is not known what a revision was rendered from.
@@ -100,7 +90,7 @@ impl Releases {
     ) -> Option<Arc<ChartSource>> {
         let stored = self.stored(release);
         let head = self.head(&stored, revision)?;
-        if let Some(known) = self.sources.of(&head) {
+        if let Some(known) = self.sources.kept.get(&key(&head)) {
             return Some(known);
         }
         let turn = async {
@@ -112,7 +102,7 @@ impl Releases {
         };
         let mut next = timeout(TURN, turn).await.ok()?;
         // The first caller may have read it.
-        if let Some(known) = self.sources.of(&head) {
+        if let Some(known) = self.sources.kept.get(&key(&head)) {
             return Some(known);
         }
         let began = Instant::now();
@@ -121,7 +111,11 @@ impl Releases {
         let read = timeout(within, self.read_source(&stored.namespace, &head, within)).await;
         *next = Some(Instant::now() + began.elapsed() * PAUSE);
         match read.ok()? {
-            Ok(source) => Some(self.sources.keep(&head, source)),
+            Ok(source) => {
+                let source = Arc::new(source);
+                self.sources.kept.insert(key(&head), Arc::clone(&source));
+                Some(source)
+            }
             Err(error) => {
                 tracing::debug!("the chart of release {release} is not known: {error}");
                 None
@@ -149,25 +143,18 @@ impl Releases {
     }
 }
 
-impl Sources {
-    fn of(&self, head: &Head) -> Option<Arc<ChartSource>> {
-        let kept = self.kept.lock();
-        let found = kept.iter().find(|it| it.uid == head.uid && it.version == head.resource_version);
-        found.map(|found| Arc::clone(&found.source))
+impl Default for Sources {
+    fn default() -> Self {
+        let weigh = |_: &(String, String), source: &Arc<ChartSource>| {
+            u32::try_from(source.weight()).unwrap_or(u32::MAX)
+        };
+        Self {
+            next: tokio::sync::Mutex::default(),
+            kept: Cache::builder().max_capacity(KEPT).weigher(weigh).build(),
+        }
     }
+}
 
-    fn keep(&self, head: &Head, source: ChartSource) -> Arc<ChartSource> {
-        let source = Arc::new(source);
-        let mut kept = self.kept.lock();
-        kept.retain(|it| it.uid != head.uid);
-        if source.weight() <= KEPT {
-            let (uid, version) = (head.uid.clone(), head.resource_version.clone());
-            kept.push_front(Kept { uid, version, source: Arc::clone(&source) });
-        }
-        let weight = |kept: &VecDeque<Kept>| kept.iter().map(|it| it.source.weight()).sum::<usize>();
-        while kept.len() > RECORDS || weight(&kept) > KEPT {
-            kept.pop_back();
-        }
-        source
-    }
+fn key(head: &Head) -> (String, String) {
+    (head.uid.clone(), head.resource_version.clone())
 }

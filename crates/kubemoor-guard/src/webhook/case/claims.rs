@@ -87,7 +87,7 @@ impl Case<'_> {
 }
 
 /// The release that an object's annotations name.
-pub(in super::super) fn named_by(object: &Excerpt<'_>) -> Option<ReleaseId> {
+fn named_by(object: &Excerpt<'_>) -> Option<ReleaseId> {
     let [namespace, name] = object.texts(&["metadata", "annotations"], [RELEASE_NAMESPACE, RELEASE_NAME]);
     Some(ReleaseId { namespace: namespace?.into(), name: name?.into() })
 }

@@ -63,7 +63,7 @@ impl Unreached {
 
 fn is_outage_of_look(error: &LookError) -> bool {
     match error {
-        LookError::Late { .. } | LookError::Unindexed { .. } => true,
+        LookError::Late { .. } => true,
         LookError::Call { reason, .. } => reason.is_outage(),
         LookError::Slow { .. } | LookError::Moving { .. } => false,
     }

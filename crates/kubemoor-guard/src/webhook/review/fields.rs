@@ -1,6 +1,6 @@
 //! Reads a review's fields from JSON text, as far as they are needed.
 //!
-//! Entry points: [`Fields::read`], and `Fields::outlined` for a whole review. Invariant: only the
+//! Entry point: [`Fields::read`]. Invariant: only the
 //! review's own few levels are read by recursion; unknown fields are skipped. Must not interpret an
 //! object.
 
@@ -9,14 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
-use self::given::Next;
 use super::{Head, Kind, Request, Resource, ReviewError};
 use kubemoor_declare::model::{Actor, Operation};
 use kubemoor_declare::outline::Excerpt;
-
-mod given;
-mod outlined;
 
 /// How far a body is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -152,13 +149,37 @@ impl<'a> Fields<'a> {
 
     pub(super) fn request(mut self) -> Result<Request<'a>, ReviewError> {
         let head = self.head()?;
-        Ok(self.complete(head))
+        let actor = self.author();
+        Ok(Request {
+            head,
+            actor,
+            object: self.object,
+            old_object: self.old_object,
+            dry_run: self.dry_run.unwrap_or(false),
+            field_manager: self.options.and_then(|options| filled(options.field_manager)),
+        })
     }
 
-    /// The request whose head is known.
-    pub(super) fn behind(self, head: Head<'a>) -> Result<Request<'a>, ReviewError> {
-        self.check_envelope()?;
-        Ok(self.complete(head))
+    /// Takes the next value of the request, which is this field's.
+    fn take<A: MapAccess<'a>>(&mut self, field: Field, map: &mut A) -> Result<(), A::Error> {
+        match field {
+            Field::Uid => self.uid = map.next_value()?,
+            Field::Kind => self.object_kind = map.next_value()?,
+            Field::Resource => self.resource = map.next_value()?,
+            Field::SubResource => self.subresource = map.next_value()?,
+            Field::Name => self.name = map.next_value()?,
+            Field::Namespace => self.namespace = map.next_value()?,
+            Field::Operation => self.operation = map.next_value()?,
+            Field::UserInfo => self.user = map.next_value()?,
+            Field::Object => self.object = excerpt(map.next_value()?),
+            Field::OldObject => self.old_object = excerpt(map.next_value()?),
+            Field::DryRun => self.dry_run = map.next_value()?,
+            Field::Options => self.options = map.next_value()?,
+            Field::RequestKind | Field::RequestResource | Field::RequestSubResource | Field::Other => {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes the head out of the fields.
@@ -200,18 +221,6 @@ impl<'a> Fields<'a> {
             groups: user.groups.unwrap_or_default(),
             uid: user.uid.map(|uid| uid.0.into_owned()).unwrap_or_default(),
             extra: user.extra.into_iter().flatten().map(listed).collect(),
-        }
-    }
-
-    fn complete(mut self, head: Head<'a>) -> Request<'a> {
-        let actor = self.author();
-        Request {
-            head,
-            actor,
-            object: self.object,
-            old_object: self.old_object,
-            dry_run: self.dry_run.unwrap_or(false),
-            field_manager: self.options.and_then(|options| filled(options.field_manager)),
         }
     }
 
@@ -278,6 +287,11 @@ impl Met {
     fn past(&self, stop: Field, field: Field) -> bool {
         field >= stop && self.ordered && BEFORE_USER.iter().all(|f| self.fields & f.bit() != 0)
     }
+}
+
+/// The text of an object; `None` for null.
+fn excerpt(text: Option<&RawValue>) -> Option<Excerpt<'_>> {
+    text.map(|text| Excerpt::of(text.get()))
 }
 
 /// A string that is present and not empty; Go omits empty ones or not, depending on the field's
@@ -372,7 +386,7 @@ impl<'a> Visitor<'a> for RequestSeed<'_, 'a> {
                 // The parser finds that the map continues, and stops.
                 return Ok(());
             }
-            fields.take(field, Next(&mut map))?;
+            fields.take(field, &mut map)?;
         }
         Ok(())
     }

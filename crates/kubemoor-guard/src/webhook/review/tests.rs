@@ -326,3 +326,23 @@ fn user_is_read_from_the_front_of_a_truncated_review() {
     assert_eq!(author(format!("{before}\"object\":{{").as_bytes()), Actor::default());
     assert_eq!(author(b"{"), Actor::default());
 }
+
+#[test]
+fn an_editor_cannot_pass_another_object_off() {
+    let decoys = [
+        r#"{"oldObject":{"spec":{}},"object":{"a":1}}"#,
+        r#"{"metadata":{"annotations":{"a":"},\"oldObject\":{\"kind\":\"X\"},\"dryRun\":true}}"}}}"#,
+        r#"{"a\"oldObject":{},"oldObject\\":{"oldObject":{}},"\u006fldObject":1}"#,
+        r#"{"a":"\\","b":"\\\"","c":"\\\\","oldObject":"]}","d":["\"",{"]":"["}]}"#,
+        r#"{"a":"\u0022},\u0022oldObject\u0022:{","dryRun":[{"dryRun":true}]}"#,
+        r#"{"oldObject":1,"oldObject":2,"":{"":""}}"#,
+    ];
+    let (front, rest) = UPDATE.split_once(r#""object":"#).unwrap();
+    let (_, tail) = rest.split_once(r#","dryRun""#).unwrap();
+    for (new, old) in decoys.iter().flat_map(|new| decoys.iter().map(move |old| (new, old))) {
+        let body = format!(r#"{front}"object":{new},"oldObject":{old},"dryRun"{tail}"#);
+        let request = Request::parse(body.as_bytes()).unwrap();
+        assert_eq!(request.object.unwrap().get(), *new);
+        assert_eq!(request.old_object.unwrap().get(), *old);
+    }
+}
