@@ -7,7 +7,6 @@ use kubemoor_ledger::query::Filter;
 use kubemoor_ledger::row::Row;
 use kubemoor_ledger::store::Store;
 use serde_json::{Value, json};
-use sqlx::{Connection as _, SqliteConnection};
 
 use crate::ledger::{FOREVER, Written, both, row};
 use crate::support::{

@@ -1,8 +1,7 @@
 //! The page of one release: its objects as declared and as they live, what happened, and what may be done.
 //!
 //! The comparison is that of `kubemoor diff`. A visitor who may not read the release's records sees what the guard says of
-//! it, and no more. What cannot be read is named and hides nothing else; so is, where a release is compared in all clusters,
-//! a cluster that fails.
+//! it, and no more. What cannot be read is named and hides nothing else.
 
 mod objects;
 
@@ -11,13 +10,12 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::response::Response;
-use futures::future::join_all;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::address::{Asked, Link};
-use super::cluster::{Cluster, Rights, by, deadline};
+use super::cluster::{Cluster, Rights};
 use super::exceptions;
 use super::html::{self as write, Frame, badge, notes, trouble};
 use super::ledger_reader::LedgerReader;
@@ -29,15 +27,13 @@ use kubemoor_helm::release::Release;
 use kubemoor_inspect::allowances::{self, State};
 use kubemoor_inspect::comparison::{self, ReleaseReport, chart_values};
 use kubemoor_inspect::failure::{Failure, failed};
-use kubemoor_inspect::fleet::{self, ReleaseRow};
+use kubemoor_inspect::fleet::ReleaseRow;
 use kubemoor_inspect::ledger::columns::changes;
 use kubemoor_inspect::reading::Reader;
 use kubemoor_inspect::releases::{self, Row};
 use kubemoor_ledger::entry::Entry;
 use kubemoor_ledger::query::{Filter, Page};
-use kubemoor_ledger::store::fresh_key;
 use kubemoor_policy::guarded::GuardedRelease;
-use kubemoor_verdict::shown::SealingKey;
 
 /// Namespaces whose exceptions are read at one time.
 const AT_ONCE: usize = 8;
