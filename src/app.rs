@@ -151,7 +151,7 @@ async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()>
     let in_force = InForce::new(Arc::clone(&resolver), cluster_labels);
     let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
     let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
-    in_force.set_notifiers(notifiers.notifiers.iter().map(|notifier| notifier.name.clone()));
+    in_force.set_notifiers(notifiers.iter().map(|notifier| notifier.name.clone()));
     let ports = Ports::bind(listen, admin_listen).await?;
     let certificates = Certificates::load(certifying::source(&tls), jiff::Timestamp::now())?;
     let (readiness, stops, authority) = (Readiness::new(), Stops::default(), UserAuthority::default());

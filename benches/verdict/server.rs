@@ -25,7 +25,6 @@ use kubemoor_helm::index::Index;
 use kubemoor_ledger::Ledger;
 use kubemoor_ledger::row::{Change, Changes, Kind, Row};
 use kubemoor_notify::Notifiers;
-use kubemoor_notify::file::Settings;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::{self as policy, Policy};
 use kubemoor_runtime::callers::{CallerToken, Callers};
@@ -267,7 +266,7 @@ fn validator(folder: &Path, others: &Others) -> Validator {
         orders: None,
         metrics,
         ledger: ledger(folder.join("ledger.db"), others),
-        notifiers: Notifiers::new(Settings::default(), &NoticeMetrics::default()).0,
+        notifiers: Notifiers::new(Vec::new(), &NoticeMetrics::default()).0,
     };
     Validator::new(Intake::new(BodyLimits::default()), setup)
 }

@@ -2,13 +2,13 @@
 #![no_main]
 
 use jiff::Timestamp;
-use kubemoor_notify::Template;
+use kubemoor_notify::Format;
 use kubemoor_notify::message::{Message, Subject};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let (template, told) = text.split_once('\0').unwrap_or((text, "told"));
-    let Ok(template) = Template::parse(template.to_owned()) else { return };
+    let Ok(format) = Format::template(template.to_owned()) else { return };
     for subject in Subject::ALL {
         let message = Message {
             by: Some(told.to_owned()),
@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
             namespace: Some(told.to_owned()),
             ..Message::new(subject, Timestamp::UNIX_EPOCH)
         };
-        let Ok(made) = template.render(&message, told) else { continue };
+        let Ok(Some(made)) = format.body(&message, told) else { continue };
         assert!(serde_json::from_slice::<serde_json::Value>(&made).is_ok(), "no text ends a string");
     }
 });

@@ -1,7 +1,6 @@
 //! `kubemoor notify`: tests the receivers of notifications.
 //!
-//! Entry point: [`run`]. Invariant: the message says that it is a test. Nothing that may be a credential is
-//! printed.
+//! The message says that it is a test. Nothing that may be a credential is printed.
 
 use std::path::PathBuf;
 
@@ -52,14 +51,11 @@ pub(super) struct Answer {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let Command::Test(Test { name, notifiers, output }) = args.command;
-    let mut settings = file::read(&notifiers)?;
-    let names: Vec<_> = settings.notifiers.iter().map(|it| it.name().to_owned()).collect();
-    let place = names.iter().position(|it| *it == name);
-    let place = place.ok_or_else(|| {
-        let file = notifiers.display();
-        anyhow!("{file} names no receiver {name:?}; it names: {}", names.join(", "))
+    let known = file::read(&notifiers)?;
+    let notifier = known.iter().find(|it| it.name == name).cloned().ok_or_else(|| {
+        let names: Vec<_> = known.iter().map(|it| it.name.as_str()).collect();
+        anyhow!("{} names no receiver {name:?}; it names: {}", notifiers.display(), names.join(", "))
     })?;
-    let notifier = settings.notifiers.swap_remove(place);
     let host = notifier.host();
     let sent = connect::run(async { Ok(notify::test(notifier, "urn:kubemoor:test").await) })?;
     let (code, answer) = sent

@@ -1,24 +1,21 @@
-//! Delivers to one receiver, in order.
+//! Delivers to one receiver, in order and one request at a time.
 //!
-//! Entry points: [`Delivery::run`], and [`Delivery::test`] for a single attempt. Invariant: one
-//! request at a time, tried again with growing pauses and jitter, or after the pause that the
-//! receiver asks for, as long as that may help, then given up and counted. A receiver that is
-//! down is logged once. Messages that wait meanwhile go out together, if the format can hold several.
+//! A request is tried again with growing pauses and jitter, or after the pause that the receiver asks for, as long as
+//! that may help; then it is given up and counted. A receiver that is down is logged once. No text that leaves this
+//! file holds the URL or another credential of the receiver.
 
-mod answer;
-
-use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::BackoffBuilder;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::answer::Attempt;
 use super::file::{Notifier, NotifierError};
+use super::format::tame;
 use super::message::Message;
 use kubemoor_runtime::metrics::{NoticeMetrics, NotificationFate};
 use kubemoor_runtime::telemetry::FailureLog;
@@ -27,28 +24,41 @@ use kubemoor_runtime::telemetry::FailureLog;
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// The longest pause that a receiver may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(300);
+
 /// Attempts after the first: about ten minutes.
 const ATTEMPTS: usize = 14;
 
 /// Time limit for sending the remaining messages when the process ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The messages of one delivery.
-pub(super) type Post = Vec<Arc<Message>>;
+/// The most bytes of an answer that are read, and characters that are shown.
+const READ: usize = 2048;
+const SHOWN: usize = 200;
 
 /// Delivers to one receiver.
 pub(super) struct Delivery {
     client: reqwest::Client,
     notifier: Notifier,
-    source: Arc<str>,
+    source: String,
     metrics: NoticeMetrics,
     failures: FailureLog,
+}
+
+/// The result of one attempt.
+enum Attempt {
+    Taken,
+    /// Another attempt may help, after at least this pause.
+    Later(String, Duration),
+    /// It does not.
+    Never(String),
 }
 
 impl Delivery {
     pub(super) fn new(
         notifier: Notifier,
-        source: Arc<str>,
+        source: &str,
         metrics: NoticeMetrics,
     ) -> Result<Self, NotifierError> {
         let client = reqwest::Client::builder()
@@ -58,39 +68,35 @@ impl Delivery {
             .user_agent(concat!("kubemoor/", env!("CARGO_PKG_VERSION")))
             .default_headers(notifier.headers.clone())
             .build()
-            .map_err(|error| NotifierError::Client {
-                name: notifier.name.clone(),
-                reason: answer::reason(&error),
-            })?;
-        Ok(Self { client, notifier, source, metrics, failures: FailureLog::default() })
+            .map_err(|error| NotifierError::Client { name: notifier.name.clone(), reason: reason(&error) })?;
+        Ok(Self { client, notifier, source: source.to_owned(), metrics, failures: FailureLog::default() })
     }
 
-    /// Delivers until all senders are dropped, or a moment after `stop`.
-    pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<Post>, stop: CancellationToken) {
-        let together = self.notifier.format.together();
-        let mut pending = VecDeque::new();
+    /// Delivers until `stop`; what waits then is tried for a moment.
+    pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Arc<Message>>, stop: CancellationToken) {
         // One for all that waits.
-        let mut farewell = pin!(farewell(stop));
+        let mut farewell = pin!(async {
+            stop.cancelled().await;
+            tokio::time::sleep(FAREWELL).await;
+        });
         loop {
-            if pending.is_empty() {
-                let Some(post) = waiting.recv().await else { return };
-                pending.extend(post);
-            }
-            while pending.len() < together
-                && let Ok(post) = waiting.try_recv()
-            {
-                pending.extend(post);
-            }
-            let chunk: Post = pending.drain(..together.min(pending.len())).collect();
+            let message = tokio::select! {
+                biased;
+                message = queue.recv() => message,
+                () = stop.cancelled(), if !queue.is_closed() => {
+                    queue.close();
+                    continue;
+                }
+            };
+            let Some(message) = message else { return };
             tokio::select! {
-                () = self.deliver(&chunk) => {}
+                () = self.deliver(&message) => {}
                 () = &mut farewell => {
-                    waiting.close();
-                    let mut lost = chunk.len() + pending.len();
-                    while let Ok(post) = waiting.try_recv() {
-                        lost += post.len();
+                    queue.close();
+                    self.metrics.notification(NotificationFate::Failed);
+                    while queue.try_recv().is_ok() {
+                        self.metrics.notification(NotificationFate::Failed);
                     }
-                    self.count(NotificationFate::Failed, lost);
                     return;
                 }
             }
@@ -99,15 +105,20 @@ impl Delivery {
 
     /// Sends one message once. Gives the status code and the first part of the answer, or why there is no answer.
     pub(super) async fn test(&self, message: Message) -> Result<(u16, String), String> {
-        let Some(body) = self.body(&vec![Arc::new(message)])? else {
-            return Err("this format has nothing to say for a test".to_owned());
+        let Some(body) = self.notifier.format.body(&message, &self.source)? else {
+            return Err("its template prints nothing for a test".to_owned());
         };
-        let answer = self.request(body).send().await.map_err(|error| answer::reason(&error))?;
+        let answer = self.request(body).send().await.map_err(|error| reason(&error))?;
         let code = answer.status().as_u16();
-        Ok((code, answer::excerpt(answer, &self.notifier).await))
+        Ok((code, excerpt(answer, &self.notifier).await))
     }
 
-    async fn deliver(&mut self, messages: &Post) {
+    async fn deliver(&mut self, message: &Message) {
+        let body = match self.notifier.format.body(message, &self.source) {
+            Ok(Some(body)) => body,
+            Ok(None) => return,
+            Err(why) => return self.give_up(&why),
+        };
         let mut pauses = backon::ExponentialBuilder::default()
             .with_min_delay(FIRST)
             .with_max_delay(LONGEST)
@@ -115,52 +126,52 @@ impl Delivery {
             .with_jitter()
             .build();
         loop {
-            let why = match self.attempt(messages).await {
+            match self.attempt(body.clone()).await {
                 Attempt::Taken => {
                     self.failures.note_success();
-                    self.count(NotificationFate::Delivered, messages.len());
+                    self.metrics.notification(NotificationFate::Delivered);
                     return;
                 }
                 Attempt::Later(why, asked) => match pauses.next() {
                     Some(pause) => {
                         self.complain(&why);
                         tokio::time::sleep(pause.max(asked)).await;
-                        continue;
                     }
-                    None => why,
+                    None => return self.give_up(&why),
                 },
-                Attempt::Never(why) => why,
-            };
-            self.complain(&why);
-            self.count(NotificationFate::Failed, messages.len());
-            return;
+                Attempt::Never(why) => return self.give_up(&why),
+            }
         }
     }
 
-    async fn attempt(&self, messages: &Post) -> Attempt {
-        // Built for each attempt: an alert that waited would have expired meanwhile.
-        let body = match self.body(messages) {
-            Ok(Some(body)) => body,
-            Ok(None) => return Attempt::Taken,
-            Err(why) => return Attempt::Never(why),
+    async fn attempt(&self, body: Vec<u8>) -> Attempt {
+        let answer = match self.request(body).send().await {
+            Ok(answer) if answer.status().is_success() => return Attempt::Taken,
+            Ok(answer) => answer,
+            Err(error) => return Attempt::Later(reason(&error), Duration::ZERO),
         };
-        match self.request(body).send().await {
-            Ok(answer) => Attempt::of(answer, &self.notifier).await,
-            Err(error) => Attempt::Later(answer::reason(&error), Duration::ZERO),
+        let code = answer.status().as_u16();
+        let after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let pause = after.and_then(|text| pause(text, Timestamp::now())).unwrap_or_default();
+        let front = excerpt(answer, &self.notifier).await;
+        let why = match front.is_empty() {
+            true => format!("it answers {code}"),
+            false => format!("it answers {code}: {front}"),
+        };
+        match code {
+            408 | 425 | 429 | 500.. => Attempt::Later(why, pause),
+            _ => Attempt::Never(why),
         }
-    }
-
-    fn body(&self, messages: &Post) -> Result<Option<Vec<u8>>, String> {
-        self.notifier.format.body(messages, &self.source, Timestamp::now())
     }
 
     fn request(&self, body: Vec<u8>) -> reqwest::RequestBuilder {
         let request = self.client.post(self.notifier.url.clone());
-        request.header(http::header::CONTENT_TYPE, self.notifier.format.content_type()).body(body)
+        request.header(CONTENT_TYPE, self.notifier.format.content_type()).body(body)
     }
 
-    fn count(&self, fate: NotificationFate, messages: usize) {
-        (0..messages).for_each(|_| self.metrics.notification(fate));
+    fn give_up(&mut self, why: &str) {
+        self.complain(why);
+        self.metrics.notification(NotificationFate::Failed);
     }
 
     fn complain(&mut self, why: &str) {
@@ -170,7 +181,68 @@ impl Delivery {
     }
 }
 
-async fn farewell(stop: CancellationToken) {
-    stop.cancelled().await;
-    tokio::time::sleep(FAREWELL).await;
+/// The front of an answer, on one line.
+async fn excerpt(mut answer: reqwest::Response, notifier: &Notifier) -> String {
+    let mut bytes = Vec::new();
+    while bytes.len() < READ
+        && let Ok(Some(chunk)) = answer.chunk().await
+    {
+        bytes.extend_from_slice(&chunk);
+    }
+    bytes.truncate(READ);
+    let text = notifier.without_secrets(&String::from_utf8_lossy(&bytes));
+    tame(text.trim(), SHOWN)
+}
+
+/// The reason of a failure, without the URL: it may hold a token.
+fn reason(error: &reqwest::Error) -> String {
+    let what = if error.is_timeout() {
+        "no answer in time"
+    } else if error.is_connect() {
+        "no connection"
+    } else {
+        "the request failed"
+    };
+    let mut cause = std::error::Error::source(error);
+    let mut innermost = None;
+    while let Some(next) = cause {
+        innermost = Some(next.to_string());
+        cause = next.source();
+    }
+    innermost.map_or_else(|| what.to_owned(), |innermost| format!("{what}: {innermost}"))
+}
+
+/// The pause that `Retry-After` asks for: seconds, or a date.
+fn pause(text: &str, now: Timestamp) -> Option<Duration> {
+    let seconds = text.trim().parse().ok().map(Duration::from_secs);
+    let date = || {
+        let date = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
+        Duration::try_from(date.duration_since(now)).ok()
+    };
+    seconds.or_else(date).map(|pause| pause.min(LONGEST_ASKED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_seconds_or_a_date_and_bounded() {
+        let now: Timestamp = "2026-11-23T10:00:00Z".parse().unwrap();
+        for (text, expected) in [
+            ("30", Some(30)),
+            (" 30 ", Some(30)),
+            ("0", Some(0)),
+            ("86400", Some(300)),
+            ("Mon, 23 Nov 2026 10:01:00 GMT", Some(60)),
+            // It has passed.
+            ("Mon, 23 Nov 2026 09:00:00 GMT", None),
+            ("-5", None),
+            ("1.5", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(pause(text, now), expected.map(Duration::from_secs), "{text:?}");
+        }
+    }
 }

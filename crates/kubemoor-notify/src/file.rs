@@ -1,35 +1,50 @@
-//! The file that names the notifiers.
-//!
-//! Entry point: [`read`]. Invariant: a notifier is whole and usable, or nothing
-//! starts. What may be a credential (URL, headers, keys, templates) is never shown.
+//! The file that names the notifiers. A notifier is whole and usable, or nothing starts. What may be a credential (URL,
+//! headers, keys, templates) is never shown.
 
-mod entry;
-mod notifier;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::SignedDuration;
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use self::entry::Entry;
-pub use self::notifier::Notifier;
+use crate::format::{Form, Format};
 
 /// The most bytes of a file, and of one that holds a value.
 const SIZE: u64 = 1 << 20;
 
-/// The time for which denied changes are counted: the default, and the limits.
-const WINDOW: SignedDuration = SignedDuration::from_mins(5);
-const WINDOWS: (SignedDuration, SignedDuration) =
-    (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
+/// The time limit for one attempt, and the longest that a notifier may have.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(60);
 
-/// The content of a file.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The receivers.
-    pub notifiers: Vec<Notifier>,
-    /// How long denied changes are counted before they are reported.
-    pub(super) denial_window: SignedDuration,
+/// Alertmanager's path for alerts.
+const ALERTS: &str = "/api/v2/alerts";
+
+/// PagerDuty's address for events, unless the file names another one.
+const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
+
+/// The minimum length of a possible credential.
+const SECRET: usize = 6;
+
+/// Fields of earlier versions, and what replaces them.
+const DENIAL_WINDOW: &str = "`denialWindow` is no longer supported: a receiver gets one message for each user and release in ten minutes, and grouping belongs to Alertmanager (`group_by`)";
+const ROUTES: &str = "`routes` is no longer supported: a DriftPolicy names the receivers of its releases in `spec.notify`, and routing by event belongs to Alertmanager (`route`)";
+const QUIET_HOURS: &str =
+    "`quietHours` is no longer supported: mute times belong to Alertmanager (`time_intervals`)";
+
+/// One receiver, ready to be used.
+#[derive(Clone)]
+pub struct Notifier {
+    /// Its name.
+    pub name: String,
+    pub(crate) url: reqwest::Url,
+    pub(crate) headers: HeaderMap,
+    pub(crate) timeout: Duration,
+    pub(crate) format: Format,
 }
 
 /// Why notifiers cannot be used.
@@ -72,22 +87,39 @@ pub enum NotifierError {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
-    denial_window: Option<String>,
+    denial_window: Option<IgnoredAny>,
     notifiers: Vec<Entry>,
 }
 
-impl Default for Settings {
-    /// Without receivers.
-    fn default() -> Self {
-        Self { notifiers: Vec::new(), denial_window: WINDOW }
-    }
+/// One notifier as the file writes it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Entry {
+    name: String,
+    #[serde(default)]
+    format: Form,
+    url: Option<String>,
+    /// A file that holds the URL, which is a credential where a chat made it.
+    url_file: Option<PathBuf>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// Headers whose value is the content of a file, such as a mounted Secret.
+    #[serde(default)]
+    header_files: BTreeMap<String, PathBuf>,
+    timeout: Option<String>,
+    /// A file that holds PagerDuty's key.
+    routing_key_file: Option<PathBuf>,
+    template: Option<String>,
+    template_file: Option<PathBuf>,
+    routes: Option<IgnoredAny>,
+    quiet_hours: Option<IgnoredAny>,
 }
 
 /// The notifiers of a file.
 ///
 /// # Errors
 /// See [`NotifierError`].
-pub fn read(path: &Path) -> Result<Settings, NotifierError> {
+pub fn read(path: &Path) -> Result<Vec<Notifier>, NotifierError> {
     let form = |reason: String| NotifierError::Form { path: path.to_owned(), reason };
     let text = content(path).map_err(|reason| NotifierError::Read { path: path.to_owned(), reason })?;
     // The parser's own words quote the file, which may hold credentials.
@@ -95,25 +127,70 @@ pub fn read(path: &Path) -> Result<Settings, NotifierError> {
         let place = error.location().map(|place| format!("line {}, column {}", place.line(), place.column()));
         form(place.unwrap_or_else(|| "at its start".to_owned()))
     })?;
-    let window = match file.denial_window.as_deref().map(str::parse::<SignedDuration>) {
-        None => Some(WINDOW),
-        Some(parsed) => parsed.ok().filter(|window| (WINDOWS.0..=WINDOWS.1).contains(window)),
-    };
-    let denial_window =
-        window.ok_or_else(|| form("denialWindow must be a time such as 5m, from 1s to 1h".to_owned()))?;
+    if file.denial_window.is_some() {
+        return Err(form(DENIAL_WINDOW.to_owned()));
+    }
     let mut names = BTreeSet::new();
-    let notifiers = file
-        .notifiers
-        .into_iter()
-        .map(|entry| {
-            let name = entry.name.clone();
-            if !names.insert(name.clone()) {
-                return Err(NotifierError::Notifier { name, reason: "its name is there twice".to_owned() });
-            }
-            entry.notifier().map_err(|reason| NotifierError::Notifier { name, reason })
+    let notifiers = file.notifiers.into_iter().map(|entry| {
+        let name = entry.name.clone();
+        if !names.insert(name.clone()) {
+            return Err(NotifierError::Notifier { name, reason: "its name is there twice".to_owned() });
+        }
+        entry.notifier().map_err(|reason| NotifierError::Notifier { name, reason })
+    });
+    notifiers.collect()
+}
+
+impl Notifier {
+    /// The host, without anything that may be a credential.
+    pub fn host(&self) -> String {
+        let port = self.url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        format!("{}://{}{port}", self.url.scheme(), self.url.host_str().unwrap_or_default())
+    }
+
+    /// `text` without anything in it that is a credential of this notifier.
+    pub(crate) fn without_secrets(&self, text: &str) -> String {
+        let headers =
+            self.headers.values().filter_map(|value| value.to_str().ok()).flat_map(str::split_whitespace);
+        let query = self.url.query().unwrap_or_default().split(['&', '=']);
+        let parts = self.url.path().split('/').chain(query).chain(headers);
+        let user = [self.url.username(), self.url.password().unwrap_or_default()];
+        let key = self.format.routing_key().map(|key| key.expose_secret());
+        let secrets = parts.chain(user).chain(key).filter(|part| part.len() >= SECRET);
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "(redacted)"))
+    }
+}
+
+impl fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notifier")
+            .field("name", &self.name)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Entry {
+    /// The notifier, or what is wrong with it.
+    fn notifier(self) -> Result<Notifier, String> {
+        if self.routes.is_some() {
+            return Err(ROUTES.to_owned());
+        }
+        if self.quiet_hours.is_some() {
+            return Err(QUIET_HOURS.to_owned());
+        }
+        if self.name.is_empty() || self.name.len() > 63 {
+            return Err("its name has 1 to 63 letters".to_owned());
+        }
+        let template = one("template", self.template, self.template_file)?;
+        Ok(Notifier {
+            format: format(self.format, self.routing_key_file, template)?,
+            url: address(self.format, one("url", self.url, self.url_file)?)?,
+            headers: header_map(self.headers, self.header_files)?,
+            timeout: timeout(self.timeout)?,
+            name: self.name,
         })
-        .collect::<Result<_, _>>()?;
-    Ok(Settings { notifiers, denial_window })
+    }
 }
 
 /// A file's content.
@@ -123,6 +200,93 @@ fn content(path: &Path) -> Result<String, String> {
         return Err(format!("it has more than {SIZE} bytes"));
     }
     std::fs::read_to_string(path).map_err(said)
+}
+
+/// A value that is written in the file, or in a file of its own.
+fn one(field: &str, value: Option<String>, file: Option<PathBuf>) -> Result<Option<String>, String> {
+    match (value, file) {
+        (Some(_), Some(_)) => Err(format!("it has both {field} and {field}File")),
+        (value, None) => Ok(value),
+        (None, Some(path)) => match content(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(reason) => Err(format!("the file {} of its {field}: {reason}", path.display())),
+        },
+    }
+}
+
+fn address(form: Form, url: Option<String>) -> Result<reqwest::Url, String> {
+    let url = match (url, form) {
+        (Some(url), _) => url,
+        (None, Form::PagerDuty) => PAGERDUTY.to_owned(),
+        (None, _) => return Err("it has neither url nor urlFile".to_owned()),
+    };
+    let mut url: reqwest::Url = url.trim().parse().map_err(|_| "its url is not a URL".to_owned())?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err("its url must begin with http:// or https:// and name a host".to_owned());
+    }
+    if form == Form::Alertmanager && !url.path().ends_with(ALERTS) {
+        let path = format!("{}{ALERTS}", url.path().trim_end_matches('/'));
+        url.set_path(&path);
+    }
+    Ok(url)
+}
+
+fn header_map(
+    headers: BTreeMap<String, String>,
+    header_files: BTreeMap<String, PathBuf>,
+) -> Result<HeaderMap, String> {
+    let mut map = HeaderMap::new();
+    let mut add = |name: String, value: String| {
+        let header: HeaderName = name.parse().map_err(|_| format!("{name:?} is not the name of a header"))?;
+        let mut value: HeaderValue =
+            value.trim().parse().map_err(|_| format!("the value of the header {name} is not valid"))?;
+        value.set_sensitive(true);
+        map.insert(header, value);
+        Ok::<_, String>(())
+    };
+    for (name, value) in headers {
+        add(name, value)?;
+    }
+    for (name, path) in header_files {
+        let value = content(&path)
+            .map_err(|reason| format!("the file {} of the header {name}: {reason}", path.display()))?;
+        add(name, value)?;
+    }
+    Ok(map)
+}
+
+fn timeout(timeout: Option<String>) -> Result<Duration, String> {
+    let Some(text) = timeout else { return Ok(TIMEOUT) };
+    text.parse::<SignedDuration>()
+        .ok()
+        .and_then(|signed| Duration::try_from(signed).ok())
+        .filter(|timeout| !timeout.is_zero() && *timeout <= LONGEST)
+        .ok_or_else(|| "its timeout must be a time such as 5s, of at most 60s".to_owned())
+}
+
+fn format(form: Form, routing_key_file: Option<PathBuf>, template: Option<String>) -> Result<Format, String> {
+    if routing_key_file.is_some() && form != Form::PagerDuty {
+        return Err("routingKeyFile belongs to the format pagerduty".to_owned());
+    }
+    if template.is_some() && form != Form::Template {
+        return Err("template and templateFile belong to the format template".to_owned());
+    }
+    match form {
+        Form::PagerDuty => {
+            let path = routing_key_file.ok_or_else(|| "it has no routingKeyFile".to_owned())?;
+            let key = content(&path)
+                .map_err(|reason| format!("its routingKeyFile {}: {reason}", path.display()))?;
+            let key = key.trim();
+            if key.len() != 32 || !key.chars().all(|c| c.is_ascii_alphanumeric()) {
+                return Err("the key in its routingKeyFile must have 32 letters and digits".to_owned());
+            }
+            Format::shipped(form, Some(SecretString::from(key)))
+        }
+        Form::Template => {
+            Format::template(template.ok_or_else(|| "it has neither template nor templateFile".to_owned())?)
+        }
+        _ => Format::shipped(form, None),
+    }
 }
 
 #[cfg(test)]

@@ -1,107 +1,429 @@
-//! The message format of a receiver.
+//! The body of a request: a message in the form that its receiver takes.
 //!
-//! Entry points: [`Format::body`] for the bytes of one request, [`Format::together`] for the number of
-//! messages in it. Invariant: text from the cluster stays text, whatever it contains. Does no I/O; `now` is
-//! an argument.
+//! Each format is a template: one of `templates/`, or the user's own. Every value that it prints is written as JSON, so
+//! that no text from the cluster can end a string. Sentences for people come first from `templates/words.j2`, whose
+//! values are disarmed, so that no chat reads them as markup, links or mentions. Bodies are JSON of a bounded size,
+//! and rendering takes a bounded number of steps.
 
-mod alertmanager;
-mod cloudevent;
-pub(super) mod pagerduty;
-mod slack;
-mod teams;
-pub(super) mod template;
+use std::fmt;
 
-use std::sync::Arc;
+use jiff::{SignedDuration, Timestamp};
+use minijinja::value::{Serde, Value, ValueKind};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde_json::{Map, json};
 
-use jiff::Timestamp;
-use secrecy::SecretString;
+use crate::message::{Message, Phase, Subject, digest};
+use kubemoor_declare::model::text::is_unprintable;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_verdict::difference::Values;
+use kubemoor_verdict::edit::Finding;
+use kubemoor_verdict::shown::Shown;
 
-use self::template::Template;
-use super::message::{Message, Phase, Subject, Topic};
-use crate::message::Severity;
+/// The most bytes of a template, and of what it makes.
+const SOURCE: usize = 64 << 10;
+const RESULT: usize = 256 << 10;
 
-/// The form of messages.
-#[derive(Clone, Debug)]
-pub(super) enum Format {
-    /// CloudEvents 1.0.
+/// The steps that a template may take.
+const FUEL: u64 = 200_000;
+
+/// The only template of its environment.
+const NAME: &str = "notification";
+
+/// The most characters of one text from the cluster in a sentence.
+const LONG: usize = 200;
+
+/// The most characters of all sentences: Mattermost and Rocket.Chat take about 4,000.
+const TEXT: usize = 3500;
+
+/// The most fields in the facts of a message.
+const FIELDS: usize = 20;
+
+/// How long an alert of Alertmanager lasts whose end is never told.
+const LASTING: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// The name of a format in the file of notifiers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Form {
+    #[default]
     CloudEvents,
-    /// Incoming webhooks of Slack, Mattermost, Rocket.Chat.
     Slack,
-    /// Workflows webhooks of Microsoft Teams.
     Teams,
-    /// Alertmanager's API.
     Alertmanager,
-    /// PagerDuty's events, under this routing key.
-    PagerDuty(SecretString),
-    /// What a template makes.
-    Template(Box<Template>),
+    PagerDuty,
+    Template,
 }
 
-impl Format {
-    /// How many messages one request may hold.
-    pub(super) fn together(&self) -> usize {
+/// The form of a receiver's messages.
+#[derive(Clone)]
+pub struct Format {
+    form: Form,
+    words: Environment<'static>,
+    body: Environment<'static>,
+    /// PagerDuty's.
+    routing_key: Option<SecretString>,
+}
+
+/// A message in sentences for people.
+struct Words {
+    title: String,
+    lines: Vec<String>,
+}
+
+/// Takes a bounded number of bytes.
+struct Bounded(Vec<u8>);
+
+impl Form {
+    fn source(self) -> &'static str {
         match self {
-            Self::CloudEvents | Self::PagerDuty(_) | Self::Template(_) => 1,
-            Self::Slack => slack::TOGETHER,
-            Self::Teams => teams::TOGETHER,
-            Self::Alertmanager => alertmanager::TOGETHER,
+            Self::CloudEvents => include_str!("templates/cloudevents.json.j2"),
+            Self::Slack => include_str!("templates/slack.json.j2"),
+            Self::Teams => include_str!("templates/teams.json.j2"),
+            Self::Alertmanager => include_str!("templates/alertmanager.json.j2"),
+            Self::PagerDuty => include_str!("templates/pagerduty.json.j2"),
+            // The user's own.
+            Self::Template => "",
         }
     }
 
-    /// Whether a lasting state needs reminders.
-    pub(super) fn wants_reminders(&self) -> bool {
-        matches!(self, Self::Alertmanager)
+    /// How text from the cluster is written in sentences. Alertmanager forwards annotations to chats unchanged.
+    fn disarm(self) -> fn(&str) -> String {
+        match self {
+            Self::Slack => code_span,
+            Self::Alertmanager => |text| unmentioned(text).replace('<', "<\u{200b}"),
+            Self::CloudEvents | Self::Teams | Self::PagerDuty | Self::Template => str::to_owned,
+        }
+    }
+}
+
+impl Format {
+    /// The format of a template that is shipped with the program; PagerDuty's needs a key.
+    ///
+    /// # Errors
+    /// What is wrong with the template.
+    pub(crate) fn shipped(form: Form, routing_key: Option<SecretString>) -> Result<Self, String> {
+        Self::new(form, form.source().to_owned(), routing_key)
     }
 
-    /// Whether the receiver supports such events. PagerDuty opens an alert for each event, and nothing would
-    /// ever resolve one for a denial.
-    pub(super) fn takes(&self, topic: Topic) -> bool {
-        !matches!((self, topic), (Self::PagerDuty(_), Topic::Denial))
+    /// The format of a user's template, tried with a message of each kind.
+    ///
+    /// # Errors
+    /// What is wrong with it, without quoting it.
+    pub fn template(source: String) -> Result<Self, String> {
+        if source.len() > SOURCE {
+            return Err(format!("its template has more than {SOURCE} bytes"));
+        }
+        let format = Self::new(Form::Template, source, None)?;
+        if format.body.get_template(NAME).is_ok_and(|it| it.undeclared_variables(false).contains("count")) {
+            return Err("`count` is no longer supported in a template: each message tells of one event, and the ledger counts denied changes (`kubemoor audit --verdict Deny`)".to_owned());
+        }
+        for message in samples() {
+            format.body(&message, "urn:kubemoor:test").map_err(|error| {
+                let kind = message.subject.as_str();
+                format!("its template, tried with a message of the kind {kind}: {error}")
+            })?;
+        }
+        Ok(format)
     }
 
-    /// Whether a receiver without routes gets such events.
-    pub(super) fn tells(&self, topic: Topic) -> bool {
-        // A granted exception is no reason to page anyone.
-        self.takes(topic) && !matches!((self, topic), (Self::PagerDuty(_), Topic::Exception))
+    fn new(form: Form, source: String, routing_key: Option<SecretString>) -> Result<Self, String> {
+        let disarm = form.disarm();
+        let words = environment(include_str!("templates/words.j2").to_owned(), move |value| {
+            Ok::<_, fmt::Error>(match value.kind() {
+                ValueKind::Number => value.to_string(),
+                ValueKind::None => disarm(""),
+                _ => disarm(&tame(&value.to_string(), LONG)),
+            })
+        })?;
+        let body = environment(source, serde_json::to_string::<Value>)?;
+        Ok(Self { form, words, body, routing_key })
+    }
+
+    pub(crate) fn routing_key(&self) -> Option<&SecretString> {
+        self.routing_key.as_ref()
     }
 
     /// How its requests describe themselves.
-    pub(super) fn content_type(&self) -> &'static str {
-        match self {
-            Self::CloudEvents => "application/cloudevents+json; charset=utf-8",
+    pub(crate) fn content_type(&self) -> &'static str {
+        match self.form {
+            Form::CloudEvents => "application/cloudevents+json; charset=utf-8",
             _ => "application/json; charset=utf-8",
         }
     }
 
-    /// The body of one request with some messages; `None` where there is nothing to send. `source` names the
-    /// cluster.
-    pub(super) fn body(
-        &self,
-        messages: &[Arc<Message>],
-        source: &str,
-        now: Timestamp,
-    ) -> Result<Option<Vec<u8>>, String> {
-        let Some(first) = messages.first() else { return Ok(None) };
-        let json = match self {
-            Self::CloudEvents => Some(cloudevent::body(first, source)),
-            Self::Slack => Some(slack::body(messages)),
-            Self::Teams => Some(teams::body(messages)),
-            Self::Alertmanager => Some(alertmanager::body(messages, source, now)),
-            Self::PagerDuty(routing_key) => pagerduty::body(first, routing_key, source),
-            Self::Template(template) => return template.render(first, source).map(Some),
-        };
-        Ok(json.map(|json| json.to_string().into_bytes()))
+    /// The body of a request with this message; `None` where the template prints nothing. `source` names the cluster.
+    ///
+    /// # Errors
+    /// Why the template makes none, without quoting it.
+    pub fn body(&self, message: &Message, source: &str) -> Result<Option<Vec<u8>>, String> {
+        let data = data(message);
+        let mut known = known(message, source, &data);
+        let Words { title, lines } = self.words(message, &known)?;
+        let text: Vec<_> = std::iter::once(&title).chain(&lines).map(String::as_str).collect();
+        known.insert("text".to_owned(), text.join("\n").into());
+        known.insert("title".to_owned(), title.into());
+        let mut context = Value::from(Serde(&known));
+        if self.form != Form::Template {
+            let kind = format!("dev.kubemoor.{}", message.subject.as_str());
+            let ended = message.subject.phase() == Phase::Ends;
+            context = context! {
+                lines,
+                ended,
+                remaining => message.remaining,
+                ends => Serde(ends(message)),
+                id => digest(&json!([source, kind, data]).to_string()),
+                type => kind,
+                subject => subject(message),
+                data => Serde(&data),
+                cluster => source.strip_prefix("urn:kubemoor:").unwrap_or(source),
+                dedup_key => message.dedup_key(source),
+                key => message.key.as_str(),
+                routing_key => self.routing_key().map(|key| key.expose_secret()),
+                ..context
+            };
+        }
+        let mut bounded = Bounded(Vec::new());
+        let template = self.body.get_template(NAME).map_err(|error| place(&error))?;
+        template.render_captured_to(context, &mut bounded).map_err(|error| place(&error))?;
+        let bytes = bounded.0;
+        if bytes.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        // The parser's own words would quote nothing but the place.
+        match serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
+            Ok(_) => Ok(Some(bytes)),
+            Err(error) => {
+                Err(format!("what it makes is not JSON (line {}, column {})", error.line(), error.column()))
+            }
+        }
+    }
+
+    fn words(&self, message: &Message, known: &Map<String, serde_json::Value>) -> Result<Words, String> {
+        let what = message.object.as_ref().map_or_else(|| "an object".to_owned(), ToString::to_string);
+        let context = context! { what, ..Value::from(Serde(known)) };
+        let template = self.words.get_template(NAME).map_err(|error| place(&error))?;
+        let text = template.render(context).map_err(|error| place(&error))?;
+        let mut given = text.lines().filter(|line| !line.is_empty());
+        let title = given.next().unwrap_or_default().to_owned();
+        let (mut size, mut lines) = (title.chars().count(), Vec::new());
+        for line in given {
+            // Each line may get a sign of a list. One is left out whole: a cut one could lose the end of a code span.
+            size += line.chars().count() + 4;
+            if size > TEXT {
+                lines.push("…".to_owned());
+                break;
+            }
+            lines.push(line.to_owned());
+        }
+        Ok(Words { title, lines })
     }
 }
 
-/// By which colour and sign people tell how bad it is, in Teams and in Slack.
-fn mark(subject: Subject) -> (&'static str, &'static str) {
-    match (subject.phase(), subject.topic().severity()) {
-        (Phase::Ends, _) => ("Good", ":white_check_mark:"),
-        (_, Severity::Critical) => ("Attention", ":rotating_light:"),
-        (_, Severity::Warning) => ("Warning", ":warning:"),
-        (_, Severity::Info) => ("Accent", ":information_source:"),
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Format").field(&self.form).finish()
     }
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > RESULT {
+            return Err(std::io::Error::other("too much text"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An environment with one template, which reaches nothing outside and prints values as `print` writes them.
+fn environment<E: fmt::Display>(
+    source: String,
+    print: impl Fn(&Value) -> Result<String, E> + Send + Sync + 'static,
+) -> Result<Environment<'static>, String> {
+    use minijinja::filters::{default, first, join, last, length, lower, replace, trim, upper};
+    let mut environment = Environment::empty();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(FUEL));
+    environment.set_formatter(move |out, _, value| {
+        let text = print(value)
+            .map_err(|error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string()))?;
+        Ok(out.write_str(&text)?)
+    });
+    environment.add_filter("default", default);
+    environment.add_filter("first", first);
+    environment.add_filter("join", join);
+    environment.add_filter("last", last);
+    environment.add_filter("length", length);
+    environment.add_filter("lower", lower);
+    environment.add_filter("replace", replace);
+    environment.add_filter("trim", trim);
+    environment.add_filter("upper", upper);
+    environment.add_template_owned(NAME, source).map_err(|error| place(&error))?;
+    Ok(environment)
+}
+
+/// The facts of a message by the names of docs/notifications.md. All are there: a template may use a field that a
+/// message does not have.
+fn known(
+    message: &Message,
+    source: &str,
+    data: &Map<String, serde_json::Value>,
+) -> Map<String, serde_json::Value> {
+    let topic = message.subject.topic();
+    let mut known = data.clone();
+    let gaps = [
+        ("release", json!({"namespace": null, "name": null, "revision": null})),
+        ("object", json!({"group": null, "kind": null, "namespace": null, "name": null})),
+    ];
+    for (name, gap) in gaps {
+        if known.get(name).is_none_or(serde_json::Value::is_null) {
+            known.insert(name.to_owned(), gap);
+        }
+    }
+    let more = [
+        ("event", json!(message.subject.as_str())),
+        ("topic", json!(topic)),
+        ("severity", json!(topic.severity())),
+        ("source", json!(source)),
+        ("time", json!(message.at)),
+        ("namespace", json!(message.concerned())),
+        ("until", json!(message.until)),
+    ];
+    known.extend(more.map(|(name, value)| (name.to_owned(), value)));
+    known
+}
+
+/// The facts of a message, for machines.
+fn data(message: &Message) -> Map<String, serde_json::Value> {
+    let Message { release, revision, object, drift, fields, by, since, detail, .. } = message;
+    // Of long values the front: an event is for people.
+    let brief = |value: &Option<Shown>| value.as_ref().map(ToString::to_string);
+    let release = release.as_ref().map(
+        |ReleaseId { namespace, name }| json!({"namespace": namespace, "name": name, "revision": revision}),
+    );
+    let listed: Vec<_> = fields
+        .iter()
+        .take(FIELDS)
+        .map(|field| {
+            json!({
+                "path": field.path.to_string(), "declared": brief(&field.declared), "live": brief(&field.new),
+            })
+        })
+        .collect();
+    let facts = [
+        ("release", json!(release)),
+        ("object", json!(object)),
+        ("drift", json!(drift)),
+        ("fields", json!(listed)),
+        ("moreFields", json!(fields.len().saturating_sub(FIELDS))),
+        ("by", json!(by)),
+        ("since", json!(since)),
+        ("detail", json!(detail)),
+    ];
+    let more = [
+        ("namespace", message.namespace.as_ref().map(|it| json!(it))),
+        ("until", message.until.as_ref().map(|it| json!(it))),
+    ];
+    let more = more.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    facts.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The subject of a CloudEvent.
+fn subject(message: &Message) -> String {
+    let Message { object, release, namespace, .. } = message;
+    match (object, release, namespace) {
+        (Some(object), ..) => {
+            let place = object.namespace.as_deref().map(|it| format!("{it}/")).unwrap_or_default();
+            format!("{}/{place}{}", object.kind, object.name)
+        }
+        (None, Some(release), _) => release.to_string(),
+        (None, None, Some(namespace)) => namespace.clone(),
+        (None, None, None) => "cluster".to_owned(),
+    }
+}
+
+/// When an alert ends; never before it starts, which Alertmanager would reject. `None`: soon.
+fn ends(message: &Message) -> Option<Timestamp> {
+    let ends = match message.subject.phase() {
+        Phase::Ends => message.at,
+        Phase::Begins => message.until.or_else(|| message.at.checked_add(LASTING).ok())?,
+        Phase::Once => return None,
+    };
+    Some(ends.max(message.since))
+}
+
+/// A text of at most so many characters, without unprintable ones.
+pub(crate) fn tame(text: &str, most: usize) -> String {
+    let mut kept: String = text.chars().take(most).map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
+    if text.chars().nth(most).is_some() {
+        kept.push('…');
+    }
+    kept
+}
+
+/// Slack, Mattermost and Rocket.Chat interpret no markup, links or mentions in a code span, and the text cannot end its
+/// span. `&`, `<` and `>` are escaped as Slack requires, so that no `<!channel>` is left.
+fn code_span(text: &str) -> String {
+    // An empty span would be read as two backticks.
+    if text.trim().is_empty() {
+        return "(empty)".to_owned();
+    }
+    let text = unmentioned(text).replace('`', "ˋ");
+    format!("`{}`", text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
+}
+
+/// No `@` in it begins a mention: a zero-width space follows it, because Rocket.Chat looks for mentions in code too. An
+/// address of mail stays as it is.
+fn unmentioned(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    let mut before = ' ';
+    for c in text.chars() {
+        safe.push(c);
+        if c == '@' && !before.is_alphanumeric() {
+            safe.push('\u{200b}');
+        }
+        before = c;
+    }
+    safe
+}
+
+/// The reason and the place of an error. The engine's own message quotes the template, which may hold
+/// credentials.
+fn place(error: &minijinja::Error) -> String {
+    let what = match error.kind() {
+        ErrorKind::OutOfFuel => "it takes too many steps",
+        ErrorKind::UndefinedError => "it names a value that is not there",
+        ErrorKind::SyntaxError => "it is not a template",
+        ErrorKind::UnknownFilter => "it names a filter that is not there",
+        ErrorKind::WriteFailure => "it makes too much text",
+        _ => "it cannot be carried out",
+    };
+    error.line().map_or_else(|| what.to_owned(), |line| format!("{what} (line {line})"))
+}
+
+/// A message of each kind, with much and with little in it.
+fn samples() -> impl Iterator<Item = Message> {
+    let field = |path: &str| {
+        let values = Values { declared: None, old: None, new: None, difference: None };
+        Finding::of(path.parse().unwrap_or_default(), values)
+    };
+    let bare = |subject| Message::new(subject, Timestamp::UNIX_EPOCH);
+    let full = move |subject| Message {
+        release: Some(ReleaseId { namespace: "shop".into(), name: "web".into() }),
+        revision: Some(3),
+        object: Some(ObjectId::namespaced("apps", "Deployment", "shop", "\"web\"\n")),
+        fields: vec![field("/spec/replicas"), field("/metadata/labels/a\"b")],
+        by: Some("somebody".to_owned()),
+        detail: Some("some reason".to_owned()),
+        ..bare(subject)
+    };
+    Subject::ALL.into_iter().flat_map(move |subject| [bare(subject), full(subject)])
 }
 
 #[cfg(test)]

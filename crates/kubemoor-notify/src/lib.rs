@@ -1,84 +1,165 @@
 //! Sends notifications to receivers over HTTP, each in its own format.
 //!
-//! Entry points: [`file::read`] for the receivers, [`Notifiers::new`] for the sender's handle and for the
-//! [`Worker`] that delivers messages, [`Notifiers::send`], [`Notifiers::send_in_turn`], [`Notifiers::deny`].
-//! Invariant: no sender waits for a receiver. There is one bounded queue before the desk, which decides, and one
-//! before each receiver; messages beyond that are dropped and counted, except that senders in turn wait for room
-//! before the desk. No value of a Secret and no credential of a notifier reaches a log. Must not know a cluster.
+//! No sender waits for a receiver: each receiver has a bounded queue, and a message beyond it is dropped and counted.
+//! [`file::read`] gives the receivers, [`Notifiers::new`] the sender's handle and the [`Worker`] that delivers.
 
 mod delivery;
-mod desk;
 pub mod file;
 mod format;
 pub mod message;
-mod words;
-mod worker;
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use self::delivery::Delivery;
-pub use self::desk::Denial;
-use self::desk::Event;
-use self::file::{Notifier, Settings};
-pub use self::format::template::Template;
+use self::file::{Notifier, NotifierError};
+pub use self::format::Format;
 use self::message::{Message, Subject};
-pub use self::worker::Worker;
 use kubemoor_runtime::metrics::{NoticeMetrics, NotificationFate};
 
-/// The capacity of the desk's queue.
-const EVENTS: usize = 1024;
+/// Messages that wait for one receiver.
+const WAITING: usize = 256;
+
+/// The time within which a receiver does not get the same message again.
+const AGAIN: Duration = Duration::from_secs(600);
+
+/// Messages that are remembered for that.
+const REMEMBERED: usize = 4096;
 
 /// Accepts messages for receivers. Cheap to clone.
 #[derive(Clone)]
-pub struct Notifiers {
-    /// `None` without receivers.
-    queue: Option<mpsc::Sender<Event>>,
+pub struct Notifiers(Arc<Shared>);
+
+struct Shared {
+    receivers: Vec<Receiver>,
+    recent: Mutex<Recent>,
+    leads: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     metrics: NoticeMetrics,
 }
 
+struct Receiver {
+    name: String,
+    queue: mpsc::Sender<Arc<Message>>,
+}
+
+/// When which message was sent to which receiver, by its number.
+#[derive(Default)]
+struct Recent(HashMap<(usize, u64), Instant>);
+
+/// Delivers what [`Notifiers`] accepts.
+pub struct Worker {
+    notifiers: Notifiers,
+    receivers: Vec<(Notifier, mpsc::Receiver<Arc<Message>>)>,
+}
+
 impl Notifiers {
-    /// The handle that accepts messages for the receivers of `settings`, and the worker that delivers them.
-    pub fn new(settings: Settings, metrics: &NoticeMetrics) -> (Self, Worker) {
-        let (queue, events) = mpsc::channel(EVENTS);
-        let queue = (!settings.notifiers.is_empty()).then_some(queue);
-        (Self { queue, metrics: metrics.clone() }, Worker { settings, events, metrics: metrics.clone() })
+    /// The handle that accepts messages for these receivers, and the worker that delivers them.
+    pub fn new(notifiers: Vec<Notifier>, metrics: &NoticeMetrics) -> (Self, Worker) {
+        let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+        for notifier in notifiers {
+            let (queue, waiting) = mpsc::channel(WAITING);
+            senders.push(Receiver { name: notifier.name.clone(), queue });
+            receivers.push((notifier, waiting));
+        }
+        let notifiers = Self(Arc::new(Shared {
+            receivers: senders,
+            recent: Mutex::default(),
+            leads: OnceLock::new(),
+            metrics: metrics.clone(),
+        }));
+        (notifiers.clone(), Worker { notifiers, receivers })
     }
 
     /// Whether there are receivers.
     pub fn have_receivers(&self) -> bool {
-        self.queue.is_some()
+        !self.0.receivers.is_empty()
     }
 
-    /// Tells the receivers `names`, or all if none is named, of something that every replica sees.
-    /// Never waits.
+    /// Tells the receivers `names`, or all if none is named. Never waits. Each replica tells of the changes that it
+    /// denies; all replicas see everything else, so only the leader tells of it.
     pub fn send(&self, names: &[String], message: Message) {
-        self.hand_in(|| Event::Told(Box::new(message), names.to_vec()));
-    }
-
-    /// Like [`Self::send`], and waits for room before the desk, which waits for no receiver: if the end of something
-    /// were dropped, its beginning would be repeated for good.
-    pub async fn send_in_turn(&self, names: &[String], message: Message) {
-        let Some(queue) = &self.queue else { return };
-        if queue.send(Event::Told(Box::new(message), names.to_vec())).await.is_err() {
-            self.metrics.notification(NotificationFate::Dropped);
+        let Shared { receivers, recent, leads, metrics } = &*self.0;
+        if receivers.is_empty()
+            || message.subject != Subject::Denied && !leads.get().is_some_and(|leads| leads())
+        {
+            return;
+        }
+        let (fingerprint, message, now) = (message.fingerprint(), Arc::new(message), Instant::now());
+        let mut recent = recent.lock();
+        for (number, receiver) in receivers.iter().enumerate() {
+            if !names.is_empty() && !names.contains(&receiver.name) {
+                continue;
+            }
+            if recent.holds((number, fingerprint), now) {
+                metrics.notification(NotificationFate::Repeated);
+            } else if receiver.queue.try_send(Arc::clone(&message)).is_ok() {
+                recent.note((number, fingerprint), now);
+            } else {
+                metrics.notification(NotificationFate::Dropped);
+            }
         }
     }
+}
 
-    /// Like [`Self::send`], for a change that this replica denied; many denials share one message.
-    pub fn deny(&self, denial: impl FnOnce() -> (Denial, Vec<String>)) {
-        self.hand_in(|| {
-            let (denial, names) = denial();
-            Event::Denied(denial, names)
-        });
+impl Recent {
+    fn holds(&self, message: (usize, u64), now: Instant) -> bool {
+        self.0.get(&message).is_some_and(|at| now.saturating_duration_since(*at) < AGAIN)
     }
 
-    fn hand_in(&self, event: impl FnOnce() -> Event) {
-        let Some(queue) = &self.queue else { return };
-        if queue.try_send(event()).is_err() {
-            self.metrics.notification(NotificationFate::Dropped);
+    fn note(&mut self, message: (usize, u64), now: Instant) {
+        if self.0.len() >= REMEMBERED {
+            self.0.retain(|_, at| now.saturating_duration_since(*at) < AGAIN);
         }
+        if self.0.len() >= REMEMBERED {
+            let oldest = self.0.iter().min_by_key(|(_, at)| **at).map(|(message, _)| *message);
+            oldest.and_then(|oldest| self.0.remove(&oldest));
+        }
+        self.0.insert(message, now);
     }
+}
+
+impl Worker {
+    /// Starts to deliver until `stop`; then the waiting messages have a moment left. `source` names this
+    /// cluster, and `leads` says whether this replica reports what all replicas see. The returned future ends
+    /// after that, or as soon as the delivery to a receiver has ended or broken down.
+    ///
+    /// # Errors
+    /// When the settings of a notifier give no HTTP client.
+    pub fn start(
+        self,
+        source: &str,
+        leads: impl Fn() -> bool + Send + Sync + 'static,
+        stop: CancellationToken,
+    ) -> Result<impl Future<Output = Result<(), JoinError>> + Send + 'static, NotifierError> {
+        let Self { notifiers: Notifiers(shared), receivers } = self;
+        shared.leads.get_or_init(|| Box::new(leads));
+        let mut tasks = JoinSet::new();
+        for (notifier, queue) in receivers {
+            let delivery = Delivery::new(notifier, source, shared.metrics.clone())?;
+            tasks.spawn(delivery.run(queue, stop.clone()));
+        }
+        Ok(supervise(tasks, stop))
+    }
+}
+
+/// Waits for `stop` and then for all tasks. A task that ends sooner ends the waiting.
+async fn supervise(mut tasks: JoinSet<()>, stop: CancellationToken) -> Result<(), JoinError> {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        Some(ended) = tasks.join_next() => return ended,
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    Ok(())
 }
 
 /// Sends one receiver a test message; gives the code and the front of its answer.
@@ -86,10 +167,9 @@ impl Notifiers {
 /// # Errors
 /// When no client can be made, and when there is no answer.
 pub async fn test(notifier: Notifier, source: &str) -> Result<(u16, String), String> {
-    let message = Message::new(Subject::Test, Timestamp::now());
-    let metrics = NoticeMetrics::default();
-    let delivery = Delivery::new(notifier, source.into(), metrics).map_err(|error| error.to_string())?;
-    delivery.test(message).await
+    let delivery =
+        Delivery::new(notifier, source, NoticeMetrics::default()).map_err(|error| error.to_string())?;
+    delivery.test(Message::new(Subject::Test, Timestamp::now())).await
 }
 
 #[cfg(test)]

@@ -1,17 +1,12 @@
-//! The messages that receivers get.
-//!
-//! Entry point: [`Message`]. Invariant: of values a message holds only findings,
-//! which redact. Pure.
-
-mod topic;
+//! The messages that receivers get. Of values a message holds only findings, which redact.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
-pub use self::topic::Topic;
-pub(super) use self::topic::{Phase, Severity};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_verdict::edit::Finding;
 
@@ -44,7 +39,7 @@ pub enum Subject {
     ExceptionEnding,
     /// An exception has ended.
     ExceptionClosed,
-    /// Changes were denied.
+    /// A change was denied.
     Denied,
     /// An operation of Helm does not come to its end.
     OperationStuck,
@@ -52,6 +47,39 @@ pub enum Subject {
     OperationEnded,
     /// A person tries a receiver.
     Test,
+}
+
+/// The kinds of event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Topic {
+    Drift,
+    Contest,
+    Brake,
+    Emergency,
+    Exception,
+    Denial,
+    Operation,
+    Test,
+}
+
+/// Whether a condition begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It lasts until a message says that it ended.
+    Begins,
+    Ends,
+    /// It does not last.
+    Once,
+}
+
+/// The severity of a message, in the words that Alertmanager's users and PagerDuty share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    Critical,
+    Warning,
+    Info,
 }
 
 /// A message for receivers.
@@ -81,83 +109,13 @@ pub struct Message {
     pub until: Option<Timestamp>,
     /// Why, or more about it.
     pub detail: Option<String>,
-    /// How many events this message sums up.
-    pub count: u64,
     /// Tells one thing from another where release and object are the same.
     pub key: String,
     /// How many conditions of the same topic and release still last.
     pub remaining: usize,
 }
 
-/// The identity of a condition, from its first message to its last.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Condition {
-    pub(super) topic: Topic,
-    pub(super) release: Option<ReleaseId>,
-    pub(super) namespace: Option<String>,
-    pub(super) object: Option<ObjectId>,
-    pub(super) key: String,
-}
-
 impl Subject {
-    /// The kind of event.
-    pub fn topic(self) -> Topic {
-        match self {
-            Self::Drifted | Self::Repaired | Self::NotRepaired | Self::DriftEnded => Topic::Drift,
-            Self::Contested | Self::ContestEnded => Topic::Contest,
-            Self::Braked | Self::BrakeReleased => Topic::Brake,
-            Self::EmergencyOpened | Self::EmergencyClosed => Topic::Emergency,
-            Self::ExceptionOpened | Self::ExceptionEnding | Self::ExceptionClosed => Topic::Exception,
-            Self::Denied => Topic::Denial,
-            Self::OperationStuck | Self::OperationEnded => Topic::Operation,
-            Self::Test => Topic::Test,
-        }
-    }
-
-    pub(super) fn phase(self) -> Phase {
-        match self {
-            Self::Drifted
-            | Self::NotRepaired
-            | Self::Contested
-            | Self::Braked
-            | Self::EmergencyOpened
-            | Self::ExceptionOpened
-            | Self::ExceptionEnding
-            | Self::OperationStuck => Phase::Begins,
-            Self::Repaired
-            | Self::DriftEnded
-            | Self::ContestEnded
-            | Self::BrakeReleased
-            | Self::EmergencyClosed
-            | Self::ExceptionClosed
-            | Self::OperationEnded => Phase::Ends,
-            Self::Denied | Self::Test => Phase::Once,
-        }
-    }
-
-    /// The type of its CloudEvent, below `dev.kubemoor.`; also its name in templates.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Drifted => "drift.detected",
-            Self::Repaired => "drift.repaired",
-            Self::NotRepaired => "drift.not-repaired",
-            Self::DriftEnded => "drift.ended",
-            Self::Contested => "contest.detected",
-            Self::ContestEnded => "contest.ended",
-            Self::Braked => "brake.engaged",
-            Self::BrakeReleased => "brake.released",
-            Self::EmergencyOpened => "emergency.opened",
-            Self::EmergencyClosed => "emergency.closed",
-            Self::ExceptionOpened => "exception.opened",
-            Self::ExceptionEnding => "exception.ending",
-            Self::ExceptionClosed => "exception.closed",
-            Self::Denied => "changes.denied",
-            Self::OperationStuck => "operation.stuck",
-            Self::OperationEnded => "operation.ended",
-            Self::Test => "test",
-        }
-    }
-
     /// All of them.
     pub const ALL: [Self; 17] = [
         Self::Drifted,
@@ -178,6 +136,52 @@ impl Subject {
         Self::OperationEnded,
         Self::Test,
     ];
+
+    fn properties(self) -> (&'static str, Topic, Phase) {
+        use Phase::{Begins, Ends, Once};
+        match self {
+            Self::Drifted => ("drift.detected", Topic::Drift, Begins),
+            Self::Repaired => ("drift.repaired", Topic::Drift, Ends),
+            Self::NotRepaired => ("drift.not-repaired", Topic::Drift, Begins),
+            Self::DriftEnded => ("drift.ended", Topic::Drift, Ends),
+            Self::Contested => ("contest.detected", Topic::Contest, Begins),
+            Self::ContestEnded => ("contest.ended", Topic::Contest, Ends),
+            Self::Braked => ("brake.engaged", Topic::Brake, Begins),
+            Self::BrakeReleased => ("brake.released", Topic::Brake, Ends),
+            Self::EmergencyOpened => ("emergency.opened", Topic::Emergency, Begins),
+            Self::EmergencyClosed => ("emergency.closed", Topic::Emergency, Ends),
+            Self::ExceptionOpened => ("exception.opened", Topic::Exception, Begins),
+            Self::ExceptionEnding => ("exception.ending", Topic::Exception, Begins),
+            Self::ExceptionClosed => ("exception.closed", Topic::Exception, Ends),
+            Self::Denied => ("changes.denied", Topic::Denial, Once),
+            Self::OperationStuck => ("operation.stuck", Topic::Operation, Begins),
+            Self::OperationEnded => ("operation.ended", Topic::Operation, Ends),
+            Self::Test => ("test", Topic::Test, Once),
+        }
+    }
+
+    /// The type of its CloudEvent, below `dev.kubemoor.`; also its name in templates.
+    pub fn as_str(self) -> &'static str {
+        self.properties().0
+    }
+
+    pub(crate) fn topic(self) -> Topic {
+        self.properties().1
+    }
+
+    pub(crate) fn phase(self) -> Phase {
+        self.properties().2
+    }
+}
+
+impl Topic {
+    pub(crate) fn severity(self) -> Severity {
+        match self {
+            Self::Brake | Self::Emergency => Severity::Critical,
+            Self::Drift | Self::Contest | Self::Operation => Severity::Warning,
+            Self::Exception | Self::Denial | Self::Test => Severity::Info,
+        }
+    }
 }
 
 impl Message {
@@ -196,56 +200,43 @@ impl Message {
             by: None,
             until: None,
             detail: None,
-            count: 1,
             key: String::new(),
             remaining: 0,
         }
     }
 
     /// The namespace of the message; `None` where it is about the cluster.
-    pub(super) fn concerned(&self) -> Option<&str> {
+    pub(crate) fn concerned(&self) -> Option<&str> {
         self.release.as_ref().map(|release| release.namespace.as_str()).or(self.namespace.as_deref())
     }
 
-    /// Names what lasts from its first message to its last.
-    pub(super) fn condition(&self) -> Condition {
-        let topic = self.subject.topic();
-        // An exception may outlive its release.
-        let is_exception = topic == Topic::Exception;
-        Condition {
-            topic,
-            release: self.release.clone().filter(|_| !is_exception),
-            namespace: self.namespace.clone().filter(|_| !is_exception),
-            object: self.object.clone(),
-            key: self.key.clone(),
-        }
+    /// One key for all conditions of the same topic and release, by which PagerDuty resolves an alert. Alerts that an
+    /// earlier version opened have the same.
+    pub(crate) fn dedup_key(&self, source: &str) -> String {
+        let release = self.release.as_ref().map(ToString::to_string);
+        let no_key: Option<&str> = None;
+        digest(&json!([source, self.subject.topic(), release, self.namespace, no_key]).to_string())
     }
 
-    /// The key of all conditions of the same topic and release, for receivers that group them.
-    pub(super) fn incident(&self, source: &str) -> String {
-        let Condition { topic, release, namespace, .. } = self.condition();
-        let release = release.map(|release| release.to_string());
-        let key = matches!(topic, Topic::Exception).then_some(&self.key);
-        digest(&serde_json::json!([source, topic, release, namespace, key]).to_string())
-    }
-
-    /// Tells messages apart. Each drift is known from a time of its own: one that
-    /// comes back after a repair is another.
-    pub(super) fn fingerprint(&self) -> u64 {
+    /// Tells messages apart. Each drift is known from a time of its own: one that comes back after a repair is
+    /// another. Denials are the same for one user and release, whatever is tried.
+    pub(crate) fn fingerprint(&self) -> u64 {
         let Self { subject, release, revision, object, drift, fields, since, detail, .. } = self;
-        let Self { namespace, until, key, at: _, by: _, count: _, remaining: _, .. } = self;
+        let Self { namespace, until, key, at: _, by: _, remaining: _, .. } = self;
         let mut hasher = DefaultHasher::new();
-        (subject, release, revision, object, drift, since, detail).hash(&mut hasher);
-        (namespace, until, key).hash(&mut hasher);
-        for field in fields {
-            field.path.to_string().hash(&mut hasher);
-            field.new.as_ref().map(ToString::to_string).hash(&mut hasher);
+        (subject, release, key).hash(&mut hasher);
+        if *subject != Subject::Denied {
+            (revision, object, drift, since, detail, namespace, until).hash(&mut hasher);
+            for field in fields {
+                field.path.to_string().hash(&mut hasher);
+                field.new.as_ref().map(ToString::to_string).hash(&mut hasher);
+            }
         }
         hasher.finish()
     }
 }
 
 /// Sixteen bytes of the digest of a text, as hexadecimal digits.
-pub(super) fn digest(text: &str) -> String {
+pub(crate) fn digest(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }

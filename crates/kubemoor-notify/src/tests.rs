@@ -1,22 +1,14 @@
 //! Against real HTTP receivers on loopback.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::task::{JoinError, JoinHandle, JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio::task::JoinHandle;
 
-use super::desk::quiet::QuietHours;
-use super::desk::route::Routes;
-use super::format::Format;
-use super::message::Subject;
-use super::worker::{WAITING, supervise};
+use super::format::Form;
 use super::*;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 
@@ -75,9 +67,7 @@ fn notifier(name: &str, url: &str) -> Notifier {
         url: url.parse().unwrap(),
         headers,
         timeout: Duration::from_millis(300),
-        routes: Routes::compile(&[], &Format::CloudEvents).unwrap(),
-        quiet: QuietHours::default(),
-        format: Format::CloudEvents,
+        format: Format::shipped(Form::CloudEvents, None).unwrap(),
     }
 }
 
@@ -106,7 +96,7 @@ fn start(notifiers: Vec<Notifier>) -> Setup {
     let mut registry = kubemoor_runtime::metrics::registry();
     let metrics = NoticeMetrics::register(&mut registry);
     let stop = CancellationToken::new();
-    let (notifiers, worker) = Notifiers::new(Settings { notifiers, ..Settings::default() }, &metrics);
+    let (notifiers, worker) = Notifiers::new(notifiers, &metrics);
     let delivered = tokio::spawn(worker.start("urn:kubemoor:c", || true, stop.clone()).unwrap());
     Setup { notifiers, metrics, registry, delivered, stop }
 }
@@ -222,47 +212,80 @@ async fn unreachable_receiver_blocks_no_other_and_has_a_bounded_queue() {
     drop(setup.metrics);
 }
 
-fn denial() -> (Denial, Vec<String>) {
-    let Message { release, object, .. } = message("a", Subject::Denied);
-    let denial = Denial { release: release.zip(Some(3)), object: object.unwrap(), user: "alice".to_owned() };
-    (denial, Vec::new())
+fn denial(user: &str, object: &str) -> Message {
+    let by = Some(user.to_owned());
+    Message {
+        at: Timestamp::now(),
+        since: Timestamp::now(),
+        by,
+        key: user.to_owned(),
+        ..message(object, Subject::Denied)
+    }
 }
 
 #[tokio::test]
-async fn denial_notices_never_block_and_excess_is_counted_as_dropped() {
+async fn flood_of_denials_yields_one_message_per_user_and_release() {
+    let inbox = Inbox::default();
+    let setup = start(vec![notifier("log", &inbox.open().await)]);
+    for number in 0..10_000 {
+        setup.notifiers.send(&[], denial("alice", &number.to_string()));
+    }
+    setup.notifiers.send(&[], denial("bob", "a"));
+    let elsewhere = Some(ReleaseId { namespace: "shop".into(), name: "api".into() });
+    setup.notifiers.send(&[], Message { release: elsewhere, ..denial("alice", "a") });
+    setup.counts("delivered", 3).await;
+    assert_eq!((setup.count("repeated"), setup.count("dropped")), (9999, 0));
+    let told: Vec<_> = inbox.got.lock().iter().map(|(_, event)| event["data"]["by"].clone()).collect();
+    assert_eq!(told, ["alice", "bob", "alice"]);
+}
+
+#[tokio::test]
+async fn sender_never_waits_and_excess_is_counted_as_dropped() {
     let mut registry = kubemoor_runtime::metrics::registry();
     let metrics = NoticeMetrics::register(&mut registry);
-    let settings =
-        Settings { notifiers: vec![notifier("log", "http://127.0.0.1:9/")], ..Settings::default() };
     // Nobody takes anything out.
-    let (notifiers, _worker) = Notifiers::new(settings, &metrics);
-    for _ in 0..EVENTS + 100 {
-        notifiers.deny(denial);
+    let (notifiers, _worker) = Notifiers::new(vec![notifier("log", "http://127.0.0.1:9/")], &metrics);
+    for number in 0..WAITING + 100 {
+        notifiers.send(&[], denial(&number.to_string(), "a"));
     }
+    // What was dropped may be tried again.
+    notifiers.send(&[], denial(&(WAITING + 99).to_string(), "a"));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    assert!(text.contains("kubemoor_notifications_total{outcome=\"dropped\"} 100\n"), "{text}");
-    // Without receivers nothing is even put together.
-    let (nobody, _worker) = Notifiers::new(Settings::default(), &metrics);
-    nobody.deny(|| panic!("there is nobody to tell"));
+    assert!(text.contains("kubemoor_notifications_total{outcome=\"dropped\"} 101\n"), "{text}");
+    assert!(!text.contains("repeated"), "{text}");
+}
+
+#[test]
+fn the_same_is_not_sent_again_within_ten_minutes() {
+    let (mut recent, begin) = (Recent::default(), Instant::now());
+    let at = |minutes: u64| begin + Duration::from_secs(60 * minutes);
+    recent.note((0, 7), at(0));
+    for (receiver, minute, expected) in [(0, 0, true), (0, 9, true), (0, 10, false), (1, 0, false)] {
+        assert_eq!(recent.holds((receiver, 7), at(minute)), expected, "{receiver} {minute}");
+    }
+    // The oldest are forgotten first.
+    for number in 0..REMEMBERED as u64 {
+        recent.note((1, number), at(1));
+    }
+    assert_eq!((recent.0.len(), recent.holds((0, 7), at(1))), (REMEMBERED, false));
+    assert!(recent.holds((1, 0), at(1)));
 }
 
 #[tokio::test]
-async fn messages_in_turn_wait_for_room_and_none_is_dropped() {
-    let mut registry = kubemoor_runtime::metrics::registry();
-    let metrics = NoticeMetrics::register(&mut registry);
-    let settings =
-        Settings { notifiers: vec![notifier("log", "http://127.0.0.1:9/")], ..Settings::default() };
-    let (notifiers, mut worker) = Notifiers::new(settings, &metrics);
-    let sending = tokio::spawn(async move {
-        for _ in 0..3 * EVENTS {
-            notifiers.send_in_turn(&[], Message::new(Subject::DriftEnded, Timestamp::now())).await;
-        }
-    });
-    for _ in 0..3 * EVENTS {
-        assert!(matches!(worker.events.recv().await, Some(Event::Told(..))));
-    }
-    sending.await.unwrap();
+async fn only_the_leader_tells_of_what_all_replicas_see() {
+    let inbox = Inbox::default();
+    let (notifiers, worker) =
+        Notifiers::new(vec![notifier("log", &inbox.open().await)], &NoticeMetrics::default());
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let stop = CancellationToken::new();
+    let delivered = tokio::spawn(worker.start("urn:kubemoor:c", || false, stop.clone()).unwrap());
+    notifiers.send(&[], message("a", Subject::Drifted));
+    notifiers.send(&[], denial("alice", "a"));
+    stop.cancel();
+    delivered.await.unwrap().unwrap();
+    let told: Vec<_> = inbox.got.lock().iter().map(|(_, event)| event["type"].clone()).collect();
+    assert_eq!(told, ["dev.kubemoor.changes.denied"]);
 }
 
 #[tokio::test]
@@ -287,19 +310,17 @@ async fn delivery_that_breaks_down_ends_the_whole_before_the_stop() {
 }
 
 #[tokio::test]
-async fn denials_that_wait_are_told_when_the_process_ends() {
+async fn messages_that_wait_are_delivered_when_the_process_ends() {
     let inbox = Inbox::default();
     let mut setup = start(vec![notifier("log", &inbox.open().await)]);
-    for _ in 0..3 {
-        setup.notifiers.deny(denial);
+    for name in ["a", "b", "c"] {
+        setup.notifiers.send(&[], message(name, Subject::Drifted));
     }
     setup.stop.cancel();
-    let got = inbox.holds(1).await;
-    assert_eq!(
-        (&got[0].1["type"], &got[0].1["data"]["count"]),
-        (&"dev.kubemoor.changes.denied".into(), &3.into())
-    );
+    inbox.holds(3).await;
     tokio::time::timeout(Duration::from_secs(20), &mut setup.delivered).await.unwrap().unwrap().unwrap();
+    setup.notifiers.send(&[], message("d", Subject::Drifted));
+    assert_eq!((setup.count("delivered"), setup.count("dropped")), (3, 1));
 }
 
 #[tokio::test]
@@ -311,22 +332,4 @@ async fn an_answer_that_asks_for_a_pause_gets_it() {
     setup.notifiers.send(&[], message("a", Subject::Drifted));
     setup.counts("delivered", 1).await;
     assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
-}
-
-#[tokio::test]
-async fn waiting_messages_are_batched_into_one_post() {
-    let inbox = Inbox::default();
-    // The first one is answered late, and the rest waits meanwhile.
-    *inbox.answers.lock() = vec![Answer::Silence];
-    let chat = Notifier { format: Format::Slack, ..notifier("chat", &inbox.open().await) };
-    let setup = start(vec![chat]);
-    setup.notifiers.send(&[], message("first", Subject::Drifted));
-    inbox.holds(1).await;
-    for number in 0..5 {
-        setup.notifiers.send(&[], message(&number.to_string(), Subject::Drifted));
-    }
-    setup.counts("delivered", 6).await;
-    let got = inbox.got.lock().clone();
-    let last = got.last().unwrap().1["text"].as_str().unwrap();
-    assert_eq!((got.len(), last.matches("does not match").count()), (3, 5), "{got:?}");
 }

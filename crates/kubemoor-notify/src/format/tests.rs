@@ -3,10 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
-use kubemoor_verdict::difference::Values;
-use kubemoor_verdict::edit::Finding;
 
 const SOURCE: &str = "urn:kubemoor:c";
 
@@ -46,10 +43,18 @@ fn key() -> SecretString {
     "0123456789abcdef0123456789abcdef".into()
 }
 
-fn body(format: &Format, messages: &[Message]) -> Option<Value> {
-    let messages: Vec<_> = messages.iter().cloned().map(Arc::new).collect();
-    let body = format.body(&messages, SOURCE, now()).unwrap()?;
+fn shipped(form: Form) -> Format {
+    Format::shipped(form, (form == Form::PagerDuty).then(key)).unwrap()
+}
+
+fn body(format: &Format, message: &Message) -> Option<Value> {
+    let body = format.body(message, SOURCE).unwrap()?;
     Some(serde_json::from_slice(&body).unwrap())
+}
+
+/// What Alertmanager gets of a message.
+fn alert(message: &Message) -> Value {
+    body(&shipped(Form::Alertmanager), message).unwrap()[0].take()
 }
 
 fn texts(value: &Value, found: &mut Vec<String>) {
@@ -64,7 +69,7 @@ fn texts(value: &Value, found: &mut Vec<String>) {
 #[test]
 fn slack_reads_nothing_from_the_cluster_as_markup() {
     for name in HOSTILE {
-        let body = body(&Format::Slack, &[message(Subject::Drifted, name)]).unwrap();
+        let body = body(&shipped(Form::Slack), &message(Subject::Drifted, name)).unwrap();
         let text = body["text"].as_str().unwrap();
         assert!(!text.contains(['<', '>']), "{text}");
         for line in text.lines() {
@@ -90,33 +95,42 @@ fn an_address_of_mail_stays_as_it_is() {
         ("@@all", "@\u{200b}@\u{200b}all"),
         ("a@b @c", "a@b @\u{200b}c"),
     ] {
-        assert_eq!(slack::disarmed(text), expected);
+        assert_eq!(unmentioned(text), expected);
     }
 }
 
 #[test]
-fn a_post_of_slack_stays_within_what_mattermost_takes() {
+fn posts_stay_within_what_mattermost_and_teams_take() {
     let long = "<&>".repeat(4000);
     let fields = (0..40).map(|number| {
         let path: Path = format!("/{number}{long}").parse().unwrap();
         Finding::of(path, Values { declared: None, old: None, new: None, difference: None })
     });
     let large = Message { fields: fields.collect(), ..message(Subject::Drifted, &long) };
-    for count in 1..=slack::TOGETHER {
-        let body = body(&Format::Slack, &vec![large.clone(); count]).unwrap();
-        let text = body["text"].as_str().unwrap();
-        // A title alone may pass the share of one message among many.
-        assert!(text.chars().count() < 8000, "{}", text.chars().count());
-        assert_eq!(text.matches("does not match").count(), count);
-    }
-    let body = body(&Format::Teams, &vec![large; teams::TOGETHER]).unwrap();
-    assert!(body.to_string().len() < 28_000, "{}", body.to_string().len());
+    let slack = body(&shipped(Form::Slack), &large).unwrap();
+    let text = slack["text"].as_str().unwrap();
+    assert!(text.chars().count() < 4000 && text.ends_with("\n• …"), "{text}");
+    let teams = body(&shipped(Form::Teams), &large).unwrap();
+    assert!(teams.to_string().len() < 28_000, "{}", teams.to_string().len());
+}
+
+#[test]
+fn fields_beyond_eight_are_counted() {
+    let fields = (0..30).map(|number| {
+        let path: Path = format!("/data/{number}").parse().unwrap();
+        Finding::of(path, Values { declared: None, old: None, new: None, difference: None })
+    });
+    let drifted = Message { fields: fields.collect(), ..message(Subject::Drifted, "a") };
+    let body = body(&template(r#"[{{ text }}, {{ fields }}, {{ moreFields }}]"#).unwrap(), &drifted).unwrap();
+    let text = body[0].as_str().unwrap();
+    assert!(text.contains("\n/data/7: release nothing, live nothing\nand 22 more\n"), "{text}");
+    assert_eq!((body[1].as_array().unwrap().len(), &body[2]), (20, &json!(10)));
 }
 
 #[test]
 fn teams_gets_a_card_that_holds_text_alone() {
     for name in HOSTILE {
-        let body = body(&Format::Teams, &[message(Subject::Drifted, name)]).unwrap();
+        let body = body(&shipped(Form::Teams), &message(Subject::Drifted, name)).unwrap();
         assert_eq!(body["type"], "message");
         assert_eq!(body["attachments"][0]["contentType"], "application/vnd.microsoft.card.adaptive");
         let card = &body["attachments"][0]["content"];
@@ -136,14 +150,15 @@ fn teams_gets_a_card_that_holds_text_alone() {
 #[test]
 fn no_text_turns_the_direction_of_what_follows() {
     let name = "\u{202e}gnp.exe\u{2066}\u{200f}\nnext";
-    for format in [Format::Slack, Format::Teams, Format::Alertmanager] {
-        let body = body(&format, &[message(Subject::Drifted, name)]).unwrap();
+    let drifted = message(Subject::Drifted, name);
+    let mut shown = alert(&drifted);
+    for body in [
+        body(&shipped(Form::Slack), &drifted).unwrap(),
+        body(&shipped(Form::Teams), &drifted).unwrap(),
+        shown["annotations"].take(),
+    ] {
         let mut found = Vec::new();
-        let shown = match format {
-            Format::Alertmanager => &body[0]["annotations"],
-            _ => &body,
-        };
-        texts(shown, &mut found);
+        texts(&body, &mut found);
         for text in found {
             assert!(!text.contains(['\u{202e}', '\u{2066}', '\u{200f}']), "{text:?}");
             assert!(!text.contains("\nnext"), "{text:?}");
@@ -163,34 +178,36 @@ fn alertmanager_resolves_by_the_same_labels() {
         (Subject::ExceptionEnding, Subject::ExceptionClosed),
         (Subject::OperationStuck, Subject::OperationEnded),
     ] {
-        let alerts = body(&Format::Alertmanager, &[message(begins, "a"), message(ends, "a")]).unwrap();
+        let (begun, ended) = (message(begins, "a"), message(ends, "a"));
+        let alerts = [alert(&begun), alert(&ended)];
         assert_eq!(alerts[0]["labels"], alerts[1]["labels"]);
-        let ends = |alert: &Value| alert["endsAt"].as_str().unwrap().parse::<Timestamp>().unwrap();
-        assert!(ends(&alerts[0]) > now(), "{alerts}");
-        assert_eq!(ends(&alerts[1]), now(), "{alerts}");
+        assert_eq!(alerts[0]["endsAt"], json!(begun.at + LASTING));
+        assert_eq!(alerts[1]["endsAt"], json!(ended.at));
         assert_eq!(alerts[0]["startsAt"], "2026-11-23T09:00:00Z");
         for value in alerts[0]["labels"].as_object().unwrap().values() {
-            assert!(!value.as_str().unwrap().is_empty(), "{alerts}");
+            assert!(!value.as_str().unwrap().is_empty(), "{alerts:?}");
         }
     }
+    // Nothing would end it: that is for `resolve_timeout`.
+    let denied = alert(&message(Subject::Denied, "alice"));
+    assert_eq!((&denied["endsAt"], &denied["labels"]["user"]), (&Value::Null, &json!("alice")));
 }
 
 #[test]
 fn alert_never_ends_before_start_and_exceptions_end_on_time() {
     let later: Timestamp = "2026-11-23T11:00:00Z".parse().unwrap();
-    let ahead = Message { since: later, ..message(Subject::Repaired, "a") };
-    let exception = Message { until: Some(later), ..message(Subject::ExceptionOpened, "a") };
-    let alerts = body(&Format::Alertmanager, &[ahead, exception]).unwrap();
-    assert_eq!((&alerts[0]["startsAt"], &alerts[0]["endsAt"]), (&json!(later), &json!(later)));
-    assert_eq!(alerts[1]["endsAt"], json!(later));
+    let ahead = alert(&Message { since: later, ..message(Subject::Repaired, "a") });
+    let exception = alert(&Message { until: Some(later), ..message(Subject::ExceptionOpened, "a") });
+    assert_eq!((&ahead["startsAt"], &ahead["endsAt"]), (&json!(later), &json!(later)));
+    assert_eq!(exception["endsAt"], json!(later));
 }
 
 #[test]
 fn annotations_mention_nobody_in_the_chat_that_alertmanager_tells() {
     for name in HOSTILE {
-        let alerts = body(&Format::Alertmanager, &[message(Subject::Drifted, name)]).unwrap();
+        let alert = alert(&message(Subject::Drifted, name));
         for annotation in ["summary", "description"] {
-            let text = alerts[0]["annotations"][annotation].as_str().unwrap();
+            let text = alert["annotations"][annotation].as_str().unwrap();
             for (at, sign) in text.char_indices().filter(|(_, c)| matches!(c, '<' | '@')) {
                 let follows = text.get(at + 1..).unwrap().starts_with('\u{200b}');
                 let of_mail = sign == '@' && text.get(..at).unwrap().ends_with(char::is_alphanumeric);
@@ -202,9 +219,9 @@ fn annotations_mention_nobody_in_the_chat_that_alertmanager_tells() {
 
 #[test]
 fn pagerduty_triggers_and_resolves_one_alert_for_a_release() {
-    let format = Format::PagerDuty(key());
-    let trigger = body(&format, &[message(Subject::Drifted, "a")]).unwrap();
-    let other = body(&format, &[message(Subject::Drifted, "b")]).unwrap();
+    let format = shipped(Form::PagerDuty);
+    let trigger = body(&format, &message(Subject::Drifted, "a")).unwrap();
+    let other = body(&format, &message(Subject::Drifted, "b")).unwrap();
     assert_eq!(
         (&trigger["event_action"], &trigger["payload"]["severity"]),
         (&json!("trigger"), &json!("warning"))
@@ -214,29 +231,29 @@ fn pagerduty_triggers_and_resolves_one_alert_for_a_release() {
     assert!(trigger["dedup_key"].as_str().unwrap().len() <= 255);
     // Something else still drifts.
     let first = Message { remaining: 1, ..message(Subject::Repaired, "a") };
-    assert_eq!(body(&format, &[first]), None);
-    let resolve = body(&format, &[message(Subject::DriftEnded, "b")]).unwrap();
+    assert_eq!(body(&format, &first), None);
+    let resolve = body(&format, &message(Subject::DriftEnded, "b")).unwrap();
     let expected = json!({
         "routing_key": "0123456789abcdef0123456789abcdef",
         "event_action": "resolve",
         "dedup_key": trigger["dedup_key"],
     });
     assert_eq!(resolve, expected);
-    let emergency = body(&format, &[Message::new(Subject::EmergencyOpened, now())]).unwrap();
+    let emergency = body(&format, &Message::new(Subject::EmergencyOpened, now())).unwrap();
     assert_eq!(emergency["payload"]["severity"], "critical");
     assert_ne!(emergency["dedup_key"], trigger["dedup_key"]);
-    let long = body(&format, &[message(Subject::Drifted, &"x".repeat(5000))]).unwrap();
+    let long = body(&format, &message(Subject::Drifted, &"x".repeat(5000))).unwrap();
     assert!(long["payload"]["summary"].as_str().unwrap().chars().count() <= 1024);
 }
 
 #[test]
 fn the_routing_key_is_not_shown() {
-    let shown = format!("{:?}", Format::PagerDuty(key()));
+    let shown = format!("{:?}", shipped(Form::PagerDuty));
     assert!(!shown.contains("0123456789abcdef"), "{shown}");
 }
 
 fn template(source: &str) -> Result<Format, String> {
-    Ok(Format::Template(Box::new(Template::parse(source.to_owned())?)))
+    Format::template(source.to_owned())
 }
 
 #[test]
@@ -248,12 +265,12 @@ fn a_template_makes_json_of_whatever_it_prints() {
         "fields": {{ fields }}, "release": {{ release.name }}}"#;
     let format = template(source).unwrap();
     for name in HOSTILE {
-        let body = body(&format, &[message(Subject::Drifted, name)]).unwrap();
+        let body = body(&format, &message(Subject::Drifted, name)).unwrap();
         assert_eq!(body["who"], name);
         assert_eq!(body["both"], format!("Object {name}"));
         assert_eq!(body.as_object().unwrap().len(), 6, "{body}");
     }
-    let body = body(&format, &[Message::new(Subject::EmergencyOpened, now())]).unwrap();
+    let body = body(&format, &Message::new(Subject::EmergencyOpened, now())).unwrap();
     assert_eq!(body["release"], Value::Null);
 }
 
@@ -273,6 +290,7 @@ fn a_template_that_cannot_serve_is_refused_at_the_start() {
             r#"[{% for a in fields or "0123456789" %}{% for b in "0123456789" * 1000 %}{% for c in "0123456789" * 1000 %}1,{% endfor %}{% endfor %}{% endfor %}0]"#,
             "too many steps",
         ),
+        (r#"{"hunter2": {{ count }}}"#, "`count` is no longer supported"),
         (r#"{"a": {{ "hunter2" * 100000000 }}}"#, ""),
         (r#"{"a": {{ "hunter2" * 50000 }}}"#, ""),
         (r#"{% include "/etc/passwd" %}"#, ""),
@@ -285,14 +303,13 @@ fn a_template_that_cannot_serve_is_refused_at_the_start() {
 
 #[test]
 fn every_message_has_words_in_every_format() {
-    let source = r#"{"text": {{ text }}}"#;
-    let formats =
-        [Format::CloudEvents, Format::Slack, Format::Teams, Format::Alertmanager, template(source).unwrap()];
+    let mut formats = [Form::CloudEvents, Form::Slack, Form::Teams, Form::Alertmanager].map(shipped).to_vec();
+    formats.push(template(r#"{"text": {{ text }}}"#).unwrap());
     for subject in Subject::ALL {
         for message in [Message::new(subject, now()), message(subject, "web")] {
             for format in &formats {
                 let mut found = Vec::new();
-                texts(&body(format, std::slice::from_ref(&message)).unwrap(), &mut found);
+                texts(&body(format, &message).unwrap(), &mut found);
                 assert!(found.iter().any(|text| text.len() > 3), "{found:?}");
             }
         }
@@ -300,10 +317,34 @@ fn every_message_has_words_in_every_format() {
 }
 
 #[test]
-fn pagerduty_takes_what_ends() {
-    let format = Format::PagerDuty(key());
-    assert!(
-        !format.takes(Topic::Denial) && format.takes(Topic::Exception) && !format.tells(Topic::Exception)
+fn a_template_that_prints_nothing_sends_nothing() {
+    let format = template("{% if topic == 'drift' %}[{{ event }}]{% endif %}").unwrap();
+    assert_eq!(body(&format, &message(Subject::Drifted, "a")), Some(json!(["drift.detected"])));
+    assert_eq!(body(&format, &message(Subject::Denied, "a")), None);
+    // Nobody is paged for what nothing resolves.
+    for subject in [Subject::Denied, Subject::ExceptionOpened, Subject::ExceptionClosed] {
+        assert_eq!(body(&shipped(Form::PagerDuty), &message(subject, "a")), None);
+    }
+    assert!(body(&shipped(Form::PagerDuty), &message(Subject::Test, "a")).is_some());
+}
+
+#[test]
+fn sentences_name_the_object_and_say_what_to_do() {
+    let format = template("{{ text }}").unwrap();
+    let text = |message: &Message| body(&format, message).unwrap().as_str().unwrap().to_owned();
+    assert_eq!(
+        text(&message(Subject::Drifted, "a")),
+        "Deployment/a in namespace shop does not match Helm release shop/web (revision 3)\n\
+         Changed by: a\nReason: a\nDetails: kubemoor diff web -n shop"
     );
-    assert!(format.tells(Topic::Drift) && Format::Slack.tells(Topic::Denial));
+    assert_eq!(
+        text(&Message { detail: None, ..message(Subject::Denied, "a") }),
+        "A change of Deployment/a in namespace shop was denied in Helm release shop/web (revision 3)\n\
+         User: a\nDetails: kubemoor audit --verdict Deny --release web -n shop"
+    );
+    assert_eq!(
+        text(&Message::new(Subject::EmergencyOpened, now())),
+        "Emergency: no change is checked and nothing is repaired until a person closes it\n\
+         To close it: kubemoor emergency close"
+    );
 }

@@ -41,8 +41,6 @@ label! {
         Delivered = "delivered",
         /// The same was sent a moment ago.
         Repeated = "repeated",
-        /// It began and ended in quiet hours.
-        Settled = "settled",
         /// Too many waited.
         Dropped = "dropped",
         /// Its receiver did not take it, after all attempts.

@@ -23,7 +23,7 @@ use kubemoor_cluster::client::resource::GROUP;
 use kubemoor_declare::model::{EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_ledger::row::{Changes, ReviewedEdit, Row};
-use kubemoor_notify::Denial;
+use kubemoor_notify::message::{self, Message};
 use kubemoor_runtime::metrics::UNREACHED;
 use kubemoor_verdict::edit::{Outcome, Reason, Verdict};
 use kubemoor_verdict::facts::Facts;
@@ -201,18 +201,22 @@ impl Validator {
 
     /// Notifies people of a denial.
     fn announce(&self, row: &Row, verdict: &Verdict) {
-        if verdict.outcome != Outcome::Deny {
+        if verdict.outcome != Outcome::Deny || !self.setup.notifiers.have_receivers() {
             return;
         }
-        self.setup.notifiers.deny(|| {
-            let denial = Denial {
-                release: row.release.clone(),
-                object: row.object.clone(),
-                user: row.actor.user.clone(),
-            };
-            let policy = row.release.as_ref().map(|(release, _)| self.setup.resolver.of(release));
-            (denial, policy.map(|policy| policy.notify.clone()).unwrap_or_default())
-        });
+        let (release, revision) = row.release.clone().unzip();
+        let policy = release.as_ref().map(|release| self.setup.resolver.of(release));
+        let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
+        let message = Message {
+            namespace: row.object.namespace.as_deref().filter(|_| release.is_none()).map(str::to_owned),
+            release,
+            revision,
+            object: Some(row.object.clone()),
+            by: Some(row.actor.user.clone()),
+            key: row.actor.user.clone(),
+            ..Message::new(message::Subject::Denied, Timestamp::now())
+        };
+        self.setup.notifiers.send(names, message);
     }
 
     /// The release and revision of a record.

@@ -127,3 +127,17 @@ fn a_brake_is_told_by_its_reach() {
         assert_eq!((messages[0].subject, &messages[0].namespace), (Subject::BrakeReleased, &namespace));
     }
 }
+
+#[test]
+fn end_says_how_many_drifts_and_contests_of_the_release_last() {
+    let mut standing = Standing::default();
+    let remaining = |messages: Vec<Message>| messages.iter().map(|it| it.remaining).collect::<Vec<_>>();
+    for name in ["a", "b", "c", "d"] {
+        standing.happened(&incident(name, None), now());
+    }
+    let repaired = standing.happened(&incident("a", Some(Ok(()))), now());
+    assert_eq!(remaining(repaired), [3]);
+    let left = report(vec![drifted("d", None)], RecordState::Deployed);
+    assert_eq!(remaining(standing.reported(&web(), Some(&left), now())), [2, 1]);
+    assert_eq!(remaining(standing.reported(&web(), None, now())), [0]);
+}
