@@ -176,7 +176,7 @@ impl Standing {
             fields: drifted.findings.clone(),
             by: drifted.by.clone(),
             detail: detail.map(str::to_owned),
-            ..of(subject, release, *revision, Some(object), now)
+            ..message_about(subject, release, *revision, Some(object), now)
         }
     }
 }
@@ -207,7 +207,7 @@ impl OfRelease {
         for (object, by) in contested {
             if self.contested.insert(object.clone(), now).is_none() {
                 let by = Some(by.clone()).filter(|by| !by.is_empty());
-                let message = of(Subject::Contested, release, self.revision, Some(object), now);
+                let message = message_about(Subject::Contested, release, self.revision, Some(object), now);
                 messages.push(Message { by, ..message });
             }
         }
@@ -227,7 +227,7 @@ impl OfRelease {
             }
             _ => return None,
         };
-        Some(Message { since, ..of(subject, release, self.revision, None, now) })
+        Some(Message { since, ..message_about(subject, release, self.revision, None, now) })
     }
 
     /// The messages that all conditions ended, because the release is gone.
@@ -253,13 +253,13 @@ impl OfRelease {
         let message = |((object, since), others): ((Arc<ObjectId>, _), usize)| Message {
             since,
             remaining: lasting + others,
-            ..of(subject, release, self.revision, Some(&object), now)
+            ..message_about(subject, release, self.revision, Some(&object), now)
         };
         ended.zip(others).map(message).collect()
     }
 }
 
-fn of(
+fn message_about(
     subject: Subject,
     release: &ReleaseId,
     revision: u64,
