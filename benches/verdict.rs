@@ -57,11 +57,11 @@ fn main() {
     };
     headline("against a handler that says yes", "yes", "verdict");
     let pair = (server::NOD, server::JUDGE);
-    measure(pair, &load::undeclared(), 1.1);
-    measure(pair, &load::annotated(), 1.6);
-    measure(pair, &load::status_written(), 1.6);
-    measure(pair, &load::scaled_up(), 2.0);
-    measure(pair, &load::with_another_image(), 2.5);
+    measure(pair, &load::undeclared(), 1.2);
+    measure(pair, &load::annotated(), 2.5);
+    measure(pair, &load::status_written(), 2.5);
+    measure(pair, &load::scaled_up(), 5.0);
+    measure(pair, &load::with_another_image(), 5.0);
     headline("known by a token against anybody", "open", "token");
     let pair = (server::OPEN, server::JUDGE);
     measure(pair, &load::undeclared(), 1.03);

@@ -33,10 +33,10 @@ const BEFORE: Duration = Duration::from_secs(30);
 const WATCHED: Duration = Duration::from_secs(300);
 
 /// The most that may be resident, with few releases and with many, and at any time with many, in MiB.
-const MEMORY_BARS: [f64; 3] = [100.0, 150.0, 200.0];
+const MEMORY_BARS: [f64; 3] = [120.0, 250.0, 300.0];
 
 /// The most of a core that a guard at rest may take, in percent.
-const CPU_BAR: f64 = 0.1;
+const CPU_BAR: f64 = 0.2;
 
 /// Prints the costs of a guard of so many releases, each with so many revisions, with nothing to do, and those of
 /// polling.

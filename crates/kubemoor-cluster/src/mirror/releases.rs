@@ -10,7 +10,6 @@
 mod document;
 mod feed;
 mod once;
-mod outdated;
 mod settle;
 mod source;
 mod trust;
@@ -54,8 +53,8 @@ pub struct Releases {
     index: Arc<RwLock<Index>>,
     records: Mutex<Records>,
     standings: Mutex<HashMap<ReleaseId, Standing>>,
-    /// Releases that some new knowledge of kinds concerns.
-    outdated: Mutex<HashSet<ReleaseId>>,
+    /// Releases that have to be assembled again although their records are the same, and how often that was said.
+    outdated: Mutex<HashMap<ReleaseId, u64>>,
     gates: Mutex<HashMap<ReleaseId, Waited>>,
     /// By where their records lie: releases for which there was no room.
     left_out: Mutex<HashSet<ReleaseId>>,

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::super::payloads::{Fetched, Payloads};
 use super::super::records::{self, Known};
-use super::outdated::Outdated;
 use super::{LookError, Releases, Standing};
 use crate::client::call::{CallError, PATIENCE};
 use kubemoor_declare::catalog::Catalog;
@@ -66,10 +65,12 @@ impl Releases {
     /// Updates the index from the known records at `id`. Returns whether the index changed. The caller holds
     /// their gate.
     pub(super) async fn settle(&self, id: &ReleaseId, care: Care) -> Result<bool, LookError> {
-        let outdated = Outdated::take(&self.outdated, id);
+        let outdated = self.outdated.lock().get(id).copied();
         let outcome = self.settle_anew(id, care, outdated.is_some()).await;
-        if outcome.is_ok() {
-            outdated.into_iter().for_each(Outdated::end);
+        let mut all = self.outdated.lock();
+        // It stays outdated where that failed, or where it became so again meanwhile.
+        if outcome.is_ok() && all.get(id).copied() == outdated {
+            all.remove(id);
         }
         outcome
     }
@@ -94,7 +95,7 @@ impl Releases {
     }
 
     pub(super) fn outdate(&self, id: &ReleaseId) {
-        self.outdated.lock().insert(id.clone());
+        *self.outdated.lock().entry(id.clone()).or_default() += 1;
         self.dirty.add(id.clone());
     }
 
