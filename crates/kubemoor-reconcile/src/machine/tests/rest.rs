@@ -326,15 +326,24 @@ fn objects_that_are_listed_again_as_they_were_cost_nothing() {
     let mut crowd = seen();
     crowd.answers = Answers::Nothing;
     // Half of them go.
-    crowd.list(OBJECTS / 2);
-    crowd.rest(HOUR);
+    for _ in 0..2 {
+        crowd.list(OBJECTS / 2);
+        crowd.rest(HOUR);
+    }
     crowd.list(OBJECTS / 2);
     assert!(crowd.work.is_empty(), "{:?}", crowd.work);
     let cost = crowd.rest(HOUR);
     assert_eq!(cost.actions, 0, "{cost:?}");
+}
+
+#[test]
+fn change_that_no_event_told_of_is_found_by_the_next_listing() {
+    let mut crowd = seen();
     let release = Arc::clone(&crowd.releases[7]);
-    let live = Box::new(crowd.live(&object(&release, 0), &release, "x"));
-    crowd.tell(Event::Watch(scope(), ObjectNews::Relisting));
-    crowd.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
-    assert!(!crowd.work.is_empty(), "one has changed meanwhile");
+    for (value, is_news) in [("v", false), ("x", true)] {
+        let live = Box::new(crowd.live(&object(&release, 0), &release, value));
+        crowd.tell(Event::Watch(scope(), ObjectNews::Relisting));
+        crowd.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
+        assert_eq!(!crowd.work.is_empty(), is_news, "{value}");
+    }
 }
