@@ -36,7 +36,10 @@ async fn forged_authority_on_lease_or_webhooks_is_not_trusted() {
     let house = House::shared().await;
     let chart = &house.chart;
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/kubemoor");
-    let own = bundles(&chart.admin.get(WEBHOOKS).await.done().unwrap()).remove(0);
+    let own = eventually("the webhooks are registered", SOON, || async {
+        Ok::<_, String>(bundles(&chart.admin.get(WEBHOOKS).await.done()?).remove(0))
+    })
+    .await;
 
     let member = Member::new(house.control_plane).await;
     let rights = [

@@ -1,8 +1,8 @@
-//! The Secrets that replicas share: the certificate that they serve, and what they know the API server and each other
-//! by, the token of the webhook's address and the key with which they sign.
+//! The Secrets that replicas share: the certificate that they serve, and the callers' secret, with the token of the
+//! webhook's address and the key with which replicas sign.
 //!
-//! Each replica looks at both and takes over what it finds. The leader alone writes the steps that are due, and a write
-//! replaces what was read and nothing newer: a process that was stopped for a while and believes that it leads loses.
+//! Each replica looks at both and takes over what it finds; the leader writes the steps that are due. A write replaces
+//! what was read and nothing newer, so a process that was stopped for a while and believes that it leads undoes nothing.
 
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -67,8 +67,8 @@ struct Rounds {
     last_failure: Option<String>,
 }
 
-/// Keeps the certificate that replicas share. Its authority keeps its key, so it does not matter who serves or trusts
-/// the content of before and who the next.
+/// Keeps the certificate that replicas share. Its authority keeps its key, so while it is renewed, replicas may serve and
+/// webhooks may trust the old content or the new one.
 #[derive(Clone)]
 pub struct Renewal {
     secret: SharedSecret,
@@ -385,7 +385,7 @@ impl Rotation {
                 self.adopt(kept.clone(), state);
                 state.replace |= begins;
                 if !moves {
-                    // Once it is armed again, a token has to last anew.
+                    // Each stage begins anew once the switch is armed.
                     state.since = Some(Instant::now());
                     None
                 } else if writes {
