@@ -106,7 +106,7 @@ impl Union {
             }
             Self::Tagged { tag, value, member } if own == *tag => {
                 let Node::Leaf(leaf) = &entry.node else { return None };
-                let is_without = leaf.value != Value::from(*value);
+                let is_without = leaf.value != *value;
                 let is_other = set(tag).is_some_and(|(_, live)| leaf.value != *live);
                 if is_without && is_other { undeclared(member) } else { None }
             }

@@ -112,10 +112,10 @@ async fn scrape(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(users) = &metrics.users {
-        if let Err(refusal) = users.permit(&peer, &headers, Permission::Metrics).await {
-            return refusal.into_response();
-        }
+    if let Some(users) = &metrics.users
+        && let Err(refusal) = users.permit(&peer, &headers, Permission::Metrics).await
+    {
+        return refusal.into_response();
     }
     let mut text = String::new();
     match encode(&mut text, &metrics.registry) {
