@@ -158,7 +158,7 @@ mod tests {
             ("{$.items[*].name}", "web db"),
             ("{.items[-1].name}", "db"),
             ("{.items[0:1].name}", "web"),
-            ("{.items[*]['name', 'ready']}", "web False db True"),
+            ("{.items[*]['name', 'ready']}", "web db False True"),
             ("{..drifted}", "2 0"),
             ("{.items[?(@.drifted>0)].name}", "web"),
             ("{.items[?(@.ready==\"True\")].name}", "db"),
