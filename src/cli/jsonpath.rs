@@ -11,7 +11,7 @@ use jsonpath_rust::parser::parse_json_path;
 use jsonpath_rust::query::js_path_process;
 use serde_json::Value;
 
-use kubemoor_declare::model::text::escaped;
+use kubemoor_declare::model::text::{escaped, escaped_json};
 
 /// A template. What is no template is refused before a cluster is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ fn fill(parts: &[Part], root: &Value, current: &Value, text: &mut String) -> any
                 let values = path.values(root, current)?;
                 let shown = values.into_iter().map(|value| match value {
                     Value::String(value) => escaped(value).into_owned(),
-                    other => other.to_string(),
+                    other => escaped_json(other.to_string()),
                 });
                 text.push_str(&shown.collect::<Vec<_>>().join(" "));
             }

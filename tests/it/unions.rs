@@ -57,7 +57,7 @@ spec:
 apiVersion: v1
 kind: Service
 metadata: {name: web}
-spec: {type: ClusterIP, selector: {app: web}, ports: [{port: 80}]}
+spec: {type: ClusterIP, selector: {app: web}, ports: [{port: 80, protocol: TCP}]}
 "#;
 
 const DOUBLED: &str = r#"

@@ -23,7 +23,7 @@ const GROUPS_CAP: usize = 2 << 10;
 const MORE: &str = "… ";
 
 /// The most characters of any other text.
-const TEXT_CAP: usize = 1000;
+const TEXT_CAP: usize = 600;
 
 /// Why edits are refused under `Deny`. Other reasons let an edit pass in every mode.
 const REFUSED: [Reason; 7] = [

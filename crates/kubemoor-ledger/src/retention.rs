@@ -79,6 +79,9 @@ async fn pass(
         tokio::time::sleep(PAUSE).await;
     }
     store.trim_marks(Some(cluster), before).await?;
+    if let Err(error) = store.make_indexes().await {
+        tracing::warn!(%error, "the indexes of the ledger cannot be built");
+    }
     Ok(deleted)
 }
 
@@ -118,8 +121,8 @@ fn share(mut counts: Vec<u64>, rows: u64) -> Option<u64> {
     None
 }
 
-/// Makes the months that come and the indexes that others lack, and drops those that nobody keeps, where the database has months. `before` is the
-/// lowest id that `cluster` keeps.
+/// Makes the months that come, and drops those that nobody keeps, where the database has months. `before` is the lowest id
+/// that `cluster` keeps.
 async fn months(store: &Store, cluster: Cluster, before: i64, age: Duration) -> Result<(), StoreError> {
     store.make_months().await?;
     store.keep(cluster, before, age).await?;
@@ -132,7 +135,7 @@ async fn months(store: &Store, cluster: Cluster, before: i64, age: Duration) -> 
         }
         store.trim_marks(None, until).await?;
     }
-    store.make_indexes().await
+    Ok(())
 }
 
 impl Clock {

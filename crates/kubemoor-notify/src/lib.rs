@@ -25,7 +25,7 @@ use self::message::{Message, Subject};
 use kubemoor_runtime::metrics::{NoticeMetrics, NotificationFate};
 
 /// Messages that wait for one receiver.
-const WAITING: usize = 256;
+const WAITING: usize = 4096;
 
 /// The time within which a receiver does not get the same message again.
 const AGAIN: Duration = Duration::from_secs(600);

@@ -7,6 +7,7 @@
 //! It is hyper's own connection with one service, without a router: the webhook's port has few paths, and
 //! each layer before them would slow down every request of the cluster.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
@@ -108,6 +109,7 @@ struct Connection {
 
 #[derive(Debug)]
 struct Activity {
+    peer: IpAddr,
     /// When it was opened or answered last.
     since: AtomicU64,
     is_serving: AtomicBool,
@@ -174,7 +176,7 @@ where
     while let Some((stream, peer)) = accept(&listener, &connections, &ending.stop).await {
         // One peer, whichever way its address is spelled.
         let address = peer.ip().to_canonical();
-        let Some(connection) = connections.begin() else {
+        let Some(connection) = connections.begin(address) else {
             debug!(peer.address = %peer, "a connection is closed, because too many are open");
             metrics.ended(ConnectionEnd::Refused);
             continue;
@@ -220,7 +222,7 @@ async fn accept(
             Err(error) => {
                 warn!(%error, "no connection can be accepted; trying again in {ACCEPT_PAUSE:?}");
                 // Its descriptor is what is wanted.
-                displace(&mut connections.open.lock());
+                displace(&mut connections.open.lock(), None);
                 tokio::select! {
                     () = stop.cancelled() => return None,
                     () = sleep(ACCEPT_PAUSE) => {}
@@ -290,7 +292,10 @@ where
                     // One look ends it, unless a request came at the last moment, which is answered still.
                     let is_open = timeout(Duration::ZERO, served.as_mut()).await.is_err();
                     if is_open && connection.activity.is_serving.load(Ordering::Relaxed) {
-                        let _ = timeout(self.limits.drain, served.as_mut()).await;
+                        tokio::select! {
+                            () = self.abort.cancelled() => {}
+                            _ = timeout(self.limits.drain, served.as_mut()) => {}
+                        }
                     }
                     return ConnectionEnd::Displaced;
                 }
@@ -336,14 +341,15 @@ impl Connections {
         Arc::new(Self { limit, clock: AtomicU64::default(), open: Mutex::default() })
     }
 
-    /// A further connection, if need be in the place of an idle one; `None` if all serve requests.
-    fn begin(self: &Arc<Self>) -> Option<Connection> {
+    /// A further connection of a peer, if need be in the place of an idle one; `None` if there is none that may be displaced.
+    fn begin(self: &Arc<Self>, peer: IpAddr) -> Option<Connection> {
         let mut open = self.open.lock();
-        if open.len() >= self.limit && !displace(&mut open) {
+        if open.len() >= self.limit && !displace(&mut open, Some(peer)) {
             return None;
         }
         let id = self.clock.fetch_add(1, Ordering::Relaxed);
         let activity = Arc::new(Activity {
+            peer,
             since: AtomicU64::new(id),
             is_serving: AtomicBool::new(false),
             is_proven: AtomicBool::new(false),
@@ -354,12 +360,21 @@ impl Connections {
     }
 }
 
-/// Tells an idle connection to end: first those without a successful answer, and of these the one that has been idle for
-/// longest. Returns whether there was one.
-fn displace(open: &mut HashMap<u64, Arc<Activity>>) -> bool {
-    let idle = open.iter().filter(|(_, activity)| !activity.is_serving.load(Ordering::Relaxed));
+/// Tells an idle connection to end: first those without a successful answer, of these one of the peer with most
+/// connections, and of its the one that has been idle for longest. A peer displaces only its own, or those of a peer that has
+/// at least as many. Returns whether there was one.
+fn displace(open: &mut HashMap<u64, Arc<Activity>>, by: Option<IpAddr>) -> bool {
+    let mut counts = HashMap::<IpAddr, usize>::new();
+    open.values().for_each(|activity| *counts.entry(activity.peer).or_default() += 1);
+    let count = |peer: &IpAddr| counts.get(peer).copied().unwrap_or_default();
+    let own = by.as_ref().map_or(0, count);
+    let idle = open.iter().filter(|(_, activity)| {
+        let may_end = Some(activity.peer) == by || count(&activity.peer) >= own;
+        may_end && !activity.is_serving.load(Ordering::Relaxed)
+    });
     let first = idle.min_by_key(|(_, activity)| {
-        (activity.is_proven.load(Ordering::Relaxed), activity.since.load(Ordering::Relaxed))
+        let since = activity.since.load(Ordering::Relaxed);
+        (activity.is_proven.load(Ordering::Relaxed), Reverse(count(&activity.peer)), since)
     });
     let Some(id) = first.map(|(id, _)| *id) else { return false };
     if let Some(activity) = open.remove(&id) {

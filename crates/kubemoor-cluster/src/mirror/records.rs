@@ -238,6 +238,14 @@ impl Records {
             }
             let listed = releases.remove(id).unwrap_or_default();
             if entry.looked.is_some_and(|looked| looked > began) {
+                // The listing may be newer than the look, and the watch goes on behind it.
+                let mut is_news = false;
+                for known in listed {
+                    is_news |= !entry.covers(&known.head.resource_version) && entry.put(known);
+                }
+                if is_news {
+                    changed.push(id.clone());
+                }
                 return true;
             }
             // After a restore of etcd the versions of before count no longer.

@@ -3,6 +3,8 @@
 //! Entry point: [`answer`]. Invariant: the ledger is read only after the user is authenticated and the API
 //! server has authorized them. An unauthorized user gets the same answer whether or not rows exist.
 
+use std::sync::Arc;
+
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
@@ -10,6 +12,7 @@ use axum::{Extension, Json};
 use http::HeaderMap;
 use jiff::Timestamp;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use super::authenticator::{Authenticator, Permission, Refusal};
 use kubemoor_ledger::Ledger;
@@ -19,11 +22,15 @@ use kubemoor_runtime::server::Peer;
 /// The path.
 pub(super) const PATH: &str = "/api/v1/ledger";
 
+/// Pages that are read at one time: the writer of the ledger and its trimming need connections as well.
+const READS: usize = 4;
+
 /// The ledger, and the means to authenticate its readers.
 #[derive(Clone)]
 pub struct LedgerReader {
     ledger: Ledger,
     users: Authenticator,
+    reads: Arc<Semaphore>,
 }
 
 /// The query parameters. Unknown names are refused: a misspelt filter must not return more rows than
@@ -49,7 +56,7 @@ pub(super) struct Asked {
 impl LedgerReader {
     /// The ledger; refused until its users can be authenticated.
     pub fn new(ledger: Ledger, users: Authenticator) -> Self {
-        Self { ledger, users }
+        Self { ledger, users, reads: Arc::new(Semaphore::new(READS)) }
     }
 }
 
@@ -77,6 +84,8 @@ async fn page(
     let filter = asked.filter(books.ledger.cluster())?;
     let closed = || Refusal::Unavailable("the ledger is not open; the guard's log says why".to_owned());
     let store = books.ledger.store().ok_or_else(closed)?;
+    let busy = |_| Refusal::Unavailable("too many read the ledger at once; try again".to_owned());
+    let _turn = books.reads.try_acquire().map_err(busy)?;
     store.page(&filter).await.map_err(|error| {
         tracing::warn!(%error, "the ledger cannot be read");
         Refusal::Unavailable("the ledger cannot be read; the guard's log says why".to_owned())

@@ -161,7 +161,7 @@ impl IntakeError {
 impl Intake {
     /// Creates an intake with these limits.
     pub fn new(limits: BodyLimits) -> Self {
-        Self { limits, memory: Shares::new(limits.together) }
+        Self { limits, memory: Shares::memory(limits.together) }
     }
 
     /// Reads the review in `request` of `peer`, within the time that the API

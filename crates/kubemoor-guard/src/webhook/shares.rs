@@ -1,14 +1,17 @@
 //! What large reviews share: the memory for their bodies, and the turns to be judged or decoded.
 //!
-//! Nobody takes all of it. A user and a namespace each have at most half at one peer, and a peer three quarters. Who lacks
-//! a share is told whether the own load is the cause: then the mode decides, and no editor gets an edit past it by load.
+//! Nobody takes all of it. A user and a namespace each have at most two thirds of what others leave at one peer, and a peer
+//! three quarters. Who lacks a share is told whether the own load is the cause: then the mode decides, and no editor gets an
+//! edit past it by load.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -20,8 +23,13 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug)]
 pub(super) struct Shares {
     total: usize,
+    /// Whether all ask for the same amount, and so get it in the order in which they asked.
+    is_in_order: bool,
     taken: Mutex<HashMap<Holder, usize>>,
-    /// Notified when something is given back.
+    /// Those who wait because of others, in this order.
+    line: Mutex<BTreeSet<u64>>,
+    tickets: AtomicU64,
+    /// Notified when something is given back, or somebody leaves the line.
     given: Notify,
     hasher: RandomState,
 }
@@ -53,8 +61,24 @@ pub(super) enum Lack {
 }
 
 impl Shares {
-    pub(super) fn new(total: usize) -> Arc<Self> {
-        Arc::new(Self { total, taken: Mutex::default(), given: Notify::new(), hasher: RandomState::new() })
+    pub(super) fn memory(total: usize) -> Arc<Self> {
+        Self::new(total, false)
+    }
+
+    pub(super) fn turns(total: usize) -> Arc<Self> {
+        Self::new(total, true)
+    }
+
+    fn new(total: usize, is_in_order: bool) -> Arc<Self> {
+        Arc::new(Self {
+            total,
+            is_in_order,
+            taken: Mutex::default(),
+            line: Mutex::default(),
+            tickets: AtomicU64::default(),
+            given: Notify::new(),
+            hasher: RandomState::new(),
+        })
     }
 
     /// An empty share for reviews of a user in a namespace.
@@ -63,7 +87,21 @@ impl Shares {
         Share { shares: Arc::clone(self), holder: Holder { peer, namespace, user }, amount: 0 }
     }
 
-    fn take(&self, holder: Holder, more: usize) -> Result<(), Lack> {
+    /// Takes an amount, unless others are before `ticket` in the line.
+    fn take_in_order(&self, holder: Holder, more: usize, ticket: u64) -> Result<(), Lack> {
+        let mut line = self.line.lock();
+        let is_next = !self.is_in_order || line.first().is_none_or(|first| *first >= ticket);
+        let taken = self.take(holder, more, is_next);
+        // Who lacks because of the own load does not hold up others.
+        if self.is_in_order && taken == Err(Lack::Others) {
+            line.insert(ticket);
+        } else if line.remove(&ticket) {
+            self.given.notify_waiters();
+        }
+        taken
+    }
+
+    fn take(&self, holder: Holder, more: usize, is_next: bool) -> Result<(), Lack> {
         let mut taken = self.taken.lock();
         let sum = |counts: &dyn Fn(&Holder) -> bool| -> usize {
             let amounts = taken.iter().filter(|(it, _)| counts(it)).map(|(_, amount)| *amount);
@@ -71,10 +109,20 @@ impl Shares {
         };
         let is_of_peer = |it: &Holder| it.peer == holder.peer;
         let keys: [fn(&Holder) -> u64; 2] = [|it| it.namespace, |it| it.user];
+        let of_peer = self.total - self.total / 4;
+        let exceeds = |key: fn(&Holder) -> u64| {
+            let own = sum(&|it| is_of_peer(it) && key(it) == key(&holder));
+            // Both sums hold what is asked for.
+            let most = match holder.peer {
+                Some(_) => of_peer.saturating_sub(sum(&is_of_peer) - own) / 3 * 2,
+                None => self.total / 2,
+            };
+            own > most
+        };
         let lacks = sum(&|_| true) > self.total
-            || (holder.peer.is_some() && sum(&is_of_peer) > self.total - self.total / 4)
-            || keys.iter().any(|key| sum(&|it| is_of_peer(it) && key(it) == key(&holder)) > self.total / 2);
-        if lacks {
+            || (holder.peer.is_some() && sum(&is_of_peer) > of_peer)
+            || keys.into_iter().any(exceeds);
+        if lacks || !is_next {
             // At whatever peer: who has as much as all would have if they had the same.
             let is_own = keys.iter().any(|key| {
                 let others = taken.keys().map(key).filter(|it| *it != key(&holder)).collect::<HashSet<_>>();
@@ -102,10 +150,14 @@ impl Share {
     /// Grows the share to `amount`, and waits for it until `until`.
     pub(super) async fn grow(&mut self, amount: usize, until: Instant) -> Result<(), Lack> {
         let more = amount.saturating_sub(self.amount);
+        let ticket = self.shares.tickets.fetch_add(1, Ordering::Relaxed);
+        let shares = Arc::clone(&self.shares);
+        let _place = Place { shares: &shares, ticket };
         loop {
             // Before the check, so that a release in between wakes this task.
-            let given = self.shares.given.notified();
-            match self.shares.take(self.holder, more) {
+            let mut given = pin!(self.shares.given.notified());
+            given.as_mut().enable();
+            match self.shares.take_in_order(self.holder, more, ticket) {
                 Ok(()) => {
                     self.amount = amount;
                     return Ok(());
@@ -113,6 +165,20 @@ impl Share {
                 Err(lack) if timeout_at(until, given).await.is_err() => return Err(lack),
                 Err(_) => {}
             }
+        }
+    }
+}
+
+/// A place in the line, until it is dropped: a caller that gives up leaves it as well.
+struct Place<'a> {
+    shares: &'a Shares,
+    ticket: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.shares.line.lock().remove(&self.ticket) {
+            self.shares.given.notify_waiters();
         }
     }
 }

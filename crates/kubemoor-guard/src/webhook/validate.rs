@@ -116,7 +116,7 @@ impl Validator {
     /// A validator for this setup.
     pub fn new(intake: Intake, setup: Setup) -> Self {
         let processors = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
-        let (decoding, judging) = (Shares::new(processors), Shares::new(processors));
+        let (decoding, judging) = (Shares::turns(processors), Shares::turns(processors));
         let (spared, repeats, rights) = (Arc::default(), Arc::default(), Arc::default());
         Self { intake, setup: Arc::new(setup), decoding, judging, spared, repeats, rights }
     }

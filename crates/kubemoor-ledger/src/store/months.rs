@@ -157,7 +157,7 @@ async fn make_indexes(pool: &PgPool) -> Result<(), sqlx::Error> {
         for statement in [
             "SET statement_timeout = 0".to_owned(),
             // One that was not finished.
-            format!("DROP INDEX IF EXISTS {own}"),
+            format!("BEGIN; {BRIEFLY}; DROP INDEX IF EXISTS {own}; COMMIT"),
             format!("CREATE INDEX CONCURRENTLY {own} ON {part} {columns}"),
             format!("BEGIN; {BRIEFLY}; ALTER INDEX {index} ATTACH PARTITION {own}; COMMIT"),
         ] {

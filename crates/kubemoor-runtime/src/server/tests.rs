@@ -129,10 +129,12 @@ async fn a_connection_beyond_the_limit_is_refused_while_all_serve() {
     assert_eq!(first.receive().await.body, "done");
 }
 
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+
 #[tokio::test]
 async fn idle_connections_give_way_first_those_without_a_successful_answer() {
     let connections = Connections::new(4);
-    let held: Vec<_> = (0..4).map(|_| connections.begin().unwrap()).collect();
+    let held: Vec<_> = (0..4).map(|_| connections.begin(PEER).unwrap()).collect();
     let displaced = async || {
         let mut numbers = Vec::new();
         for (number, connection) in held.iter().enumerate() {
@@ -147,14 +149,14 @@ async fn idle_connections_give_way_first_those_without_a_successful_answer() {
     held[3].activity.is_serving.store(true, Ordering::Relaxed);
     let mut newer = Vec::new();
     for expected in [[2], [1]] {
-        newer.push(connections.begin().unwrap());
+        newer.push(connections.begin(PEER).unwrap());
         newer.iter().for_each(|it| it.activity.is_serving.store(true, Ordering::Relaxed));
         assert_eq!(displaced().await, expected);
     }
-    newer.push(connections.begin().unwrap());
+    newer.push(connections.begin(PEER).unwrap());
     assert_eq!(displaced().await, [0]);
     newer[2].activity.is_serving.store(true, Ordering::Relaxed);
-    assert!(connections.begin().is_none(), "all serve");
+    assert!(connections.begin(PEER).is_none(), "all serve");
     drop((held, newer));
     assert!(connections.open.lock().is_empty());
 }
@@ -265,4 +267,21 @@ async fn a_certificate_renewed_on_disk_is_served_without_a_restart() {
     assert_eq!(served(&after), CertificateDer::from_pem_slice(&on_disk).unwrap());
     assert_eq!(before.get("/").await.status, 200, "an open connection goes on");
     assert_eq!(after.get("/").await.status, 200);
+}
+
+#[tokio::test]
+async fn peer_displaces_its_own_connections_or_those_of_a_peer_with_as_many() {
+    let connections = Connections::new(5);
+    let other = IpAddr::from([10, 0, 0, 2]);
+    let many: Vec<_> = (0..4).map(|_| connections.begin(PEER).unwrap()).collect();
+    many.iter().for_each(|it| it.answered(true));
+    let probe = connections.begin(other).unwrap();
+    let is_displaced = async |it: &Connection| {
+        timeout(Duration::ZERO, it.activity.displaced.notified()).await.is_ok()
+    };
+    let _fifth = connections.begin(PEER).unwrap();
+    assert!(!is_displaced(&probe).await && is_displaced(&many[0]).await);
+    probe.answered(true);
+    let _second = connections.begin(other).unwrap();
+    assert!(!is_displaced(&probe).await, "the peer with most gives way");
 }

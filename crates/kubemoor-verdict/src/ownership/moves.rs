@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{Conflict, Manager, Operation, Owners};
+use super::{Conflict, Manager, Operation, Owners, is_controller};
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::fields::Fields;
 use kubemoor_declare::path::{Path, Segment};
@@ -54,9 +54,12 @@ pub fn set_beside(
         let beside = above.of_field(name);
         let found = Move { declared: path.clone(), live: beside };
         let managers = owners.of_path(&found.live);
-        let is_updated = managers.iter().all(|it| it.operation == Operation::Update);
+        let is_editor = |it: &&Manager| {
+            it.operation == Operation::Update && it.subresource.is_empty() && !is_controller(&it.name)
+        };
+        let are_editors = managers.iter().all(is_editor);
         let by = managers.into_iter().find(|it| Some(it.name.as_str()) != helm)?.clone();
-        is_updated.then_some(Replacement { found, by: Some(by), is_removable: true })
+        are_editors.then_some(Replacement { found, by: Some(by), is_removable: true })
     };
     let undeclared = map.keys().filter(|name| *name != own && !fields.declares(&above.of_field(name)));
     undeclared.filter_map(set).collect()

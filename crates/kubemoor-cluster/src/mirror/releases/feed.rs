@@ -5,13 +5,14 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use kube::runtime::watcher::DefaultBackoff;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::super::payloads::SELECTOR;
@@ -27,6 +28,10 @@ use kubemoor_runtime::metrics::RecordFault;
 
 /// Releases that are read at once.
 const AT_ONCE: usize = 16;
+
+/// How long a start waits for the records of all releases: who may write Secrets must not decide how long a guard judges
+/// nothing.
+const LONGEST_START: Duration = Duration::from_secs(180);
 
 /// Releases of one namespace that are read at once, so that one with many or long records leaves room for others.
 const OF_ONE: usize = 4;
@@ -46,7 +51,10 @@ impl Turns {
             *running += 1;
             return Some(release);
         }
-        self.waiting.entry(release.namespace.to_string()).or_default().push_back(release);
+        let waiting = self.waiting.entry(release.namespace.to_string()).or_default();
+        if !waiting.contains(&release) {
+            waiting.push_back(release);
+        }
         None
     }
 
@@ -137,9 +145,11 @@ impl Releases {
         let mut turns = Turns::default();
         let mut resting = FuturesUnordered::new();
         let mut failures: HashMap<ReleaseId, DefaultBackoff> = HashMap::new();
+        let mut late_at = None;
         loop {
             if *unlisted.borrow() == 0 {
-                self.note_progress();
+                let late_at = *late_at.get_or_insert_with(|| Instant::now() + LONGEST_START);
+                self.note_progress(Instant::now() >= late_at);
             }
             tokio::select! {
                 release = self.dirty.next(), if running.len() < AT_ONCE => {
@@ -164,6 +174,7 @@ impl Releases {
                 Some(release) = resting.next() => self.dirty.add(release),
                 gvk = kinds.next() => self.outdate_kind(&gvk),
                 Ok(()) = unlisted.changed() => {}
+                () = sleep_until(late_at.unwrap_or_else(Instant::now)), if late_at.is_some_and(|at| Instant::now() < at) => {}
             }
         }
     }
@@ -182,10 +193,17 @@ impl Releases {
         (stored, outcome)
     }
 
-    /// Says that the index is whole, once it holds all that the first listing named.
-    fn note_progress(&self) {
-        if self.health.borrow().indexed || !self.unread.lock().is_empty() {
+    /// Says that the index is whole, once it holds all that the first listing named, or that it is late.
+    fn note_progress(&self, is_late: bool) {
+        if self.health.borrow().indexed {
             return;
+        }
+        let unread = self.unread.lock().len();
+        if unread > 0 && !is_late {
+            return;
+        }
+        if unread > 0 {
+            tracing::warn!(releases = unread, "the records of some releases are still not read; edits are judged without them");
         }
         *self.unread.lock() = HashSet::default();
         self.health.send_modify(|health| health.indexed = true);

@@ -89,6 +89,8 @@ struct RenewalState {
     in_use: Option<SharedCertificate>,
     /// Whether the Secret has a certificate of an authority that the webhooks do not trust.
     is_foreign: bool,
+    /// Since when the Secret has none that can be served.
+    without: Option<Instant>,
 }
 
 /// Keeps the callers' secret, and replaces its token: the next one is accepted by all replicas before it is registered,
@@ -185,10 +187,15 @@ impl Renewal {
         })
     }
 
+    /// Between two looks.
+    fn pause(&self) -> Duration {
+        (self.life / 40).min(CERTIFICATE_LOOK)
+    }
+
     /// Keeps the certificate until `stop`.
     pub async fn run(self, client: kube::Client, leadership: Leadership, stop: CancellationToken) {
         let (mut state, mut rounds) = (RenewalState::default(), Rounds::new(&leadership, stop.clone()));
-        let look = (self.life / 40).min(CERTIFICATE_LOOK);
+        let look = self.pause();
         loop {
             let kept = tokio::select! {
                 () = stop.cancelled() => return,
@@ -215,9 +222,12 @@ impl Renewal {
         let now = Timestamp::now();
         let shared = found.as_ref().and_then(|found| SharedCertificate::parse(&found.data()));
         let is_served = shared.as_ref().is_some_and(|shared| shared.is_served(&self.names, now));
-        // A replica that finds none makes it, since a leader whose certificate is of another source does not. Once: one
-        // with a wrong clock takes every certificate for useless.
-        let writes = leads || (state.in_use.is_none() && !is_served);
+        state.without = (!is_served).then(|| state.without.unwrap_or_else(Instant::now));
+        let is_abandoned = state.without.is_some_and(|since| since.elapsed() > self.pause() * 3);
+        // The leader writes back what was removed. A leader whose certificate is of another source does not, so a replica
+        // that begins and finds none for some looks makes one. Once: one with a wrong clock takes every certificate for
+        // useless.
+        let writes = leads || (state.in_use.is_none() && is_abandoned);
         let (next, step) = match shared {
             // The API server would refuse what this certificate signs.
             Some(shared) if self.is_foreign(&shared, client, state, now).await? => (

@@ -4,7 +4,10 @@
 //! Invariant: a drift that stays is reported once; a failed attempt delays the next one. Must not
 //! decide about repairs.
 
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use super::super::Reconciler;
 use super::restore::Judged;
@@ -210,9 +213,16 @@ impl Reconciler {
     }
 }
 
-/// What an attempt was made with: once somebody has changed the object's specification, the next one may succeed.
+/// What an attempt was made with: once somebody has changed what the object holds, the next one may succeed. A number of
+/// replicas changes nothing about that.
 fn attempted(Judged { situation, seen, .. }: &Judged) -> String {
-    let live = seen.live.object.as_ref();
-    let generation = live.and_then(|live| live.pointer("/metadata/generation")?.as_i64()).unwrap_or_default();
-    format!("{}/{generation}", situation.release.latest.uid)
+    let mut content = seen.live.object.clone().unwrap_or_default();
+    if let Value::Object(content) = &mut content {
+        content.retain(|name, _| name != "metadata" && name != "status");
+        if let Some(Value::Object(spec)) = content.get_mut("spec") {
+            spec.remove("replicas");
+        }
+    }
+    let content = BuildHasherDefault::<DefaultHasher>::default().hash_one(content.to_string());
+    format!("{}/{content:x}", situation.release.latest.uid)
 }

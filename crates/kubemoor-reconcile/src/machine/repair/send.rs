@@ -26,6 +26,7 @@ use kubemoor_declare::digest::Digest;
 use kubemoor_declare::document::prepare;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::FieldChange;
+use kubemoor_declare::model::Cause;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::state;
@@ -110,10 +111,14 @@ impl Sending {
 
     /// The undeclared fields beside the changed ones that an editor has set, and that the API server's refusal names:
     /// it does not say which field excludes which.
-    fn named_by(&self, refusal: &str) -> Vec<Move> {
+    fn named_by(&self, causes: &[Cause]) -> Vec<Move> {
         let Some(whole) = self.judged.seen.live.whole() else { return Vec::new() };
         let (fields, owners) = (self.judged.situation.declared.fields(), Owners::of(&whole));
-        let words = || refusal.split(|c: char| !c.is_ascii_alphanumeric());
+        // The message repeats the refused value, with all its fields, before it says why.
+        let why = |text: &str| text.rsplit(": ").next().unwrap_or_default().to_owned();
+        let last = |field: &str| field.rsplit('.').next().unwrap_or_default().to_owned();
+        let texts: Vec<_> = causes.iter().flat_map(|it| [last(&it.field), why(&it.message)]).collect();
+        let words = || texts.iter().flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric()));
         let is_named = |it: &Replacement| match it.found.live.0.last() {
             Some(Segment::Field(name)) => words().any(|word| word.eq_ignore_ascii_case(name)),
             _ => false,
@@ -322,7 +327,13 @@ impl Reconciler {
         }
         let changes = &sending.open();
         let restoration = Restoration { object: &task.object, fields: &fields, changes, moved: &moved };
-        match restoration.making_room(live, sending.judged.answer.canonical(), &mask) {
+        // What is only suspected goes with everything that the patch restores, or not at all.
+        let canonical = sending.judged.answer.canonical();
+        let room = match sending.suspected.is_empty() {
+            true => restoration.making_room(live, canonical, &mask),
+            false => restoration.merged(live, canonical, &mask),
+        };
+        match room {
             Some(patch) => sending.merge(task, patch, Stage::PutBack(body)),
             None => {
                 let write = Write::Apply { document: Secret(body), manager: sending.manager.clone() };
@@ -339,7 +350,7 @@ impl Reconciler {
         };
         if sending.refusal.is_none() {
             sending.refusal = Some(said.clone());
-            sending.suspected = sending.named_by(said);
+            sending.suspected = sending.named_by(causes);
             if !sending.suspected.is_empty() {
                 return self.send_open(task, sending);
             }
