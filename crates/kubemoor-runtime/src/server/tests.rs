@@ -276,9 +276,8 @@ async fn peer_displaces_its_own_connections_or_those_of_a_peer_with_as_many() {
     let many: Vec<_> = (0..4).map(|_| connections.begin(PEER).unwrap()).collect();
     many.iter().for_each(|it| it.answered(true));
     let probe = connections.begin(other).unwrap();
-    let is_displaced = async |it: &Connection| {
-        timeout(Duration::ZERO, it.activity.displaced.notified()).await.is_ok()
-    };
+    let is_displaced =
+        async |it: &Connection| timeout(Duration::ZERO, it.activity.displaced.notified()).await.is_ok();
     let _fifth = connections.begin(PEER).unwrap();
     assert!(!is_displaced(&probe).await && is_displaced(&many[0]).await);
     probe.answered(true);

@@ -203,7 +203,10 @@ impl Releases {
             return;
         }
         if unread > 0 {
-            tracing::warn!(releases = unread, "the records of some releases are still not read; edits are judged without them");
+            tracing::warn!(
+                releases = unread,
+                "the records of some releases are still not read; edits are judged without them"
+            );
         }
         *self.unread.lock() = HashSet::default();
         self.health.send_modify(|health| health.indexed = true);
