@@ -50,10 +50,10 @@ fn user_of_many_peers_is_the_cause_of_the_own_lack() {
 fn holder_of_a_fair_part_is_the_cause_of_the_own_lack() {
     let shares = Shares::memory(TOTAL);
     take(&shares, holder(1, 1, 1), 3000).unwrap();
-    take(&shares, holder(1, 2, 2), 1800).unwrap();
+    take(&shares, holder(1, 2, 2), 1200).unwrap();
     // A third of all has whoever shares it with one other.
     assert_eq!(take(&shares, holder(1, 2, 2), 300), Err(Lack::Others));
-    assert_eq!(take(&shares, holder(1, 2, 2), 400), Err(Lack::Own));
+    assert_eq!(take(&shares, holder(1, 2, 2), 1000), Err(Lack::Own));
     assert_eq!(take(&shares, holder(1, 3, 3), 2000), Err(Lack::Others), "it has nothing yet");
 }
 
