@@ -219,7 +219,7 @@ async fn fields_that_the_api_server_names_in_its_refusal_make_room_for_declared_
         let scene = scene(if server_side { "named-ssa" } else { "named-csa" }, EXCLUSIVE, server_side).await;
         let web = scene.deployment("web");
         let container = "/spec/template/spec/containers/0";
-        let security = json!({"privileged": true, "runAsUser": 1000});
+        let security = json!({"capabilities": {"add": ["CAP_SYS_ADMIN"]}, "runAsUser": 1000});
         let path = format!("{web}?fieldManager=kubectl-edit");
         let at = format!("{container}/securityContext");
         scene.alice.patch(&path, "replace", &at, &security).await.done().unwrap();
