@@ -53,6 +53,10 @@ async fn restored_certificate_that_webhooks_do_not_trust_is_not_served() {
     // Another installation's certificate of before.
     let pods = chart.start(1).await;
     let restored = content(&chart.admin).await;
+    eventually("the webhooks are registered", SOON, || async {
+        registered(&chart.admin).await.ok_or("they differ")
+    })
+    .await;
     drop(pods);
     for kind in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/kubemoor");
