@@ -79,6 +79,8 @@ async fn api_server_refuses_writes_that_the_guard_never_needs() {
         let object = serde_json::from_value(config_map(name, namespace, has_label)).unwrap();
         maps.create(&PostParams::default(), &object).await.unwrap();
     }
+    let bare = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bare"}});
+    maps.create(&PostParams::default(), &serde_json::from_value(bare).unwrap()).await.unwrap();
     control_plane.apply_deploy(&["enforce/writes.yaml", "enforce/namespace-writes.yaml"]).await;
 
     let guard = control_plane.client(Identity::Guard).await;
@@ -108,11 +110,10 @@ async fn api_server_refuses_writes_that_the_guard_never_needs() {
     maps.patch("plain", &dry_run, &edit("4")).await.unwrap();
     namespaces.patch(&home, &dry_run, &label).await.unwrap();
     maps.patch("declared", &stored, &edit("4")).await.unwrap();
-    // Marks that the guard itself adds make no object a release's.
-    refused(
-        maps.patch("plain", &stored, &Patch::Merge(config_map("plain", &home, true))).await.unwrap_err(),
-        plain,
-    );
+    // Marks that the guard itself adds make no object a release's; one that lost some of them gets them back.
+    let marked = |name: &str| Patch::Merge(config_map(name, &home, true));
+    refused(maps.patch("bare", &stored, &marked("bare")).await.unwrap_err(), plain);
+    maps.patch("plain", &stored, &marked("plain")).await.unwrap();
     let strip = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}));
     refused(maps.patch("declared", &stored, &strip).await.unwrap_err(), plain);
 }
