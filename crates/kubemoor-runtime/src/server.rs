@@ -341,7 +341,7 @@ impl Connections {
         Arc::new(Self { limit, clock: AtomicU64::default(), open: Mutex::default() })
     }
 
-    /// A further connection of a peer, if need be in the place of an idle one; `None` if there is none that may be displaced.
+    /// Admits a connection of a peer, if necessary in the place of an idle one; `None` if no idle one may be displaced.
     fn begin(self: &Arc<Self>, peer: IpAddr) -> Option<Connection> {
         let mut open = self.open.lock();
         if open.len() >= self.limit && !displace(&mut open, Some(peer)) {

@@ -142,7 +142,7 @@ impl<T> Event<T> {
 }
 
 impl<T> Event<Option<T>> {
-    /// The event, unless it is of an object that is none.
+    /// The event, unless its object could not be read.
     pub(crate) fn transpose(self) -> Option<Event<T>> {
         Some(match self {
             Self::Relisting => Event::Relisting,

@@ -263,7 +263,7 @@ fn signer(
     Ok(None)
 }
 
-/// The authority's certificate as it is, or a new one for the same key if there is none or it is due.
+/// The authority's certificate, or a new one for the same key if it is missing or due.
 fn renew_authority(
     present: Option<&str>,
     key: &KeyPair,

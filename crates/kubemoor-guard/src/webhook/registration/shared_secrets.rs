@@ -99,7 +99,7 @@ struct RenewalState {
 pub struct Rotation {
     place: Place,
     callers: Callers,
-    /// `None` if the token is none of the guard's.
+    /// `None` if the token is given, and not made by the guard.
     pace: Option<Pace>,
     /// Holds once there is a token.
     known: Condition,
