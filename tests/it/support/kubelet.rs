@@ -175,7 +175,8 @@ async fn forward(socket: Socket, port: u16, real: Option<u16>) {
     let Some(stream) = connected else {
         let reason = format!("an error occurred forwarding {port}: connection refused");
         let _ = to_client.send(Message::binary([&[ERRORS], reason.as_bytes()].concat())).await;
-        let _ = to_client.close().await;
+        // The client ends it: to close with bytes of its that nobody has read resets the connection, and the reason with it.
+        from_client.for_each(async |_| {}).await;
         return;
     };
     let (from_pod, to_pod) = stream.into_split();
