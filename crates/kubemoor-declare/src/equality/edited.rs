@@ -56,7 +56,12 @@ pub(crate) fn is_chosen_late(spot: Spot<'_>, declared: &Value, new: Option<&Valu
         && spot.place == Place::Field
         && is_empty(declared)
         && known::is_chosen_at_first(spot.name)
-        && new.is_some_and(|new| !is_empty(new))
+        && new.is_some_and(|new| !is_empty(new) || is_chosen_empty(spot.name, declared, new))
+}
+
+/// Whether an empty value is a choice, where null leaves the choice to others: a claim of class `""` gets no default.
+fn is_chosen_empty(name: &str, declared: &Value, new: &Value) -> bool {
+    known::keeps_zero(name) && declared.is_null() && !new.is_null()
 }
 
 /// Whether the server has filled in its own value, and nothing else has.

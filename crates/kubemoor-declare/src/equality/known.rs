@@ -161,8 +161,10 @@ const CHOSEN_TEXTS: &[&str] = &[
     "uid",
 ];
 
-/// Those of them that no component chooses for an existing object.
-const CHOSEN_AT_FIRST: &[&str] = &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "uid"];
+/// Those of them that no component chooses for an existing object, but for the volume binder: it gives claims without a
+/// class the default one.
+const CHOSEN_AT_FIRST: &[&str] =
+    &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "storageClassName", "uid"];
 
 /// Lists that another component may fill where they are declared empty.
 const CHOSEN_LISTS: &[&str] = &[

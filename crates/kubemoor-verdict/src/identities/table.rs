@@ -84,7 +84,12 @@ pub(super) const TABLE: &[Row] = &[
     delete("taint-eviction-controller", "", &["Pod"]),
     delete("persistent-volume-binder", "", &["PersistentVolume"]),
     update("clusterrole-aggregation-controller", "rbac.authorization.k8s.io", &["ClusterRole"], &["/rules"]),
-    update("persistent-volume-binder", "", &["PersistentVolumeClaim"], &["/spec/volumeName"]),
+    update(
+        "persistent-volume-binder",
+        "",
+        &["PersistentVolumeClaim"],
+        &["/spec/storageClassName", "/spec/volumeName"],
+    ),
     update("persistent-volume-binder", "", &["PersistentVolume"], &["/spec/claimRef"]),
     update("generic-garbage-collector", "", &[], &["/metadata/ownerReferences", "/metadata/finalizers"]),
     Row { account: "horizontal-pod-autoscaler", group: "", kinds: &[], verb: Verb::Scale },

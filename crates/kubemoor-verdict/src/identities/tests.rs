@@ -94,6 +94,7 @@ fn each_controller_writes_what_it_is_there_for() {
     }
     for user in [BINDER, ALL_CONTROLLERS] {
         check(user, "PersistentVolumeClaim", "/spec/volumeName", true);
+        check(user, "PersistentVolumeClaim", "/spec/storageClassName", true);
         check(user, "PersistentVolumeClaim", "/spec/resources", false);
         check(user, "PersistentVolume", "/spec/claimRef/uid", true);
         check(user, "PersistentVolume", "/spec/capacity", false);
