@@ -79,8 +79,9 @@ test: ## run `check`, and a test of each promise of the documentation on real co
 	$(beside) build-tests provided
 	$(MAKE) --no-print-directory check
 	$(with_control_plane)
-	# Most tests wait for a control plane rather than for a processor.
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-5} cargo test --locked --test it --no-fail-fast
+	# Most tests wait for a control plane rather than for a processor. `check` has run those that need none.
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-5} \
+	  cargo test --locked --test it --no-fail-fast -- $(addprefix --skip ,$(offline))
 
 test-all: test ## run every test, more random edits and every fuzz target: hours
 	@$(with_control_plane)
