@@ -49,10 +49,10 @@ fn releases(names: &[&str]) -> Vec<ReleaseId> {
 #[track_caller]
 fn check(steps: &[(u64, Step)]) {
     let begin = Instant::now();
-    let mut pending = Pending::default();
+    let mut pending = PendingRows::default();
     for (number, (second, step)) in steps.iter().enumerate() {
         let now = begin + Duration::from_secs(*second);
-        let work = |(beats, rereads, names): &Expected| Work {
+        let work = |(beats, rereads, names): &Expected| DueRows {
             beats: *beats,
             rereads: *rereads,
             releases: releases(names),
@@ -77,7 +77,9 @@ fn check(steps: &[(u64, Step)]) {
             Rests(until) => {
                 let due = pending.due().map(|due| due.duration_since(begin).as_secs());
                 assert_eq!(due, *until, "step {number}");
-                assert!(until.is_some_and(|until| until <= *second) || pending.take(now) == Work::default());
+                assert!(
+                    until.is_some_and(|until| until <= *second) || pending.take(now) == DueRows::default()
+                );
             }
         }
     }
@@ -140,7 +142,7 @@ fn failed_database_write_is_retried_with_growing_delays() {
 #[test]
 fn many_releases_are_written_some_at_a_time() {
     let names: Vec<String> = (0..MOST + 3).map(|number| format!("r{number:04}")).collect();
-    let mut pending = Pending::default();
+    let mut pending = PendingRows::default();
     let now = Instant::now();
     pending.lead(names.iter().map(|name| release(name)).collect(), now);
     assert_eq!(pending.take(now).releases.len(), MOST);
@@ -153,7 +155,7 @@ fn many_releases_are_written_some_at_a_time() {
 
 #[test]
 fn returning_release_is_news_after_its_removal() {
-    let mut pending = Pending::default();
+    let mut pending = PendingRows::default();
     pending.lead(Vec::new(), Instant::now());
     let state = state("a", 0);
     pending.written(std::slice::from_ref(&state), &[]);

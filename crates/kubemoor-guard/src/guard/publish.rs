@@ -1,10 +1,6 @@
-//! Tells of what the loop did and found: in the log, in metrics, in the ledger and
-//! to the listeners of [`State`](super::state::State).
-//!
-//! Entry points: [`tell`], [`report`]. Invariant: values appear only as redacted findings. Must not
-//! decide anything.
-
-mod log;
+//! Tells of what the loop did and found: in the log, in metrics, in the ledger and to the listeners of
+//! [`LoopState`](super::state::LoopState). Values appear only as redacted findings; `kubemoor explain -` understands every
+//! line of the log.
 
 use std::sync::Arc;
 
@@ -20,18 +16,18 @@ use kubemoor_reconcile::occurrence::{Fate, Occurrence};
 use kubemoor_reconcile::report::{DriftKind, Happening, Incident, ReleaseReport};
 use kubemoor_runtime::metrics::{DriftFound, Repair};
 use kubemoor_runtime::telemetry::traces;
+use kubemoor_verdict::edit::Finding;
+use kubemoor_verdict::message;
 
-/// Publishes what is known of a release.
 pub(super) fn report(guard: &Guard, report: ReleaseReport) {
     complain(guard, &report);
     guard.state.publish(report);
 }
 
-/// Reports one finding or repair.
-pub(super) fn tell(guard: &Guard, told: Occurrence) {
+pub(super) fn publish(guard: &Guard, told: Occurrence) {
     match told {
         Occurrence::Object { release, object, drift, fate } => {
-            of_object(guard, &release, &object, &drift, fate)
+            publish_object(guard, &release, &object, &drift, fate)
         }
         Occurrence::Found(kind) => guard.metrics.found(drift_found(kind)),
         Occurrence::DetectedAfter(delay) => guard.metrics.detected_after(delay),
@@ -46,12 +42,14 @@ pub(super) fn tell(guard: &Guard, told: Occurrence) {
             guard.state.tell(Happening::Eased { namespace });
         }
         Occurrence::Unbraked { namespace } => guard.state.tell(Happening::Eased { namespace }),
-        Occurrence::Braked { reach, namespace, drifting } => of_brake(guard, reach, namespace, &drifting),
-        Occurrence::Held { release, until } => of_hold(guard, &release, until),
+        Occurrence::Braked { reach, namespace, drifting } => {
+            publish_brake(guard, reach, namespace, &drifting)
+        }
+        Occurrence::Held { release, until } => publish_hold(guard, &release, until),
     }
 }
 
-fn of_brake(guard: &Guard, reach: Reach, namespace: String, drifting: &Drifting) {
+fn publish_brake(guard: &Guard, reach: Reach, namespace: String, drifting: &Drifting) {
     let (total, declared) = (drifting.total(), drifting.declared);
     let (namespace, drifting) = match reach {
         Reach::Cluster => {
@@ -87,7 +85,7 @@ fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) 
 }
 
 /// Keeps that repairs of a release are on hold.
-fn of_hold(guard: &Guard, release: &Release, until: Timestamp) {
+fn publish_hold(guard: &Guard, release: &Release, until: Timestamp) {
     let ReleaseId { namespace, name } = release.id.clone();
     let object = ObjectId {
         group: "".into(),
@@ -103,61 +101,60 @@ fn of_hold(guard: &Guard, release: &Release, until: Timestamp) {
     guard.ledger.record(Row { detail, same, ..row });
 }
 
-/// Reports what happened to an object.
-fn of_object(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift, fate: Fate) {
+fn publish_object(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift, fate: Fate) {
     let kind = drift_found(drift.kind);
     match fate {
         Fate::Repaired { attempts } | Fate::Partly { attempts } => {
             let is_whole = matches!(fate, Fate::Repaired { .. });
             guard.metrics.repaired(kind, if is_whole { Repair::Repaired } else { Repair::Partly });
             guard.metrics.repaired_after(kind, Timestamp::now().duration_since(drift.since));
-            of_incident(guard, release, object, drift);
+            publish_incident(guard, release, object, drift);
             trace(release, object, drift, if is_whole { "repaired" } else { "partly" });
-            log::of_repair(release, object, drift, attempts);
+            log_repair(release, object, drift, attempts);
         }
         Fate::Failed => {
             guard.metrics.repaired(kind, Repair::Failed);
             trace(release, object, drift, "failed");
-            of_incident(guard, release, object, drift);
-            log::of_failure(release, object, drift);
+            publish_incident(guard, release, object, drift);
+            log_failure(release, object, drift);
         }
         Fate::Reported => {
             guard.metrics.repaired(kind, Repair::Reported);
-            of_incident(guard, release, object, drift);
-            log::of_report(release, object, drift);
+            publish_incident(guard, release, object, drift);
+            log_report(release, object, drift);
         }
-        Fate::InDoubt => log::of_doubt(release, object, drift),
-        Fate::Contested => log::of_contest(release, object, drift),
+        Fate::InDoubt => log_doubt(release, object, drift),
+        Fate::Contested => log_contest(release, object, drift),
         Fate::TakenBack => {
             guard.metrics.repaired(kind, Repair::TakenBack);
-            keep(
+            record_repair(
                 guard,
                 release,
                 object,
                 (Repaired::TakenBack, Vec::new(), "its release no longer declares it"),
             );
-            log::of_removal(release, object);
+            log_removal(release, object);
         }
-        Fate::CannotTakeBack(error) => log::of_failed_removal(release, object, &error),
-        Fate::Unread(error) => log::of_unread(release, object, &error),
+        Fate::CannotTakeBack(error) => log_failed_removal(release, object, &error),
+        Fate::Unread(error) => log_unread(release, object, &error),
     }
 }
 
 /// Tells all listeners of one thing that happened to an object, and keeps it.
-fn of_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift) {
+fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift) {
     let (repaired, detail) = match (&drift.repaired, drift.kind) {
         (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),
         (Some(Ok(())), DriftKind::Ownership) => (Repaired::Restored, "the fields belong to Helm again"),
         (Some(Ok(())), _) => (Repaired::Restored, ""),
         (Some(Err(reason)), _) => (Repaired::Failed, reason.as_str()),
-        (None, _) => (Repaired::Reported, log::kept(drift)),
+        (None, _) => (Repaired::Reported, kept_reason(drift)),
     };
     let by = drift.by.as_ref().filter(|_| drift.kind != DriftKind::Missing);
     let by = by.map(|manager| format!("changed by field manager {manager}"));
     let confirmed = drift.confirmed_by.as_ref().map(|user| format!("confirmed by {user}"));
     let detail = (!detail.is_empty()).then(|| detail.to_owned());
     let detail: Vec<String> = [detail, by, confirmed].into_iter().flatten().collect();
-    keep(
+    record_repair(
         guard,
         release,
         object,
@@ -170,8 +167,7 @@ fn of_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: 
     })));
 }
 
-/// Stores a repair of an object in the ledger.
-fn keep(
+fn record_repair(
     guard: &Guard,
     release: &Release,
     object: &ObjectId,
@@ -181,7 +177,6 @@ fn keep(
     guard.ledger.record(Row::repair(Timestamp::now(), of, repaired, fields, detail));
 }
 
-/// Creates the span of a repair with this outcome.
 fn trace(release: &Release, object: &ObjectId, drift: &Drift, outcome: &'static str) {
     let repair = traces::Repair {
         object,
@@ -216,3 +211,103 @@ fn drift_found(kind: DriftKind) -> DriftFound {
         DriftKind::Unreadable => DriftFound::Unreadable,
     }
 }
+
+fn log_repair(release: &Release, object: &ObjectId, drift: &Drift, attempts: u32) {
+    tracing::info!(
+        release.id = %release.id, release.revision = release.state.revision, drift.object = %object,
+        drift.kind = drift.kind.as_str(), drift.by = drift.by.as_deref().unwrap_or_default(), attempts,
+        "{object} of Helm release {} {}{}",
+        release.id,
+        match drift.kind {
+            DriftKind::Missing => "was missing and is re-created",
+            DriftKind::Ownership => "belonged to another field manager and belongs to Helm again",
+            _ => "was changed and matches the release again",
+        },
+        field_list(&drift.findings)
+    );
+}
+
+/// It stays as it is.
+fn log_report(release: &Release, object: &ObjectId, drift: &Drift) {
+    let (id, reason) = (&release.id, kept_reason(drift));
+    match drift.kind {
+        DriftKind::Missing => tracing::warn!(
+            release.id = %id, drift.object = %object,
+            "{object} of Helm release {id} is missing and is not re-created: {reason}"
+        ),
+        _ => tracing::warn!(
+            release.id = %id, drift.object = %object, drift.kind = drift.kind.as_str(),
+            drift.by = drift.by.as_deref().unwrap_or_default(),
+            "{object} does not match Helm release {id} and is not repaired: {reason}{}",
+            field_list(&drift.findings)
+        ),
+    }
+}
+
+fn log_failure(release: &Release, object: &ObjectId, drift: &Drift) {
+    let reason = drift.repaired.as_ref().and_then(|it| it.as_ref().err());
+    tracing::warn!(
+        release.id = %release.id, drift.object = %object, drift.kind = drift.kind.as_str(),
+        "{object} of Helm release {} could not be repaired: {}",
+        release.id, reason.map_or("", String::as_str)
+    );
+}
+
+/// Nobody can tell yet whether it drifts.
+fn log_doubt(release: &Release, object: &ObjectId, drift: &Drift) {
+    tracing::warn!(
+        release.id = %release.id, drift.object = %object,
+        "{object} may not match Helm release {}, and only a dry run could tell: {}{}",
+        release.id, kept_reason(drift), field_list(&drift.findings)
+    );
+}
+
+/// Somebody changes it back each time.
+fn log_contest(release: &Release, object: &ObjectId, drift: &Drift) {
+    let by = drift.by.as_deref().unwrap_or("an unknown field manager");
+    tracing::warn!(
+        release.id = %release.id, drift.object = %object, drift.by = by,
+        "{by} changes {object} of Helm release {} back each time the guard repairs it: the guard waits longer each time",
+        release.id
+    );
+}
+
+fn log_removal(release: &Release, object: &ObjectId) {
+    tracing::info!(
+        release.id = %release.id, drift.object = %object,
+        "the guard deleted {object} again, because Helm release {} no longer declares it", release.id
+    );
+}
+
+fn log_failed_removal(release: &Release, object: &ObjectId, error: &str) {
+    tracing::warn!(
+        release.id = %release.id, drift.object = %object,
+        "{object} was re-created, Helm release {} no longer declares it, and the guard cannot delete it: {error}",
+        release.id
+    );
+}
+
+/// It was re-created, and nobody knows whether its release still declares it.
+fn log_unread(release: &Release, object: &ObjectId, error: &str) {
+    tracing::warn!(
+        release.id = %release.id,
+        "{object} of Helm release {} was re-created, and the records cannot be read again: {error}", release.id
+    );
+}
+
+fn kept_reason(drift: &Drift) -> &str {
+    drift.kept.as_deref().unwrap_or_default()
+}
+
+/// A list of field_list for the end of a sentence.
+fn field_list(findings: &[Finding]) -> String {
+    let named: Vec<_> = findings.iter().take(8).map(message::live_field).collect();
+    match (named.is_empty(), findings.len().saturating_sub(named.len())) {
+        (true, _) => String::new(),
+        (false, 0) => format!(": {}", named.join("; ")),
+        (false, more) => format!(": {}; and {more} more", named.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;
