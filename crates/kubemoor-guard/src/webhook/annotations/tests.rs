@@ -3,11 +3,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::case::Subject;
-use super::super::look::ReleaseSource;
-use super::super::review;
 use super::*;
 use crate::sample_releases::deployed;
+use crate::webhook::case::ReviewSubject;
+use crate::webhook::look::ReleaseSource;
+use crate::webhook::review;
 use kubemoor_declare::model::{DriftMode, EditsMode};
 use kubemoor_helm::index::Index;
 use kubemoor_policy::Policy;
@@ -75,12 +75,12 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
         },
     })
     .to_string();
-    let request = review::Request::parse(review.as_bytes()).unwrap();
+    let request = review::AdmissionRequest::parse(review.as_bytes()).unwrap();
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {k: v}\n";
     let release = Arc::new(deployed(manifest));
     let index = Index::default();
-    let subject = Subject::of(&request.head, &index, RecordDriver::Secret).unwrap();
-    let case = Case::of(subject, request, RecordDriver::Secret);
+    let subject = ReviewSubject::of(&request.head, &index, RecordDriver::Secret).unwrap();
+    let case = ReviewCase::of(subject, request, RecordDriver::Secret);
     let resolver = PolicyResolver::new(Policy::new(mode, DriftMode::Report, Duration::from_secs(60)));
     let source = ReleaseSource::Fixed(parking_lot::RwLock::new(index));
     let rules = Rules { resolver: &resolver, own_account: None };
@@ -97,7 +97,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
         request_refused: None,
     };
     let error = Unreached::Ask(Box::new(CallError::Late { within: Duration::from_secs(1) }));
-    settle(Asked::Unknown(error), &case, &mut judgement, &looker).await
+    settle(AnnotationRequest::Unknown(error), &case, &mut judgement, &looker).await
 }
 
 #[tokio::test]

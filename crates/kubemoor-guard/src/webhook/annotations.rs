@@ -1,8 +1,7 @@
-//! Allowances that an edit requests by annotations.
+//! Allowances that an edit requests by annotations: [`read`] before the edit is judged, [`settle`] after.
 //!
-//! Entry points: [`answer`], then [`settle`] once the edit is judged. Invariant: an annotation allows nothing by itself; it is a request,
-//! granted to users who may create DriftAllowances there, and only those count.
-//! What the chart says of itself is no request, whoever writes it.
+//! An annotation allows nothing by itself; it is a request, granted to users who may create DriftAllowances there, and only
+//! those count. What the chart says of itself is no request, whoever writes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::case::{Aspect, Case, Judgement};
-use super::claims::governing;
-use super::look::{LOOKS, Live, Looker, Unreached};
+use super::case::{Aspect, Judgement, ReviewCase, governing};
+use super::look::{LOOKS, LiveCluster, Looker, Unreached};
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::allowances::{AllowanceRequest, resource};
 use kubemoor_cluster::client::call::CallError;
@@ -27,39 +25,35 @@ use kubemoor_verdict::message;
 
 /// How the annotations of an edit are treated.
 #[derive(Debug)]
-pub(super) enum Asked {
-    /// They request nothing.
+pub(super) enum AnnotationRequest {
     Nothing,
     /// They were removed, which ends no allowance.
     Withdrawn,
-    /// The request is denied, for this reason.
     Refused(String),
-    /// The request may be granted.
-    Granted(Granted),
-    /// The request could not be checked.
+    Granted(GrantedRequest),
     Unknown(Unreached),
 }
 
-/// An allowance that may be created.
 #[derive(Debug)]
-pub(super) struct Granted {
-    /// The future allowance.
+pub(super) struct GrantedRequest {
     pub(super) allowance: Arc<Allowance>,
     resource: Box<DriftAllowance>,
 }
 
 /// The request in the annotations of a case, and whether the user may have it. Without a cluster,
 /// no request is granted.
-pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Asked {
-    let (old, new) = case.texts();
-    let Some(new) = new.filter(|_| case.subject.aspect == Aspect::Object) else { return Asked::Nothing };
+pub(super) async fn read(case: &ReviewCase<'_>, looker: &Looker<'_>) -> AnnotationRequest {
+    let [old, new] = case.texts();
+    let Some(new) = new.filter(|_| case.subject.aspect == Aspect::Object) else {
+        return AnnotationRequest::Nothing;
+    };
     let (before, after) = (excerpted(old), excerpted(Some(new)));
     if before == after {
-        return Asked::Nothing;
+        return AnnotationRequest::Nothing;
     }
     // The mode decides about the effect of an error. The calls are boxed, so that the future of
     // every request stays small.
-    Box::pin(looked_into(case, looker, before, after)).await.unwrap_or_else(Asked::Unknown)
+    Box::pin(looked_into(case, looker, before, after)).await.unwrap_or_else(AnnotationRequest::Unknown)
 }
 
 /// Creates the requested allowance if the edit is allowed; denies the edit if the allowance may not
@@ -68,13 +62,13 @@ pub(super) async fn answer(case: &Case<'_>, looker: &Looker<'_>) -> Asked {
 /// # Errors
 /// What is asked for could not be looked into, and the edit would be refused.
 pub(super) async fn settle(
-    asked: Asked,
-    case: &Case<'_>,
+    asked: AnnotationRequest,
+    case: &ReviewCase<'_>,
     judgement: &mut Judgement,
     looker: &Looker<'_>,
 ) -> Result<Vec<String>, Unreached> {
     let object = &case.subject.object;
-    if matches!(asked, Asked::Nothing) || judgement.verdict.outcome.is_refusal() {
+    if matches!(asked, AnnotationRequest::Nothing) || judgement.verdict.outcome.is_refusal() {
         return asked.known().map(|_| Vec::new());
     }
     let policy = governing(looker.rules.resolver, object, &judgement.claims);
@@ -84,8 +78,8 @@ pub(super) async fn settle(
     let verdict = Verdict::by_mode(&policy, Reason::Request, None);
     let is_strict = verdict.outcome.is_refusal() && !is_exempt && !passes_anyway;
     let refused = match (asked, looker.live()) {
-        (Asked::Nothing, _) => return Ok(Vec::new()),
-        (Asked::Withdrawn, live) => {
+        (AnnotationRequest::Nothing, _) => return Ok(Vec::new()),
+        (AnnotationRequest::Withdrawn, live) => {
             let goes_on = |release: &Arc<Release>| {
                 live.is_some_and(|live| !live.allowances.of(object, &release.id).is_empty())
             };
@@ -93,17 +87,17 @@ pub(super) async fn settle(
             let message = going_on.map(|release| message::withdrawn(object, &release.id));
             return Ok(message.map(|message| message.warnings()).unwrap_or_default());
         }
-        (Asked::Refused(reason), _) => reason,
-        (Asked::Unknown(error), _) if is_strict => return Err(error),
-        (Asked::Unknown(error), _) => error.to_string(),
-        (Asked::Granted(granted), _) if case.dry_run => return Ok(granted.told(object, true)),
-        (Asked::Granted(_), None) => return Ok(Vec::new()),
-        (Asked::Granted(granted), Some(live)) => {
-            let within = looker.left();
+        (AnnotationRequest::Refused(reason), _) => reason,
+        (AnnotationRequest::Unknown(error), _) if is_strict => return Err(error),
+        (AnnotationRequest::Unknown(error), _) => error.to_string(),
+        (AnnotationRequest::Granted(granted), _) if case.dry_run => return Ok(granted.warnings(object, true)),
+        (AnnotationRequest::Granted(_), None) => return Ok(Vec::new()),
+        (AnnotationRequest::Granted(granted), Some(live)) => {
+            let within = looker.time_left();
             let making = Box::pin(live.allowances.make(&granted.resource, within));
             let making = timeout(within, making).await;
             match making.unwrap_or_else(|_| Err(CallError::Late { within }.into())) {
-                Ok(_) => return Ok(granted.told(object, false)),
+                Ok(_) => return Ok(granted.warnings(object, false)),
                 Err(error) => format!("NotMade: {error}"),
             }
         }
@@ -120,42 +114,48 @@ pub(super) async fn settle(
 }
 
 async fn looked_into(
-    case: &Case<'_>,
+    case: &ReviewCase<'_>,
     looker: &Looker<'_>,
     before: AllowAnnotations,
     after: AllowAnnotations,
-) -> Result<Asked, Unreached> {
+) -> Result<AnnotationRequest, Unreached> {
     let (object, live) = (&case.subject.object, looker.live());
     let claims = || case.claims(looker.source.index(), looker.rules.resolver);
     let Some(allow) = &after.allow else {
-        return Ok(if before.allow.is_some() { Asked::Withdrawn } else { Asked::Nothing });
+        return Ok(if before.allow.is_some() {
+            AnnotationRequest::Withdrawn
+        } else {
+            AnnotationRequest::Nothing
+        });
     };
     if is_charts_own(&before, &after, object, &claims()) {
-        return Ok(Asked::Nothing);
+        return Ok(AnnotationRequest::Nothing);
     }
     // Helm may be a moment ahead of its known records.
     if let Some(live) = live {
         for claim in claims().iter().take(LOOKS) {
-            let fresh = live.releases.fresh(&claim.id, looker.left()).await;
+            let fresh = live.releases.fresh(&claim.id, looker.time_left()).await;
             fresh.map(drop).or_else(|error| Unreached::Look(Box::new(error)).unless_answered())?;
         }
         if is_charts_own(&before, &after, object, &claims()) {
-            return Ok(Asked::Nothing);
+            return Ok(AnnotationRequest::Nothing);
         }
     }
     let Some(release) = claims().first().map(|claim| claim.id.clone()) else {
-        return Ok(Asked::Nothing);
+        return Ok(AnnotationRequest::Nothing);
     };
-    let (request, until) = match read(&after, allow) {
+    let (request, until) = match parse(&after, allow) {
         Ok(read) => read,
-        Err(flaws) => return Ok(Asked::Refused(told(&flaws))),
+        Err(flaws) => return Ok(AnnotationRequest::Refused(listed(&flaws))),
     };
     let Some(live) = live else {
-        return Ok(Asked::Refused("NoCluster: there is no cluster to keep an allowance in".to_owned()));
+        return Ok(AnnotationRequest::Refused(
+            "NoCluster: there is no cluster to keep an allowance in".to_owned(),
+        ));
     };
     let namespace = object.namespace.as_deref().unwrap_or(&release.namespace);
-    if let Some(reason) = without_right(&case.actor, live, namespace, looker.left()).await? {
-        return Ok(Asked::Refused(reason));
+    if let Some(reason) = without_right(&case.actor, live, namespace, looker.time_left()).await? {
+        return Ok(AnnotationRequest::Refused(reason));
     }
     let request = AllowanceRequest {
         object,
@@ -167,10 +167,11 @@ async fn looked_into(
     };
     let resource = resource(&request);
     Ok(match Allowance::compile(&resource) {
-        Ok(allowance) => {
-            Asked::Granted(Granted { allowance: Arc::new(allowance), resource: Box::new(resource) })
-        }
-        Err(flaws) => Asked::Refused(told(&flaws)),
+        Ok(allowance) => AnnotationRequest::Granted(GrantedRequest {
+            allowance: Arc::new(allowance),
+            resource: Box::new(resource),
+        }),
+        Err(flaws) => AnnotationRequest::Refused(listed(&flaws)),
     })
 }
 
@@ -178,7 +179,7 @@ async fn looked_into(
 /// one.
 async fn without_right(
     actor: &Actor,
-    live: &Live,
+    live: &LiveCluster,
     namespace: &str,
     within: Duration,
 ) -> Result<Option<String>, Unreached> {
@@ -205,7 +206,7 @@ async fn without_right(
     }
 }
 
-impl Asked {
+impl AnnotationRequest {
     /// This result, unless the request could not be checked.
     pub(super) fn known(self) -> Result<Self, Unreached> {
         match self {
@@ -215,9 +216,8 @@ impl Asked {
     }
 }
 
-impl Granted {
-    /// The warnings for the user.
-    fn told(&self, object: &ObjectId, is_dry_run: bool) -> Vec<String> {
+impl GrantedRequest {
+    fn warnings(&self, object: &ObjectId, is_dry_run: bool) -> Vec<String> {
         let Allowance { name, namespace, until, .. } = &*self.allowance;
         let what = (self.resource.spec.paths.as_slice(), *until);
         message::granted(object, (namespace.as_str(), name.as_str()), what, is_dry_run).warnings()
@@ -232,7 +232,7 @@ fn excerpted(object: Option<&Excerpt<'_>>) -> AllowAnnotations {
 }
 
 /// The request of these annotations, and its end.
-fn read(annotations: &AllowAnnotations, allow: &str) -> Result<(Request, Timestamp), Vec<Flaw>> {
+fn parse(annotations: &AllowAnnotations, allow: &str) -> Result<(Request, Timestamp), Vec<Flaw>> {
     let request = Request::read(allow, annotations.until.as_deref(), annotations.reason.as_deref())?;
     let until = request.until_from(Timestamp::now()).map_err(|flaw| vec![flaw])?;
     Ok((request, until))
@@ -256,7 +256,7 @@ fn is_charts_own(
     claims.iter().any(says)
 }
 
-fn told(flaws: &[Flaw]) -> String {
+fn listed(flaws: &[Flaw]) -> String {
     flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
