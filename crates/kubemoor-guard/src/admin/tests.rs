@@ -62,7 +62,7 @@ async fn health_is_open_and_the_ledger_is_not() {
     assert_eq!((status, body.as_str()), (200, "[+]records ok\nready\n"));
 
     assert_eq!(get(&router, "/else", None).await.0, 404);
-    let (status, headers, body) = get(&router, ledger::PATH, None).await;
+    let (status, headers, body) = get(&router, LEDGER, None).await;
     assert_eq!((status, headers[header::WWW_AUTHENTICATE].to_str().unwrap()), (401, "Bearer"), "{body}");
     assert!(body.contains("\"kind\":\"Status\""), "{body}");
 }
@@ -116,10 +116,10 @@ async fn tokens_that_are_never_vouched_for_hold_up_no_other() {
     let users = Authenticator::new(UserAuthority::default());
     users.trust(kube::Client::new(tower::service_fn(api_server), "default"));
     let router = routes(Readiness::new(), &users, false);
-    let slow = futures::future::join_all((1..READS).map(|_| get(&router, ledger::PATH, Some("slow"))));
+    let slow = futures::future::join_all((1..READS).map(|_| get(&router, LEDGER, Some("slow"))));
     let mut slow = std::pin::pin!(slow);
     assert!(futures::poll!(&mut slow).is_pending());
-    let (status, _, body) = get(&router, ledger::PATH, Some("good")).await;
+    let (status, _, body) = get(&router, LEDGER, Some("good")).await;
     // As far as the database, which nobody has opened here.
     assert!(status == 503 && body.contains("the ledger is not open"), "{status} {body}");
     // Health waits for nobody, and others are refused at once if too many ask.

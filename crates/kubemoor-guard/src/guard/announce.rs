@@ -1,15 +1,12 @@
-//! Reports incidents of objects as Kubernetes events on the object and on its GuardedRelease.
-//!
-//! Entry point: [`Announcer::run`]. Invariant: only the leader writes events; the loop never waits
-//! for them, and events beyond the capacity are counted as missed; values appear only as in
-//! findings. Must not decide anything.
+//! Reports incidents of objects as Kubernetes events on the object and on its GuardedRelease. Only the leader writes events;
+//! the loop never waits for them, and events beyond the capacity are counted as missed.
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::state::State;
+use super::state::LoopState;
 use kubemoor_cluster::client::Resource;
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::events::{Events, Notice, Published, Regarding};
@@ -24,29 +21,22 @@ use kubemoor_runtime::metrics::{EventFate, NoticeMetrics};
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_verdict::patch::patch;
 
-/// The most characters of a patch in an event.
+pub use EventPublisher as Announcer; // alias
+
 const PATCH: usize = 500;
 
-/// Writes events about incidents.
-pub struct Announcer {
-    /// Where incidents come from.
-    pub state: Arc<State>,
-    /// Writes events.
+pub struct EventPublisher {
+    pub state: Arc<LoopState>,
     pub events: Events,
-    /// The kinds that the cluster serves.
     pub kinds: Arc<Kinds>,
     /// The releases, which say in which version an object is declared.
     pub releases: Arc<Releases>,
-    /// Single objects.
     pub objects: Objects,
-    /// Whether this replica leads and so writes events.
     pub leadership: Leadership,
-    /// The metrics of events.
     pub metrics: NoticeMetrics,
 }
 
-impl Announcer {
-    /// Writes events until `stop`.
+impl EventPublisher {
     pub async fn run(self, stop: CancellationToken) {
         let mut happenings = self.state.happenings();
         let mut failures = FailureLog::default();
@@ -192,7 +182,6 @@ fn notice(incident: &Incident) -> Notice {
     Notice { regarding: guarded(release), related: None, warning, reason, action, note }
 }
 
-/// The reason why an object is not repaired.
 fn detail(drifted: &Drifted) -> Option<&str> {
     match &drifted.repaired {
         Some(Err(error)) => Some(error),

@@ -1,19 +1,18 @@
 //! Writes the states of this cluster's releases to the ledger that guards of many clusters share.
 //!
-//! Entry point: [`FleetWriter::run`]. Invariant: only the leader writes, at its own pace: no other
-//! task waits for the database, a failed write is tried again, and at most one mark per release is
-//! pending. The pure module `pending` decides which rows are due. Must not judge.
+//! Only the leader writes, at its own pace: no other task waits for the database, a failed write is tried again, and at most
+//! one mark per release is pending. [`PendingRows`] is pure: nothing is due while another replica leads; a written row is
+//! due again only when its content changes; failed work is never forgotten.
 
-mod pending;
-
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::pending::{Pending, Work};
-use super::state::State;
+use super::state::LoopState;
 use super::until;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::mirror::policies::InForce;
@@ -23,39 +22,28 @@ use kubemoor_helm::record::{ChartVersion, Status};
 use kubemoor_ledger::Ledger;
 use kubemoor_ledger::fleet::{GuardState, ReleaseState};
 use kubemoor_ledger::store::{ClusterFleet, StoreError};
-use kubemoor_reconcile::report::ReleaseReport;
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::Certificates;
 use kubemoor_verdict::health::Health;
 
-/// How long the database may take for one attempt.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What keeps the rows of this cluster.
 pub struct FleetWriter {
     /// The ledger that many clusters share.
     pub ledger: Ledger,
-    /// What the loop knows of releases.
-    pub state: Arc<State>,
-    /// The releases.
+    pub state: Arc<LoopState>,
     pub releases: Arc<Releases>,
-    /// The policies in force.
     pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
     pub namespaces: Vec<String>,
-    /// Whether this replica writes.
     pub leadership: Leadership,
-    /// The certificate that is served.
     pub certificates: Certificates,
 }
 
-/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
-enum WriteError {
-    /// The database could not be opened yet; the ledger's writer reports that.
+enum FleetWriteError {
     #[error("the ledger is not open")]
     Closed,
-    /// It does not answer.
     #[error("it did not answer within {} s", PATIENCE.as_secs())]
     Late,
     #[error(transparent)]
@@ -63,7 +51,6 @@ enum WriteError {
 }
 
 impl FleetWriter {
-    /// Writes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -72,7 +59,7 @@ impl FleetWriter {
     }
 
     async fn keep(&self) {
-        let (mut pending, mut failures) = (Pending::default(), FailureLog::default());
+        let (mut pending, mut failures) = (PendingRows::default(), FailureLog::default());
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
         leading.mark_changed();
@@ -99,18 +86,17 @@ impl FleetWriter {
         }
     }
 
-    /// Does what is due.
-    async fn attempt(&self, pending: &mut Pending, failures: &mut FailureLog) {
+    async fn attempt(&self, pending: &mut PendingRows, failures: &mut FailureLog) {
         let work = pending.take(Instant::now());
         if !self.leadership.holds() {
             // A new leader looks at everything.
             return pending.follow();
         }
         let done = match self.ledger.fleet() {
-            None => Err(WriteError::Closed),
+            None => Err(FleetWriteError::Closed),
             Some(fleet) => match timeout(PATIENCE, self.carry_out(&fleet, &work, pending)).await {
-                Ok(done) => done.map_err(WriteError::from),
-                Err(_) => Err(WriteError::Late),
+                Ok(done) => done.map_err(FleetWriteError::from),
+                Err(_) => Err(FleetWriteError::Late),
             },
         };
         match done {
@@ -118,7 +104,7 @@ impl FleetWriter {
             Err(error) => {
                 pending.fail(work, Instant::now());
                 // The ledger's writer reports that it cannot be opened.
-                if !matches!(error, WriteError::Closed) && failures.note_failure() {
+                if !matches!(error, FleetWriteError::Closed) && failures.note_failure() {
                     tracing::warn!("the ledger does not take how releases stand, trying again: {error}");
                 }
             }
@@ -128,8 +114,8 @@ impl FleetWriter {
     async fn carry_out(
         &self,
         fleet: &ClusterFleet,
-        work: &Work,
-        pending: &mut Pending,
+        work: &DueRows,
+        pending: &mut PendingRows,
     ) -> Result<(), StoreError> {
         if work.beats {
             let validity = self.certificates.validity().ok();
@@ -160,12 +146,10 @@ impl FleetWriter {
         Ok(())
     }
 
-    /// All known releases.
     fn known(&self) -> Vec<ReleaseId> {
         self.releases.index().read().releases().map(|release| release.id.clone()).collect()
     }
 
-    /// Whether the release exists and is not uninstalled.
     fn is_there(&self, release: &ReleaseId) -> bool {
         let index = self.releases.index().read();
         index.release(release).is_some_and(|release| release.state.status != Status::Uninstalled)
@@ -195,7 +179,7 @@ impl FleetWriter {
             revision: report.records.revision,
             declared: number(counts.declared),
             drifted: number(counts.drifted),
-            oldest_drift: oldest(&report),
+            oldest_drift: report.drifted.iter().filter(|it| it.state().is_drift()).map(|it| it.since).min(),
             ready: ready.as_str(),
             reason: reason.as_str(),
             status: status.as_str(),
@@ -208,11 +192,145 @@ impl FleetWriter {
     }
 }
 
-/// The beginning of a release's oldest drift.
-fn oldest(report: &ReleaseReport) -> Option<jiff::Timestamp> {
-    report.drifted.iter().filter(|it| it.state().is_drift()).map(|it| it.since).min()
-}
-
 fn number(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
+
+/// The interval of the guard's sign of life: several of them fit into the time after which the
+/// guard counts as silent.
+const BEAT: Duration = Duration::from_secs(30);
+
+/// The shortest time between two writes: changes in between are written together.
+const PAUSE: Duration = Duration::from_secs(1);
+
+const MOST: usize = 500;
+
+/// The pauses between attempts at a database that fails.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+#[derive(Debug, Default)]
+struct PendingRows {
+    /// Set while this replica leads.
+    lead: Option<LeadersRows>,
+}
+
+#[derive(Debug)]
+struct LeadersRows {
+    /// The releases whose rows may be outdated.
+    marked: BTreeSet<ReleaseId>,
+    /// Hashes of the rows that this guard has written.
+    rows: HashMap<ReleaseId, u64>,
+    /// Whether the rows of guards before have been looked through.
+    has_reread: bool,
+    beat_at: Instant,
+    write_at: Instant,
+    /// Set while the database fails: when it is tried again, and the pause then.
+    failing: Option<(Instant, Duration)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct DueRows {
+    /// Whether to write the guard's sign of life.
+    beats: bool,
+    /// Whether to check the rows of earlier guards.
+    rereads: bool,
+    releases: Vec<ReleaseId>,
+}
+
+impl PendingRows {
+    /// Begins to lead: all `known` releases have to be checked.
+    fn lead(&mut self, known: Vec<ReleaseId>, now: Instant) {
+        self.lead = Some(LeadersRows {
+            marked: known.into_iter().collect(),
+            rows: HashMap::new(),
+            has_reread: false,
+            beat_at: now,
+            write_at: now,
+            failing: None,
+        });
+    }
+
+    fn follow(&mut self) {
+        self.lead = None;
+    }
+
+    /// Marks releases whose state may have changed.
+    fn note(&mut self, releases: impl IntoIterator<Item = ReleaseId>, now: Instant) {
+        let Some(lead) = &mut self.lead else { return };
+        if lead.marked.is_empty() {
+            lead.write_at = lead.write_at.max(now);
+        }
+        lead.marked.extend(releases);
+    }
+
+    /// The time at which work is due; `None` if only an event can make work due.
+    fn due(&self) -> Option<Instant> {
+        let lead = self.lead.as_ref()?;
+        let has_work = !lead.marked.is_empty() || !lead.has_reread;
+        let next = if has_work { lead.beat_at.min(lead.write_at) } else { lead.beat_at };
+        Some(lead.failing.map_or(next, |(at, _)| at))
+    }
+
+    fn take(&mut self, now: Instant) -> DueRows {
+        let Some(lead) = &mut self.lead else { return DueRows::default() };
+        if lead.failing.is_some_and(|(at, _)| at > now) {
+            return DueRows::default();
+        }
+        let mut work = DueRows { beats: lead.beat_at <= now, ..DueRows::default() };
+        if lead.write_at <= now {
+            work.rereads = !lead.has_reread;
+            while work.releases.len() < MOST
+                && let Some(release) = lead.marked.pop_first()
+            {
+                work.releases.push(release);
+            }
+        }
+        // Until the result is known.
+        lead.beat_at = if work.beats { now + BEAT } else { lead.beat_at };
+        lead.has_reread |= work.rereads;
+        lead.write_at = if work.rereads || !work.releases.is_empty() { now + PAUSE } else { lead.write_at };
+        work
+    }
+
+    fn is_news(&self, state: &ReleaseState) -> bool {
+        self.lead.as_ref().is_some_and(|lead| lead.rows.get(&state.release) != Some(&hash(state)))
+    }
+
+    fn written(&mut self, states: &[ReleaseState], gone: &[ReleaseId]) {
+        let Some(lead) = &mut self.lead else { return };
+        lead.failing = None;
+        for state in states {
+            lead.rows.insert(state.release.clone(), hash(state));
+        }
+        for release in gone {
+            lead.rows.remove(release);
+        }
+    }
+
+    /// Records that the database has not accepted the due work.
+    fn fail(&mut self, work: DueRows, now: Instant) {
+        let Some(lead) = &mut self.lead else { return };
+        if lead.failing.is_none() {
+            // The database that answers next may be a copy that lacks the last rows.
+            lead.marked.extend(lead.rows.drain().map(|(release, _)| release));
+        }
+        let (shortest, longest) = RETRY;
+        let pause = lead.failing.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
+        lead.failing = Some((now + pause, pause));
+        lead.marked.extend(work.releases);
+        lead.has_reread &= !work.rereads;
+        if work.beats {
+            lead.beat_at = now;
+        }
+        lead.write_at = lead.write_at.min(now);
+    }
+}
+
+fn hash(state: &ReleaseState) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,57 +1,65 @@
 //! The running loop: turns changes in the cluster into events of the `Reconciler`, and carries out
 //! the actions that it requests.
 //!
-//! Entry point: [`Guard::run`]. `watch` follows the objects of each declared kind, `feed` passes on
-//! releases, policies and other knowledge about objects, [`orders`] the orders of people; `work`
-//! calls the API server and returns the outcome; `tell` logs, counts and stores. [`state`]
-//! publishes the reports.
-//!
-//! Invariant: one task owns the loop's state and processes one event after the other; no other task
-//! decides anything. Only writes that the loop requests are made. Must not judge.
+//! [`Guard::run`] is one task that owns the loop's state and processes one event after the other; no other task decides
+//! anything. Only writes that the loop requests are made. A task for each declared kind follows its objects, which are
+//! dropped after they were passed on; each piece of work calls the API server in a task and returns the outcome, whatever it
+//! is. `publish` logs, counts and stores, [`state`] holds the reports.
 
-pub mod announce;
-mod feed;
-pub mod fleet;
-pub mod notices;
-pub mod orders;
-pub mod state;
-pub mod status;
-mod tasks;
-mod tell;
-mod watch;
-mod work;
-
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value;
+use smol_str::SmolStr;
 use tokio::sync::{mpsc, watch as channel};
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::feed::Fed;
-use self::orders::Orders;
-use self::state::State;
-use self::tasks::Tasks;
-use kubemoor_cluster::client::objects::Objects;
+use self::state::LoopState;
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::guarded::Remembered;
+use kubemoor_cluster::client::objects::{Objects, Sightings, Target, WriteError};
+use kubemoor_cluster::client::{Event as WatchEvent, Resource};
 use kubemoor_cluster::mirror::Changes;
 use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::arbiter::Arbiter;
-use kubemoor_cluster::mirror::autoscalers::Autoscalers;
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, Question};
+use kubemoor_cluster::mirror::autoscalers::{Autoscalers, is_autoscaler};
+use kubemoor_cluster::mirror::kinds::{Kinds, WatchDoubt};
 use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::releases::Releases;
-use kubemoor_declare::model::ReleaseId;
+use kubemoor_cluster::mirror::releases::{DocumentError, Releases};
+use kubemoor_declare::model::{Gvk, MANAGED_BY, ObjectId, ReleaseId};
+use kubemoor_helm::index::DeclaredResource;
+use kubemoor_helm::release::{Declarations, Declared};
 use kubemoor_ledger::Ledger;
+use kubemoor_policy::order::Ticket;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_policy::settled::SettledValues;
+use kubemoor_policy::settled::{Settled, SettledValues};
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_reconcile::event::{Action, Event, Failure, ObjectNews, Outcome, WorkId};
+use kubemoor_policy::suspension::{Suspended, Suspension};
+use kubemoor_reconcile::drifts::First;
+use kubemoor_reconcile::event::{
+    Action, Document, Event, Failure, Fault, GovernedRelease, ObjectNews, Order, Outcome, Secret,
+    Surroundings, Work, WorkId, Write,
+};
 use kubemoor_reconcile::machine::{Reconciler, Settings};
 use kubemoor_reconcile::scopes::Scope;
 use kubemoor_runtime::metrics::GuardMetrics;
+use kubemoor_verdict::circumstances::Circumstances;
+
+pub mod announce;
+pub mod fleet;
+pub mod notices;
+mod publish;
+pub mod state;
+pub mod status;
+
+/// The names of before.
+pub mod orders {
+    pub use super::{LoopCommand as Command, LoopInputs as Orders}; // alias
+}
 
 /// News that wait at most; a sender of more waits.
 const NEWS: usize = 16;
@@ -63,39 +71,28 @@ const LAST_NEWS: Duration = Duration::from_millis(200);
 /// The longest sleep of the loop: its timers follow a clock that may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-/// What the loop works with.
 pub struct Guard {
-    /// The releases.
     pub releases: Arc<Releases>,
-    /// The kinds that the cluster serves.
     pub kinds: Arc<Kinds>,
-    /// Single objects.
     pub objects: Objects,
     /// Settles doubts; `None` where dry runs are not allowed.
     pub arbiter: Option<Arc<Arbiter>>,
-    /// Local changes that are allowed.
     pub allowances: Arc<Allowances>,
-    /// Who scales what.
     pub autoscalers: Arc<Autoscalers>,
     /// What dry runs have settled, for others that judge.
     pub settled: Arc<SettledValues>,
-    /// Signals changes of policies.
     pub in_force: Arc<InForce>,
     /// The namespaces whose releases are guarded; empty for all.
     pub namespaces: Vec<String>,
     /// Whether nothing may be written: what could be repaired is reported.
     pub read_only: bool,
-    /// The policies in force.
     pub resolver: Arc<PolicyResolver>,
-    /// Where the loop counts.
     pub metrics: GuardMetrics,
-    /// Where repairs are kept.
     pub ledger: Ledger,
     /// Set when everything that was declared at the start has been listed, or could not be: objects
     /// that go missing later were seen alive.
     pub listed: channel::Sender<bool>,
-    /// Where the loop publishes its reports.
-    pub state: Arc<State>,
+    pub state: Arc<LoopState>,
     /// The key that signs agreements, the same for all replicas and after a restart.
     pub key: SigningKey,
 }
@@ -104,9 +101,8 @@ pub struct Guard {
 struct Shell {
     guard: Arc<Guard>,
     machine: Reconciler,
-    fed: Fed,
-    news: mpsc::Sender<News>,
-    /// The watches that are open.
+    fed: PassedOn,
+    news: mpsc::Sender<LoopNews>,
     watches: HashMap<Scope, CancellationToken>,
     /// How often all of them were told to list again.
     relists: channel::Sender<u64>,
@@ -114,12 +110,10 @@ struct Shell {
     /// The time at which the watches are adapted to the declared kinds.
     follow_at: Option<Instant>,
     tasks: Tasks,
-    /// Ends the watches.
     unwatch: CancellationToken,
 }
 
-/// The news of watches and workers.
-enum News {
+enum LoopNews {
     Watch(Scope, ObjectNews),
     Outcome(WorkId, Outcome),
     /// A release's records were read, and the index is up to date.
@@ -131,8 +125,8 @@ impl Guard {
     ///
     /// # Errors
     /// When a watch broke down: the loop would not see its objects any more.
-    pub async fn run(self, orders: Orders, stop: CancellationToken) -> Result<(), JoinError> {
-        let Orders { mut leading, mut commands, suspended } = orders;
+    pub async fn run(self, orders: LoopInputs, stop: CancellationToken) -> Result<(), JoinError> {
+        let LoopInputs { mut leading, mut commands, suspended } = orders;
         let changes = self.releases.changes();
         let (allowed, scaled) = (self.allowances.changes(), self.autoscalers.changes());
         let mut policies = self.in_force.changes();
@@ -141,7 +135,7 @@ impl Guard {
             Settings { key: self.key.clone(), read_only: self.read_only, dry_runs: self.arbiter.is_some() };
         let mut shell = Shell {
             machine: Reconciler::new(settings, suspended),
-            fed: Fed::default(),
+            fed: PassedOn::default(),
             news,
             watches: HashMap::new(),
             relists: channel::Sender::default(),
@@ -174,7 +168,7 @@ impl Guard {
                     shell.timer = None;
                     shell.handle(Event::Due);
                 }
-                Some(news) = told.recv() => shell.hear(news),
+                Some(news) = told.recv() => shell.on_news(news),
             }
         };
         let finished = shell.finish(told, &changes).await;
@@ -196,13 +190,12 @@ impl Shell {
                 Action::Relist => self.relists.send_modify(|count| *count += 1),
                 Action::Do(errand, release, work) => {
                     let (guard, news) = (Arc::clone(&self.guard), self.news.clone());
-                    let done =
-                        tokio::spawn(async move { work::carry_out(&guard, errand, &release, work).await });
+                    let done = tokio::spawn(async move { carry_out(&guard, errand, &release, work).await });
                     self.tasks.spawn(async move {
                         // The release waits for an answer even if the work fails.
                         let told = done.await.unwrap_or_else(|error| {
                             let failure = Failure::unanswered(&format!("the work broke off: {error}"));
-                            News::Outcome(errand, Outcome::Failed(failure))
+                            LoopNews::Outcome(errand, Outcome::Failed(failure))
                         });
                         // There is no receiver after the loop has stopped.
                         drop(news.send(told).await);
@@ -216,9 +209,9 @@ impl Shell {
                     });
                 }
                 Action::AllListed => drop(self.guard.listed.send_replace(true)),
-                Action::Report(report) => tell::report(&self.guard, *report),
+                Action::Report(report) => publish::report(&self.guard, *report),
                 Action::Withdraw(release) => self.guard.state.withdraw(&release),
-                Action::Tell(told) => tell::tell(&self.guard, told),
+                Action::Tell(told) => publish::publish(&self.guard, told),
                 Action::InheritReplicas(object) => {
                     self.guard.autoscalers.inherit_departed(&object);
                     self.remember_surroundings(&object);
@@ -237,7 +230,7 @@ impl Shell {
     /// Finishes the repairs under way, takes in what the watches still tell, and ends them.
     async fn finish(
         mut self,
-        mut told: mpsc::Receiver<News>,
+        mut told: mpsc::Receiver<LoopNews>,
         changes: &Changes<ReleaseId>,
     ) -> Result<(), JoinError> {
         self.handle(Event::Stop);
@@ -247,7 +240,7 @@ impl Shell {
                 biased;
                 () = tokio::time::sleep_until(end), if self.machine.is_idle() => break,
                 release = changes.next() => self.notice(release),
-                Some(news) = told.recv() => self.hear(news),
+                Some(news) = told.recv() => self.on_news(news),
             }
         }
         drop(told);
@@ -255,12 +248,12 @@ impl Shell {
         self.tasks.finish().await
     }
 
-    fn hear(&mut self, news: News) {
+    fn on_news(&mut self, news: LoopNews) {
         match news {
-            News::Watch(scope, tidings) => self.handle(Event::Watch(scope, tidings)),
-            News::Outcome(errand, outcome) => self.handle(Event::Outcome(errand, outcome)),
-            News::Records(errand, release) => {
-                let outcome = Outcome::Records(self.ruled(&release));
+            LoopNews::Watch(scope, event) => self.handle(Event::Watch(scope, event)),
+            LoopNews::Outcome(errand, outcome) => self.handle(Event::Outcome(errand, outcome)),
+            LoopNews::Records(errand, release) => {
+                let outcome = Outcome::Records(self.governed(&release));
                 self.handle(Event::Outcome(errand, outcome));
             }
         }
@@ -272,9 +265,166 @@ impl Shell {
         if let Some(earlier) = self.watches.insert(scope.clone(), stop.clone()) {
             earlier.cancel();
         }
-        let objects = watch::objects(&self.guard.objects, &scope, resource);
+        let selector = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
+        let objects = self.guard.objects.watch(resource, scope.namespace.as_deref(), Some(&selector));
         let watch = (objects, self.relists.subscribe());
-        self.tasks.spawn(watch::run(scope, watch, Arc::clone(&self.guard), self.news.clone(), stop));
+        self.tasks.spawn(follow_objects(scope, watch, Arc::clone(&self.guard), self.news.clone(), stop));
+    }
+
+    fn notice(&mut self, id: ReleaseId) {
+        let declares = self.guard.releases.index().read().release(&id).map(|it| Arc::clone(&it.objects));
+        let before = match &declares {
+            Some(now) => self.fed.declared.insert(id.clone(), Arc::clone(now)),
+            None => self.fed.declared.remove(&id),
+        };
+        let is_same = |(a, b): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(a, b);
+        let is_new = !before.as_ref().zip(declares.as_ref()).is_some_and(is_same);
+        // An autoscaler that a release declares may have other rights than one that no release
+        // declares.
+        let scalers = [&before, &declares].into_iter().flatten().filter(|_| is_new).flat_map(|it| it.keys());
+        let scaled: BTreeSet<Option<SmolStr>> =
+            scalers.filter(|it| is_autoscaler(it)).map(|it| it.namespace.clone()).collect();
+        let surrounded = self.fed.surroundings.keys().filter(|object| scaled.contains(&object.namespace));
+        let surrounded: Vec<ObjectId> = surrounded.cloned().collect();
+        for object in surrounded {
+            let now = self.surroundings(&object);
+            if self.fed.note(&object, &now) {
+                self.handle(Event::Circumstances(object, now));
+            }
+        }
+        let is_declared =
+            |object: &ObjectId| declares.as_ref().is_some_and(|declares| declares.contains_key(object));
+        let dropped: Vec<&ObjectId> = before
+            .iter()
+            .flat_map(|before| before.keys())
+            .map(|object| &**object)
+            .filter(|object| is_new && !is_declared(object))
+            .collect();
+        if !dropped.is_empty() {
+            self.guard.settled.forget(&id, dropped);
+        }
+        let governed = self.governed(&id);
+        self.handle(Event::Release(id, governed));
+        if is_new {
+            self.follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
+        }
+    }
+
+    fn governed(&self, id: &ReleaseId) -> Option<GovernedRelease> {
+        let release = self.guard.releases.index().read().release(id).cloned()?;
+        Some(GovernedRelease { release, policy: self.guard.resolver.of(id) })
+    }
+
+    /// Allowances or autoscalers of an object have come, changed or gone.
+    fn surround(&mut self, object: &ObjectId) {
+        let now = self.surroundings(object);
+        self.fed.note(object, &now);
+        self.handle(Event::Circumstances(object.clone(), now));
+    }
+
+    /// Records surroundings that the loop has changed itself, and so knows.
+    fn remember_surroundings(&mut self, object: &ObjectId) {
+        let now = self.surroundings(object);
+        self.fed.note(object, &now);
+    }
+
+    /// Policies have changed, or the emergency switch.
+    fn rule(&mut self) {
+        let releases: Vec<ReleaseId> = {
+            let index = self.guard.releases.index().read();
+            index.releases().map(|release| release.id.clone()).collect()
+        };
+        let resolver = &self.guard.resolver;
+        let policies = releases.into_iter().map(|id| (id.clone(), resolver.of(&id))).collect();
+        let open = resolver.is_open();
+        self.handle(Event::Policies { policies, open });
+    }
+
+    /// Updates the watches, because the declared kinds may have changed.
+    fn follow(&mut self) {
+        let declared = self.guard.releases.index().read().resources();
+        let unserved = declared
+            .iter()
+            .filter(|it| self.guard.kinds.resource(&gvk(it)).is_none())
+            .map(|it| (it.group.clone(), it.kind.clone()))
+            .collect();
+        let scopes = self.scopes(&declared);
+        let before = std::mem::replace(&mut self.fed.wanted, scopes);
+        let wanted = self.fed.wanted.keys().cloned().collect();
+        self.handle(Event::Scopes { wanted, unserved });
+        // A definition may have come again under another plural.
+        let has_moved = |scope: &&Scope| {
+            before.get(scope).is_some_and(|resource| self.fed.resource(scope) != Some(resource))
+        };
+        let moved: Vec<Scope> = self.watches.keys().filter(has_moved).cloned().collect();
+        moved.into_iter().for_each(|scope| self.watch(scope));
+    }
+
+    /// Passes on a command for a release in its present state: news of the release may still be
+    /// under way.
+    fn obey(&mut self, command: LoopCommand) {
+        match &command {
+            LoopCommand::Remember(Remembered { release, .. }) | LoopCommand::Reconcile { release, .. } => {
+                self.notice(release.clone());
+            }
+            // The loop keeps only values of what a release declares.
+            LoopCommand::Settled(_, settled) if !self.fed.declared.contains_key(settled.release()) => {
+                self.notice(settled.release().clone());
+            }
+            LoopCommand::Settled(..) | LoopCommand::Suspend(..) => {}
+        }
+        let order = match command {
+            LoopCommand::Suspend(release, suspension) => Order::Suspend(release, suspension),
+            LoopCommand::Reconcile { release, at, ticket } => Order::Reconcile { release, at, ticket },
+            LoopCommand::Settled(object, settled) => Order::Settled(object, settled),
+            LoopCommand::Remember(Remembered {
+                release,
+                revision,
+                record,
+                digest,
+                seen,
+                contested,
+                manager,
+            }) => {
+                let first = First { uid: record, revision, digest };
+                Order::Remember { release, first, seen, contested, manager: manager.map(SmolStr::from) }
+            }
+        };
+        self.handle(Event::Order(order));
+    }
+
+    fn surroundings(&self, object: &ObjectId) -> Surroundings {
+        let autoscalers = {
+            let index = self.guard.releases.index().read();
+            self.guard.autoscalers.of(object, &index)
+        };
+        let allowances = self.guard.allowances.named(object);
+        let departed = self.guard.autoscalers.departed(object);
+        Surroundings { now: Circumstances { allowances, autoscalers, ..Circumstances::default() }, departed }
+    }
+
+    /// The scopes to watch: each declared kind in the versions of the manifests, in all namespaces
+    /// or in each guarded one.
+    fn scopes(&self, declared: &BTreeSet<DeclaredResource>) -> HashMap<Scope, Resource> {
+        let mut scopes = HashMap::new();
+        for resource in declared {
+            let gvk = gvk(resource);
+            let facts = self.guard.kinds.catalog();
+            let namespaced = facts.facts(&gvk.group, &gvk.kind).is_some_and(|facts| facts.namespaced);
+            let Some(served) = self.guard.kinds.resource(&gvk) else { continue };
+            let namespaces = self.guard.namespaces.iter().cloned().map(Some);
+            let everywhere = namespaces.len() == 0 || !namespaced;
+            for namespace in namespaces.filter(|_| !everywhere).chain(everywhere.then_some(None)) {
+                let scope = Scope {
+                    group: gvk.group.clone(),
+                    version: served.version.clone(),
+                    kind: gvk.kind.clone(),
+                    namespace,
+                };
+                scopes.entry(scope).or_insert_with(|| served.clone());
+            }
+        }
+        scopes
     }
 }
 
@@ -285,3 +435,334 @@ async fn until(time: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+/// Commands that wait at most; a sender of more waits.
+const WAITING: usize = 1024;
+
+#[derive(Debug)]
+pub struct LoopInputs {
+    /// Whether this replica acts. A replica that does not act still watches and judges, so that a
+    /// hand-over is instant, but writes nothing and reports nothing as repaired.
+    pub leading: channel::Receiver<bool>,
+    /// The commands of people and of other parts of the program.
+    pub commands: mpsc::Receiver<LoopCommand>,
+    /// The releases whose repairs are suspended from the start, until a command resumes them.
+    pub suspended: Suspended,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoopCommand {
+    /// Suspends the repairs of a release, or resumes them with `None`. Watching and judging go on.
+    Suspend(ReleaseId, Option<Suspension>),
+    /// Repairs the release now, even if the policy's mode is `Report`, the brake is on or repairs
+    /// are suspended. Objects of the ticket are repaired even if the live object was never seen as
+    /// declared.
+    Reconcile {
+        release: ReleaseId,
+        /// The `spec.reconcileAt` that the answer names.
+        at: String,
+        ticket: Option<Arc<Ticket>>,
+    },
+    /// A dry run of another replica has settled these values of an object.
+    Settled(ObjectId, Settled),
+    /// The knowledge of an earlier process: the digest of the first seen manifest of a revision,
+    /// and the objects that were seen alive with the release's annotations. Only by this the guard
+    /// repairs objects that went missing while no guard ran. If the release has another record of that
+    /// revision now, with another manifest, it was installed again, and this knowledge has no effect.
+    Remember(Remembered),
+}
+
+impl LoopInputs {
+    /// Creates orders and their senders: one for the lead, which begins as `leading`, and one for
+    /// commands.
+    pub fn new(leading: bool) -> (Self, channel::Sender<bool>, mpsc::Sender<LoopCommand>) {
+        let (lead, leading) = channel::channel(leading);
+        let (command, commands) = mpsc::channel(WAITING);
+        (Self { leading, commands, suspended: Suspended::new() }, lead, command)
+    }
+}
+
+/// The time in which changes of the declared kinds are collected before the watches change.
+const SETTLING: Duration = Duration::from_millis(200);
+
+#[derive(Default)]
+struct PassedOn {
+    /// The surroundings of objects, where there are any.
+    surroundings: HashMap<ObjectId, Surroundings>,
+    /// The scopes to watch, and the resources that serve them.
+    wanted: HashMap<Scope, Resource>,
+    declared: HashMap<ReleaseId, Arc<HashMap<Arc<ObjectId>, Declarations>>>,
+}
+
+impl PassedOn {
+    fn resource(&self, scope: &Scope) -> Option<&Resource> {
+        self.wanted.get(scope)
+    }
+
+    /// Records the surroundings of an object. Returns whether they are new.
+    fn note(&mut self, object: &ObjectId, now: &Surroundings) -> bool {
+        if *now == Surroundings::default() {
+            return self.surroundings.remove(object).is_some();
+        }
+        self.surroundings.insert(object.clone(), now.clone()).as_ref() != Some(now)
+    }
+}
+
+#[derive(Default)]
+struct Tasks(JoinSet<()>);
+
+impl Tasks {
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+
+    /// Waits until a task breaks down. Tasks that end are forgotten.
+    async fn broken(&mut self) -> JoinError {
+        loop {
+            match self.0.join_next().await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => return error,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Waits until all tasks have ended. Returns the failure of one that broke down.
+    async fn finish(&mut self) -> Result<(), JoinError> {
+        let mut outcome = Ok(());
+        while let Some(ended) = self.0.join_next().await {
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+}
+
+/// Tells of changes of the objects of `scope`, until `stop`.
+async fn follow_objects(
+    scope: Scope,
+    (mut objects, mut relists): (Sightings, channel::Receiver<u64>),
+    guard: Arc<Guard>,
+    news: mpsc::Sender<LoopNews>,
+    stop: CancellationToken,
+) {
+    // The last reported failure of the watch.
+    let mut broken: Option<Fault> = None;
+    // Whether the objects were judged by the policies of now.
+    let mut is_judged = false;
+    // Kept while the kind is not found, as after an upgrade of the API server to one without this version.
+    let mut doubt = WatchDoubt::default();
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return,
+            Ok(()) = relists.changed() => {
+                objects.relist();
+                is_judged = false;
+                continue;
+            }
+            event = objects.next() => event,
+        };
+        doubt.take(&event, || guard.kinds.doubt());
+        let seen = match event {
+            WatchEvent::Relisting => ObjectNews::Relisting,
+            WatchEvent::Listed(live) => {
+                if !is_judged {
+                    read_declared(&guard.releases, &live.sighting.id);
+                }
+                ObjectNews::Object { live: Box::new(live), is_listed: true }
+            }
+            WatchEvent::Applied(live) => ObjectNews::Object { live: Box::new(live), is_listed: false },
+            WatchEvent::Deleted(live) => {
+                ObjectNews::Gone { object: live.sighting.id, version: live.sighting.resource_version }
+            }
+            WatchEvent::Synced => {
+                is_judged = true;
+                ObjectNews::Listed
+            }
+            WatchEvent::Watching => {
+                broken = None;
+                ObjectNews::Watching
+            }
+            WatchEvent::Broken(error) => {
+                let fault = fault(&error);
+                if broken.is_none() {
+                    tracing::warn!(
+                        watch.group = scope.group,
+                        watch.kind = scope.kind,
+                        watch.namespace = scope.namespace,
+                        "objects of the kind {} cannot be watched, so the loop does not see them: {error}",
+                        scope.kind
+                    );
+                }
+                if broken.replace(fault.clone()).as_ref() == Some(&fault) {
+                    continue;
+                }
+                ObjectNews::Broken(Failure { fault, message: error.to_string() })
+            }
+        };
+        let told = news.send(LoopNews::Watch(scope.clone(), seen));
+        tokio::select! {
+            () = stop.cancelled() => return,
+            told = told => if told.is_err() { return },
+        }
+    }
+}
+
+/// Reads what the latest manifests declare of an object, which the loop then finds in the cache.
+fn read_declared(releases: &Releases, object: &ObjectId) {
+    let declared: Vec<Arc<Declared>> = {
+        let index = releases.index().read();
+        let claims = index.claims(object).into_iter();
+        claims.filter_map(|release| release.objects.get(object)?.latest.clone()).collect()
+    };
+    declared.iter().for_each(|declared| drop(declared.fields()));
+}
+
+const READ_TIME: Duration = Duration::from_secs(10);
+
+/// Carries out a piece of work for a release, and returns the outcome.
+async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: Work) -> LoopNews {
+    let done = match work {
+        Work::ReadRecords { release } => match guard.releases.fresh(&release, READ_TIME).await {
+            Ok(_) => return LoopNews::Records(errand, release),
+            Err(error) => Err(Failure::unanswered(&error.to_string())),
+        },
+        Work::ReadObject { object, version } => read_object(guard, &object, &version).await,
+        Work::ReadDocument { revision, object } => read_document(guard, release, revision, &object).await,
+        Work::ReadNamespace { name } => {
+            let deleting = is_being_deleted(guard, "", "Namespace", name).await;
+            deleting.map(|deleting| Outcome::Namespace { deleting })
+        }
+        Work::ReadDefinition { object } => is_definition_being_deleted(guard, &object).await,
+        Work::Ask { object, uid, revision, digest } => {
+            let question = Question { object, uid, release: release.clone(), revision, digest };
+            ask_arbiter(guard, &question).await
+        }
+        Work::Probe { object, version, document } => probe(guard, &object, &version, document).await,
+        Work::Write { object, version, write } => match target(guard, &object, &version) {
+            Ok(target) => write_object(guard, &target, write).await,
+            Err(failure) => Err(failure),
+        },
+    };
+    LoopNews::Outcome(errand, done.unwrap_or_else(Outcome::Failed))
+}
+
+/// The kind of failure of a call without a usable answer.
+fn fault(error: &CallError) -> Fault {
+    match error {
+        CallError::Unserved => Fault::Unserved,
+        error if error.is_forbidden() => Fault::Forbidden,
+        _ => Fault::Unanswered,
+    }
+}
+
+fn target(guard: &Guard, object: &ObjectId, version: &str) -> Result<Target, Failure> {
+    let unserved = || Failure { fault: Fault::Unserved, message: CallError::Unserved.to_string() };
+    guard.kinds.target(object, version).ok_or_else(unserved)
+}
+
+async fn read_object(guard: &Guard, object: &ObjectId, version: &str) -> Result<Outcome, Failure> {
+    let target = target(guard, object, version)?;
+    let live = guard.objects.read(&target).await.map_err(call_failure)?;
+    Ok(Outcome::Object { live: live.map(Box::new), version: target.resource.version })
+}
+
+async fn read_document(
+    guard: &Guard,
+    release: &ReleaseId,
+    revision: u64,
+    object: &ObjectId,
+) -> Result<Outcome, Failure> {
+    let document = guard.releases.document(release, revision, object, READ_TIME).await;
+    let document = document.map_err(|error| Failure {
+        fault: match error {
+            DocumentError::NoRecord { .. } | DocumentError::Unbelievable { .. } => Fault::NoRecord,
+            _ => Fault::Unanswered,
+        },
+        message: error.to_string(),
+    })?;
+    Ok(Outcome::Document(Document {
+        status: document.status,
+        apply_method: document.apply_method,
+        digest: document.digest,
+        object: document.object.map(Secret),
+    }))
+}
+
+async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result<Outcome, Failure> {
+    let plural = target(guard, object, "")?.resource.plural;
+    let name = format!("{plural}.{}", object.group);
+    let deleting = is_being_deleted(guard, "apiextensions.k8s.io", "CustomResourceDefinition", name).await?;
+    Ok(Outcome::Definition { deleting })
+}
+
+async fn is_being_deleted(guard: &Guard, group: &str, kind: &str, name: String) -> Result<bool, Failure> {
+    let object = ObjectId { group: group.into(), kind: kind.into(), namespace: None, name: name.into() };
+    let sighting = guard.objects.sight(&target(guard, &object, "v1")?).await.map_err(call_failure)?;
+    Ok(sighting.is_some_and(|sighting| sighting.deleting))
+}
+
+async fn ask_arbiter(guard: &Guard, question: &Question) -> Result<Outcome, Failure> {
+    let Some(arbiter) = &guard.arbiter else { return Err(Failure::unanswered("nobody may be asked")) };
+    match arbiter.canonical(question, READ_TIME).await {
+        Ok(canonical) => Ok(Outcome::Canonical(Arc::new(Secret((*canonical).clone())))),
+        Err(error) => {
+            let error = arbiter.cause(question, error, READ_TIME).await;
+            let fault = match &error {
+                ArbiterError::Obstructed { .. } => Fault::Obstructed,
+                error if error.is_refusal() => Fault::Refused,
+                _ => Fault::Unanswered,
+            };
+            Err(Failure { fault, message: error.to_string() })
+        }
+    }
+}
+
+async fn probe(
+    guard: &Guard,
+    object: &ObjectId,
+    version: &str,
+    Secret(document): Secret,
+) -> Result<Outcome, Failure> {
+    let target = target(guard, object, version)?;
+    guard.objects.dry_run_create(&target, &document).await.map_err(write_failure)?;
+    Ok(Outcome::Written(Secret(Value::Null)))
+}
+
+async fn write_object(guard: &Guard, target: &Target, write: Write) -> Result<Outcome, Failure> {
+    let objects = &guard.objects;
+    let written = match write {
+        Write::Create { document, manager } => objects.create(target, &document.0, &manager).await,
+        Write::Apply { document, manager } => objects.apply(target, &document.0, &manager, true).await,
+        Write::Merge { patch, manager } => objects.merge(target, &patch.0, &manager).await,
+        Write::Delete { uid } => objects.delete(target, &uid).await.map(|()| Value::Null),
+    };
+    written.map(|now| Outcome::Written(Secret(now))).map_err(write_failure)
+}
+
+fn call_failure(error: CallError) -> Failure {
+    Failure { fault: fault(&error), message: error.to_string() }
+}
+
+fn write_failure(error: WriteError) -> Failure {
+    let message = error.to_string();
+    let fault = match error {
+        WriteError::NotFound { .. } => Fault::NotFound,
+        WriteError::AlreadyExists { .. } => Fault::AlreadyExists,
+        WriteError::Conflict { .. } => Fault::Conflict,
+        WriteError::Forbidden { .. } => Fault::Forbidden,
+        WriteError::Terminating { .. } => Fault::Terminating,
+        WriteError::Invalid { message, causes } => Fault::Invalid { said: message, causes },
+        WriteError::NotLeading => Fault::NotLeading,
+        WriteError::Failed(CallError::Unserved) => Fault::Unserved,
+        WriteError::Failed(_) => Fault::Unanswered,
+    };
+    Failure { fault, message }
+}
+
+fn gvk(resource: &DeclaredResource) -> Gvk {
+    let DeclaredResource { group, version, kind, .. } = resource;
+    Gvk { group: group.clone(), version: version.clone(), kind: kind.clone() }
+}
+
+#[cfg(test)]
+mod tests;

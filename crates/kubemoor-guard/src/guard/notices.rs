@@ -1,6 +1,6 @@
 //! Tells notifiers what the loop finds and does, and the ledger which drift ended without a repair.
 //!
-//! [`Standing`] keeps what was announced and has not ended, so that every condition whose beginning receivers know of
+//! [`OpenConditions`] keeps what was announced and has not ended, so that every condition whose beginning receivers know of
 //! also gets an end, once, even if the guard did not end it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::state::State;
+use super::state::LoopState;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_ledger::Ledger;
@@ -22,15 +22,10 @@ use kubemoor_reconcile::report::{Drifted, Happening, Incident, ReleaseReport};
 use kubemoor_runtime::metrics::NoticeMetrics;
 use kubemoor_verdict::health::{ObjectState, RecordState};
 
-/// Sends messages to notifiers.
 pub struct Teller {
-    /// The source of happenings and reports.
-    pub state: Arc<State>,
-    /// The receivers.
+    pub state: Arc<LoopState>,
     pub notifiers: Notifiers,
-    /// The policies, which name the notifiers of a release.
     pub resolver: Arc<PolicyResolver>,
-    /// The metrics of messages.
     pub metrics: NoticeMetrics,
     /// Where the end of a drift is kept.
     pub ledger: Ledger,
@@ -40,13 +35,12 @@ pub struct Teller {
 
 /// The conditions that were announced and have not ended.
 #[derive(Debug, Default)]
-struct Standing {
+struct OpenConditions {
     of_releases: BTreeMap<ReleaseId, OfRelease>,
     /// The namespaces in which repairs have stopped; `None` stands for all.
     braked: BTreeMap<Option<String>, Timestamp>,
 }
 
-/// The open conditions of one release.
 #[derive(Debug, Default)]
 struct OfRelease {
     revision: u64,
@@ -56,10 +50,9 @@ struct OfRelease {
 }
 
 impl Teller {
-    /// Sends messages until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let (mut happenings, changes) = (self.state.happenings(), self.state.changes());
-        let mut standing = Standing::default();
+        let mut standing = OpenConditions::default();
         loop {
             let messages = tokio::select! {
                 // A happening is sent before a later report.
@@ -102,8 +95,7 @@ impl Teller {
     }
 }
 
-impl Standing {
-    /// The messages about a happening.
+impl OpenConditions {
     fn happened(&mut self, happening: &Happening, now: Timestamp) -> Vec<Message> {
         match happening {
             Happening::Object(incident) => vec![self.of_incident(incident, now)],

@@ -1,9 +1,6 @@
-//! What the loop knows of each release, for those who show it.
-//!
-//! Entry point: [`State`]: the last [`ReleaseReport`] of each release, a queue of releases with a
-//! changed report, and a stream of [`Happening`]s. Invariant: an unchanged report is not announced,
-//! values are shown only as findings, which redact, and a slow listener does not delay the loop.
-//! Must not decide anything.
+//! What the loop knows of each release, for those who show it: the last [`ReleaseReport`] of each release, a queue of
+//! releases with a changed report, and a stream of [`Happening`]s. An unchanged report is not announced, values are shown
+//! only as findings, which redact, and a slow listener does not delay the loop.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +14,14 @@ use kubemoor_reconcile::report::{Happening, ReleaseReport};
 use kubemoor_runtime::metrics::releases::Standing;
 use kubemoor_verdict::health::Health;
 
+pub use LoopState as State; // alias
+
 /// Happenings that a slow listener may fall behind before it loses some.
 const HAPPENINGS: usize = 1024;
 
-/// The loop's published knowledge about all releases.
 #[derive(Debug)]
-pub struct State {
-    reports: Mutex<HashMap<ReleaseId, Known>>,
+pub struct LoopState {
+    reports: Mutex<HashMap<ReleaseId, PublishedReport>>,
     changed: Announcer<ReleaseId>,
     agreed: Announcer<ReleaseId>,
     happenings: broadcast::Sender<Arc<Happening>>,
@@ -31,12 +29,12 @@ pub struct State {
 
 /// The last report of a release, and its metrics, which are read far more often than it changes.
 #[derive(Debug)]
-struct Known {
+struct PublishedReport {
     report: Arc<ReleaseReport>,
     standing: Standing,
 }
 
-impl Default for State {
+impl Default for LoopState {
     fn default() -> Self {
         Self {
             reports: Mutex::default(),
@@ -47,7 +45,7 @@ impl Default for State {
     }
 }
 
-impl State {
+impl LoopState {
     /// Every release with a report, then each one whose report changes or goes.
     pub fn changes(&self) -> Changes<ReleaseId> {
         let known: Vec<_> = self.reports.lock().keys().cloned().collect();
@@ -64,7 +62,6 @@ impl State {
         self.reports.lock().get(release).map(|known| Arc::clone(&known.report))
     }
 
-    /// The states of all releases, for metrics.
     pub fn standings(&self) -> Vec<Standing> {
         self.reports.lock().values().map(|known| known.standing.clone()).collect()
     }
@@ -91,7 +88,7 @@ impl State {
                 };
             if !same {
                 let standing = standing(&report);
-                reports.insert(release.clone(), Known { report: Arc::new(report), standing });
+                reports.insert(release.clone(), PublishedReport { report: Arc::new(report), standing });
             }
             (!same, agrees)
         };
@@ -103,7 +100,6 @@ impl State {
         }
     }
 
-    /// Removes the report of a release that is gone.
     pub fn withdraw(&self, release: &ReleaseId) {
         if self.reports.lock().remove(release).is_some() {
             self.changed.announce(release);

@@ -1,20 +1,13 @@
 //! Creates and removes GuardedReleases with their releases, keeps their statuses, and passes the
 //! wishes in their specs to the loop.
 //!
-//! Entry point: [`Statuses::run`]. Invariant: a status is written only when its content changes,
-//! each at most once in `PAUSE`, but for what the loop has seen: that is written first and without
-//! a wait, and before the guard ends, since no other process may know it. Only the leader writes. A
-//! cluster without the
-//! CustomResourceDefinition is logged once and costs nothing else. Must not judge or repair
-//! anything.
+//! A status is written only when its content changes, each at most once in `PAUSE`, but for what the loop has seen: that is
+//! written first and without a wait, and before the guard ends, since no other process may know it. Only the leader writes.
+//! Each watch speaks for the releases of its own namespace, so one that is broken stops no status of another. A cluster
+//! without the CustomResourceDefinition is logged once and costs nothing else.
 
-mod due;
-mod follow;
-mod known;
-mod shelf;
-mod summary;
-mod witness;
-
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +16,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::known::Known;
-use self::summary::{Context, summary};
-pub use self::witness::{Seen, Witness};
-use super::orders::Command;
-use super::state::State;
-use super::until;
+use self::summary::{StatusContext, summary};
+pub use self::witness::{SuspensionSeen, Witness};
+use super::state::LoopState;
+use super::{LoopCommand, until};
+use kubemoor_cluster::client::Event;
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases, Remembered};
 use kubemoor_cluster::client::lease::Leadership;
@@ -38,6 +30,7 @@ use kubemoor_cluster::mirror::guarded::Watching;
 use kubemoor_cluster::mirror::kinds::Kinds;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_declare::compressed::Compressed;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_helm::record::Status;
 use kubemoor_policy::guarded::{
@@ -47,9 +40,13 @@ use kubemoor_policy::order::{CONFIRMED_BY, Order, Ticket};
 use kubemoor_policy::settled::SettledValues;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_policy::suspension::{Suspended, Suspension};
+use kubemoor_reconcile::backoff::growing;
 use kubemoor_runtime::metrics::{NoticeMetrics, StatusWrite};
+use kubemoor_runtime::telemetry::FailureLog;
 
-/// The shortest time between two writes of one status.
+mod summary;
+mod witness;
+
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The time in which agreements of one release are collected before they are written.
@@ -58,27 +55,25 @@ const COLLECTED: Duration = Duration::from_millis(100);
 /// How long a guard that ends may write the agreements that wait.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
-/// Keeps GuardedReleases.
+/// After an empty listing, the time in which a watch is established if the definition exists.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// After a write that failed, the time until the next.
+const AGAIN: Duration = Duration::from_secs(10);
+
+const LONGEST: Duration = Duration::from_secs(300);
+
 pub struct Statuses {
-    /// Where they are.
     pub guarded: GuardedReleases,
-    /// The kinds that the cluster serves.
     pub kinds: Arc<Kinds>,
-    /// The releases.
     pub releases: Arc<Releases>,
-    /// What the loop knows of them.
-    pub state: Arc<State>,
-    /// The policies in force.
+    pub state: Arc<LoopState>,
     pub in_force: Arc<InForce>,
-    /// Where the loop takes commands.
-    pub commands: mpsc::Sender<Command>,
+    pub commands: mpsc::Sender<LoopCommand>,
     /// The releases that the loop leaves alone from the start.
     pub suspended: Suspended,
-    /// Whether this replica writes.
     pub leadership: Leadership,
-    /// Where writes are counted.
     pub metrics: NoticeMetrics,
-    /// The key that signs tickets of orders.
     pub key: SigningKey,
     /// The Lease that this guard renews, by which readers know that statuses are kept.
     pub lease: Option<LeaseReference>,
@@ -88,13 +83,13 @@ pub struct Statuses {
     /// differ.
     pub due: watch::Sender<usize>,
     /// Who keeps suspensions that no review told of.
-    pub seen: mpsc::Sender<Vec<Seen>>,
+    pub seen: mpsc::Sender<Vec<SuspensionSeen>>,
 }
 
 impl Statuses {
     /// Keeps GuardedReleases until `stop`, which the end of the loop tells; then writes what it has seen last.
     pub async fn run(self, stop: CancellationToken) {
-        let mut known = Known { suspended: self.suspended.clone(), ..Known::default() };
+        let mut known = StatusKnowledge { suspended: self.suspended.clone(), ..StatusKnowledge::default() };
         let agreements = self.state.agreements();
         self.keep(&mut known, &agreements, &stop).await;
         if tokio::time::timeout(LAST_WRITES, self.write_last(&mut known, &agreements)).await.is_err() {
@@ -104,8 +99,7 @@ impl Statuses {
         }
     }
 
-    /// Writes the agreements that wait.
-    async fn write_last(&self, known: &mut Known, agreements: &Changes<ReleaseId>) {
+    async fn write_last(&self, known: &mut StatusKnowledge, agreements: &Changes<ReleaseId>) {
         loop {
             while let Some(release) = agreements.take() {
                 known.due.look_at_first(release, Duration::ZERO);
@@ -115,7 +109,12 @@ impl Statuses {
         }
     }
 
-    async fn keep(&self, known: &mut Known, agreements: &Changes<ReleaseId>, stop: &CancellationToken) {
+    async fn keep(
+        &self,
+        known: &mut StatusKnowledge,
+        agreements: &Changes<ReleaseId>,
+        stop: &CancellationToken,
+    ) {
         let mut watching = Watching::new(&self.guarded, &self.kinds);
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
@@ -173,21 +172,21 @@ impl Statuses {
             let Some(settled) = seen.settled(&self.key, release) else { continue };
             let object = seen.object.id(&release.namespace);
             if self.settled.learn(&object, settled.clone()) {
-                self.command(Command::Settled(object, settled)).await;
+                self.command(LoopCommand::Settled(object, settled)).await;
             }
         }
     }
 
     /// Hands what a person set to the loop.
-    async fn obey(&self, known: &mut Known, release: &ReleaseId, guarded: &GuardedRelease) {
+    async fn obey(&self, known: &mut StatusKnowledge, release: &ReleaseId, guarded: &GuardedRelease) {
         let suspension = Suspension::of(&guarded.spec);
         if suspension.as_ref() != known.suspended.get(release) {
             match &suspension {
                 Some(suspension) => known.suspended.insert(release.clone(), suspension.clone()),
                 None => known.suspended.remove(release),
             };
-            self.command(Command::Suspend(release.clone(), suspension)).await;
-            self.witness(vec![Seen::of(guarded, true)]).await;
+            self.command(LoopCommand::Suspend(release.clone(), suspension)).await;
+            self.witness(vec![SuspensionSeen::now(guarded, true)]).await;
         }
         if let Some(wanted) = open_order(guarded)
             && known.reconciled.get(release) != Some(wanted)
@@ -200,7 +199,7 @@ impl Statuses {
     /// Hands an order to the loop, unless it was carried out already: another replica may have done that while it
     /// led, and the watch may be behind. Only the leader acts on it, and records that in the status; otherwise the
     /// next leader does.
-    async fn order(&self, known: &mut Known, release: &ReleaseId, wanted: &str) {
+    async fn order(&self, known: &mut StatusKnowledge, release: &ReleaseId, wanted: &str) {
         let guarded = match guarded::get(&self.guarded.client(), release).await {
             Ok(guarded) => guarded.filter(|guarded| open_order(guarded).is_some_and(|at| at == wanted)),
             Err(error) => {
@@ -216,7 +215,7 @@ impl Statuses {
             known.reconciled.insert(release.clone(), wanted.to_owned());
             let ticket = self.ticket(release, &guarded, wanted).map(Arc::new);
             let at = wanted.to_owned();
-            self.command(Command::Reconcile { release: release.clone(), at, ticket }).await;
+            self.command(LoopCommand::Reconcile { release: release.clone(), at, ticket }).await;
         }
     }
 
@@ -234,35 +233,34 @@ impl Statuses {
         }
     }
 
-    /// Takes over the knowledge of the earlier leader.
-    async fn remember(&self, known: &Known) {
+    async fn remember(&self, known: &StatusKnowledge) {
         for remembered in known.live.all().filter_map(|guarded| Remembered::of(&guarded, &self.key)) {
-            self.command(remembered.into()).await;
+            self.command(LoopCommand::Remember(remembered)).await;
         }
     }
 
     /// A release whose GuardedRelease is gone is not suspended any more.
-    async fn resume(&self, known: &mut Known, release: &ReleaseId) {
+    async fn resume(&self, known: &mut StatusKnowledge, release: &ReleaseId) {
         known.reconciled.remove(release);
         if known.suspended.remove(release).is_some() {
-            self.command(Command::Suspend(release.clone(), None)).await;
+            self.command(LoopCommand::Suspend(release.clone(), None)).await;
             // With its release it ends by itself.
             if let Some(guarded) = known.live.get(release).filter(|_| self.is_guarded(release)) {
-                self.witness(vec![Seen::of_removed(&guarded)]).await;
+                self.witness(vec![SuspensionSeen::removed(&guarded)]).await;
             }
         }
     }
 
-    async fn witness(&self, seen: Vec<Seen>) {
+    async fn witness(&self, seen: Vec<SuspensionSeen>) {
         drop(self.seen.send(seen).await);
     }
 
-    async fn command(&self, command: Command) {
+    async fn command(&self, command: LoopCommand) {
         // Without a loop there is no receiver, and the process is ending.
         drop(self.commands.send(command).await);
     }
 
-    fn look_at_all(&self, known: &mut Known) {
+    fn look_at_all(&self, known: &mut StatusKnowledge) {
         let releases: Vec<_> = self.releases.index().read().releases().map(|it| it.id.clone()).collect();
         let live: Vec<_> = known.live.releases().cloned().collect();
         for release in releases.into_iter().chain(live) {
@@ -272,7 +270,7 @@ impl Statuses {
 
     /// Creates, removes or writes the GuardedRelease of a release, if necessary. `is_first`: it has agreements to write,
     /// which wait for nothing.
-    async fn attend(&self, known: &mut Known, release: &ReleaseId, is_first: bool) {
+    async fn attend(&self, known: &mut StatusKnowledge, release: &ReleaseId, is_first: bool) {
         if !known.is_followed(release) || !self.leadership.holds() {
             return;
         }
@@ -327,7 +325,7 @@ impl Statuses {
                 if error.is_overtaken() && is_first {
                     return self.read_again(known, release).await;
                 }
-                let passes = passes(&error);
+                let passes = is_expected(&error);
                 if !passes && known.writing.note_failure() {
                     tracing::warn!(
                         "the GuardedRelease of release {release} cannot be written, trying again: {error}"
@@ -342,7 +340,7 @@ impl Statuses {
     }
 
     /// Reads a GuardedRelease that somebody else has written, so that its agreements can be written over that.
-    async fn read_again(&self, known: &mut Known, release: &ReleaseId) {
+    async fn read_again(&self, known: &mut StatusKnowledge, release: &ReleaseId) {
         match guarded::get(&self.guarded.client(), release).await {
             Ok(guarded) => {
                 match guarded {
@@ -371,7 +369,7 @@ impl Statuses {
         let answer = report.answer.as_ref().filter(is_open).cloned();
         let order = answer.or_else(|| before.and_then(|before| before.order.clone()));
         let done = order.as_ref().filter(|order| order.result != OrderResult::Waiting);
-        let context = Context {
+        let context = StatusContext {
             spec: &guarded.spec,
             generation: guarded.metadata.generation,
             edits: policy.edits,
@@ -390,10 +388,87 @@ impl Statuses {
         (before != Some(&status)).then_some(status)
     }
 
-    /// Whether the release exists and is not uninstalled.
     fn is_guarded(&self, release: &ReleaseId) -> bool {
         let index = self.releases.index().read();
         index.release(release).is_some_and(|release| release.state.status != Status::Uninstalled)
+    }
+
+    /// Takes in an event of the watch of `namespace` (`None`: of all).
+    async fn take_in(
+        &self,
+        known: &mut StatusKnowledge,
+        namespace: Option<Arc<str>>,
+        event: Event<Box<GuardedRelease>>,
+    ) {
+        match event {
+            Event::Relisting => known.following(&namespace).listing = Some(HashSet::new()),
+            Event::Listed(guarded) => self.take_object(known, &namespace, guarded, true).await,
+            Event::Applied(guarded) => self.take_object(known, &namespace, guarded, false).await,
+            Event::Deleted(guarded) => {
+                let Some(release) = guarded.release() else { return };
+                self.resume(known, &release).await;
+                known.live.remove(&release);
+                known.due.look_at(release, Duration::ZERO);
+            }
+            Event::Synced => self.take_listing(known, &namespace).await,
+            Event::Watching => {
+                known.absent_at = None;
+                known.writing.note_success();
+                let following = known.following(&namespace);
+                following.failures.note_success();
+                // A watch that resumes where it ended has no news: it is opened again every few
+                // minutes.
+                if !std::mem::replace(&mut following.watched, true) {
+                    self.look_at_all(known);
+                }
+            }
+            Event::Broken(error) => note_broken(known, &namespace, &error),
+        }
+    }
+
+    async fn take_object(
+        &self,
+        known: &mut StatusKnowledge,
+        namespace: &Option<Arc<str>>,
+        guarded: Box<GuardedRelease>,
+        is_listed: bool,
+    ) {
+        let Some(release) = guarded.release() else { return };
+        if let Some(listing) = &mut known.following(namespace).listing {
+            listing.insert(release.clone());
+        }
+        // All are listed again every few minutes, and most are as they were.
+        if is_listed && known.live.has(&release, &guarded) {
+            return;
+        }
+        self.learn(&release, &guarded).await;
+        self.obey(known, &release, &guarded).await;
+        match is_listed {
+            true => known.live.put(release.clone(), guarded),
+            false => known.live.put_newer(release.clone(), guarded),
+        }
+        known.due.look_at(release, Duration::ZERO);
+    }
+
+    async fn take_listing(&self, known: &mut StatusKnowledge, namespace: &Option<Arc<str>>) {
+        let is_here = |release: &ReleaseId| namespace.as_deref().is_none_or(|here| here == release.namespace);
+        let listing = known.following(namespace).listing.take().unwrap_or_default();
+        let held = known.live.releases().chain(known.suspended.keys());
+        let gone: HashSet<_> =
+            held.filter(|release| is_here(release) && !listing.contains(*release)).cloned().collect();
+        for release in gone {
+            self.resume(known, &release).await;
+            known.live.remove(&release);
+            known.due.look_at(release, Duration::ZERO);
+        }
+        if !std::mem::replace(&mut known.following(namespace).listed, true) {
+            let here = known.live.all().filter(|guarded| guarded.release().as_ref().is_some_and(is_here));
+            self.witness(here.map(|guarded| SuspensionSeen::now(&guarded, false)).collect()).await;
+        }
+        if listing.is_empty() {
+            known.following(namespace).watched = false;
+            known.absent_at = Some(Instant::now() + GRACE);
+        }
     }
 }
 
@@ -413,6 +488,223 @@ fn open_order(guarded: &GuardedRelease) -> Option<&String> {
 
 /// Whether a refusal is expected: another writer was faster, and the watch will show that, or the
 /// namespace is being deleted.
-fn passes(error: &CallError) -> bool {
+fn is_expected(error: &CallError) -> bool {
     error.is_overtaken() || error.is_terminating()
 }
+
+fn note_broken(known: &mut StatusKnowledge, namespace: &Option<Arc<str>>, error: &CallError) {
+    let following = known.following(namespace);
+    following.watched = false;
+    if following.failures.note_failure() {
+        tracing::warn!("GuardedReleases cannot be watched, so their statuses are not kept: {error}");
+    }
+}
+
+#[derive(Default)]
+struct StatusKnowledge {
+    live: StatusCache,
+    /// How far each watch is: of one namespace, or of all.
+    following: HashMap<Option<Arc<str>>, Following>,
+    /// The time from which a missing definition counts as absent.
+    absent_at: Option<Instant>,
+    due: DueStatuses,
+    written: HashMap<ReleaseId, Instant>,
+    /// The spec.reconcileAt that was handed to the loop last.
+    reconciled: HashMap<ReleaseId, String>,
+    suspended: Suspended,
+    writing: FailureLog,
+}
+
+#[derive(Default)]
+struct Following {
+    listing: Option<HashSet<ReleaseId>>,
+    listed: bool,
+    /// Whether a watch is established, which requires the CustomResourceDefinition.
+    watched: bool,
+    failures: FailureLog,
+}
+
+impl StatusKnowledge {
+    /// How far the watch of `namespace` (`None`: of all) is.
+    fn following(&mut self, namespace: &Option<Arc<str>>) -> &mut Following {
+        self.following.entry(namespace.clone()).or_default()
+    }
+
+    /// Whether the GuardedRelease of this release is known, and its changes are watched.
+    fn is_followed(&self, release: &ReleaseId) -> bool {
+        let speaks = |namespace: &Option<Arc<str>>| {
+            namespace.as_deref().is_none_or(|namespace| namespace == release.namespace)
+        };
+        self.following.iter().any(|(namespace, it)| speaks(namespace) && it.listed && it.watched)
+    }
+}
+
+/// The releases to check, with the earliest time for each.
+#[derive(Default)]
+struct DueStatuses {
+    /// Those with agreements to write, which come before all others: only the guard that has seen them knows them.
+    first: DueQueue,
+    others: DueQueue,
+    failures: HashMap<ReleaseId, u32>,
+}
+
+#[derive(Default)]
+struct DueQueue {
+    times: HashMap<ReleaseId, Instant>,
+    soonest: BTreeSet<(Instant, ReleaseId)>,
+}
+
+impl DueQueue {
+    fn next(&self) -> Option<Instant> {
+        self.soonest.first().map(|(at, _)| *at)
+    }
+
+    fn pop(&mut self) -> Option<ReleaseId> {
+        let (_, release) = self.soonest.pop_first()?;
+        self.times.remove(&release);
+        if self.times.is_empty() {
+            // At the start all releases are due at once.
+            self.times.shrink_to_fit();
+        }
+        Some(release)
+    }
+
+    fn add(&mut self, release: ReleaseId, at: Instant) {
+        let before = self.times.get(&release).copied();
+        if before.is_some_and(|before| before <= at) {
+            return;
+        }
+        if let Some(before) = before {
+            self.soonest.remove(&(before, release.clone()));
+        }
+        self.times.insert(release.clone(), at);
+        self.soonest.insert((at, release));
+    }
+}
+
+impl DueStatuses {
+    fn forget_failures(&mut self) {
+        self.failures.clear();
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.first.next().into_iter().chain(self.others.next()).min()
+    }
+
+    fn count(&self) -> usize {
+        let is_only_first = |release: &&ReleaseId| !self.others.times.contains_key(*release);
+        self.others.times.len() + self.first.times.keys().filter(is_only_first).count()
+    }
+
+    /// Removes and returns the release that is due first, and whether it has agreements to write.
+    fn pop(&mut self) -> Option<(ReleaseId, bool)> {
+        let now = Instant::now();
+        if self.first.next().is_some_and(|at| at <= now) {
+            return self.pop_first().map(|release| (release, true));
+        }
+        self.others.pop().map(|release| (release, false))
+    }
+
+    /// Removes and returns a release with agreements to write, due or not.
+    fn pop_first(&mut self) -> Option<ReleaseId> {
+        self.first.pop()
+    }
+
+    /// Schedules a check of a release after `pause`, or earlier.
+    fn look_at(&mut self, release: ReleaseId, pause: Duration) {
+        self.others.add(release, Instant::now() + pause);
+    }
+
+    /// Schedules a check of a release with agreements to write.
+    fn look_at_first(&mut self, release: ReleaseId, pause: Duration) {
+        self.first.add(release, Instant::now() + pause);
+    }
+
+    /// Schedules another try after a failed write; each pause is longer than the last.
+    fn retry(&mut self, release: ReleaseId) {
+        let failures = self.failures.entry(release.clone()).or_default();
+        let pause = growing(AGAIN, *failures, LONGEST, &release.name);
+        *failures = failures.saturating_add(1);
+        self.look_at(release, pause);
+    }
+
+    /// Forgets failed writes, because a write succeeded or the release is gone.
+    fn forgive(&mut self, release: &ReleaseId) {
+        self.failures.remove(release);
+    }
+}
+
+#[derive(Default)]
+struct StatusCache(HashMap<ReleaseId, CachedStatus>);
+
+/// One of them, and its version where that is a number.
+struct CachedStatus {
+    version: Option<u64>,
+    kept: CachedBody,
+}
+
+enum CachedBody {
+    Small(Compressed),
+    /// Uncompressed, where compression failed.
+    Whole(Box<GuardedRelease>),
+}
+
+impl StatusCache {
+    /// Stores the GuardedRelease of a release, in place of an earlier one.
+    fn put(&mut self, release: ReleaseId, mut guarded: Box<GuardedRelease>) {
+        guarded.metadata.managed_fields = None;
+        let version = version(&guarded);
+        let kept = compressed(&guarded).map_or_else(|_| CachedBody::Whole(guarded), CachedBody::Small);
+        self.0.insert(release, CachedStatus { version, kept });
+    }
+
+    /// The same, unless a newer version is stored: an answer to a write comes before the news of the watch.
+    fn put_newer(&mut self, release: ReleaseId, guarded: Box<GuardedRelease>) {
+        let is_older =
+            |held: &CachedStatus| version(&guarded).zip(held.version).is_some_and(|(it, held)| it < held);
+        if !self.0.get(&release).is_some_and(is_older) {
+            self.put(release, guarded);
+        }
+    }
+
+    fn has(&self, release: &ReleaseId, guarded: &GuardedRelease) -> bool {
+        let version = version(guarded);
+        version.is_some() && self.0.get(release).is_some_and(|held| held.version == version)
+    }
+
+    fn get(&self, release: &ReleaseId) -> Option<Box<GuardedRelease>> {
+        self.0.get(release)?.kept.guarded()
+    }
+
+    fn remove(&mut self, release: &ReleaseId) {
+        self.0.remove(release);
+    }
+
+    fn releases(&self) -> impl Iterator<Item = &ReleaseId> {
+        self.0.keys()
+    }
+
+    fn all(&self) -> impl Iterator<Item = Box<GuardedRelease>> {
+        self.0.values().filter_map(|held| held.kept.guarded())
+    }
+}
+
+impl CachedBody {
+    fn guarded(&self) -> Option<Box<GuardedRelease>> {
+        match self {
+            Self::Small(text) => serde_json::from_slice(&text.read().ok()?).ok(),
+            Self::Whole(guarded) => Some(guarded.clone()),
+        }
+    }
+}
+
+fn version(guarded: &GuardedRelease) -> Option<u64> {
+    guarded.metadata.resource_version.as_ref()?.parse().ok()
+}
+
+fn compressed(guarded: &GuardedRelease) -> io::Result<Compressed> {
+    Compressed::new(&serde_json::to_vec(guarded)?)
+}
+
+#[cfg(test)]
+mod tests;

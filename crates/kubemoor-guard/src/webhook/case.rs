@@ -1,55 +1,57 @@
-//! One review, prepared for judgement: its subject, and the objects, as far as the declarations in
-//! force need them.
+//! One review, prepared for judgement: what it is about, the releases that have a say, and the parts of its objects
+//! that their declarations need.
 //!
-//! Entry points: [`Subject::of`] from a review's head, [`Case::of`] from a whole review,
-//! [`Case::judge`]. Invariant: judgement is repeated when the index changes, so a case keeps the
-//! review's text and never an answer of the index. Must not do I/O.
-
-mod claims;
-mod objects;
-mod record;
+//! [`ReviewCase::judge`] is the one judging function: pure, and repeated whenever the index has changed. So a case
+//! keeps the text of the review and never an answer of the index. A claim that does not count is not checked.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::RwLock;
+use serde::de::DeserializeSeed;
+use serde_json::Value;
 
-use super::claims::{governing, owner_of};
-use super::held::Held;
-use super::review::{Head, Request};
-use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
+use super::review::{self, AdmissionRequest, GroupVersionResource, ObjectError, ReviewHead};
+use kubemoor_declare::fields::Fields;
+use kubemoor_declare::model::{Actor, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
-use kubemoor_declare::path::Path;
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_declare::prune::Pruned;
 use kubemoor_helm::index::Index;
-use kubemoor_helm::record::parse_record_name;
-use kubemoor_helm::release::Release;
+use kubemoor_helm::record::{Packed, RecordError, parse_record_name};
+use kubemoor_helm::release::{Declarations, Release};
+use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::settled::Settled;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::Webhook;
+use kubemoor_verdict::adoption;
 use kubemoor_verdict::circumstances::Circumstances;
-use kubemoor_verdict::claims::has_say;
-use kubemoor_verdict::dependants::{self, Dependant, Taken};
+use kubemoor_verdict::claims::{counting, has_say, is_local, retain_operators};
+use kubemoor_verdict::dependants::{self, Taken};
 use kubemoor_verdict::edit::{Edit, Evidence, Outcome, Owner, Reason, Rules, Verdict};
 use kubemoor_verdict::facts::Facts;
 use kubemoor_verdict::judge::judge_with_facts;
 use kubemoor_verdict::message::{self, Context, Message};
+use kubemoor_verdict::records::{self, RecordEdit, Stored};
+use kubemoor_verdict::sealed;
 
-/// The subject of a review.
+pub use ReviewCase as Case; // alias
+pub use ReviewSubject as Subject; // alias
+
 #[derive(Clone, Debug, PartialEq)]
-pub struct Subject {
+pub struct ReviewSubject {
     /// The object; for a subresource, its parent. It has no name for the items of a
     /// `deletecollection` until the old object is read.
     pub object: ObjectId,
-    /// The question about the object.
     pub aspect: Aspect,
 }
 
 /// The question about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Aspect {
-    /// Whether it may be edited.
     Object,
     /// Whether it may be scaled; with the path of the replicas.
     Scale(Path),
@@ -59,17 +61,16 @@ pub enum Aspect {
     Dependants(Taken),
 }
 
-/// One review.
-pub struct Case<'a> {
-    /// The subject.
-    pub subject: Subject,
-    /// The operation.
+pub struct ReviewCase<'a> {
+    pub subject: ReviewSubject,
+    /// The request's identity, which ledger and log name.
+    pub(super) review_uid: String,
+    /// The resource in which the object lies; for a subresource, its parent's.
+    pub(super) resource: GroupVersionResource<'a>,
     pub operation: Operation,
-    /// The user who makes the request.
     pub actor: Actor,
     /// Whether nothing will be stored.
     pub dry_run: bool,
-    /// The version in which the objects are sent.
     pub(super) version: Cow<'a, str>,
     field_manager: Cow<'a, str>,
     old: Option<Excerpt<'a>>,
@@ -82,29 +83,21 @@ pub struct Case<'a> {
     /// Helm reads it as one, whatever its name.
     labelled: Vec<String>,
     /// The records that the objects hold, where the subject is one.
-    held: Option<Held>,
+    held: Option<HeldRecords>,
 }
 
-/// The inputs of a judgement at one moment.
 #[derive(Clone, Copy)]
 pub struct Basis<'a> {
-    /// The releases.
-    pub index: &'a parking_lot::RwLock<Index>,
-    /// Other knowledge about the object.
+    pub index: &'a RwLock<Index>,
     pub circumstances: &'a Circumstances,
-    /// The policies.
     pub rules: &'a Rules<'a>,
-    /// The arbiter's answer.
     pub evidence: Evidence<'a>,
-    /// The time.
     pub now: Timestamp,
 }
 
 /// A verdict with its message, and the releases on whose records it depends.
 pub struct Judgement {
-    /// The verdict.
     pub verdict: Verdict,
-    /// The verdict in words.
     pub message: Message,
     /// The releases whose records must be read before a denial is sent, in order.
     pub rests_on: Vec<ReleaseId>,
@@ -122,9 +115,9 @@ pub struct Judgement {
     pub request_refused: Option<String>,
 }
 
-impl Subject {
+impl ReviewSubject {
     /// The subject in a review's head. `None` if such a subject is never judged.
-    pub fn of(head: &Head<'_>, index: &Index, driver: RecordDriver) -> Option<Self> {
+    pub fn of(head: &ReviewHead<'_>, index: &Index, driver: RecordDriver) -> Option<Self> {
         let operation = head.operation?;
         match head.subresource.as_deref() {
             None => {}
@@ -171,12 +164,6 @@ impl Subject {
         self.aspect == Aspect::Object && holds_records(&self.object, driver)
     }
 
-    /// The version of a review with this head, where it matters: a Scale is the same for all
-    /// versions of a kind, and so is the effect of a deletion on other objects.
-    pub(super) fn version_of<'h>(&self, head: &'h Head<'_>) -> Option<&'h str> {
-        (self.aspect == Aspect::Object).then_some(&*head.kind.version)
-    }
-
     /// The message about an edit that is too large or too deeply nested to be judged.
     pub fn beyond_judgement(&self) -> Message {
         message::of_beyond_judgement(&self.object, self.aspect == Aspect::Record)
@@ -187,7 +174,6 @@ impl Subject {
         message::of_no_room(&self.object, self.aspect == Aspect::Record)
     }
 
-    /// The webhook that asks this.
     pub fn webhook(&self) -> Webhook {
         match self.aspect {
             Aspect::Object => Webhook::Edits,
@@ -198,11 +184,12 @@ impl Subject {
     }
 }
 
-impl<'a> Case<'a> {
-    /// Creates a case from a whole review.
-    pub fn of(subject: Subject, request: Request<'a>, driver: RecordDriver) -> Self {
+impl<'a> ReviewCase<'a> {
+    pub fn of(subject: ReviewSubject, request: AdmissionRequest<'a>, driver: RecordDriver) -> Self {
         let mut case = Self {
             subject,
+            review_uid: request.head.uid.into_owned(),
+            resource: request.head.resource,
             operation: request.head.operation.unwrap_or(Operation::Update),
             actor: request.actor,
             dry_run: request.dry_run,
@@ -239,14 +226,13 @@ impl<'a> Case<'a> {
         &self.labelled
     }
 
-    /// Stores the records that [`Held::read`] found in this review.
-    pub fn hold(&mut self, held: Held) {
+    /// Stores the records that the objects hold, decoded once for all judgements.
+    pub(super) fn hold(&mut self, held: HeldRecords) {
         self.held = Some(held);
     }
 
-    /// The texts of the object before and after.
-    pub(super) fn texts(&self) -> (Option<&Excerpt<'a>>, Option<&Excerpt<'a>>) {
-        (self.old.as_ref(), self.new.as_ref())
+    pub(super) fn texts(&self) -> [Option<&Excerpt<'a>>; 2] {
+        [self.old.as_ref(), self.new.as_ref()]
     }
 
     /// The field manager that the request names; empty if it names none.
@@ -269,26 +255,21 @@ impl<'a> Case<'a> {
         if is_stricter || judgement.verdict.reason == Reason::NotDeclared { record } else { judgement }
     }
 
-    /// Judges the review by these claims.
     pub(super) fn judge_by(&self, claims: Vec<Arc<Release>>, basis: Basis<'_>) -> Judgement {
         let Basis { index, circumstances, rules, evidence, now } = basis;
         let taken = self.taken();
         let dependants =
             taken.as_ref().map(|taken| dependants::of(taken, &index.read(), rules, now)).unwrap_or_default();
         if claims.is_empty() && dependants.is_empty() {
-            return Judgement::of(
-                Verdict::allow(Reason::NotDeclared),
-                Message::default(),
-                Vec::new(),
-                claims,
-            );
+            return Judgement::new(Verdict::allow(Reason::NotDeclared));
         }
         let (old, new) = match self.objects(&claims, rules) {
             Ok(objects) => objects,
             Err(_) => {
                 let policy = governing(rules.resolver, &self.subject.object, &claims);
                 let verdict = Verdict::by_mode(&policy, Reason::TooDeep, None);
-                return Judgement::of(verdict, self.subject.beyond_judgement(), Vec::new(), claims);
+                let message = self.subject.beyond_judgement();
+                return Judgement { message, claims, ..Judgement::new(verdict) };
             }
         };
         let edit = Edit {
@@ -306,7 +287,15 @@ impl<'a> Case<'a> {
         };
         if !dependants.is_empty() || matches!(self.subject.aspect, Aspect::Dependants(_)) {
             let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);
-            return self.of_dependants(verdict, &dependants, claims, rules);
+            let message = match verdict.reason {
+                Reason::Dependants => {
+                    message::of_dependants(&self.subject.object, self.operation, &dependants)
+                }
+                _ => self.message(&verdict, &claims, rules),
+            };
+            let rests_on = verdict.grounds.iter().map(|grounds| grounds.release.clone());
+            let rests_on = rests_on.chain(claims.iter().map(|claim| claim.id.clone())).collect();
+            return Judgement { message, rests_on, claims, ..Judgement::new(verdict) };
         }
         let (verdict, facts) = judge_with_facts(&edit, &claims, rules, evidence, now);
         let message = self.message(&verdict, &claims, rules);
@@ -314,9 +303,16 @@ impl<'a> Case<'a> {
         let rests_on = claims.iter().filter(|_| looks).map(|claim| claim.id.clone()).collect();
         let named = looks.then(|| self.newly_named(&claims)).flatten();
         let uid = old.as_ref().and_then(|old| old.get("metadata")?.get("uid")?.as_str()).unwrap_or_default();
-        let (uid, settled) = (uid.to_owned(), circumstances.settled.clone());
-        let facts = facts.map(Facts::Edit);
-        Judgement { uid, named, facts, settled, ..Judgement::of(verdict, message, rests_on, claims) }
+        Judgement {
+            message,
+            rests_on,
+            named,
+            claims,
+            facts: facts.map(Facts::Edit),
+            uid: uid.to_owned(),
+            settled: circumstances.settled.clone(),
+            ..Judgement::new(verdict)
+        }
     }
 
     /// The objects that are deleted with this one by the request, or by the garbage collector after it.
@@ -346,25 +342,7 @@ impl<'a> Case<'a> {
         let declared = release.and_then(|release| release.declared(object));
         let policy = resolver.of(&grounds.release);
         let (policy, operation) = (Some(&*policy), self.operation);
-        let live = [self.old.as_ref(), self.new.as_ref()];
-        say(&Context { object, operation, policy, declared, release, live })
-    }
-
-    /// The message about a deletion that also deletes other objects.
-    fn of_dependants(
-        &self,
-        verdict: Verdict,
-        dependants: &[Dependant],
-        claims: Vec<Arc<Release>>,
-        rules: &Rules<'_>,
-    ) -> Judgement {
-        let message = match verdict.reason {
-            Reason::Dependants => message::of_dependants(&self.subject.object, self.operation, dependants),
-            _ => self.message(&verdict, &claims, rules),
-        };
-        let rests_on = verdict.grounds.iter().map(|grounds| grounds.release.clone());
-        let rests_on = rests_on.chain(claims.iter().map(|claim| claim.id.clone())).collect();
-        Judgement::of(verdict, message, rests_on, claims)
+        say(&Context { object, operation, policy, declared, release, live: self.texts() })
     }
 
     /// The message about an edit of a declared object, with the flaws of the annotations by which
@@ -378,13 +356,185 @@ impl<'a> Case<'a> {
             message
         })
     }
+
+    /// Judges an edit of one of Helm's records. A denial depends on the known records only if the last deployed record
+    /// would be deleted, also by the garbage collector.
+    fn judge_record(&self, index: &RwLock<Index>, rules: &Rules<'_>) -> Judgement {
+        let object = &self.subject.object;
+        let Some(id) = records::places(object, &self.labelled).into_iter().next() else {
+            return Judgement::new(Verdict::allow(Reason::NotDeclared));
+        };
+        let release = index.read().uncontested(&id).cloned();
+        let read;
+        let held = match &self.held {
+            Some(held) => held,
+            None => {
+                read = HeldRecords::decode(self.texts().map(|text| text.map(|text| text.get().as_bytes())));
+                &read
+            }
+        };
+        let edit = RecordEdit {
+            operation: self.operation,
+            actor: &self.actor,
+            object,
+            old: held.old.as_ref(),
+            new: held.new.as_ref(),
+            labelled: &self.labelled,
+            adds_owner: self.operation == Operation::Update && self.adds_owner(),
+            being_deleted: self.only_ends(),
+        };
+        let facts = match records::facts(&edit, release.as_deref(), rules) {
+            Ok(facts) => facts,
+            Err(reason) => return Judgement::new(Verdict::allow(reason)),
+        };
+        let policy = |release: &ReleaseId| rules.resolver.of(release);
+        let (verdict, falsified) = records::decide(&self.actor, &facts, policy);
+        let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
+        let rests_on = match falsified {
+            Some(records::Falsified::LastDeployed) => vec![release.map_or(id, |release| release.id.clone())],
+            _ => Vec::new(),
+        };
+        Judgement { message, rests_on, facts: Some(Facts::Record(facts)), ..Judgement::new(verdict) }
+    }
+
+    /// Whether the object is being deleted, and the edit leaves what Helm reads of it.
+    fn only_ends(&self) -> bool {
+        let read = |text: &Option<Excerpt<'_>>| review::object(text.as_ref()?.get()).ok();
+        let Some(old) = read(&self.old) else { return false };
+        if old.pointer("/metadata/deletionTimestamp").is_none() {
+            return false;
+        }
+        match read(&self.new) {
+            Some(new) => ["/metadata/labels", "/data"].iter().all(|it| old.pointer(it) == new.pointer(it)),
+            None => self.operation == Operation::Delete,
+        }
+    }
+
+    /// Reads the parts of the objects that the claims need: of an update, those that differ.
+    fn objects(
+        &self,
+        claims: &[Arc<Release>],
+        rules: &Rules<'_>,
+    ) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+        if self.subject.aspect == Aspect::Object && is_sealed(rules.resolver, &self.subject.object, claims) {
+            let read =
+                |text: &Option<Excerpt<'_>>| text.as_ref().map(|text| review::object(text.get())).transpose();
+            return Ok((read(&self.old)?, read(&self.new)?));
+        }
+        let declarations = claims.iter().filter_map(|claim| claim.objects.get(&self.subject.object));
+        let declared: Vec<Arc<Fields>> =
+            declarations.flat_map(Declarations::all).map(|declared| declared.fields()).collect();
+        let declared: Vec<&Fields> = declared.iter().map(Arc::as_ref).collect();
+        if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
+            && let Some((old, new)) = Pruned::new(&declared).pair(old, new)
+            // What becomes a release's is compared as a whole.
+            && !adoption::may_adopt(&old, &new)
+        {
+            return Ok((Some(old), Some(new)));
+        }
+        Ok((self.read(self.old.as_ref(), &declared)?, self.read(self.new.as_ref(), &declared)?))
+    }
+
+    /// Whether an update gives the object an owner that it did not have, or may do so.
+    fn adds_owner(&self) -> bool {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
+        Pruned::new(&[]).pair(old, new).is_none_or(|(old, new)| sealed::adds_owner(&old, &new))
+    }
+
+    /// Reads the parts of an object that the claims need.
+    fn read(&self, text: Option<&Excerpt<'_>>, declared: &[&Fields]) -> Result<Option<Value>, ObjectError> {
+        let Some(text) = text.map(Excerpt::get) else { return Ok(None) };
+        if let Aspect::Scale(replicas) = &self.subject.aspect {
+            let scale = review::object(text)?;
+            // An absent number is zero: the API server leaves zeros out.
+            let count = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| Value::from(0));
+            return Ok(Some(nest(&replicas.0, count)));
+        }
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        match Pruned::new(declared).deserialize(&mut deserializer) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => review::object(text).map(Some),
+        }
+    }
+
+    /// The claims that count, by the known owner of the object: the owner's first, the others in
+    /// the order in which they appeared.
+    pub(super) fn claims(&self, index: &RwLock<Index>, resolver: &PolicyResolver) -> Vec<Arc<Release>> {
+        let mut claims = self.heard(index);
+        if claims.len() > 1 || claims.iter().any(|claim| !is_local(claim, &self.subject.object)) {
+            let owner = self.owner();
+            claims = counting(&claims, &self.subject.object, &owner).cloned().collect();
+            retain_operators(&mut claims, &owner, resolver);
+            claims.sort_by_key(|claim| !matches!(&owner, Owner::Release(owner) if claim.id == *owner));
+        }
+        if claims.is_empty() { self.adopter(index) } else { claims }
+    }
+
+    /// The claim of the release that the new object names and the old one does not, where no claim counts: the
+    /// object becomes that release's, as by a creation. Anybody may have given the old one the name of some release
+    /// that does not declare it.
+    fn adopter(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
+        let [Some(old), Some(new)] = self.texts() else { return Vec::new() };
+        let Some(owner) = named_by(new).filter(|owner| named_by(old).as_ref() != Some(owner)) else {
+            return Vec::new();
+        };
+        self.heard(index).into_iter().filter(|claim| claim.id == owner).collect()
+    }
+
+    /// The claims of other namespaces, which count only if the object names them.
+    pub(super) fn foreign_claims(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
+        let mut claims = self.heard(index);
+        claims.retain(|claim| !is_local(claim, &self.subject.object));
+        claims
+    }
+
+    /// The release that the old object names, or the created one. A Scale names none.
+    fn owner(&self) -> Owner {
+        if let Aspect::Scale(_) = self.subject.aspect {
+            return self.owner.clone();
+        }
+        let [old, new] = self.texts();
+        let Some(object) = old.or(new) else { return Owner::Nobody };
+        named_by(object).map_or(Owner::Nobody, Owner::Release)
+    }
+
+    /// The release that the new object names besides those that count, if its claim would count: it
+    /// may have taken over the object a moment ago.
+    fn newly_named(&self, claims: &[Arc<Release>]) -> Option<ReleaseId> {
+        let named = named_by(self.new.as_ref()?)?;
+        let would_count = self.subject.object.namespace.as_ref() == Some(&named.namespace)
+            || self.owner() == Owner::Release(named.clone());
+        (would_count && claims.iter().all(|claim| claim.id != named)).then_some(named)
+    }
+
+    /// The version of the review, where it matters: a Scale is the same for all versions of a kind, and so is the
+    /// effect of a deletion on other objects.
+    pub(super) fn version(&self) -> Option<&str> {
+        (self.subject.aspect == Aspect::Object).then_some(&*self.version)
+    }
+
+    /// All claims of releases that declare the object in the version of this review.
+    fn heard(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
+        let object = &self.subject.object;
+        let index = index.read();
+        let claims = index.claims(object).into_iter();
+        claims.filter(|claim| has_say(claim, object, self.version())).cloned().collect()
+    }
 }
 
 impl Judgement {
-    fn of(verdict: Verdict, message: Message, rests_on: Vec<ReleaseId>, claims: Vec<Arc<Release>>) -> Self {
-        let (uid, request_refused) = (String::new(), None);
-        let (named, facts, settled) = (None, None, None);
-        Self { verdict, message, rests_on, named, claims, facts, uid, settled, request_refused }
+    fn new(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            message: Message::default(),
+            rests_on: Vec::new(),
+            named: None,
+            claims: Vec::new(),
+            facts: None,
+            uid: String::new(),
+            settled: None,
+            request_refused: None,
+        }
     }
 }
 
@@ -408,13 +558,96 @@ fn labelled_for(object: &Excerpt<'_>) -> Option<String> {
 }
 
 fn name(text: &Excerpt<'_>) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        metadata: Metadata,
-    }
-    #[derive(serde::Deserialize)]
-    struct Metadata {
-        name: String,
-    }
-    serde_json::from_str::<Named>(text.get()).ok().map(|named| named.metadata.name)
+    let [name] = text.texts(&["metadata"], ["name"]);
+    name
 }
+
+/// The claims that count whatever the object contains: for an edit of which only the front is
+/// known.
+pub(super) fn certain(object: &ObjectId, version: Option<&str>, index: &Index) -> Vec<Arc<Release>> {
+    let counts = |claim: &&Arc<Release>| is_local(claim, object) && has_say(claim, object, version);
+    index.claims(object).into_iter().filter(counts).cloned().collect()
+}
+
+/// The owner by which these claims count.
+fn owner_of(claims: &[Arc<Release>], object: &ObjectId) -> Owner {
+    let foreign = claims.iter().find(|claim| !is_local(claim, object));
+    foreign.map_or(Owner::Nobody, |claim| Owner::Release(claim.id.clone()))
+}
+
+/// Whether a policy seals a part of the object: then undeclared fields count too.
+fn is_sealed(resolver: &PolicyResolver, object: &ObjectId, claims: &[Arc<Release>]) -> bool {
+    claims.iter().any(|claim| {
+        let policy = resolver.of(&claim.id);
+        let declarations = claim.objects.get(object).into_iter();
+        declarations
+            .flat_map(Declarations::all)
+            .any(|declared| !policy.rules(object, declared).sealed.is_empty())
+    })
+}
+
+/// The policy of an object with these claims; without any claim, the policy of its namespace.
+pub(super) fn governing(
+    resolver: &PolicyResolver,
+    object: &ObjectId,
+    claims: &[Arc<Release>],
+) -> Arc<Policy> {
+    match claims.first() {
+        Some(release) => resolver.of(&release.id),
+        None => {
+            let namespace = object.namespace.clone().unwrap_or_default();
+            resolver.of(&ReleaseId { namespace, name: "".into() })
+        }
+    }
+}
+
+fn named_by(object: &Excerpt<'_>) -> Option<ReleaseId> {
+    let [namespace, name] = object.texts(&["metadata", "annotations"], [RELEASE_NAMESPACE, RELEASE_NAME]);
+    Some(ReleaseId { namespace: namespace?.into(), name: name?.into() })
+}
+
+/// An object that holds nothing but `value` at `path`.
+fn nest(path: &[Segment], value: Value) -> Value {
+    path.iter().rev().fold(value, |value, segment| match segment {
+        Segment::Field(name) => Value::Object([(name.clone(), value)].into_iter().collect()),
+        _ => value,
+    })
+}
+
+/// The records that a review's objects hold, before and after.
+#[derive(Default)]
+pub(super) struct HeldRecords {
+    old: Option<Stored>,
+    new: Option<Stored>,
+}
+
+impl HeldRecords {
+    /// Decodes the records in the texts of a review's objects, before and after. This takes time, and no memory beyond
+    /// that of the texts. An object that cannot be read holds no record.
+    pub(super) fn decode<T: AsRef<[u8]>>(objects: [Option<T>; 2]) -> Self {
+        let [old, new] = objects.map(|text| {
+            let object = serde_json::from_slice(text?.as_ref()).unwrap_or_default();
+            Some(stored(&object))
+        });
+        Self { old, new }
+    }
+}
+
+fn stored(object: &Value) -> Stored {
+    let label = |name: &str| object.pointer("/metadata/labels")?.get(name)?.as_str().map(str::to_owned);
+    // Its digest tells whether a manifest changes.
+    let payload = match Packed::of(object) {
+        Some(packed) => packed.decode(0).map(|(record, _)| record),
+        None => Err(RecordError::Missing { field: "release" }),
+    };
+    Stored {
+        owner: label("owner"),
+        name: label("name"),
+        version: label("version"),
+        status: label("status"),
+        payload,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,10 @@
-//! Takes a review's bytes out of an HTTP request.
+//! Lets the API server in, and takes a review's bytes out of its HTTP request.
 //!
-//! Memory for bodies is bounded and reserved as bytes arrive, so that a client that sends nothing uses nothing; it is
-//! released with the last copy of the bytes. Every body gets an answer, even if it is too large, too late or arrives in a
-//! busy moment: if it does not fit, its front is passed on, by which the request can still be identified and judged.
-//! Otherwise an editor could bypass the guard by sending too much.
+//! An unknown caller learns nothing, costs a comparison and is counted. Memory for bodies is bounded and reserved as bytes
+//! arrive, so that a client that sends nothing uses nothing; it is released with the last copy of the bytes. Every body
+//! gets an answer, even if it is too large, too late or arrives in a busy moment: if it does not fit, its front is passed
+//! on, by which the request can still be identified and judged. Otherwise an editor could bypass the guard by sending too
+//! much.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,20 +16,75 @@ use hyper::body::{Body, Bytes};
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
+use super::registration::{MUTATE, VALIDATE};
 use super::review;
-use super::shares::{Lack, Share, Shares};
+use super::shares::{Lack, MemoryShares, TakenShare};
+use kubemoor_runtime::callers::Callers;
+use kubemoor_runtime::metrics::AdmissionMetrics;
 
-/// The content type of a review.
 const REVIEW: &str = "application/json";
 
 /// The API server's own default for a webhook without `timeoutSeconds`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest `timeoutSeconds` of a webhook.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time by which an answer must precede the API server's timeout.
 const MARGIN: Duration = Duration::from_millis(200);
+
+/// The question of the API server about an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReviewStage {
+    /// Whether some fields have to be reverted first.
+    Mutate,
+    Validate,
+}
+
+/// The proof by which the guard recognises the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiServerProof {
+    /// By the token in the path.
+    Token,
+    /// By the client certificate of its connection: the path holds no token.
+    Certificate,
+}
+
+/// Distinguishes the API server from all other callers, by nothing but the path of a request. Cheap to clone. It never
+/// logs a path or a token.
+#[derive(Clone, Debug)]
+pub struct CallerGate {
+    proof: ApiServerProof,
+    callers: Callers,
+    metrics: AdmissionMetrics,
+}
+
+impl CallerGate {
+    /// A gate that requires `proof`; rejected callers are counted in `metrics`.
+    pub fn new(proof: ApiServerProof, callers: Callers, metrics: AdmissionMetrics) -> Self {
+        Self { proof, callers, metrics }
+    }
+
+    /// The stage that a request for `path` asks for; `None` for a caller without access.
+    pub fn stage(&self, path: &str) -> Option<ReviewStage> {
+        let asked = [(VALIDATE, ReviewStage::Validate), (MUTATE, ReviewStage::Mutate)]
+            .into_iter()
+            .find_map(|(prefix, stage)| Some((path.strip_prefix(prefix)?, stage)))
+            .filter(|(shown, _)| match self.proof {
+                ApiServerProof::Token => {
+                    shown.strip_prefix('/').is_some_and(|token| self.callers.admits(token.as_bytes()))
+                }
+                ApiServerProof::Certificate => shown.is_empty(),
+            });
+        if asked.is_none() {
+            self.metrics.caller_refused();
+        }
+        asked.map(|(_, stage)| stage)
+    }
+
+    pub fn callers(&self) -> &Callers {
+        &self.callers
+    }
+}
 
 /// How much of a body is read and kept. All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,36 +106,36 @@ pub struct BodyLimits {
 #[derive(Clone, Debug)]
 pub struct Intake {
     limits: BodyLimits,
-    memory: Arc<Shares>,
+    memory: Arc<MemoryShares>,
 }
 
-/// A received review.
 #[derive(Debug)]
 pub struct Submission {
-    /// The review's text, or its front.
     pub body: Received,
     /// When the answer must be ready, a margin before the API server gives up.
     pub deadline: Instant,
 }
 
-/// The kept part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// All of it.
     Whole(Bytes),
-    /// The front of a body that is larger than [`BodyLimits::whole`].
-    TooLarge(Bytes),
-    /// The front of a body for which there was no memory in time, because its own namespace or user had used
-    /// its share.
-    Crowded(Bytes),
-    /// The front of a body for which there was no memory in time, because of others.
-    Busy(Bytes),
-    /// The front of a body that did not arrive in time. The rest of it cannot be distinguished from
-    /// a next request.
-    Late(Bytes),
+    /// The front of a body that was not kept whole.
+    Front(Bytes, UnreadCause),
 }
 
-/// A body that is arriving.
+/// Why a review cannot be judged by its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadCause {
+    TooLarge,
+    /// There was no memory or no turn in time, because its own namespace or user had used its share.
+    Crowded,
+    /// The same, because of others.
+    Busy,
+    /// It did not arrive, or could not be read, in time. The rest of a body that is late cannot be distinguished from a
+    /// next request.
+    Late,
+}
+
 struct Arriving {
     limits: BodyLimits,
     /// The most that its head announces.
@@ -89,37 +145,24 @@ struct Arriving {
     kept: Vec<u8>,
     read: usize,
     /// The reserved memory, if the body is large.
-    share: Option<Share>,
-    /// The reason why only the front is kept.
-    cut: Option<Cut>,
-}
-
-/// The reason why a body is not kept whole.
-#[derive(Clone, Copy)]
-enum Cut {
-    TooLarge,
-    Lack(Lack),
+    share: Option<TakenShare>,
+    cut: Option<UnreadCause>,
 }
 
 /// Bytes that release their memory when their last copy is dropped.
 struct TrackedBytes {
     bytes: Vec<u8>,
-    _share: Share,
+    _share: TakenShare,
 }
 
-/// The reason why a request holds no review.
 #[derive(Debug, Error)]
 pub enum IntakeError {
-    /// The method is not POST.
     #[error("a review is sent by POST, not by {0}")]
     Method(Method),
-    /// The content is not declared as JSON.
     #[error("a review is sent as application/json, not as {0}")]
     ContentType(String),
-    /// The body did not arrive in time.
     #[error("the body did not arrive within {0:?}")]
     Slow(Duration),
-    /// The connection broke within the body.
     #[error("the body cannot be read: {0}")]
     Broken(String),
 }
@@ -131,14 +174,9 @@ impl Default for BodyLimits {
 }
 
 impl Received {
-    /// The bytes that were kept.
     pub fn bytes(&self) -> &Bytes {
         match self {
-            Self::Whole(bytes)
-            | Self::TooLarge(bytes)
-            | Self::Crowded(bytes)
-            | Self::Busy(bytes)
-            | Self::Late(bytes) => bytes,
+            Self::Whole(bytes) | Self::Front(bytes, _) => bytes,
         }
     }
 }
@@ -159,9 +197,8 @@ impl IntakeError {
 }
 
 impl Intake {
-    /// Creates an intake with these limits.
     pub fn new(limits: BodyLimits) -> Self {
-        Self { limits, memory: Shares::memory(limits.together) }
+        Self { limits, memory: MemoryShares::new(limits.together) }
     }
 
     /// Reads the review in `request` of `peer`, within the time that the API
@@ -201,16 +238,16 @@ impl Intake {
                 if review::Head::parse(&front).is_err() {
                     return Err(IntakeError::Slow(allowed));
                 }
-                Received::Late(front)
+                Received::Front(front, UnreadCause::Late)
             }
         };
         Ok(Submission { body, deadline })
     }
 
     /// An empty share of the memory for a body of `peer` that begins like this.
-    fn share(&self, peer: IpAddr, front: &[u8]) -> Share {
+    fn share(&self, peer: IpAddr, front: &[u8]) -> TakenShare {
         let namespace = review::Head::parse(front).ok().and_then(|head| head.namespace);
-        self.memory.share(Some(peer), &namespace.unwrap_or_default(), &review::author(front).user)
+        self.memory.share(peer, &namespace.unwrap_or_default(), &review::author(front).user)
     }
 }
 
@@ -219,16 +256,16 @@ impl Arriving {
         let size = body.size_hint();
         let expected = usize::try_from(size.upper().unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let least = usize::try_from(size.lower()).unwrap_or(usize::MAX);
-        let cut = (least > limits.whole).then_some(Cut::TooLarge);
+        let cut = (least > limits.whole).then_some(UnreadCause::TooLarge);
         Self { limits, expected, first: None, kept: Vec::new(), read: 0, share: None, cut }
     }
 
     /// Takes the next piece; returns whether more is needed. A larger body gets its memory from
     /// `share`, which receives its beginning, and waits for it until `until`.
-    async fn take(&mut self, data: Bytes, share: impl Fn(&[u8]) -> Share, until: Instant) -> bool {
+    async fn take(&mut self, data: Bytes, share: impl Fn(&[u8]) -> TakenShare, until: Instant) -> bool {
         self.read = self.read.saturating_add(data.len());
         if self.read > self.limits.whole {
-            self.cut(Cut::TooLarge);
+            self.cut(UnreadCause::TooLarge);
         }
         if self.cut.is_none() && self.read == data.len() && self.read <= self.limits.small {
             // Most bodies that fit the connection's buffer come in one piece.
@@ -243,7 +280,7 @@ impl Arriving {
     }
 
     /// Keeps as much of a piece as there is memory for.
-    async fn keep(&mut self, data: &[u8], share: &impl Fn(&[u8]) -> Share, until: Instant) {
+    async fn keep(&mut self, data: &[u8], share: &impl Fn(&[u8]) -> TakenShare, until: Instant) {
         let needed = self.kept.len().saturating_add(data.len());
         if self.cut.is_none() && needed > self.kept.capacity() {
             // At most twice the received bytes, so that a client cannot reserve much by announcing
@@ -257,7 +294,7 @@ impl Arriving {
                     share(&[kept, data.get(..more).unwrap_or_default()].concat())
                 });
                 if let Err(lack) = taken.grow(size, until).await {
-                    self.cut(Cut::Lack(lack));
+                    self.cut(lack.into());
                 }
             }
             if self.cut.is_none() {
@@ -272,7 +309,7 @@ impl Arriving {
     }
 
     /// Keeps only the front from now on, and releases the memory.
-    fn cut(&mut self, cut: Cut) {
+    fn cut(&mut self, cut: UnreadCause) {
         if self.cut.is_none() {
             self.cut = Some(cut);
             self.kept.truncate(self.limits.front);
@@ -281,15 +318,13 @@ impl Arriving {
         }
     }
 
-    /// The front of the received bytes.
     fn front(mut self) -> Bytes {
-        self.cut(Cut::TooLarge);
+        self.cut(UnreadCause::TooLarge);
         let front = self.first.unwrap_or_else(|| Bytes::from(self.kept));
         front.slice(..front.len().min(self.limits.front))
     }
 
-    /// All of it, or its front.
-    fn end(mut self) -> Received {
+    fn end(self) -> Received {
         let Some(cut) = self.cut else {
             return Received::Whole(match (self.first, self.share) {
                 (Some(first), _) => first,
@@ -297,11 +332,15 @@ impl Arriving {
                 (None, None) => Bytes::from(self.kept),
             });
         };
-        let front = std::mem::take(&mut self.kept).into();
-        match cut {
-            Cut::TooLarge => Received::TooLarge(front),
-            Cut::Lack(Lack::Own) => Received::Crowded(front),
-            Cut::Lack(Lack::Others) => Received::Busy(front),
+        Received::Front(self.kept.into(), cut)
+    }
+}
+
+impl From<Lack> for UnreadCause {
+    fn from(lack: Lack) -> Self {
+        match lack {
+            Lack::Own => Self::Crowded,
+            Lack::Others => Self::Busy,
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Reads the records again before a denial.
+//! The fresh look before a refusal: [`Looker::look_again`].
 //!
-//! Entry point: `Looker::judge`. Invariant: a denial is based on records that the API server
-//! returned after the request arrived; if it depends on the spelling of a value, or meets a running
-//! operation, the arbiter was asked. Only an API server that does not answer turns a denial into an
-//! error, and the webhook's `failurePolicy` decides: an answer of the API server, or data of a
-//! user, leaves the denial as it is. `Record` and `Warn` never fail a request. Must not hold a
-//! rule.
-
-mod outage;
-mod owner;
+//! A denial is based on records that the API server returned after the request arrived; if it depends on the spelling of a
+//! value, or meets a running operation, the arbiter was asked. Only an API server that does not answer turns a denial into
+//! an error, and the webhook's `failurePolicy` decides: an answer of the API server, a missing permission of the guard, or
+//! data of a user leaves the denial as it is, because an error may let the edit pass. `Record` and `Warn` never fail a
+//! request.
+//!
+//! A Scale does not name the owner of its object, so that is looked up too. A claim of another namespace counts only once
+//! the object is known to name it. If that cannot be known, such claims may deny and must not allow. The same holds for
+//! claims beside one that a policy leaves to its operators.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,27 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde_json::Value;
-use tokio::time::Instant;
+use thiserror::Error;
+use tokio::time::{Instant, timeout};
 
-pub(super) use self::outage::Unreached;
-use super::case::{Basis, Case, Judgement};
-use kubemoor_cluster::client::objects::Objects;
+use super::case::{Aspect, Basis, Judgement, ReviewCase};
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::objects::{Objects, WriteError};
 use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, Question};
 use kubemoor_cluster::mirror::autoscalers::Autoscalers;
 use kubemoor_cluster::mirror::kinds::Kinds;
-use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_cluster::mirror::releases::{DocumentError, LookError, Releases};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
+use kubemoor_helm::release::Release;
+use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::settled::SettledValues;
 use kubemoor_verdict::circumstances::Circumstances;
-use kubemoor_verdict::edit::{Evidence, Outcome, Rules};
+use kubemoor_verdict::claims::hangs_on_owner;
+use kubemoor_verdict::edit::{Evidence, Outcome, Owner, Rules};
+
+pub use LiveCluster as Live; // alias
 
 /// How often a verdict is judged again because a read changed its basis.
 const ROUNDS: usize = 8;
@@ -45,35 +51,26 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The longest read of a release that the new object names and that decides nothing yet.
 const NAMED: Duration = Duration::from_millis(500);
 
-/// The source of releases.
 pub enum ReleaseSource {
     /// A cluster, whose records the index follows.
-    Cluster(Box<Live>),
+    Cluster(Box<LiveCluster>),
     /// Files that were read at the start: there is nothing to read again.
     Fixed(RwLock<Index>),
 }
 
-/// A cluster as the webhook sees it.
-pub struct Live {
-    /// The releases.
+pub struct LiveCluster {
     pub releases: Arc<Releases>,
     /// The arbiter; `None` where the guard makes no writes, not even dry runs.
     pub arbiter: Option<Arc<Arbiter>>,
-    /// Single objects.
     pub objects: Objects,
-    /// The kinds that the cluster serves.
     pub kinds: Arc<Kinds>,
-    /// The temporary allowances.
     pub allowances: Arc<Allowances>,
-    /// The autoscalers.
     pub autoscalers: Arc<Autoscalers>,
     /// Values that dry runs have settled.
     pub settled: Arc<SettledValues>,
-    /// The client for questions about permissions.
     pub client: kube::Client,
 }
 
-/// Reads records for one review.
 pub(super) struct Looker<'a> {
     pub(super) source: &'a ReleaseSource,
     pub(super) rules: &'a Rules<'a>,
@@ -81,7 +78,6 @@ pub(super) struct Looker<'a> {
 }
 
 impl ReleaseSource {
-    /// The present index of releases.
     pub fn index(&self) -> &RwLock<Index> {
         match self {
             Self::Cluster(live) => live.releases.index(),
@@ -89,7 +85,6 @@ impl ReleaseSource {
         }
     }
 
-    /// The knowledge about an object besides its releases.
     fn circumstances(&self, object: &ObjectId) -> Circumstances {
         let Self::Cluster(live) = self else { return Circumstances::default() };
         let index = live.releases.index().read();
@@ -107,108 +102,106 @@ impl ReleaseSource {
 }
 
 impl<'a> Looker<'a> {
-    /// The cluster, where there is one.
-    pub(super) fn live(&self) -> Option<&'a Live> {
+    pub(super) fn live(&self) -> Option<&'a LiveCluster> {
         match self.source {
             ReleaseSource::Cluster(live) => Some(live),
             ReleaseSource::Fixed(_) => None,
         }
     }
-}
-
-impl Looker<'_> {
-    /// Judges `case`, with as many reads as a verdict other than a plain allow needs.
-    pub(super) async fn judge<'c>(&self, case: Case<'c>) -> Result<(Judgement, Case<'c>), Unreached> {
-        let judgement = self.judged(&case, Evidence::None);
-        match self.source {
-            // Boxed, so that the future of every request stays small.
-            ReleaseSource::Cluster(live)
-                if judgement.verdict.outcome != Outcome::Allow
-                    || owner::is_wanted(&case, &judgement, self.rules.resolver) =>
-            {
-                Box::pin(self.settled(live, judgement, case)).await
-            }
-            ReleaseSource::Fixed(_) => Ok(self.settled_by_itself(judgement, case)),
-            ReleaseSource::Cluster(_) => Ok((judgement, case)),
-        }
-    }
 
     /// Judges `case` by the present knowledge, without a read.
-    pub(super) fn judged(&self, case: &Case<'_>, evidence: Evidence<'_>) -> Judgement {
+    pub(super) fn judge(&self, case: &ReviewCase<'_>, evidence: Evidence<'_>) -> Judgement {
         let mut circumstances = self.source.circumstances(&case.subject.object);
         circumstances.allowances.extend(case.granted.clone());
         let (index, circumstances) = (self.source.index(), &circumstances);
         case.judge(Basis { index, circumstances, rules: self.rules, evidence, now: Timestamp::now() })
     }
 
-    /// How long another call may take.
-    pub(super) fn left(&self) -> Duration {
+    pub(super) fn time_left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
     }
 
-    /// The same without a cluster to ask.
-    fn settled_by_itself<'c>(&self, judgement: Judgement, mut case: Case<'c>) -> (Judgement, Case<'c>) {
-        if owner::is_wanted(&case, &judgement, self.rules.resolver) {
-            case.owner = self.assumed_owner(&case, &judgement);
-        } else if !judgement.verdict.arguable {
-            return (judgement, case);
+    /// Judges again after reads, until a read changes nothing, then with the arbiter's answer; where the first judgement
+    /// allows the edit, it stands.
+    ///
+    /// # Errors
+    /// The API server does not answer, and the edit would be refused.
+    pub(super) async fn look_again(
+        &self,
+        mut judgement: Judgement,
+        case: &mut ReviewCase<'_>,
+    ) -> Result<Judgement, Unreached> {
+        let wants_owner = wants_owner(case, &judgement, self.rules.resolver);
+        match self.source {
+            // Boxed, so that the future of every request stays small.
+            ReleaseSource::Cluster(live) if judgement.verdict.outcome != Outcome::Allow || wants_owner => {
+                Box::pin(self.look_at_cluster(live, judgement, case)).await
+            }
+            ReleaseSource::Cluster(_) => Ok(judgement),
+            ReleaseSource::Fixed(_) => {
+                if wants_owner {
+                    case.owner = self.assumed_owner(case, &judgement);
+                }
+                if wants_owner || judgement.verdict.arguable {
+                    judgement = self.judge(case, Evidence::Nowhere);
+                }
+                Ok(judgement)
+            }
         }
-        (self.judged(&case, Evidence::Nowhere), case)
     }
 
-    /// Judges again until a read changes nothing, then with the arbiter's answer.
-    async fn settled<'c>(
+    async fn look_at_cluster(
         &self,
-        live: &Live,
+        live: &LiveCluster,
         mut judgement: Judgement,
-        mut case: Case<'c>,
-    ) -> Result<(Judgement, Case<'c>), Unreached> {
-        if owner::is_wanted(&case, &judgement, self.rules.resolver) {
-            let learned = self.learn_owner(live, &mut case, &judgement).await;
-            judgement = self.judged(&case, Evidence::None);
+        case: &mut ReviewCase<'_>,
+    ) -> Result<Judgement, Unreached> {
+        if wants_owner(case, &judgement, self.rules.resolver) {
+            let learned = self.learn_owner(live, case, &judgement).await;
+            judgement = self.judge(case, Evidence::None);
             if let Err(error) = learned.or_else(Unreached::unless_answered) {
-                return unless_refused(judgement, case, error);
+                return unless_refused(judgement, error);
             }
         }
         let mut looked: Vec<ReleaseId> = Vec::new();
         for _ in 0..ROUNDS {
             if judgement.verdict.outcome == Outcome::Allow {
-                return Ok((judgement, case));
+                return Ok(judgement);
             }
-            match self.look(live, &judgement, &mut looked).await {
+            match self.read_records(live, &judgement, &mut looked).await {
                 Ok(false) => break,
-                Ok(true) => judgement = self.judged(&case, Evidence::None),
-                Err(error) => return unless_refused(judgement, case, error),
+                Ok(true) => judgement = self.judge(case, Evidence::None),
+                Err(error) => return unless_refused(judgement, error),
             }
         }
         if !judgement.verdict.arguable {
-            return Ok((judgement, case));
+            return Ok(judgement);
         }
-        match self.arbitrate(live, &case, &judgement).await {
-            None => judgement = self.judged(&case, Evidence::Nowhere),
-            Some(Ok(canonical)) => {
-                judgement = self.judged(&case, Evidence::Canonical(&canonical));
-            }
+        match self.arbitrate(live, case, &judgement).await {
+            None => judgement = self.judge(case, Evidence::Nowhere),
+            Some(Ok(canonical)) => judgement = self.judge(case, Evidence::Canonical(&canonical)),
             Some(Err(error)) => {
                 tracing::warn!(edit.object = %case.subject.object, "the arbiter could not tell: {error}");
-                judgement = self.judged(&case, Evidence::Unavailable);
-                if hangs_on_spelling(&judgement) {
-                    judgement.message.add(unchecked(&error));
+                judgement = self.judge(case, Evidence::Unavailable);
+                if differs_only_in_format(&judgement) {
+                    judgement.message.add(format!(
+                        "The guard could not check whether the new value means the same as the release's: {error}."
+                    ));
                     let error = Unreached::Arbitrate(Box::new(error));
                     if error.is_outage() {
-                        return unless_refused(judgement, case, error);
+                        return unless_refused(judgement, error);
                     }
                 }
             }
         }
-        Ok((judgement, case))
+        Ok(judgement)
     }
 
     /// Reads the records on which the judgement depends, if not yet done. Returns whether there
     /// were any.
-    async fn look(
+    async fn read_records(
         &self,
-        live: &Live,
+        live: &LiveCluster,
         judgement: &Judgement,
         looked: &mut Vec<ReleaseId>,
     ) -> Result<bool, Unreached> {
@@ -216,14 +209,14 @@ impl Looker<'_> {
         for release in &judgement.rests_on {
             if looked.len() < LOOKS && !looked.contains(release) {
                 looked.push(release.clone());
-                let fresh = live.releases.fresh(release, self.left()).await;
+                let fresh = live.releases.fresh(release, self.time_left()).await;
                 fresh.map(drop).or_else(|error| Unreached::Look(Box::new(error)).unless_answered())?;
             }
         }
         if let Some(named) = judgement.named.as_ref().filter(|named| !looked.contains(named)) {
             looked.push(named.clone());
             // The editor chooses it, so no failure with it excuses the edit.
-            if let Err(error) = live.releases.fresh(named, (self.left() / 2).min(NAMED)).await {
+            if let Err(error) = live.releases.fresh(named, (self.time_left() / 2).min(NAMED)).await {
                 tracing::debug!("a release that an edit names could not be looked at: {error}");
             }
         }
@@ -233,8 +226,8 @@ impl Looker<'_> {
     /// The arbiter's answer; no evidence if there is no arbiter.
     async fn arbitrate(
         &self,
-        live: &Live,
-        case: &Case<'_>,
+        live: &LiveCluster,
+        case: &ReviewCase<'_>,
         judgement: &Judgement,
     ) -> Option<Result<Arc<Value>, ArbiterError>> {
         let arbiter = live.arbiter.as_ref()?;
@@ -253,27 +246,169 @@ impl Looker<'_> {
             revision,
             digest: declared.and_then(|declared| declared.digest),
         };
-        Some(arbiter.canonical(&question, self.left()).await)
+        Some(arbiter.canonical(&question, self.time_left()).await)
+    }
+
+    /// Looks up the owner of the object, if that can change the verdict.
+    ///
+    /// # Errors
+    /// The object cannot be read; then the owner is [`Looker::assumed_owner`].
+    async fn learn_owner(
+        &self,
+        live: &LiveCluster,
+        case: &mut ReviewCase<'_>,
+        judgement: &Judgement,
+    ) -> Result<(), Unreached> {
+        let foreign = case.foreign_claims(self.source.index());
+        let assumed = self.assumed_owner(case, judgement);
+        // Either no release declares it, or the edit passes for each of them.
+        let is_settled = foreign.is_empty() || (judgement.claims.is_empty() && assumed == Owner::Nobody);
+        if is_settled && !hangs_on_owner(&judgement.claims, self.rules.resolver) {
+            case.owner = Owner::Nobody;
+            return Ok(());
+        }
+        let within = self.time_left();
+        let claims: Vec<_> = foreign.iter().chain(&judgement.claims).cloned().collect();
+        let looked = timeout(within, self.read_owner(live, case, &claims)).await;
+        match looked.unwrap_or(Err(CallError::Late { within })) {
+            Ok(owner) => case.owner = owner,
+            Err(error) => {
+                case.owner = assumed;
+                return Err(Unreached::Own(Box::new(error)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The owner where it cannot be looked up: the strictest claim of another namespace, so that
+    /// none allows an edit that another one denies. If the object's own namespace has claims, the
+    /// strictest of those that a policy leaves to operators. `Owner::Nobody` if there is none, or it
+    /// does not deny.
+    fn assumed_owner(&self, case: &ReviewCase<'_>, judgement: &Judgement) -> Owner {
+        let resolver = self.rules.resolver;
+        let mut claims = case.foreign_claims(self.source.index());
+        if !judgement.claims.is_empty() {
+            claims.clone_from(&judgement.claims);
+            claims.retain(|claim| !resolver.of(&claim.id).operators.is_empty());
+            if !hangs_on_owner(&judgement.claims, resolver) {
+                return Owner::Nobody;
+            }
+        }
+        let circumstances = self.source.circumstances(&case.subject.object);
+        let basis = Basis {
+            index: self.source.index(),
+            circumstances: &circumstances,
+            rules: self.rules,
+            evidence: Evidence::None,
+            now: Timestamp::now(),
+        };
+        let outcome = |claim: &Arc<Release>| case.judge_by(vec![Arc::clone(claim)], basis).verdict.outcome;
+        let strictest =
+            claims.iter().map(|claim| (outcome(claim), claim)).max_by_key(|(outcome, _)| *outcome);
+        match strictest {
+            Some((outcome, claim)) if outcome != Outcome::Allow => Owner::Release(claim.id.clone()),
+            _ => Owner::Nobody,
+        }
+    }
+
+    async fn read_owner(
+        &self,
+        live: &LiveCluster,
+        case: &ReviewCase<'_>,
+        claims: &[Arc<Release>],
+    ) -> Result<Owner, CallError> {
+        let object = &case.subject.object;
+        let declared = claims.iter().find_map(|claim| claim.declared(object));
+        let target = declared.and_then(|declared| live.kinds.target(object, &declared.version));
+        let sighting = live.objects.sight(&target.ok_or(CallError::Unserved)?).await?;
+        Ok(sighting.and_then(|sighting| sighting.release).map_or(Owner::Nobody, Owner::Release))
     }
 }
 
+/// Whether the owner of the object has to be known: no claim of its own namespace allows the Scale, or not any of them
+/// may.
+fn wants_owner(case: &ReviewCase<'_>, judgement: &Judgement, resolver: &PolicyResolver) -> bool {
+    matches!(case.subject.aspect, Aspect::Scale(_))
+        && case.owner == Owner::Unknown
+        && (judgement.claims.is_empty()
+            || judgement.verdict.outcome != Outcome::Allow
+            || hangs_on_owner(&judgement.claims, resolver))
+}
+
 /// An API server that does not answer turns a refusal into an error and nothing else.
-fn unless_refused<'c>(
-    judgement: Judgement,
-    case: Case<'c>,
-    error: Unreached,
-) -> Result<(Judgement, Case<'c>), Unreached> {
-    if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok((judgement, case)) }
+fn unless_refused(judgement: Judgement, error: Unreached) -> Result<Judgement, Unreached> {
+    if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok(judgement) }
 }
 
 /// Whether the denial depends only on the spelling of values.
-fn hangs_on_spelling(judgement: &Judgement) -> bool {
+fn differs_only_in_format(judgement: &Judgement) -> bool {
     let grounds = judgement.verdict.grounds.as_ref();
     judgement.verdict.outcome.is_refusal()
         && grounds.is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt))
 }
 
-/// The sentence for a value that could not be checked for another spelling.
-fn unchecked(error: &ArbiterError) -> String {
-    format!("The guard could not check whether the new value means the same as the release's: {error}.")
+/// The reason why the basis of a verdict could not be read.
+#[derive(Debug, Error)]
+pub(super) enum Unreached {
+    #[error("the edit could not be judged: {0}")]
+    Look(Box<LookError>),
+    #[error("the edit could not be judged: {0}")]
+    Arbitrate(Box<ArbiterError>),
+    #[error("the edit could not be judged, since the editor's rights cannot be read: {0}")]
+    Ask(Box<CallError>),
+    #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
+    Own(Box<CallError>),
 }
+
+impl Unreached {
+    /// This error if the API server did not answer. Otherwise the verdict stays as it is, and the
+    /// log names the missing part.
+    pub(super) fn unless_answered(self) -> Result<(), Self> {
+        if self.is_outage() {
+            return Err(self);
+        }
+        let reason = self.cause();
+        tracing::warn!(reason, "an edit is judged by what was known of it before");
+        Ok(())
+    }
+
+    fn is_outage(&self) -> bool {
+        match self {
+            Self::Look(error) => is_outage_of_look(error),
+            Self::Arbitrate(error) => is_outage_of_arbiter(error),
+            Self::Ask(error) | Self::Own(error) => error.is_outage(),
+        }
+    }
+
+    fn cause(&self) -> String {
+        match self {
+            Self::Look(error) => error.to_string(),
+            Self::Arbitrate(error) => error.to_string(),
+            Self::Ask(error) | Self::Own(error) => error.to_string(),
+        }
+    }
+}
+
+fn is_outage_of_look(error: &LookError) -> bool {
+    match error {
+        LookError::Late { .. } => true,
+        LookError::Call { reason, .. } => reason.is_outage(),
+        LookError::Slow { .. } | LookError::Moving { .. } => false,
+    }
+}
+
+fn is_outage_of_arbiter(error: &ArbiterError) -> bool {
+    match error {
+        // A dry run passes through other webhooks, and the API server reports some of their errors,
+        // and errors caused by the object, as its own.
+        ArbiterError::Refused {
+            reason: WriteError::Failed(CallError::Refused { code: 500, .. }), ..
+        } => false,
+        ArbiterError::Refused { reason: WriteError::Failed(error), .. } => error.is_outage(),
+        ArbiterError::Document(DocumentError::Call { reason, .. }) => reason.is_outage(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

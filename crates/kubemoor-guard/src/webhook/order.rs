@@ -1,10 +1,9 @@
 //! Orders: `spec.reconcileAt` of a GuardedRelease, set by users who may patch it. Its creation and deletion are sent
 //! too: a suspension may begin or end with them.
 //!
-//! Entry points: `is_order`, then `answer`. Invariant: an order is always allowed. The guard writes
-//! values that it has never seen in the live objects only if the API server confirms that the user
-//! who orders it may write these objects; a ticket records that, which the leader, perhaps another
-//! replica, can check. A dry run makes no ticket. Must not repair anything.
+//! An order is always allowed. The guard writes values that it has never seen in the live objects only if the API server
+//! confirms that the user who orders it may write these objects; a ticket records that, which the leader, perhaps another
+//! replica, can check. A dry run makes no ticket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +15,24 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::look::Live;
-use super::review::{self, Answer, Head, Request};
+use super::look::LiveCluster;
+use super::review::{self, AdmissionRequest, AdmissionResponse, ReviewHead};
+use super::validate::Setup;
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::guarded::KIND;
 use kubemoor_cluster::client::objects::Target;
+use kubemoor_cluster::client::resource::GROUP;
 use kubemoor_cluster::mirror::kinds::Kinds;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::release::Release;
+use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
 use kubemoor_policy::order::{CONFIRMED_BY, Grant, Order, Ticket, Verb, hex};
 use kubemoor_runtime::callers::Callers;
 use kubemoor_verdict::message::{Unwritten, of_order};
+
+pub use OrderDesk as Orders; // alias
 
 /// The most objects that are checked for one order; the rest needs another order.
 const OBJECTS: usize = 200;
@@ -48,34 +53,25 @@ const ESCALATING: &str = "rbac.authorization.k8s.io";
 pub type Unconfirmed = dyn Fn(&ReleaseId) -> Vec<(Verb, ObjectId)> + Send + Sync;
 
 /// The knowledge of the loop, and the key for tickets.
-pub struct Orders {
+pub struct OrderDesk {
     /// The objects that the loop leaves unchanged until a person confirms the repair.
     pub unconfirmed: Box<Unconfirmed>,
-    /// Holds the guard's key.
     pub callers: Callers,
 }
 
 /// Objects of one kind in one namespace, and what is done to them.
 type OfKind = (Verb, Target, Vec<ObjectId>);
 
-/// The API server's answers about one order.
-struct Asked {
-    objects: Vec<Grant>,
-    /// The objects that stay unchanged, and why.
-    refused: Vec<String>,
-}
-
 /// The user who gives an order, and the time until which the guard asks what they may do.
 struct Orderer<'a> {
-    live: &'a Live,
+    live: &'a LiveCluster,
     user: &'a Actor,
     deadline: Instant,
     /// The time from the first question to the deadline.
     within: Duration,
 }
 
-/// Whether a review may be an order.
-pub(super) fn is_order(head: &Head<'_>) -> bool {
+pub(super) fn is_order(head: &ReviewHead<'_>) -> bool {
     head.resource.resource == "guardedreleases"
         && head.resource.group == "kubemoor.dev"
         && head.subresource.is_none()
@@ -84,7 +80,7 @@ pub(super) fn is_order(head: &Head<'_>) -> bool {
 
 /// The GuardedRelease before and after an edit. Before its creation and after its deletion it is null. Returns `None` if
 /// either object cannot be read.
-pub(super) fn objects(request: &Request<'_>) -> Option<(Value, Value)> {
+pub(super) fn objects(request: &AdmissionRequest<'_>) -> Option<(Value, Value)> {
     let read = |text: &Option<Excerpt<'_>>| match text {
         Some(text) => review::object(text.get()).ok(),
         None => Some(Value::Null),
@@ -94,30 +90,29 @@ pub(super) fn objects(request: &Request<'_>) -> Option<(Value, Value)> {
 
 /// The answer to an order, and to any other change of a GuardedRelease from `old` to `new`.
 pub(super) async fn answer(
-    request: &Request<'_>,
+    request: &AdmissionRequest<'_>,
     (old, new): (&Value, &Value),
-    (orders, live): (&Orders, &Live),
+    (orders, live): (&OrderDesk, &LiveCluster),
     deadline: Instant,
-) -> Answer {
+) -> AdmissionResponse {
     // A ticket is for one object, whose uid the API server has not made yet when it is created.
     if request.head.operation != Some(Operation::Update) {
-        return Answer::allow();
+        return AdmissionResponse::allow();
     }
     let text = |object: &Value, pointer| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let [before, at] = [old, new].map(|object| text(object, "/spec/reconcileAt"));
     let (Some(at), Some(uid)) = (at.filter(|at| before.as_ref() != Some(at)), text(new, "/metadata/uid"))
     else {
-        return Answer::allow();
+        return AdmissionResponse::allow();
     };
     let (Some(namespace), Some(name)) = (&request.head.namespace, &request.head.name) else {
-        return Answer::allow();
+        return AdmissionResponse::allow();
     };
     let release = ReleaseId { namespace: (&**namespace).into(), name: (&**name).into() };
     let known = live.releases.index().read().release(&release).cloned();
-    let Some(known) = known else { return Answer::allow() };
-    let asking = asked(&known, &request.actor, orders, live, deadline);
-    let Asked { objects, refused } = asking.await;
-    let answer = refused.iter().take(NAMED).fold(Answer::allow(), |answer, why| answer.warn(why));
+    let Some(known) = known else { return AdmissionResponse::allow() };
+    let (objects, refused) = ask_grants(&known, &request.actor, orders, live, deadline).await;
+    let answer = refused.iter().take(NAMED).fold(AdmissionResponse::allow(), |answer, why| answer.warn(why));
     let answer = match refused.len().checked_sub(NAMED).filter(|more| *more > 0) {
         Some(more) => answer.warn(format!("{more} more objects stay as they are")),
         None => answer,
@@ -140,14 +135,14 @@ pub(super) async fn answer(
 }
 
 /// Asks the API server whether the user may write the unconfirmed objects: first about all objects
-/// of a kind in a namespace, then about each one.
-async fn asked(
+/// of a kind in a namespace, then about each one. Returns what is granted, and the objects that stay unchanged, and why.
+async fn ask_grants(
     release: &Arc<Release>,
     user: &Actor,
-    orders: &Orders,
-    live: &Live,
+    orders: &OrderDesk,
+    live: &LiveCluster,
     deadline: Instant,
-) -> Asked {
+) -> (Vec<Grant>, Vec<String>) {
     let mut open = (orders.unconfirmed)(&release.id);
     let beyond = open.split_off(open.len().min(OBJECTS));
     let (kinds, only_helm) = by_kind(release, open, &live.kinds);
@@ -192,7 +187,7 @@ async fn asked(
     let unasked = unasked.into_iter().map(|(_, _, object)| object);
     let rest = unasked.chain(beyond.into_iter().map(|(_, object)| object));
     refused.extend(rest.map(|object| of_order(&object, &release.id, Unwritten::OrderAgain)));
-    Asked { objects: granted, refused }
+    (granted, refused)
 }
 
 /// The objects of each kind in each namespace, by what is done to them, and those that only Helm may confirm.
@@ -257,27 +252,60 @@ fn annotating(object: &Value, ticket: Option<String>) -> Patch {
     Patch(operation.into_iter().collect())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ticket_takes_the_place_of_any_other() {
-        let annotated = |value: &Value, ticket: Option<&str>| {
-            let mut object = value.clone();
-            json_patch::patch(&mut object, &annotating(value, ticket.map(str::to_owned)).0).unwrap();
-            object
+/// Stores the commands of a user to the guard in this edit of a GuardedRelease. The guard itself creates and deletes
+/// GuardedReleases with their releases.
+pub(super) fn record_acts(setup: &Setup, request: &AdmissionRequest<'_>, old: &Value, new: &Value) {
+    let name = |object: &Value| Some(object.pointer("/metadata/name")?.as_str()?.to_owned());
+    let Some((namespace, name)) = request.head.namespace.as_deref().zip(name(new).or_else(|| name(old)))
+    else {
+        return;
+    };
+    if request.dry_run || setup.own_account.as_ref() == Some(&request.actor.user) {
+        return;
+    }
+    for (act, detail) in acts(old, new) {
+        let object = ObjectId {
+            group: GROUP.into(),
+            kind: KIND.into(),
+            namespace: Some(namespace.into()),
+            name: name.as_str().into(),
         };
-        let bare = json!({"metadata": {}});
-        let with = |annotations: Value| json!({"metadata": {"annotations": annotations}});
-        assert_eq!(annotated(&bare, Some("t")), with(json!({CONFIRMED_BY: "t"})));
-        assert_eq!(annotated(&bare, None), bare);
-        assert_eq!(
-            annotated(&with(json!({"a": "b"})), Some("t")),
-            with(json!({"a": "b", CONFIRMED_BY: "t"}))
-        );
-        let forged = with(json!({"a": "b", CONFIRMED_BY: "forged"}));
-        assert_eq!(annotated(&forged, Some("t")), with(json!({"a": "b", CONFIRMED_BY: "t"})));
-        assert_eq!(annotated(&forged, None), with(json!({"a": "b"})));
+        let edit = ReviewedEdit {
+            object,
+            operation: request.head.operation,
+            actor: request.actor.clone(),
+            uid: request.head.uid.clone().into_owned(),
+        };
+        let id = ReleaseId { namespace: namespace.into(), name: name.as_str().into() };
+        let known = setup.source.index().read().release(&id).map(|release| release.state.revision);
+        let row = Row::act(Timestamp::now(), edit, known.map(|revision| (id, revision)), act);
+        setup.ledger.record(Row { detail, ..row });
     }
 }
+
+/// The commands in an edit of a GuardedRelease from `old` to `new`, each with its description.
+/// `old` is null for a creation, `new` for a deletion.
+fn acts(old: &Value, new: &Value) -> Vec<(Act, String)> {
+    let at = |object: &Value| object.pointer("/spec/reconcileAt").cloned().unwrap_or_default();
+    let steered = match (suspension(old), suspension(new)) {
+        (before, Some(now)) if before.as_ref() != Some(&now) => Some((Act::Suspend, now)),
+        (Some(_), None) => Some((Act::Resume, String::new())),
+        _ => None,
+    };
+    let is_ordered = !at(new).is_null() && at(old) != at(new);
+    let ordered = is_ordered.then(|| (Act::Reconcile, String::new()));
+    steered.into_iter().chain(ordered).collect()
+}
+
+/// The end and the reason of a suspension, as far as they are given; `None` if repairs are not
+/// suspended.
+fn suspension(object: &Value) -> Option<String> {
+    let spec = object.get("spec")?;
+    let text = |field: &str| spec.get(field).and_then(Value::as_str);
+    let until = text("suspendUntil").map(|until| format!("until {until}"));
+    let parts = [until.as_deref(), text("suspendReason")];
+    spec.get("suspend")?.as_bool()?.then(|| parts.into_iter().flatten().collect::<Vec<_>>().join(": "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,12 @@
 //! The webhook configurations: they select the requests that the API server sends to Kubemoor.
 //!
-//! Entry points: [`configuration`] and [`mutating`] build them, [`keep::keep`] writes one,
-//! [`keep::withdraw`] removes one; [`shared_secrets`] keeps the token of the address and the certificate behind it.
-//! Invariant: the rules name exactly the resources that releases declare, their `scale`, the
-//! records, and the deletions that would also delete declared objects, whether a request or a new
-//! owner causes them; no other request leaves the API server. Must not judge a request.
+//! [`configuration`] and [`mutating`] build them, [`keep`] writes and removes them, [`emergency`] is the switch that removes
+//! them for everybody, and [`shared_secrets`] keeps the token of the address and the certificate behind it. The rules name
+//! exactly the resources that releases declare, their `scale`, the records, and the deletions that would also delete
+//! declared objects, whether a request or a new owner causes them; no other request leaves the API server. A record, which
+//! may be forged, must not direct the traffic of the cluster itself to the guard: heartbeats of nodes, events, requests that
+//! store nothing. A match condition skips only requests that the guard allows whatever a policy says, so that they also pass
+//! while no guard answers.
 //!
 //! A namespaceSelector works on labels, and every namespace has `kubernetes.io/metadata.name` only
 //! since Kubernetes 1.21. Before, `NotIn` matches a namespace without it, so that requests of
@@ -15,27 +17,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
+    MatchCondition, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
     ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use sha2::{Digest, Sha256};
 
-use kubemoor_declare::model::MANAGED_BY;
-use kubemoor_helm::index::DeclaredResource;
-use kubemoor_runtime::config::{Endpoint, RecordDriver};
-
-pub use self::address::Address;
 use self::keep::Configuration;
-use self::resources::{by_group_version, by_label_alone, is_deletion_sent_anyway, judged, metadata_detours};
+use kubemoor_declare::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
+use kubemoor_helm::index::DeclaredResource;
+use kubemoor_helm::record::NAME_PREFIX;
+use kubemoor_runtime::callers::CallerToken;
+use kubemoor_runtime::config::{Endpoint, RecordDriver};
+use kubemoor_verdict::identities;
 
-mod address;
-mod conditions;
 pub mod emergency;
 pub mod keep;
-mod resources;
 pub mod shared_secrets;
-pub mod withdrawal;
+
+pub use WebhookResource as Resource; // alias
+
+/// The names of before.
+pub mod withdrawal {
+    pub use super::keep::note_withdrawal as note; // alias
+}
 
 /// The name of each configuration that Kubemoor keeps: one that validates and one
 /// that mutates.
@@ -54,12 +59,10 @@ const LABELLED: &str = "labelled.edits.kubemoor.dev";
 /// Webhooks by group and version for the `status` subresource of declared objects,
 /// by which labels, annotations and owners of some kinds can be changed.
 pub const STATUS: &str = "status.kubemoor.dev";
-/// The webhook for the `scale` subresource of declared objects.
 pub const SCALE: &str = "scale.kubemoor.dev";
 /// The webhook for deletions that also delete declared objects, and for updates after which the
 /// garbage collector makes them.
 pub const DELETES: &str = "deletes.kubemoor.dev";
-/// The webhook for Helm's records.
 pub const RECORDS: &str = "records.kubemoor.dev";
 
 /// Webhooks by group and version that revert edits of declared objects.
@@ -70,65 +73,56 @@ const LABELLED_REVERTS: &str = "labelled.reverts.kubemoor.dev";
 /// Where the kubelets renew the leases of their nodes.
 const NODE_LEASES: &str = "kube-node-lease";
 
-/// The webhook for orders of repairs.
 pub const ORDERS: &str = "orders.kubemoor.dev";
 
 /// The label by which the API server knows a namespace's name.
 pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// Kubernetes' bound on a webhook's name.
 const NAME_LIMIT: usize = 253;
 
 /// A resource that releases declare, in the version in which they do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Resource {
+pub struct WebhookResource {
     /// The API group; empty for the core group.
     pub group: String,
     /// The version, such as `v1`.
     pub version: String,
     /// The plural, such as `deployments`.
     pub plural: String,
-    /// Whether it has a `scale` subresource.
     pub scale: bool,
 }
 
 /// The calls of the API server: their target and their scope.
 #[derive(Clone, Debug)]
 pub struct Surface<'a> {
-    /// Where it reaches the webhook.
     pub endpoint: &'a Endpoint,
-    /// The proof of the caller in the address.
     pub address: Address<'a>,
     /// The CA of the webhook's certificate, PEM. `None` leaves it to another tool, such as
     /// cert-manager's injector.
     pub ca_bundle: Option<&'a [u8]>,
-    /// The namespace that Kubemoor runs in.
     pub own_namespace: Option<&'a str>,
-    /// The form of Helm's records.
     pub record_driver: RecordDriver,
     /// Whether objects without Helm's label are sent too.
     pub select_all: bool,
-    /// Whether a policy reverts edits.
     pub reverts: bool,
     /// Whether the API server knows `matchConditions`. Without them, all status updates of
     /// controllers would be sent, and nothing can be spared.
     pub conditions: bool,
 }
 
-type Selected<'a> = (&'a str, Option<LabelSelector>, BTreeMap<GroupVersion<'a>, BTreeSet<String>>);
+type Selected<'a> = (&'a str, Option<LabelSelector>, BTreeMap<GroupAndVersion<'a>, BTreeSet<String>>);
 
-type GroupVersion<'a> = (&'a str, &'a str);
+type GroupAndVersion<'a> = (&'a str, &'a str);
 
-impl From<DeclaredResource> for Resource {
+impl From<DeclaredResource> for WebhookResource {
     fn from(declared: DeclaredResource) -> Self {
         let DeclaredResource { group, version, plural, scale, kind: _ } = declared;
         Self { group, version, plural, scale }
     }
 }
 
-/// The configuration for these resources.
 pub fn configuration(
-    resources: &BTreeSet<Resource>,
+    resources: &BTreeSet<WebhookResource>,
     surface: &Surface<'_>,
 ) -> ValidatingWebhookConfiguration {
     let judged = || judged(resources);
@@ -160,7 +154,7 @@ pub fn configuration(
     ];
     let mut deletes = sparing(webhook(DELETES.to_owned(), deletes, None, own, surface), surface);
     if let Some(conditions) = &mut deletes.match_conditions {
-        conditions.push(conditions::updated_owners());
+        conditions.push(owners_or_labels_change());
     }
     webhooks.push(deletes);
     let records = match surface.record_driver {
@@ -171,7 +165,7 @@ pub fn configuration(
     // A selector knows no names, and Helm reads a record by its name too.
     let owned = (!surface.conditions).then(|| labelled("owner", "helm"));
     webhooks.push(ValidatingWebhook {
-        match_conditions: surface.conditions.then(conditions::records),
+        match_conditions: surface.conditions.then(record_conditions),
         ..webhook(RECORDS.to_owned(), records, owned, Some(namespaces), surface)
     });
 
@@ -179,7 +173,10 @@ pub fn configuration(
 }
 
 /// The configuration for orders, and for edits of these resources where a policy reverts them.
-pub fn mutating(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> MutatingWebhookConfiguration {
+pub fn mutating(
+    resources: &BTreeSet<WebhookResource>,
+    surface: &Surface<'_>,
+) -> MutatingWebhookConfiguration {
     let orders = vec![rule(
         &["CREATE", "UPDATE", "DELETE"],
         &("kubemoor.dev", "v1alpha1"),
@@ -197,7 +194,7 @@ pub fn mutating(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Mutati
             let name = name_of(group_version, suffix);
             ValidatingWebhook {
                 client_config: client_config(surface, MUTATE),
-                match_conditions: surface.conditions.then(|| vec![conditions::being_deleted()]),
+                match_conditions: surface.conditions.then(|| vec![not_being_deleted()]),
                 ..webhook(name, rules, selector.clone(), Some(guarded(surface)), surface)
             }
         }));
@@ -214,7 +211,7 @@ pub fn left_out(own_namespace: Option<&str>) -> impl Iterator<Item = &str> {
 
 /// The webhooks for edits: one for each group and version, since the API server
 /// sends an edit in every version that some webhook names, converted to it.
-fn edits(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
+fn edits(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
     let mut webhooks = Vec::new();
     for (suffix, selector, edited) in selected(resources, surface, [EDITS, LABELLED]) {
         webhooks.extend(edited.iter().map(|(group_version, plurals)| {
@@ -232,7 +229,7 @@ fn edits(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<Validatin
 }
 
 /// The webhooks for changes of Helm's label and annotations, and of owners, by subresources.
-fn statuses(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
+fn statuses(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
     if !surface.conditions {
         return Vec::new();
     }
@@ -242,7 +239,7 @@ fn statuses(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<Valida
         let (name, rules) = (name_of(group_version, STATUS), vec![rule(&["UPDATE"], group_version, paths)]);
         let helms = Some(labelled(MANAGED_BY.0, MANAGED_BY.1));
         ValidatingWebhook {
-            match_conditions: Some(vec![conditions::helms_metadata_changes(), conditions::being_deleted()]),
+            match_conditions: Some(vec![helms_metadata_change(), not_being_deleted()]),
             ..webhook(name, rules, helms, Some(guarded(surface)), surface)
         }
     });
@@ -252,11 +249,11 @@ fn statuses(resources: &BTreeSet<Resource>, surface: &Surface<'_>) -> Vec<Valida
 /// The resources whose edits are sent, by the selector of their objects and the suffix of the
 /// webhook's name.
 fn selected<'a>(
-    resources: &'a BTreeSet<Resource>,
+    resources: &'a BTreeSet<WebhookResource>,
     surface: &Surface<'_>,
     [all, labelled_only]: [&'a str; 2],
 ) -> Vec<Selected<'a>> {
-    let by_label = |resource: &Resource| surface.select_all && by_label_alone(resource);
+    let by_label = |resource: &WebhookResource| surface.select_all && by_label_alone(resource);
     let chosen = |wanted: bool| {
         let resources = judged(resources).filter(move |resource| by_label(resource) == wanted);
         by_group_version(resources.map(|it| (it, it.plural.clone())))
@@ -282,7 +279,7 @@ fn guarded(surface: &Surface<'_>) -> LabelSelector {
 
 /// `v1.apps.edits.kubemoor.dev`. A group that would make it too long for the
 /// API server, which would then refuse the whole configuration, is hashed.
-fn name_of((group, version): &GroupVersion<'_>, suffix: &str) -> String {
+fn name_of((group, version): &GroupAndVersion<'_>, suffix: &str) -> String {
     let group = if group.is_empty() { "core" } else { group };
     let name = format!("{version}.{group}.{suffix}");
     if name.len() <= NAME_LIMIT {
@@ -299,7 +296,7 @@ fn plural(name: &str) -> BTreeSet<String> {
 
 fn rule(
     operations: &[&str],
-    (group, version): &GroupVersion<'_>,
+    (group, version): &GroupAndVersion<'_>,
     plurals: &BTreeSet<String>,
 ) -> RuleWithOperations {
     RuleWithOperations {
@@ -335,7 +332,7 @@ fn webhook(
 
 /// The webhook without the requests that the guard always allows, where the API server can tell them.
 fn sparing(webhook: ValidatingWebhook, surface: &Surface<'_>) -> ValidatingWebhook {
-    ValidatingWebhook { match_conditions: surface.conditions.then(conditions::sparing), ..webhook }
+    ValidatingWebhook { match_conditions: surface.conditions.then(sparing_conditions), ..webhook }
 }
 
 fn client_config(surface: &Surface<'_>, path: &str) -> WebhookClientConfig {
@@ -373,6 +370,234 @@ fn not_in<'a>(names: impl IntoIterator<Item = &'a str>) -> LabelSelector {
             values: Some(names.into_iter().collect()),
         }]),
     }
+}
+
+// The webhook's address, as far as it holds a caller's token.
+
+/// The text in place of a token in printed manifests. The API server allows no capital letters in a
+/// Service's path, so such a manifest cannot be applied by mistake.
+const PLACEHOLDER: &str = "CALLER_TOKEN";
+
+/// The proof in the webhook's address that the API server calls.
+#[derive(Clone, Copy, Debug)]
+pub enum Address<'a> {
+    Token(&'a CallerToken),
+    /// By a token that replaces the placeholder later.
+    Placeholder,
+    /// By nothing: the guard knows its certificate.
+    Bare,
+}
+
+impl Address<'_> {
+    fn path(self, base: &str) -> String {
+        match self {
+            Self::Token(token) => format!("{base}/{}", token.expose()),
+            Self::Placeholder => format!("{base}/{PLACEHOLDER}"),
+            Self::Bare => base.to_owned(),
+        }
+    }
+}
+
+fn holds_token(address: &WebhookClientConfig, token: &CallerToken) -> bool {
+    let path = address.service.as_ref().and_then(|service| service.path.as_deref());
+    let texts = path.into_iter().chain(address.url.as_deref());
+    texts.flat_map(|text| text.split('/')).any(|segment| segment == token.expose())
+}
+
+/// `text` without the parts in the place of tokens: a message of an API server or of another
+/// webhook about a configuration may quote them.
+pub(super) fn veil(text: &str) -> String {
+    let mut veiled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((place, length)) = [VALIDATE, MUTATE]
+        .into_iter()
+        .filter_map(|base| Some((rest.find(&format!("{base}/"))?, base.len() + 1)))
+        .min()
+    {
+        let (before, after) = rest.split_at(place + length);
+        let token = after.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(after.len());
+        veiled.push_str(before);
+        if token > 0 {
+            veiled.push('…');
+        }
+        rest = after.split_at(token).1;
+    }
+    veiled.push_str(rest);
+    veiled
+}
+
+// The conditions by which the API server skips a webhook, where it knows `matchConditions`.
+
+/// The names of the guard's own conditions. All others are the admin's.
+const OWN_CONDITIONS: [&str; 5] = [METADATA, CLEANUP, DELETED, OWNERS, RECORD];
+
+/// Helm's label or one of its annotations changes, or the owners.
+const METADATA: &str = "helms-metadata-changes";
+
+/// The request is not an update that leaves the owners and the labels as they are.
+const OWNERS: &str = "owners-or-labels-change";
+
+/// The request is not a deletion by a controller that may delete everything.
+const CLEANUP: &str = "not-a-controllers-cleanup";
+
+/// The object is not being deleted already, or the request changes more than its finalizers.
+const DELETED: &str = "not-being-deleted";
+
+const RECORD: &str = "a-record-of-helms";
+
+/// The metadata that a change of an object in deletion may always have: its finalizers, and what
+/// only the API server sets.
+const FINISHING: &str = "['finalizers', 'managedFields', 'resourceVersion', 'generation', 'deletionTimestamp', \
+    'deletionGracePeriodSeconds']";
+
+/// Skips what keeps namespaces from staying `Terminating` and garbage from piling up: deletions by
+/// the namespace controller and the garbage collector, and the removal of finalizers from objects
+/// that are being deleted.
+fn sparing_conditions() -> Vec<MatchCondition> {
+    vec![no_cleanup(), not_being_deleted()]
+}
+
+/// Skips what Helm does not read as a record, by its name or by its labels, and deletions by the namespace controller
+/// and the garbage collector. Records that are being deleted are sent: Helm still reads them.
+fn record_conditions() -> Vec<MatchCondition> {
+    let is_record = |of: &str| {
+        let labels = format!("{of}.metadata.labels");
+        format!(
+            "({of} != null && ((has({of}.metadata.name) && {of}.metadata.name.startsWith('{NAME_PREFIX}')) \
+             || (has({labels}) && 'owner' in {labels} && {labels}['owner'] == 'helm')))"
+        )
+    };
+    let expression = ["object", "oldObject"].map(is_record).join(" || ");
+    vec![no_cleanup(), condition(RECORD, expression)]
+}
+
+fn no_cleanup() -> MatchCondition {
+    let users: Vec<_> = identities::delete_everything().map(|user| format!("'{user}'")).collect();
+    let is_theirs = format!("request.userInfo.username in [{}]", users.join(", "));
+    condition(CLEANUP, format!("request.operation != 'DELETE' || !({is_theirs})"))
+}
+
+/// Skips deletions of objects that are being deleted already, and changes of nothing but their
+/// finalizers. Any other change is judged: a finalizer keeps such an object at work. Only the API
+/// server sets a `deletionTimestamp`.
+fn not_being_deleted() -> MatchCondition {
+    let differs = |place: &str, spared: &str| {
+        let (new, old) = (format!("object{place}"), format!("oldObject{place}"));
+        format!(
+            "{new}.exists(k, !(k in {spared}) && !(k in {old} && {new}[k] == {old}[k])) \
+             || {old}.exists(k, !(k in {spared}) && !(k in {new}))"
+        )
+    };
+    let differs = [differs("", "['metadata']"), differs(".metadata", FINISHING)].join(" || ");
+    let expression = format!(
+        "oldObject == null || !has(oldObject.metadata.deletionTimestamp) || (object != null && ({differs}))"
+    );
+    condition(DELETED, expression)
+}
+
+/// Skips updates that leave the owners as they are, and the labels, by which policies select namespaces.
+fn owners_or_labels_change() -> MatchCondition {
+    let labels = |of: &str| format!("(has({of}.metadata.labels) ? {of}.metadata.labels : {{}})");
+    let labels = format!("{} != {}", labels("object"), labels("oldObject"));
+    condition(OWNERS, format!("request.operation != 'UPDATE' || {} || {labels}", owners_change()))
+}
+
+/// The owners of the object change: the garbage collector deletes an object whose owners do not exist.
+fn owners_change() -> String {
+    let owners = |of: &str| {
+        let owners = format!("{of}.metadata.ownerReferences");
+        format!("(has({owners}) ? {owners} : [])")
+    };
+    format!("{} != {}", owners("object"), owners("oldObject"))
+}
+
+/// Skips what changes neither Helm's label nor one of its annotations, nor the owners.
+fn helms_metadata_change() -> MatchCondition {
+    let value = |of: &str, map: &str, key: &str| {
+        let map = format!("{of}.metadata.{map}");
+        format!("(has({map}) && '{key}' in {map} ? {map}['{key}'] : '')")
+    };
+    let changes = |(map, key): (&str, &str)| {
+        format!("{} != {}", value("object", map, key), value("oldObject", map, key))
+    };
+    let changed =
+        [("labels", MANAGED_BY.0), ("annotations", RELEASE_NAME), ("annotations", RELEASE_NAMESPACE)];
+    condition(METADATA, format!("{} || {}", changed.map(changes).join(" || "), owners_change()))
+}
+
+fn condition(name: &str, expression: String) -> MatchCondition {
+    MatchCondition { name: name.to_owned(), expression }
+}
+
+// The resources that are sent to the guard, and those that are sent only with Helm's label.
+
+/// API groups whose resources are never judged: the API server sends them to no webhook, or they
+/// are queries and measurements that are not stored.
+const NEVER: [&str; 6] = [
+    "admissionregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "custom.metrics.k8s.io",
+    "external.metrics.k8s.io",
+    "metrics.k8s.io",
+];
+
+const NEVER_CORE: [&str; 2] = ["bindings", "componentstatuses"];
+
+/// The resources that nodes and controllers write constantly, by group and plural.
+const BUSY: [(&str, &str); 8] = [
+    ("", "endpoints"),
+    ("", "events"),
+    ("", "nodes"),
+    ("", "pods"),
+    ("apps", "replicasets"),
+    ("coordination.k8s.io", "leases"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("events.k8s.io", "events"),
+];
+
+/// Subresources beside `status` by which labels and annotations can be changed, by group and plural.
+const DETOURS: [(&str, &str, &str); 2] =
+    [("", "namespaces", "finalize"), ("certificates.k8s.io", "certificatesigningrequests", "approval")];
+
+fn judged(resources: &BTreeSet<WebhookResource>) -> impl Iterator<Item = &WebhookResource> {
+    let is_never = |it: &WebhookResource| {
+        NEVER.contains(&it.group.as_str())
+            || (it.group.is_empty() && NEVER_CORE.contains(&it.plural.as_str()))
+    };
+    resources.iter().filter(move |resource| !is_never(resource))
+}
+
+/// Whether objects of this resource are sent only with Helm's label, even if others are sent
+/// without it.
+fn by_label_alone(resource: &WebhookResource) -> bool {
+    BUSY.contains(&(resource.group.as_str(), resource.plural.as_str()))
+}
+
+/// Whether the webhook for deletions of other objects already sends these deletions: once is
+/// enough.
+fn is_deletion_sent_anyway((group, _): &GroupAndVersion<'_>, plural: &str) -> bool {
+    matches!((*group, plural), ("", "namespaces") | ("apiextensions.k8s.io", "customresourcedefinitions"))
+}
+
+/// The paths of subresources by which labels and annotations of some kinds can be changed.
+fn metadata_detours(resource: &WebhookResource) -> impl Iterator<Item = String> {
+    let own = DETOURS
+        .iter()
+        .filter(|(group, plural, _)| (*group, *plural) == (&*resource.group, &*resource.plural));
+    let own = own.map(|(_, _, subresource)| *subresource);
+    std::iter::once("status").chain(own).map(|subresource| format!("{}/{subresource}", resource.plural))
+}
+
+/// Paths such as `deployments/scale` by group and version of their resources.
+fn by_group_version<'a>(
+    resources: impl Iterator<Item = (&'a WebhookResource, String)>,
+) -> BTreeMap<GroupAndVersion<'a>, BTreeSet<String>> {
+    let mut sorted = BTreeMap::<_, BTreeSet<_>>::new();
+    for (resource, path) in resources {
+        sorted.entry((resource.group.as_str(), resource.version.as_str())).or_default().insert(path);
+    }
+    sorted
 }
 
 #[cfg(test)]

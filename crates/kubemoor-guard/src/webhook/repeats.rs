@@ -1,24 +1,20 @@
 //! Finds updates about which the API server asks a second time.
 //!
-//! Entry point: [`Repeats::note`]. An API server tries an update again with the object from its database if it first
-//! had the object from its cache and the update is denied, or if the object changed before the update was stored. One
-//! request is then judged twice. Invariant: only the same update of the same object by the same user is a repeat. Of
-//! updates that pass, a repeat is one only if the first one was certainly not stored ([`Version`]). Bounded. Must not
-//! judge.
+//! An API server tries an update again with the object from its database if it first had the object from its cache and the
+//! update is denied, or if the object changed before the update was stored. One request is then judged twice. Only the same
+//! update of the same object by the same user is a repeat. Of updates that pass, a repeat is one only if the first one was
+//! certainly not stored: of all updates of one version of an object at most one is stored ([`ObjectVersion`]).
 
-mod denied;
-mod version;
-
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::denied::Denied;
-pub(super) use self::version::Version;
 use kubemoor_declare::model::{Actor, ObjectId, Operation};
+use kubemoor_declare::outline::Excerpt;
+use kubemoor_declare::path::{Path, Segment};
 use kubemoor_verdict::edit::{Finding, Outcome, Verdict};
 use kubemoor_verdict::shown::{SealingKey, Shown};
 
@@ -26,78 +22,69 @@ use kubemoor_verdict::shown::{SealingKey, Shown};
 /// time for the first one.
 const PASSING: Duration = Duration::from_secs(10);
 
-/// The most updates that are remembered of those that passed.
+/// The most updates that are remembered, of those that passed and of those that were denied each.
 const MOST: usize = 1024;
-
-/// Whether the API server asks for the first or the second time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Time {
-    First,
-    Again,
-}
 
 /// The recent updates that were denied, or passed although they drift.
 #[derive(Default)]
-pub(super) struct Repeats {
+pub(super) struct EditRepeats {
     hasher: RandomState,
-    denied: Mutex<Denied>,
-    passed: Mutex<VecDeque<Seen>>,
+    denied: Mutex<DeniedUpdates>,
+    passed: Mutex<VecDeque<PassedUpdate>>,
 }
 
-/// An update that passed.
-struct Seen {
+struct PassedUpdate {
     at: Instant,
     key: u64,
-    /// The version that it would have changed.
-    version: Version,
+    version: ObjectVersion,
     /// How many reviews of it there were about this version.
     asked: usize,
     /// The number of requests that they belong to.
     requests: usize,
 }
 
-impl Repeats {
+impl EditRepeats {
     /// Records a verdict on a user's edit of an object, which changes `version`. Returns whether the API server has
     /// asked about it before. The third review of a denied update is another request.
-    pub(super) fn note(
+    pub(super) fn is_repeat(
         &self,
         (object, operation, actor): (&ObjectId, Operation, &Actor),
         verdict: &Verdict,
-        version: Option<Version>,
+        version: Option<ObjectVersion>,
         now: Instant,
-    ) -> Time {
+    ) -> bool {
         if operation != Operation::Update {
-            return Time::First;
+            return false;
         }
         let key = self.key(object, actor, verdict);
         match (verdict.outcome, version) {
-            (Outcome::Deny, _) if self.denied.lock().note(key, now) => Time::Again,
+            (Outcome::Deny, _) if self.denied.lock().note(key, now) => true,
             (Outcome::Warn | Outcome::Record, Some(version)) if changes(verdict) => {
                 self.note_passing(key, version, now)
             }
-            _ => Time::First,
+            _ => false,
         }
     }
 
-    fn note_passing(&self, key: u64, version: Version, now: Instant) -> Time {
+    fn note_passing(&self, key: u64, version: ObjectVersion, now: Instant) -> bool {
         let mut last = self.passed.lock();
         make_room(&mut last, now);
-        let concerns =
-            |seen: &Seen| seen.key == key && (seen.version == version || version.follows(&seen.version));
+        let concerns = |seen: &PassedUpdate| {
+            seen.key == key && (seen.version == version || version.follows(&seen.version))
+        };
         let known = last.iter().rposition(concerns).and_then(|place| last.remove(place));
         let mut seen = match known {
             // An API server asks again only because the object has changed: on the same version it is another request.
-            Some(seen) if seen.version == version => Seen { asked: seen.asked + 1, ..seen },
-            Some(seen) => Seen { asked: 1, version, ..seen },
-            None => Seen { at: now, key, version, asked: 1, requests: 0 },
+            Some(seen) if seen.version == version => PassedUpdate { asked: seen.asked + 1, ..seen },
+            Some(seen) => PassedUpdate { asked: 1, version, ..seen },
+            None => PassedUpdate { at: now, key, version, asked: 1, requests: 0 },
         };
-        let time = if seen.asked > seen.requests { Time::First } else { Time::Again };
+        let is_repeat = seen.asked <= seen.requests;
         seen.requests = seen.requests.max(seen.asked);
-        last.push_back(Seen { at: now, ..seen });
-        time
+        last.push_back(PassedUpdate { at: now, ..seen });
+        is_repeat
     }
 
-    /// What tells an update from others.
     fn key(&self, object: &ObjectId, actor: &Actor, verdict: &Verdict) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         (object, &actor.user, &actor.groups, verdict.outcome.as_str(), verdict.reason).hash(&mut hasher);
@@ -109,7 +96,7 @@ impl Repeats {
 }
 
 /// Forgets the updates that are too old, and the oldest one of too many.
-fn make_room(last: &mut VecDeque<Seen>, now: Instant) {
+fn make_room(last: &mut VecDeque<PassedUpdate>, now: Instant) {
     while last.front().is_some_and(|seen| now.duration_since(seen.at) > PASSING) || last.len() >= MOST {
         last.pop_front();
     }
@@ -131,124 +118,93 @@ fn hash(finding: &Finding, hasher: &mut impl Hasher) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
+/// The longest time between two reviews of a denied update.
+const DENIED_SPAN: Duration = Duration::from_secs(1);
 
-    use super::*;
-    use kubemoor_declare::model::ReleaseId;
-    use kubemoor_declare::path::Path;
-    use kubemoor_verdict::difference::Values;
-    use kubemoor_verdict::edit::{Grounds, Reason};
+/// DeniedUpdates updates by key, with the time of their first review.
+#[derive(Default)]
+struct DeniedUpdates {
+    first: HashMap<u64, Instant>,
+    /// The same, the oldest in front, and updates whose second review has come.
+    order: VecDeque<(Instant, u64)>,
+}
 
-    fn object(kind: &str) -> ObjectId {
-        ObjectId::namespaced("", kind, "shop", "web")
-    }
-
-    fn refused(object: &ObjectId, outcome: Outcome, new: Value) -> Verdict {
-        let path: Path = "/data/key".parse().unwrap();
-        let values = Values::of(object, &path, [None, Some(&json!("YQ==")), Some(&new)]);
-        let grounds = Grounds {
-            release: ReleaseId { namespace: "shop".into(), name: "shop".into() },
-            revision: 1,
-            fields: vec![Finding::of(path, values)],
-            exceptions: Vec::new(),
-        };
-        Verdict { outcome, reason: Reason::Drift, grounds: Some(grounds.into()), arguable: false }
-    }
-
-    #[test]
-    fn only_second_look_at_same_refused_update_counts_as_repeat() {
-        let (start, kinds) = (Instant::now(), [object("ConfigMap"), object("Secret")]);
-        let later = |millis| start + Duration::from_millis(millis);
-        let check = |changed: (usize, Operation, &str, Outcome, &str), millis, expected| {
-            let repeats = Repeats::default();
-            let note = |(kind, operation, user, outcome, new): (usize, _, &str, _, &str), at| {
-                let actor = Actor { user: user.to_owned(), ..Actor::default() };
-                let object = &kinds[kind];
-                repeats.note((object, operation, &actor), &refused(object, outcome, json!(new)), None, at)
-            };
-            let first = (changed.0, Operation::Update, "alice", Outcome::Deny, "Yg==");
-            assert_eq!(note(first, start), Time::First);
-            assert_eq!(note(changed, later(millis)), expected, "{changed:?} {millis}");
-        };
-        for kind in [0, 1] {
-            let same = (kind, Operation::Update, "alice", Outcome::Deny, "Yg==");
-            check(same, 5, Time::Again);
-            check(same, 1001, Time::First);
-            check((kind, Operation::Update, "bob", Outcome::Deny, "Yg=="), 5, Time::First);
-            check((kind, Operation::Update, "alice", Outcome::Deny, "Yw=="), 5, Time::First);
-            check((kind, Operation::Update, "alice", Outcome::Warn, "Yg=="), 5, Time::First);
-            check((kind, Operation::Delete, "alice", Outcome::Deny, "Yg=="), 5, Time::First);
-        }
-    }
-
-    #[test]
-    fn three_refusals_within_a_moment_are_two_requests() {
-        let (repeats, now, object) = (Repeats::default(), Instant::now(), object("ConfigMap"));
-        let verdict = refused(&object, Outcome::Deny, json!("Yg=="));
-        let actor = Actor::default();
-        let times = [0; 4].map(|_| repeats.note((&object, Operation::Update, &actor), &verdict, None, now));
-        assert_eq!(times, [Time::First, Time::Again, Time::First, Time::Again]);
-    }
-
-    #[test]
-    fn passing_update_is_one_request_only_if_certainly_not_stored() {
-        let object = object("ConfigMap");
-        let actor = Actor::default();
-        let check = |outcome, steps: &[(&str, &str, &str, Time)]| {
-            let (repeats, now) = (Repeats::default(), Instant::now());
-            for (place, (resource_version, generation, new, expected)) in steps.iter().enumerate() {
-                let version = Version::sample("u", resource_version, generation.parse().ok());
-                let (what, verdict) =
-                    ((&object, Operation::Update, &actor), refused(&object, outcome, json!(new)));
-                let time = repeats.note(what, &verdict, Some(version), now + Duration::from_millis(5));
-                assert_eq!(time, *expected, "{place} of {steps:?}");
+impl DeniedUpdates {
+    /// Records a review. Returns whether it is the second one of an update.
+    fn note(&mut self, update: u64, now: Instant) -> bool {
+        while let Some((at, oldest)) = self.order.front().copied()
+            && (now.duration_since(at) > DENIED_SPAN || self.order.len() >= MOST)
+        {
+            self.order.pop_front();
+            if self.first.get(&oldest) == Some(&at) {
+                self.first.remove(&oldest);
             }
-        };
-        let (first, again) = (Time::First, Time::Again);
-        for outcome in [Outcome::Warn, Outcome::Record] {
-            // The object changed meanwhile, but not by this update: its generation would be higher, or its value new.
-            check(
-                outcome,
-                &[("10", "3", "Yg==", first), ("17", "3", "Yg==", again), ("19", "3", "Yg==", again)],
-            );
-            check(outcome, &[("10", "3", "Yg==", first), ("17", "4", "Yg==", again)]);
-            check(outcome, &[("10", "", "Yg==", first), ("11", "", "Yg==", again)]);
-            // It may have been stored and set back.
-            check(outcome, &[("10", "3", "Yg==", first), ("17", "5", "Yg==", first)]);
-            check(outcome, &[("10", "", "Yg==", first), ("12", "", "Yg==", first)]);
-            check(outcome, &[("10", "", "Yg==", first), ("11", "1", "Yg==", first)]);
-            check(outcome, &[("17", "4", "Yg==", first), ("10", "3", "Yg==", first)]);
-            // Another update.
-            check(outcome, &[("10", "3", "Yg==", first), ("17", "3", "Yw==", first)]);
-            // Two requests at one time, each of which is asked about twice.
-            check(
-                outcome,
-                &[
-                    ("10", "3", "Yg==", first),
-                    ("10", "3", "Yg==", first),
-                    ("17", "3", "Yg==", again),
-                    ("17", "3", "Yg==", again),
-                    ("17", "3", "Yg==", first),
-                ],
-            );
         }
-        // No version tells more of what is reverted at once.
-        check(Outcome::Revert, &[("10", "3", "Yg==", first), ("17", "3", "Yg==", first)]);
-    }
-
-    #[test]
-    fn passing_update_is_another_request_after_ten_seconds() {
-        let (repeats, start, object) = (Repeats::default(), Instant::now(), object("ConfigMap"));
-        let verdict = refused(&object, Outcome::Warn, json!("Yg=="));
-        let actor = Actor::default();
-        let note = |resource_version: &str, at| {
-            let version = Version::sample("u", resource_version, Some(3));
-            repeats.note((&object, Operation::Update, &actor), &verdict, Some(version), at)
-        };
-        assert_eq!(note("10", start), Time::First);
-        assert_eq!(note("11", start + PASSING), Time::Again);
-        assert_eq!(note("12", start + PASSING * 3), Time::First);
+        if self.first.remove(&update).is_some() {
+            return true;
+        }
+        self.first.insert(update, now);
+        self.order.push_back((now, update));
+        false
     }
 }
+
+/// The version of an object that an update changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ObjectVersion {
+    uid: String,
+    resource_version: String,
+    /// The object's generation, where the update raises it: the API server counts the changes of the kind's `spec` so.
+    /// Other updates raise the resourceVersion alone, which counts the writes to the whole database.
+    generation: Option<i64>,
+}
+
+impl ObjectVersion {
+    /// The version that the update from `old` to `new` changes; `None` where the objects do not tell. `changed` are the
+    /// fields by which updates are compared: if none of them raises the generation by itself, another change of them in
+    /// between would not be counted.
+    pub(super) fn before<'p>(
+        old: &Excerpt<'_>,
+        new: &Excerpt<'_>,
+        changed: impl IntoIterator<Item = &'p Path>,
+    ) -> Option<Self> {
+        let generation = |object: &Excerpt<'_>| -> Option<i64> {
+            serde_json::from_str(object.at(&["metadata", "generation"])?.get()).ok()
+        };
+        let [uid, resource_version] = old.texts(&["metadata"], ["uid", "resourceVersion"]);
+        let is_given = |text: &String| !text.is_empty();
+        let (uid, resource_version) = (uid.filter(is_given)?, resource_version.filter(is_given)?);
+        let is_counted = changed.into_iter().any(raises_generation);
+        let is_raised = |before: &i64| is_counted && generation(new).is_some_and(|now| now > *before);
+        Some(Self { uid, resource_version, generation: generation(old).filter(is_raised) })
+    }
+
+    /// Whether the object has this version after `before`, with at most one change in between that `generation` counts,
+    /// or exactly one of any kind.
+    fn follows(&self, before: &Self) -> bool {
+        if self.uid != before.uid || self.resource_version == before.resource_version {
+            return false;
+        }
+        match (before.generation, self.generation) {
+            (Some(before), Some(now)) => now == before || before.checked_add(1) == Some(now),
+            (None, None) => {
+                let [before, now] = [before, self].map(|it| it.resource_version.parse::<u64>().ok());
+                before.and_then(|before| before.checked_add(1)).is_some_and(|next| now == Some(next))
+            }
+            _ => false,
+        }
+    }
+
+    #[cfg(test)]
+    fn sample(uid: &str, resource_version: &str, generation: Option<i64>) -> Self {
+        Self { uid: uid.to_owned(), resource_version: resource_version.to_owned(), generation }
+    }
+}
+
+/// Whether the API server may count changes of this field: it never counts those of metadata and status.
+fn raises_generation(path: &Path) -> bool {
+    !matches!(path.0.first(), Some(Segment::Field(name)) if name == "metadata" || name == "status")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,163 +1,143 @@
-//! What large reviews share: the memory for their bodies, and the turns to be judged or decoded.
+//! What large reviews share: the memory for their bodies ([`MemoryShares`]), and the turns to be judged or decoded
+//! ([`FairTurns`]).
 //!
-//! Nobody takes all of it. A user and a namespace each have at most two thirds of what others leave at one peer, and a peer
-//! three quarters. Who lacks a share is told whether the own load is the cause: then the mode decides, and no editor gets an
-//! edit past it by load.
+//! Nobody takes all of it. Of the memory, a user and a namespace each have at most two thirds of what others leave at one
+//! peer, and a peer three quarters; of the turns, half. Who lacks a share is told whether the own load is the cause: then
+//! the mode decides, and no editor gets an edit past it by load.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, timeout_at};
 
-/// An amount of something, and who has how much of it now.
-#[derive(Debug)]
-pub(super) struct Shares {
-    total: usize,
-    /// Whether all ask for the same amount, and so get it in the order in which they asked.
-    is_in_order: bool,
-    taken: Mutex<HashMap<Holder, usize>>,
-    /// Those who wait because of others, in this order.
-    line: Mutex<BTreeSet<u64>>,
-    tickets: AtomicU64,
-    /// Notified when something is given back, or somebody leaves the line.
-    given: Notify,
-    hasher: RandomState,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The review's own namespace or user has its part.
+    Own,
+    Others,
 }
 
 /// Whose review it is. Names are hashed: they can be long, and are not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Holder {
-    /// `None` where it does not matter which peer sends a review.
-    peer: Option<IpAddr>,
     namespace: u64,
     user: u64,
 }
 
-/// A part of the total, until it is dropped.
+const KEYS: [fn(&Holder) -> u64; 2] = [|it| it.namespace, |it| it.user];
+
+/// An amount of memory, and who has how much of it now.
 #[derive(Debug)]
-pub(super) struct Share {
-    shares: Arc<Shares>,
+pub(super) struct MemoryShares {
+    total: usize,
+    taken: Mutex<HashMap<(IpAddr, Holder), usize>>,
+    /// Notified when something is given back.
+    given: Notify,
+    hasher: RandomState,
+}
+
+/// A part of the memory, until it is dropped.
+#[derive(Debug)]
+pub(super) struct TakenShare {
+    shares: Arc<MemoryShares>,
+    peer: IpAddr,
     holder: Holder,
     amount: usize,
 }
 
-/// Why there is too little.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lack {
-    /// The review's own namespace or user has its part.
-    Own,
-    /// Others have left too little.
-    Others,
+/// A number of turns, which go to those who ask first, unless they have their part.
+#[derive(Debug)]
+pub(super) struct FairTurns {
+    total: usize,
+    /// Fair: who waits gets the next one.
+    free: Arc<Semaphore>,
+    taken: Mutex<HashMap<Holder, usize>>,
+    /// Notified when a turn ends.
+    given: Notify,
+    hasher: RandomState,
 }
 
-impl Shares {
-    pub(super) fn memory(total: usize) -> Arc<Self> {
-        Self::new(total, false)
+/// A turn, until it is dropped.
+#[derive(Debug)]
+pub(super) struct HeldTurn {
+    turns: Arc<FairTurns>,
+    holder: Holder,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Holder {
+    fn new(hasher: &RandomState, namespace: &str, user: &str) -> Self {
+        let [namespace, user] = [namespace, user].map(|name| hasher.hash_one(name));
+        Self { namespace, user }
+    }
+}
+
+/// Why `holder`, who asks for `more`, gets too little: the own load is the cause if the holder has as much as all would
+/// have if they had the same.
+fn lack(taken: &[(Holder, usize)], holder: Holder, more: usize, total: usize) -> Lack {
+    let is_own = KEYS.iter().any(|key| {
+        let others = taken.iter().map(|(it, _)| key(it)).filter(|it| *it != key(&holder));
+        let fair = total / (others.collect::<HashSet<_>>().len() + 2);
+        let own = taken.iter().filter(|(it, _)| key(it) == key(&holder)).map(|(_, amount)| *amount);
+        own.sum::<usize>().saturating_add(more) > fair.max(more).min(total / 2)
+    });
+    if is_own { Lack::Own } else { Lack::Others }
+}
+
+impl MemoryShares {
+    pub(super) fn new(total: usize) -> Arc<Self> {
+        let (taken, given, hasher) = (Mutex::default(), Notify::new(), RandomState::new());
+        Arc::new(Self { total, taken, given, hasher })
     }
 
-    pub(super) fn turns(total: usize) -> Arc<Self> {
-        Self::new(total, true)
+    /// An empty share for reviews that a peer sends of a user in a namespace.
+    pub(super) fn share(self: &Arc<Self>, peer: IpAddr, namespace: &str, user: &str) -> TakenShare {
+        let holder = Holder::new(&self.hasher, namespace, user);
+        TakenShare { shares: Arc::clone(self), peer, holder, amount: 0 }
     }
 
-    fn new(total: usize, is_in_order: bool) -> Arc<Self> {
-        Arc::new(Self {
-            total,
-            is_in_order,
-            taken: Mutex::default(),
-            line: Mutex::default(),
-            tickets: AtomicU64::default(),
-            given: Notify::new(),
-            hasher: RandomState::new(),
-        })
-    }
-
-    /// An empty share for reviews of a user in a namespace.
-    pub(super) fn share(self: &Arc<Self>, peer: Option<IpAddr>, namespace: &str, user: &str) -> Share {
-        let [namespace, user] = [namespace, user].map(|name| self.hasher.hash_one(name));
-        Share { shares: Arc::clone(self), holder: Holder { peer, namespace, user }, amount: 0 }
-    }
-
-    /// Takes an amount, unless others are before `ticket` in the line.
-    fn take_in_order(&self, holder: Holder, more: usize, ticket: u64) -> Result<(), Lack> {
-        let mut line = self.line.lock();
-        let is_next = !self.is_in_order || line.first().is_none_or(|first| *first >= ticket);
-        let taken = self.take(holder, more, is_next);
-        // Who lacks because of the own load does not hold up others.
-        if self.is_in_order && taken == Err(Lack::Others) {
-            line.insert(ticket);
-        } else if line.remove(&ticket) {
-            self.given.notify_waiters();
-        }
-        taken
-    }
-
-    fn take(&self, holder: Holder, more: usize, is_next: bool) -> Result<(), Lack> {
+    fn take(&self, peer: IpAddr, holder: Holder, more: usize) -> Result<(), Lack> {
         let mut taken = self.taken.lock();
-        let sum = |counts: &dyn Fn(&Holder) -> bool| -> usize {
-            let amounts = taken.iter().filter(|(it, _)| counts(it)).map(|(_, amount)| *amount);
+        let sum = |counts: &dyn Fn(IpAddr, &Holder) -> bool| -> usize {
+            let amounts = taken.iter().filter(|((at, it), _)| counts(*at, it)).map(|(_, amount)| *amount);
             amounts.sum::<usize>().saturating_add(more)
         };
-        let is_of_peer = |it: &Holder| it.peer == holder.peer;
-        let keys: [fn(&Holder) -> u64; 2] = [|it| it.namespace, |it| it.user];
-        let of_peer = self.total - self.total / 4;
+        let at_peer = sum(&|at, _| at == peer);
+        let most_at_peer = self.total - self.total / 4;
         let exceeds = |key: fn(&Holder) -> u64| {
-            let own = sum(&|it| is_of_peer(it) && key(it) == key(&holder));
+            let own = sum(&|at, it| at == peer && key(it) == key(&holder));
             // Both sums hold what is asked for.
-            let most = match holder.peer {
-                Some(_) => of_peer.saturating_sub(sum(&is_of_peer) - own) / 3 * 2,
-                None => self.total / 2,
-            };
-            own > most
+            own > most_at_peer.saturating_sub(at_peer - own) / 3 * 2
         };
-        let lacks = sum(&|_| true) > self.total
-            || (holder.peer.is_some() && sum(&is_of_peer) > of_peer)
-            || keys.into_iter().any(exceeds);
-        if lacks || !is_next {
-            // At whatever peer: who has as much as all would have if they had the same.
-            let is_own = keys.iter().any(|key| {
-                let others = taken.keys().map(key).filter(|it| *it != key(&holder)).collect::<HashSet<_>>();
-                let fair = self.total / (others.len() + 2);
-                sum(&|it| key(it) == key(&holder)) > fair.max(more).min(self.total / 2)
-            });
-            return Err(if is_own { Lack::Own } else { Lack::Others });
+        if sum(&|_, _| true) > self.total || at_peer > most_at_peer || KEYS.into_iter().any(exceeds) {
+            // At whatever peer.
+            let all: Vec<_> = taken.iter().map(|((_, it), amount)| (*it, *amount)).collect();
+            return Err(lack(&all, holder, more, self.total));
         }
-        *taken.entry(holder).or_default() += more;
+        *taken.entry((peer, holder)).or_default() += more;
         Ok(())
-    }
-
-    fn give(&self, holder: Holder, amount: usize) {
-        let mut taken = self.taken.lock();
-        if let Some(present) = taken.get_mut(&holder) {
-            *present = present.saturating_sub(amount);
-        }
-        taken.retain(|_, amount| *amount > 0);
-        drop(taken);
-        self.given.notify_waiters();
     }
 }
 
-impl Share {
+impl TakenShare {
     /// Grows the share to `amount`, and waits for it until `until`.
     pub(super) async fn grow(&mut self, amount: usize, until: Instant) -> Result<(), Lack> {
         let more = amount.saturating_sub(self.amount);
-        let ticket = self.shares.tickets.fetch_add(1, Ordering::Relaxed);
         let shares = Arc::clone(&self.shares);
-        let _place = Place { shares: &shares, ticket };
         loop {
             // Before the check, so that a release in between wakes this task.
-            let mut given = pin!(self.shares.given.notified());
+            let mut given = pin!(shares.given.notified());
             given.as_mut().enable();
-            match self.shares.take_in_order(self.holder, more, ticket) {
+            match shares.take(self.peer, self.holder, more) {
                 Ok(()) => {
                     self.amount = amount;
                     return Ok(());
@@ -169,26 +149,83 @@ impl Share {
     }
 }
 
-/// A place in the line, until it is dropped: a caller that gives up leaves it as well.
-struct Place<'a> {
-    shares: &'a Shares,
-    ticket: u64,
-}
-
-impl Drop for Place<'_> {
+impl Drop for TakenShare {
     fn drop(&mut self) {
-        if self.shares.line.lock().remove(&self.ticket) {
+        if self.amount > 0 {
+            give(&mut self.shares.taken.lock(), &(self.peer, self.holder), self.amount);
             self.shares.given.notify_waiters();
         }
     }
 }
 
-impl Drop for Share {
-    fn drop(&mut self) {
-        if self.amount > 0 {
-            self.shares.give(self.holder, self.amount);
+impl FairTurns {
+    /// At least two turns.
+    pub(super) fn new(total: usize) -> Arc<Self> {
+        let (taken, given, hasher) = (Mutex::default(), Notify::new(), RandomState::new());
+        Arc::new(Self { total, free: Arc::new(Semaphore::new(total)), taken, given, hasher })
+    }
+
+    /// A turn for a review of a user in a namespace, if there is one until `until`. Who lacks one because of the own load
+    /// does not hold up others.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        namespace: &str,
+        user: &str,
+        until: Instant,
+    ) -> Result<HeldTurn, Lack> {
+        let holder = Holder::new(&self.hasher, namespace, user);
+        loop {
+            let mut given = pin!(self.given.notified());
+            given.as_mut().enable();
+            let ended = if self.has_room(&self.taken.lock(), holder) {
+                match timeout_at(until, Arc::clone(&self.free).acquire_owned()).await {
+                    Ok(Ok(permit)) => match self.begin(holder, permit) {
+                        Some(turn) => return Ok(turn),
+                        None => false,
+                    },
+                    Ok(Err(_)) | Err(_) => true,
+                }
+            } else {
+                timeout_at(until, given).await.is_err()
+            };
+            if ended {
+                let all: Vec<_> = self.taken.lock().iter().map(|(it, amount)| (*it, *amount)).collect();
+                return Err(lack(&all, holder, 1, self.total));
+            }
         }
     }
+
+    /// Whether a user and a namespace have less than half of all turns.
+    fn has_room(&self, taken: &HashMap<Holder, usize>, holder: Holder) -> bool {
+        KEYS.iter().all(|key| {
+            let own = taken.iter().filter(|(it, _)| key(it) == key(&holder)).map(|(_, amount)| *amount);
+            own.sum::<usize>() < self.total / 2
+        })
+    }
+
+    /// `None` if others of the same user or namespace have begun meanwhile.
+    fn begin(self: &Arc<Self>, holder: Holder, permit: OwnedSemaphorePermit) -> Option<HeldTurn> {
+        let mut taken = self.taken.lock();
+        if !self.has_room(&taken, holder) {
+            return None;
+        }
+        *taken.entry(holder).or_default() += 1;
+        Some(HeldTurn { turns: Arc::clone(self), holder, _permit: permit })
+    }
+}
+
+impl Drop for HeldTurn {
+    fn drop(&mut self) {
+        give(&mut self.turns.taken.lock(), &self.holder, 1);
+        self.turns.given.notify_waiters();
+    }
+}
+
+fn give<K: std::hash::Hash + Eq>(taken: &mut HashMap<K, usize>, holder: &K, amount: usize) {
+    if let Some(present) = taken.get_mut(holder) {
+        *present = present.saturating_sub(amount);
+    }
+    taken.retain(|_, amount| *amount > 0);
 }
 
 /// Polls a future that computes for long so that other requests go on: its thread hands them to another one.

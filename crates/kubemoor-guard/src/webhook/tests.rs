@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 
 use self::harness::{Client, Running, UNHURRIED};
 use super::intake::{BodyLimits, Intake, Received};
-use super::review::{self, Answer};
+use super::review::{self, AdmissionRequest, AdmissionResponse, ReviewHead};
 use kubemoor_runtime::server::Peer;
 
 const REVIEW: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"ConfigMap"},"resource":{"group":"","version":"v1","resource":"configmaps"},"requestKind":{},"requestResource":{},"name":"web","namespace":"shop","operation":"CREATE","userInfo":{},"object":OBJECT}}"#;
@@ -26,11 +26,10 @@ async fn start() -> Running {
                 Err(error) => return error.respond(),
             };
             let answer = match &submission.body {
-                Received::Whole(body) => {
-                    review::Request::parse(body).map(|request| Answer::allow().respond(&request.head.uid))
-                }
-                front => review::Head::parse(front.bytes())
-                    .map(|head| Answer::deny("too large").respond(&head.uid)),
+                Received::Whole(body) => AdmissionRequest::parse(body)
+                    .map(|request| AdmissionResponse::allow().respond(&request.head.uid)),
+                front => ReviewHead::parse(front.bytes())
+                    .map(|head| AdmissionResponse::deny("too large").respond(&head.uid)),
             };
             answer.unwrap_or_else(|error| review::malformed(&error))
         }

@@ -1,52 +1,50 @@
-//! `/validate/TOKEN` and `/mutate/TOKEN`: judges the reviews of the API server.
+//! `/validate/TOKEN` and `/mutate/TOKEN`: the path of a review, from the socket to the answer.
 //!
-//! Entry point: [`Validator::answer`]. Invariant: an edit of an undeclared object is allowed by the
-//! review's head alone and without a call, unless its labels may make it a record; no denial is sent
-//! before the records were read again.
-//! Knows HTTP and the order of reads. Must not hold a rule: the rules are in [`kubemoor_verdict`].
+//! [`Validator::answer`] lets the API server in, reads the body, and finds what the review is about: an edit of an
+//! undeclared object is allowed by the review's head alone and without a call. [`Validator::decide`] reads the whole
+//! review, judges it, looks again at the records before it refuses, and records the verdict. The rules are in
+//! [`kubemoor_verdict`].
 
-mod keep;
-mod respond;
-mod span;
-mod spared;
-mod unread;
-
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::{Body, Bytes};
+use jiff::Timestamp;
+use moka::sync::Cache;
 use tokio::time::{Instant, timeout_at};
 
-use self::respond::{annotated, decision, put, says};
-use self::span::Span;
-use self::spared::SparedEdits;
-use super::case::{Aspect, Case, Subject};
-use super::claims::{certain, governing};
-use super::door::{Door, Stage};
-use super::held::Held;
-use super::intake::{Intake, Received, Submission};
+use super::annotations::{self, AnnotationRequest};
+use super::case::{Aspect, HeldRecords, Judgement, ReviewCase, ReviewSubject, certain, governing};
+use super::hints::{self, UserRights};
+use super::intake::{CallerGate, Intake, Received, ReviewStage, Submission, UnreadCause};
 use super::look::{Looker, ReleaseSource, Unreached};
-use super::mutate;
-use super::order::{self, Orders};
-use super::relabel;
-use super::repeats::Repeats;
-use super::request::{self, Asked};
-use super::review::{self, Answer, Head, ReviewError};
-use super::rights::UserRights;
-use super::shares::{Lack, Shares, aside};
-use super::suggest;
+use super::order::{self, OrderDesk};
+use super::repeats::{EditRepeats, ObjectVersion};
+use super::review::{self, AdmissionRequest, AdmissionResponse, AuditKey, ReviewError, ReviewHead};
+use super::shares::{FairTurns, HeldTurn, aside};
+use kubemoor_declare::model::{EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::release::{Declarations, Release};
+use kubemoor_helm::values::Candidate;
 use kubemoor_ledger::Ledger;
+use kubemoor_ledger::row::{Changes, ReviewedEdit, Row};
 use kubemoor_notify::Notifiers;
+use kubemoor_notify::message::{self as notice, Message as Notice};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{AdmissionMetrics, Decision, UNREACHED, Webhook};
-use kubemoor_verdict::edit::{Evidence, Reason, Rules, Verdict};
-use kubemoor_verdict::records;
+use kubemoor_runtime::telemetry::traces::Arrival;
+use kubemoor_verdict::edit::{Evidence, Outcome, Reason, Rules, Verdict};
+use kubemoor_verdict::facts::{ChangeFacts, ClaimFacts, Facts};
+use kubemoor_verdict::message::{self, Message};
+use kubemoor_verdict::recorded::{self, Recording};
+use kubemoor_verdict::records::{self, RecordEdit};
+use kubemoor_verdict::revert::{self, Irreversible, Plan, Whole};
 
 /// A review above this size, in bytes, is judged apart from the threads that answer. If the manifests declare as much of its
 /// object, it has to wait for its turn.
@@ -55,45 +53,35 @@ const LARGE: usize = 256 << 10;
 /// If the manifests declare more of its object, in bytes, a review of any size has to wait for its turn.
 const HEAVY: usize = 1 << 20;
 
-/// The reason why there is no verdict.
+/// How long edits of one user that change the same fields of one object count as one, where a rule alone allows them.
+const SPARED_PERIOD: Duration = Duration::from_secs(3600);
+
+/// The most of them that are remembered: with more of them, some are kept again before their time.
+const SPARED_REMEMBERED: u64 = 10_000;
+
+/// Room for most fields' paths, in bytes.
+const FIELDS_ROOM: usize = 128;
+
 #[derive(Debug, thiserror::Error)]
-enum Unjudged {
-    /// The body is no review.
+enum NoVerdict {
     #[error(transparent)]
-    Malformed(ReviewError),
-    /// The basis of a denial could not be read: `failurePolicy` decides.
+    Malformed(#[from] ReviewError),
     #[error(transparent)]
     Unreached(#[from] Unreached),
 }
 
-/// A review that was received whole.
-struct Whole<'b> {
-    bytes: &'b Bytes,
-    head: Head<'b>,
-    subject: Subject,
-    stage: Stage,
-    deadline: Instant,
-}
-
-/// The setup of the webhook.
 pub struct Setup {
-    /// The access check.
-    pub door: Door,
-    /// The source of releases.
+    pub door: CallerGate,
     pub source: ReleaseSource,
-    /// The policies in force.
     pub resolver: Arc<PolicyResolver>,
-    /// The form of Helm's records.
     pub record_driver: RecordDriver,
     /// The user name under which Kubemoor itself writes, where it is known.
     pub own_account: Option<String>,
     /// The namespace that Kubemoor runs in, whose objects only the loop guards.
     pub own_namespace: Option<String>,
     /// The source of answers to repair orders; `None` if nothing is repaired.
-    pub orders: Option<Orders>,
-    /// Where verdicts are counted.
+    pub orders: Option<OrderDesk>,
     pub metrics: AdmissionMetrics,
-    /// The ledger that stores verdicts.
     pub ledger: Ledger,
     /// The receivers of denials.
     pub notifiers: Notifiers,
@@ -103,22 +91,30 @@ pub struct Setup {
 #[derive(Clone)]
 pub struct Validator {
     intake: Intake,
-    setup: Arc<Setup>,
+    pub(super) setup: Arc<Setup>,
     /// The turns of records to be decoded, and of large reviews to be judged.
-    decoding: Arc<Shares>,
-    judging: Arc<Shares>,
-    spared: Arc<SparedEdits>,
-    repeats: Arc<Repeats>,
+    decoding: Arc<FairTurns>,
+    judging: Arc<FairTurns>,
+    /// The edits of the last hour that a rule alone allows and that were kept: controllers may write ignored fields as
+    /// often as they like, and leave one row an hour.
+    spared: Cache<u64, ()>,
+    repeats: Arc<EditRepeats>,
     rights: Arc<UserRights>,
 }
 
 impl Validator {
-    /// A validator for this setup.
     pub fn new(intake: Intake, setup: Setup) -> Self {
         let processors = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
-        let (decoding, judging) = (Shares::turns(processors), Shares::turns(processors));
-        let (spared, repeats, rights) = (Arc::default(), Arc::default(), Arc::default());
-        Self { intake, setup: Arc::new(setup), decoding, judging, spared, repeats, rights }
+        let spared = Cache::builder().max_capacity(SPARED_REMEMBERED).time_to_live(SPARED_PERIOD).build();
+        Self {
+            intake,
+            setup: Arc::new(setup),
+            decoding: FairTurns::new(processors),
+            judging: FairTurns::new(processors),
+            spared,
+            repeats: Arc::default(),
+            rights: Arc::default(),
+        }
     }
 
     /// Answers one request of the API server, which comes from `peer`; other callers get an empty
@@ -128,116 +124,155 @@ impl Validator {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
+        let metrics = &self.setup.metrics;
+        let malformed = |error: &ReviewError| {
+            metrics.malformed();
+            review::malformed(error)
+        };
         let Some(stage) = self.setup.door.stage(request.uri().path()) else { return review::nothing() };
-        let mut span = Span::begin(request.headers());
+        let mut span = ReviewSpan::begin(request.headers());
         let submission = match self.intake.receive(peer, request).await {
             Ok(submission) => submission,
             Err(error) => {
-                self.setup.metrics.malformed();
+                metrics.malformed();
                 return error.respond();
             }
         };
         let arrived = Instant::now();
-        let head = match Head::parse(submission.body.bytes()) {
+        let Submission { body, deadline } = &submission;
+        let head = match ReviewHead::parse(body.bytes()) {
             Ok(head) => head,
-            Err(error) => return self.malformed(&error),
+            Err(error) => return malformed(&error),
         };
         span.note(&head);
-        if stage == Stage::Mutate && order::is_order(&head) {
-            return self.order(&submission.body, &head.uid, submission.deadline).await;
-        }
         let uid = head.uid.clone();
-        let (webhook, judged) = self.judge(&submission, head, stage).await;
-        let (mut response, verdict) = match judged {
-            Ok(judged) => judged,
-            Err(Unjudged::Malformed(error)) => return self.malformed(&error),
-            Err(Unjudged::Unreached(error)) => {
-                self.setup.metrics.answered(webhook, Decision::Error, UNREACHED, arrived.elapsed());
+        let subject = self.subject(&head, stage, matches!(body, Received::Whole(_)));
+        let (webhook, decided) = if stage == ReviewStage::Mutate && order::is_order(&head) {
+            (Webhook::Orders, self.answer_order(body, *deadline).await)
+        } else {
+            let webhook = match (&subject, stage) {
+                (_, ReviewStage::Mutate) => Webhook::Reverts,
+                (Ok(subject), ReviewStage::Validate) => subject.webhook(),
+                (Err(_), ReviewStage::Validate) => Webhook::Edits,
+            };
+            let decided = match (subject, body) {
+                (Err(reason), _) => Ok((AdmissionResponse::allow(), Verdict::allow(reason))),
+                (Ok(subject), Received::Whole(bytes)) => {
+                    let takes_long = self.takes_long(&subject, bytes.len());
+                    let decided = self.decide(subject, head, (bytes, takes_long), stage, *deadline);
+                    if takes_long || bytes.len() > LARGE { aside(decided).await } else { decided.await }
+                }
+                (Ok(subject), Received::Front(front, why)) => {
+                    let request = AdmissionRequest::from_front(head, front);
+                    let case = ReviewCase::of(subject, request, self.setup.record_driver);
+                    Ok(self.decide_unread(case, stage, *why))
+                }
+            };
+            (webhook, decided)
+        };
+        let (answer, verdict) = match decided {
+            Ok(decided) => decided,
+            Err(NoVerdict::Malformed(error)) => return malformed(&error),
+            Err(NoVerdict::Unreached(error)) => {
+                metrics.answered(webhook, Decision::Error, UNREACHED, arrived.elapsed());
                 span.answered(stage, StatusCode::INTERNAL_SERVER_ERROR);
-                return self.unreached(&uid, submission.body.bytes(), &error);
+                tracing::warn!(review.uid = %uid, "a review could not be answered: {error}");
+                return review::failed(&error.to_string());
             }
         };
-        if matches!(submission.body, Received::Late(_)) {
+        let mut response = answer.respond(&uid);
+        if let Received::Front(_, UnreadCause::Late) = body {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        self.setup.metrics.answered(
-            webhook,
-            decision(verdict.outcome),
-            verdict.reason.as_str(),
-            arrived.elapsed(),
-        );
+        metrics.answered(webhook, decision(verdict.outcome), verdict.reason.as_str(), arrived.elapsed());
         span.judged(stage, response.status(), &verdict);
         response
     }
 
-    /// Judges a review, and names the webhook that asks.
-    async fn judge(
+    /// Judges a review that was received whole. Before a refusal the records are read again, and the review is judged
+    /// again, until a read changes nothing.
+    async fn decide(
         &self,
-        submission: &Submission,
-        head: Head<'_>,
-        stage: Stage,
-    ) -> (Webhook, Result<(Response<review::Body>, Verdict), Unjudged>) {
-        let subject = self.subject(&head, stage, matches!(submission.body, Received::Whole(_)));
-        let webhook = match stage {
-            Stage::Mutate => Webhook::Reverts,
-            Stage::Validate => subject.as_ref().map_or(Webhook::Edits, Subject::webhook),
-        };
-        let judged = match (subject, &submission.body) {
-            (Err(reason), _) => Ok((Answer::allow().respond(&head.uid), Verdict::allow(reason))),
-            (Ok(subject), Received::Whole(bytes)) => {
-                let deadline = submission.deadline;
-                self.judged(Whole { bytes, head, subject, stage, deadline }).await
+        subject: ReviewSubject,
+        head: ReviewHead<'_>,
+        (bytes, takes_long): (&Bytes, bool),
+        stage: ReviewStage,
+        deadline: Instant,
+    ) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
+        let driver = self.setup.record_driver;
+        let _turn = match self.turn(&subject, &head, (bytes, takes_long), deadline).await {
+            Ok(turn) => turn,
+            Err(why) => {
+                let case = ReviewCase::of(subject, AdmissionRequest::from_front(head, bytes), driver);
+                return Ok(self.decide_unread(case, stage, why));
             }
-            (Ok(subject), cut) => Ok(self.judged_unread(cut, &head, &subject, stage)),
         };
-        (webhook, judged)
-    }
-
-    /// Answers a review on which no verdict could be reached.
-    fn unreached(&self, uid: &str, body: &[u8], error: &Unreached) -> Response<review::Body> {
-        tracing::warn!(review.uid = %uid, "a review could not be answered: {error}");
-        self.keep_unreached(body, error);
-        review::failed(&error.to_string())
-    }
-
-    /// Answers a request that is not a review.
-    fn malformed(&self, error: &ReviewError) -> Response<review::Body> {
-        self.setup.metrics.malformed();
-        review::malformed(error)
-    }
-
-    /// Answers an order, which is always allowed.
-    async fn order(&self, body: &Received, uid: &str, deadline: Instant) -> Response<review::Body> {
-        let arrived = Instant::now();
-        let answer = match (body, &self.setup.orders, &self.setup.source) {
-            (Received::Whole(bytes), Some(orders), ReleaseSource::Cluster(live)) => {
-                match review::Request::parse(bytes) {
-                    Ok(request) => match order::objects(&request) {
-                        Some((old, new)) => {
-                            self.keep_acts(&request, &old, &new);
-                            Box::pin(order::answer(&request, (&old, &new), (orders, live), deadline)).await
-                        }
-                        None => Answer::allow(),
-                    },
-                    Err(error) => return self.malformed(&error),
-                }
+        let mut case = ReviewCase::of(subject, AdmissionRequest::parse(bytes)?, driver);
+        if case.is_record() {
+            match self.decode_records(&case, bytes, deadline).await {
+                Some(held) => case.hold(held),
+                None => return Ok(self.decide_unread(case, stage, UnreadCause::Late)),
             }
-            _ => Answer::allow(),
+        }
+        let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
+        let looker = Looker { source: &self.setup.source, rules: &rules, deadline };
+        // Kubemoor itself requests nothing by annotations.
+        let asked = match rules.own_account {
+            Some(own) if own == case.actor.user => AnnotationRequest::Nothing,
+            _ => annotations::read(&case, &looker).await,
         };
-        let reason = Reason::NotDeclared.as_str();
-        self.setup.metrics.answered(Webhook::Orders, Decision::Allow, reason, arrived.elapsed());
-        answer.respond(uid)
+        if let AnnotationRequest::Granted(granted) = &asked {
+            case.granted = Some(Arc::clone(&granted.allowance));
+        }
+        let first = looker.judge(&case, Evidence::None);
+        if stage == ReviewStage::Mutate && !may_revert(&case, &first) {
+            return Ok((AdmissionResponse::allow(), Verdict::allow(first.verdict.reason)));
+        }
+        let looked = looker.look_again(first, &mut case).await;
+        let mut judgement = looked.map_err(|error| self.record_unreached(&case, error))?;
+        let values = hints::chart_values(&looker, &case, &judgement).await;
+        judgement.message.suggest(&values);
+        self.rights.tell_exceptions(&looker, &case, &mut judgement).await;
+        self.rights.hide_values(&looker, &case, &mut judgement).await;
+        let answer = match stage {
+            ReviewStage::Mutate if may_revert(&case, &judgement) => {
+                asked.known().map_err(|error| self.record_unreached(&case, error))?;
+                revert(&case, &mut judgement, rules.resolver, &values)
+            }
+            ReviewStage::Mutate => {
+                judgement.verdict = Verdict::allow(judgement.verdict.reason);
+                AdmissionResponse::allow()
+            }
+            ReviewStage::Validate => {
+                let settled = annotations::settle(asked, &case, &mut judgement, &looker).await;
+                let mut warnings = settled.map_err(|error| self.record_unreached(&case, error))?;
+                let (policies, index) = (self.setup.resolver.policies(), self.setup.source.index());
+                warnings.extend(hints::milder_labels(&case, &policies, &index.read()));
+                deny_unreverted(&mut judgement.verdict);
+                let answer = respond_with(&judgement.verdict, &judgement.message);
+                warnings.into_iter().fold(answer, AdmissionResponse::warn)
+            }
+        };
+        let answer = annotate(answer, &judgement.verdict);
+        self.record(&judgement, &case);
+        Ok((answer, judgement.verdict))
     }
 
-    /// The subject of the review, or the reason why it is allowed unread.
-    fn subject(&self, head: &Head<'_>, stage: Stage, is_whole: bool) -> Result<Subject, Reason> {
+    /// What the review is about, or the reason why it is allowed unread.
+    fn subject(
+        &self,
+        head: &ReviewHead<'_>,
+        stage: ReviewStage,
+        is_whole: bool,
+    ) -> Result<ReviewSubject, Reason> {
         let index = self.setup.source.index().read();
         let driver = self.setup.record_driver;
-        let may_be_record =
-            |subject: &Subject| is_whole && stage == Stage::Validate && subject.may_be_labelled(driver);
-        let subject = Subject::of(head, &index, driver)
+        let may_be_record = |subject: &ReviewSubject| {
+            is_whole && stage == ReviewStage::Validate && subject.may_be_labelled(driver)
+        };
+        let subject = ReviewSubject::of(head, &index, driver)
             .filter(|subject| subject.concerns(&head.kind.version, &index) || may_be_record(subject))
-            .filter(|subject| stage == Stage::Validate || subject.aspect == Aspect::Object);
+            .filter(|subject| stage == ReviewStage::Validate || subject.aspect == Aspect::Object);
         let subject = subject.ok_or(Reason::NotDeclared)?;
         let own = self.setup.own_namespace.as_deref();
         if own.is_some() && subject.object.namespace.as_deref() == own {
@@ -246,150 +281,433 @@ impl Validator {
         Ok(subject)
     }
 
-    /// The policy for a subject of which only the head is known.
-    fn policy(&self, subject: &Subject, head: &Head<'_>) -> Arc<Policy> {
-        self.policy_in(subject, subject.version_of(head))
+    /// Answers an order, which is always allowed.
+    async fn answer_order(
+        &self,
+        body: &Received,
+        deadline: Instant,
+    ) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
+        let mut answer = AdmissionResponse::allow();
+        if let (Received::Whole(bytes), Some(orders), ReleaseSource::Cluster(live)) =
+            (body, &self.setup.orders, &self.setup.source)
+        {
+            let request = AdmissionRequest::parse(bytes)?;
+            if let Some((old, new)) = order::objects(&request) {
+                order::record_acts(&self.setup, &request, &old, &new);
+                answer = Box::pin(order::answer(&request, (&old, &new), (orders, live), deadline)).await;
+            }
+        }
+        Ok((answer, Verdict::allow(Reason::NotDeclared)))
     }
 
-    fn policy_in(&self, subject: &Subject, version: Option<&str>) -> Arc<Policy> {
-        let (resolver, index) = (&self.setup.resolver, self.setup.source.index().read());
-        match (&subject.aspect, records::names(&subject.object)) {
-            (Aspect::Record, Some((stored, _))) => resolver.of(&index.release_stored_as(stored)),
-            _ => governing(resolver, &subject.object, &certain(&subject.object, version, &index)),
-        }
+    /// Whether judging may take long, by all claims of the object.
+    fn takes_long(&self, subject: &ReviewSubject, sent: usize) -> bool {
+        let index = self.setup.source.index().read();
+        let claims = index.claims(&subject.object);
+        subject.aspect != Aspect::Record && takes_long(sent, declared_weight(subject, claims))
     }
 
-    /// Judges a review; a large one is judged apart from the threads that answer. One that takes long waits for its turn:
-    /// the mode decides if it waits in vain for others of its own user or namespace, and else it passes.
-    async fn judged(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
-        let Whole { bytes, head, subject, stage, deadline } = &whole;
-        if subject.aspect == Aspect::Record {
-            return self.judged_now(whole).await;
-        }
-        let weight = {
-            let index = self.setup.source.index().read();
-            declared_weight(subject, index.claims(&subject.object))
-        };
-        if !takes_long(bytes.len(), weight) {
-            return match bytes.len() > LARGE {
-                true => aside(self.judged_now(whole)).await,
-                false => self.judged_now(whole).await,
-            };
+    /// The turn of a review that takes long; none for all others. While others have all turns, one that only seems to take
+    /// long, by claims that others may have forged, needs none: they must not make an edit pass.
+    async fn turn(
+        &self,
+        subject: &ReviewSubject,
+        head: &ReviewHead<'_>,
+        (bytes, takes_long_by_all): (&Bytes, bool),
+        deadline: Instant,
+    ) -> Result<Option<HeldTurn>, UnreadCause> {
+        if !takes_long_by_all {
+            return Ok(None);
         }
         let namespace = subject.object.namespace.as_deref().unwrap_or_default();
-        let mut turn = self.judging.share(None, namespace, &review::author(bytes).user);
         // The remaining time is for its judgement.
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
-        if let Err(lack) = turn.grow(1, until).await {
-            if *stage == Stage::Mutate {
-                return Ok((Answer::allow().respond(&head.uid), Verdict::allow(Reason::Busy)));
+        match self
+            .judging
+            .take(namespace, &review::author(bytes).user, until)
+            .await
+            .map_err(UnreadCause::from)
+        {
+            Ok(turn) => Ok(Some(turn)),
+            Err(UnreadCause::Busy) => {
+                let index = self.setup.source.index();
+                let version = (subject.aspect == Aspect::Object).then_some(&*head.kind.version);
+                let counting = certain(&subject.object, version, &index.read());
+                let is_long = takes_long(bytes.len(), declared_weight(subject, &counting));
+                if is_long { Err(UnreadCause::Busy) } else { Ok(None) }
             }
-            // Others may have forged claims of which it only seems to take long. They must not make an edit pass.
-            let index = self.setup.source.index();
-            let counting = certain(&subject.object, subject.version_of(head), &index.read());
-            if lack == Lack::Others && !takes_long(bytes.len(), declared_weight(subject, &counting)) {
-                return aside(self.judged_now(whole)).await;
-            }
-            let policy = self.policy(subject, head);
-            let verdict = match lack {
-                Lack::Own => Verdict::by_mode(&policy, Reason::Busy, None),
-                Lack::Others => Verdict::unjudged(&policy, Reason::Busy),
-            };
-            self.keep_unread(&verdict, subject, head, bytes);
-            return Ok((put(&verdict, &subject.no_room()).respond(&head.uid), verdict));
-        }
-        aside(self.judged_now(whole)).await
-    }
-
-    async fn judged_now(&self, whole: Whole<'_>) -> Result<(Response<review::Body>, Verdict), Unjudged> {
-        let Whole { bytes, subject, stage, deadline, .. } = whole;
-        let request = review::Request::parse(bytes).map_err(Unjudged::Malformed)?;
-        let (uid, resource) = (request.head.uid.clone(), request.head.resource.clone());
-        let mut case = Case::of(subject, request, self.setup.record_driver);
-        if case.is_record() {
-            match self.held(&case, bytes.clone(), deadline).await {
-                Some(held) => case.hold(held),
-                None => {
-                    let who = (case.labelled(), &case.actor);
-                    let (verdict, message) =
-                        self.judge_unread_record(&case.subject, case.operation, who, Reason::Late);
-                    let response = put(&verdict, &message).respond(&uid);
-                    if !case.dry_run {
-                        self.keep(&verdict, None, case, uid.into_owned());
-                    }
-                    return Ok((response, verdict));
-                }
-            }
-        }
-        let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
-        let looker = Looker { source: &self.setup.source, rules: &rules, deadline };
-        let asked = self.asked(&case, &looker).await;
-        if let Asked::Granted(granted) = &asked {
-            case.granted = Some(Arc::clone(&granted.allowance));
-        }
-        if stage == Stage::Mutate {
-            let first = looker.judged(&case, Evidence::None);
-            if !mutate::concerns(&case, &first) {
-                let verdict = Verdict::allow(first.verdict.reason);
-                return Ok((Answer::allow().respond(&uid), verdict));
-            }
-        }
-        let (mut judgement, case) = looker.judge(case).await?;
-        let values = suggest::values(&looker, &case, &judgement).await;
-        judgement.message.suggest(&values);
-        self.rights.tell_exceptions(&looker, &case, &mut judgement).await;
-        self.rights.hide_values(&looker, &case, &resource, &mut judgement).await;
-        let answer = match stage {
-            Stage::Mutate if mutate::concerns(&case, &judgement) => {
-                asked.known()?;
-                mutate::answer(&case, &mut judgement, rules.resolver, &values)
-            }
-            Stage::Mutate => {
-                judgement.verdict = Verdict::allow(judgement.verdict.reason);
-                Answer::allow()
-            }
-            Stage::Validate => {
-                let mut warnings = request::settle(asked, &case, &mut judgement, &looker).await?;
-                if relabel::concerns(&case) {
-                    let (policies, index) = (self.setup.resolver.policies(), self.setup.source.index());
-                    warnings.extend(relabel::warning(&case, &policies, &index.read()));
-                }
-                mutate::refuse(&mut judgement.verdict);
-                let answer = says(&judgement.verdict, &judgement.message);
-                warnings.into_iter().fold(answer, Answer::warn)
-            }
-        };
-        let response = annotated(answer, &judgement.verdict).respond(&uid);
-        self.record(&judgement, case, uid.into_owned());
-        Ok((response, judgement.verdict))
-    }
-
-    /// The request of the edit by annotations. Kubemoor itself requests nothing.
-    async fn asked(&self, case: &Case<'_>, looker: &Looker<'_>) -> Asked {
-        match self.setup.own_account.as_deref() {
-            Some(own) if own == case.actor.user => Asked::Nothing,
-            _ => request::answer(case, looker).await,
+            Err(why) => Err(why),
         }
     }
 
     /// Decodes records apart from the threads that answer, a few at a time; `None` if that takes
     /// longer than until `deadline`.
-    async fn held(&self, case: &Case<'_>, body: Bytes, deadline: Instant) -> Option<Held> {
+    async fn decode_records(
+        &self,
+        case: &ReviewCase<'_>,
+        body: &Bytes,
+        deadline: Instant,
+    ) -> Option<HeldRecords> {
         let namespace = case.subject.object.namespace.as_deref().unwrap_or_default();
         // By namespace alone: a user such as Flux's writes the records of many.
-        let mut turn = self.decoding.share(None, namespace, namespace);
-        turn.grow(1, deadline).await.ok()?;
+        let turn = self.decoding.take(namespace, namespace, deadline).await.ok()?;
+        let texts = case.texts().map(|text| text.map(|text| body.slice_ref(text.get().as_bytes())));
         let decoding = tokio::task::spawn_blocking(move || {
             // Held until decoding ends, even if its result is no longer needed.
             let _turn = turn;
-            Held::read(&body)
+            HeldRecords::decode(texts)
         });
         Some(timeout_at(deadline, decoding).await.ok()?.unwrap_or_default())
+    }
+
+    /// The answer to a review that cannot be read, or not in time.
+    fn decide_unread(
+        &self,
+        case: ReviewCase<'_>,
+        stage: ReviewStage,
+        why: UnreadCause,
+    ) -> (AdmissionResponse, Verdict) {
+        let (verdict, message) = self.judge_unread(&case, why);
+        // An edit that cannot be reverted is judged at the next stage.
+        if stage == ReviewStage::Mutate {
+            return (AdmissionResponse::allow(), Verdict::allow(verdict.reason));
+        }
+        self.record_unread(&verdict, &case);
+        (annotate(respond_with(&verdict, &message), &verdict), verdict)
+    }
+
+    /// If the request itself is the cause (its size, the load of its own user or namespace), the mode decides, so that no
+    /// editor can choose to bypass it; if others are the cause, by using time or room, the edit is allowed and recorded. A
+    /// record is allowed in that case too, because Helm must not be denied on account of others, unless a policy names the
+    /// users who may write it.
+    fn judge_unread(&self, case: &ReviewCase<'_>, why: UnreadCause) -> (Verdict, Message) {
+        let subject = &case.subject;
+        let reason = match why {
+            UnreadCause::TooLarge => {
+                let verdict = Verdict::by_mode(&self.policy(case), Reason::TooLarge, None);
+                return (verdict, subject.beyond_judgement());
+            }
+            UnreadCause::Crowded | UnreadCause::Busy => Reason::Busy,
+            UnreadCause::Late => Reason::Late,
+        };
+        if !case.is_record() {
+            let policy = self.policy(case);
+            let verdict = match why {
+                UnreadCause::Crowded => Verdict::by_mode(&policy, reason, None),
+                _ => Verdict::unjudged(&policy, reason),
+            };
+            return (verdict, subject.no_room());
+        }
+        let object = &subject.object;
+        let edit = RecordEdit {
+            operation: case.operation,
+            actor: &case.actor,
+            object,
+            old: None,
+            new: None,
+            labelled: case.labelled(),
+            adds_owner: false,
+            being_deleted: false,
+        };
+        let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
+        let stored = records::places(object, case.labelled()).into_iter().next();
+        let judged = stored.filter(|_| !case.actor.user.is_empty()).and_then(|stored| {
+            let release = self.setup.source.index().read().uncontested(&stored).cloned();
+            records::judge_unread(&edit, release.as_deref(), &rules)
+        });
+        match judged {
+            Some((verdict, falsified)) => {
+                let message = falsified.map(|falsified| message::of_record(object, falsified));
+                (verdict, message.unwrap_or_default())
+            }
+            None => (Verdict::unjudged(&self.policy(case), reason), Message::default()),
+        }
+    }
+
+    /// The policy for a review of which only the head is known.
+    fn policy(&self, case: &ReviewCase<'_>) -> Arc<Policy> {
+        let (resolver, index) = (&self.setup.resolver, self.setup.source.index().read());
+        let object = &case.subject.object;
+        match (&case.subject.aspect, records::names(object)) {
+            (Aspect::Record, Some((stored, _))) => resolver.of(&index.release_stored_as(stored)),
+            _ => governing(resolver, object, &certain(object, case.version(), &index)),
+        }
+    }
+
+    /// Writes a verdict into log and ledger. Plainly allowed edits and dry runs leave no row, edits that a rule alone
+    /// allows leave one now and then, and the second look at one request leaves none. No request waits for it.
+    fn record(&self, judgement: &Judgement, case: &ReviewCase<'_>) {
+        let Judgement { verdict, message, facts, .. } = judgement;
+        if case.dry_run {
+            return;
+        }
+        if verdict.outcome != Outcome::Allow {
+            // A denied update is never stored, whatever the version.
+            let version = match (verdict.outcome, case.texts()) {
+                (Outcome::Warn | Outcome::Record, [Some(old), Some(new)]) => {
+                    let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
+                    let changed = fields.filter(|field| field.old != field.new).map(|field| &field.path);
+                    ObjectVersion::before(old, new, changed)
+                }
+                _ => None,
+            };
+            let what = (&case.subject.object, case.operation, &case.actor);
+            if self.repeats.is_repeat(what, verdict, version, Instant::now()) {
+                return;
+            }
+            let grounds = verdict.grounds.as_ref();
+            tracing::info!(
+                verdict.outcome = verdict.outcome.as_str(),
+                verdict.reason = verdict.reason.as_str(),
+                release.id = grounds.map(|grounds| grounds.release.to_string()),
+                release.revision = grounds.map(|grounds| grounds.revision),
+                edit.object = %case.subject.object,
+                edit.operation = ?case.operation,
+                edit.user = case.actor.user,
+                edit.groups = ?case.actor.groups,
+                review.uid = case.review_uid,
+                "{}",
+                message.line()
+            );
+        }
+        let spared = spared(verdict, facts.as_ref());
+        // Releases depend on Helm's records.
+        let is_kept = verdict.outcome != Outcome::Allow
+            || verdict.reason == Reason::RecordIntact
+            || spared.is_some_and(|(claim, changes)| self.is_kept(case, claim, changes));
+        if !is_kept {
+            return;
+        }
+        let mut row = self.row(verdict, facts.as_ref(), case);
+        if let Some((claim, changes)) = spared {
+            row.release = Some((claim.release.clone(), claim.revision));
+            row.fields = Changes::passing(&row.object, changes);
+            row.yields = true;
+        }
+        if let Some(reason) = &judgement.request_refused {
+            row.release = row.release.or_else(|| first(&judgement.claims));
+            row.detail.clone_from(reason);
+        }
+        self.store(row, verdict);
+    }
+
+    /// Whether an edit that a rule alone allows is kept: not where one like it was kept within the last hour.
+    fn is_kept(&self, case: &ReviewCase<'_>, claim: &ClaimFacts, changes: &[ChangeFacts]) -> bool {
+        if self.setup.resolver.of(&claim.release).edits == EditsMode::Allow {
+            return false;
+        }
+        let mut hasher = DefaultHasher::new();
+        (&case.subject.object, case.operation, &case.actor.user, &claim.release).hash(&mut hasher);
+        for change in changes {
+            change.change.path.pointer().hash(&mut hasher);
+        }
+        self.spared.entry(hasher.finish()).or_insert(()).is_fresh()
+    }
+
+    /// Stores the verdict on a review that was not read. Its front names the user, but not whether it is a dry run.
+    fn record_unread(&self, verdict: &Verdict, case: &ReviewCase<'_>) {
+        if verdict.outcome == Outcome::Allow || case.dry_run {
+            return;
+        }
+        let release = match case.is_record() {
+            true => self.release_of_record(&case.subject.object),
+            false => {
+                let index = self.setup.source.index().read();
+                first(&certain(&case.subject.object, case.version(), &index))
+            }
+        };
+        let row = Row::verdict(Timestamp::now(), reviewed(case), verdict);
+        let release = row.release.clone().or(release);
+        let yields = case.texts().iter().all(Option::is_none);
+        self.store(Row { release, yields, ..row }, verdict);
+    }
+
+    /// Records that an edit was left to `failurePolicy`, and returns the error that says so.
+    fn record_unreached(&self, case: &ReviewCase<'_>, error: Unreached) -> NoVerdict {
+        if !case.dry_run {
+            let release = match case.subject.aspect {
+                Aspect::Record => self.release_of_record(&case.subject.object),
+                _ => first(&case.claims(self.setup.source.index(), &self.setup.resolver)),
+            };
+            let row = Row::unreached(Timestamp::now(), reviewed(case), release, UNREACHED);
+            self.setup.ledger.record(Row { detail: error.to_string(), ..row });
+        }
+        error.into()
+    }
+
+    fn row(&self, verdict: &Verdict, facts: Option<&Facts>, case: &ReviewCase<'_>) -> Row {
+        let now = Timestamp::now();
+        let recording = Recording {
+            object: &case.subject.object,
+            scale: matches!(case.subject.aspect, Aspect::Scale(_)),
+            manager: case.field_manager(),
+            resolver: &self.setup.resolver,
+            now,
+        };
+        // A rule outside of the policies has denied it, which a replay cannot apply again.
+        let facts = facts.filter(|_| verdict.reason != Reason::Request);
+        let facts = facts.map(|facts| recorded::text(facts, recording));
+        let mut row = Row { facts, ..Row::verdict(now, reviewed(case), verdict) };
+        if row.release.is_none() && case.subject.aspect == Aspect::Record {
+            row.release = self.release_of_record(&row.object);
+        }
+        row
+    }
+
+    /// Stores a row, and notifies people of a denial.
+    fn store(&self, row: Row, verdict: &Verdict) {
+        if verdict.outcome == Outcome::Deny && self.setup.notifiers.have_receivers() {
+            let (release, revision) = row.release.clone().unzip();
+            let policy = release.as_ref().map(|release| self.setup.resolver.of(release));
+            let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
+            let notice = Notice {
+                namespace: row.object.namespace.as_deref().filter(|_| release.is_none()).map(str::to_owned),
+                release,
+                revision,
+                object: Some(row.object.clone()),
+                by: Some(row.actor.user.clone()),
+                key: row.actor.user.clone(),
+                ..Notice::new(notice::Subject::Denied, Timestamp::now())
+            };
+            self.setup.notifiers.send(names, notice);
+        }
+        self.setup.ledger.record(row);
+    }
+
+    fn release_of_record(&self, record: &ObjectId) -> Option<(ReleaseId, u64)> {
+        let (stored, revision) = records::names(record)?;
+        Some((self.setup.source.index().read().release_stored_as(stored), revision))
+    }
+}
+
+fn reviewed(case: &ReviewCase<'_>) -> ReviewedEdit {
+    ReviewedEdit {
+        object: case.subject.object.clone(),
+        operation: Some(case.operation),
+        actor: case.actor.clone(),
+        uid: case.review_uid.clone(),
+    }
+}
+
+fn first(claims: &[Arc<Release>]) -> Option<(ReleaseId, u64)> {
+    claims.first().map(|release| (release.id.clone(), release.state.revision))
+}
+
+/// The release by whose rules alone an edit is allowed, and what it changes; one of many such edits is stored, so that a
+/// stricter policy can be tried on it.
+fn spared<'f>(verdict: &Verdict, facts: Option<&'f Facts>) -> Option<(&'f ClaimFacts, &'f [ChangeFacts])> {
+    let by_rule = matches!(verdict.reason, Reason::Ignored | Reason::Autoscaled);
+    let Some(Facts::Edit(facts)) = facts.filter(|_| by_rule && verdict.outcome == Outcome::Allow) else {
+        return None;
+    };
+    // The last release that was consulted is the one that allows it.
+    let claim = facts.claims.last()?;
+    Some((claim, &claim.alternatives.last()?.changes))
+}
+
+/// Whether an edit may be reverted: an edit of a declared object, and none of a record. In another version than the
+/// declared one, the release does not count.
+fn may_revert(case: &ReviewCase<'_>, judgement: &Judgement) -> bool {
+    let verdict = &judgement.verdict;
+    verdict.outcome == Outcome::Revert
+        && verdict.reason != Reason::Record
+        && case.subject.aspect == Aspect::Object
+}
+
+/// The answer to an edit that has to be reverted; `values` are the chart values that probably set its fields. The API
+/// server calls `/validate` afterwards with the resulting object: reverted fields do not drift there. Turns the judgement
+/// into a denial if the edit cannot be reverted.
+fn revert(
+    case: &ReviewCase<'_>,
+    judgement: &mut Judgement,
+    resolver: &PolicyResolver,
+    values: &[Vec<Candidate>],
+) -> AdmissionResponse {
+    match revert_plan(case, judgement, resolver) {
+        Ok(plan) => {
+            judgement.message = case.in_context(&judgement.verdict, &judgement.claims, resolver, |context| {
+                context.of_revert(&judgement.verdict, &plan.set_back)
+            });
+            judgement.message.suggest(values);
+            let warnings = judgement.message.warnings();
+            warnings.into_iter().fold(AdmissionResponse::allow().patch(plan.patch), AdmissionResponse::warn)
+        }
+        Err(why) => {
+            deny_unreverted(&mut judgement.verdict);
+            judgement.message.add(format!("The change cannot be reverted in part: {why}."));
+            AdmissionResponse::deny(judgement.message.denial())
+        }
+    }
+}
+
+fn revert_plan(
+    case: &ReviewCase<'_>,
+    judgement: &Judgement,
+    resolver: &PolicyResolver,
+) -> Result<Plan, Irreversible> {
+    let [Some(old), Some(new)] =
+        case.texts().map(|text| text.and_then(|text| review::object(text.get()).ok()))
+    else {
+        return Err(Irreversible::TooDeep);
+    };
+    let Some(grounds) = &judgement.verdict.grounds else { return Err(Irreversible::Outdated) };
+    let Some(release) = judgement.claims.iter().find(|claim| claim.id == grounds.release) else {
+        return Err(Irreversible::Outdated);
+    };
+    let (settled, field_manager) = (judgement.settled.as_deref(), case.field_manager());
+    let edit = Whole { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
+    revert::plan(edit, release, &resolver.of(&release.id), &grounds.fields)
+}
+
+/// An edit that should be reverted is denied when nobody is going to revert it: the mutating webhook has been asked already.
+fn deny_unreverted(verdict: &mut Verdict) {
+    if verdict.outcome == Outcome::Revert {
+        verdict.outcome = Outcome::Deny;
+    }
+}
+
+fn respond_with(verdict: &Verdict, message: &Message) -> AdmissionResponse {
+    match verdict.outcome {
+        Outcome::Allow | Outcome::Record => AdmissionResponse::allow(),
+        Outcome::Warn => {
+            message.warnings().into_iter().fold(AdmissionResponse::allow(), AdmissionResponse::warn)
+        }
+        Outcome::Revert | Outcome::Deny => AdmissionResponse::deny(message.denial()),
+    }
+}
+
+/// Writes every verdict other than a plain allow to the API server's audit log too.
+fn annotate(answer: AdmissionResponse, verdict: &Verdict) -> AdmissionResponse {
+    if verdict.outcome == Outcome::Allow {
+        return answer;
+    }
+    let answer = answer
+        .annotate(AuditKey::Decision, verdict.outcome.as_str())
+        .annotate(AuditKey::Reason, verdict.reason.as_str());
+    let Some(grounds) = &verdict.grounds else { return answer };
+    let mut fields = String::with_capacity(grounds.fields.len() * FIELDS_ROOM);
+    for (index, field) in grounds.fields.iter().enumerate() {
+        fields.push_str(if index == 0 { "" } else { "," });
+        fields.push_str(field.path.pointer());
+    }
+    answer
+        .annotate(AuditKey::Release, grounds.release.to_string())
+        .annotate(AuditKey::Revision, grounds.revision.to_string())
+        .annotate(AuditKey::Fields, fields)
+}
+
+fn decision(outcome: Outcome) -> Decision {
+    match outcome {
+        Outcome::Allow => Decision::Allow,
+        Outcome::Record => Decision::Record,
+        Outcome::Warn => Decision::Warn,
+        Outcome::Revert => Decision::Revert,
+        Outcome::Deny => Decision::Deny,
     }
 }
 
 /// About how much these claims declare of the subject, in bytes.
-fn declared_weight<'r>(subject: &Subject, claims: impl IntoIterator<Item = &'r Arc<Release>>) -> usize {
+fn declared_weight<'r>(subject: &ReviewSubject, claims: impl IntoIterator<Item = &'r Arc<Release>>) -> usize {
     let declared = claims.into_iter().filter_map(|claim| claim.objects.get(&subject.object));
     declared.flat_map(Declarations::all).map(|declared| declared.weight()).sum()
 }
@@ -400,21 +718,45 @@ fn takes_long(sent: usize, declared: usize) -> bool {
     sent.min(declared) > LARGE || declared > HEAVY
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The span of a review, from its arrival on, if spans are enabled. It holds names and the verdict's own words, no values.
+struct ReviewSpan(Option<Arrival>);
 
-    #[test]
-    fn padding_does_not_make_an_edit_wait_for_a_turn() {
-        for (sent, declared, expected) in [
-            (1000, 1000, false),
-            // Padded, of an object of which little is declared.
-            (1_800_000, 1000, false),
-            (1_800_000, 300_000, true),
-            (100_000, 300_000, false),
-            (1000, 5_000_000, true),
-        ] {
-            assert_eq!(takes_long(sent, declared), expected, "{sent} {declared}");
+impl ReviewSpan {
+    fn begin(headers: &HeaderMap) -> Self {
+        Self(Arrival::now(headers))
+    }
+
+    fn note(&mut self, head: &ReviewHead<'_>) {
+        let Some(arrival) = &mut self.0 else { return };
+        arrival.note("kubemoor.review.uid", head.uid.to_string());
+        arrival.note_object(&head.object());
+        if let Some(subresource) = &head.subresource {
+            arrival.note("kubemoor.object.subresource", subresource.to_string());
+        }
+        if let Some(operation) = head.operation {
+            arrival.note("kubemoor.operation", operation.as_str());
         }
     }
+
+    fn judged(mut self, stage: ReviewStage, code: StatusCode, verdict: &Verdict) {
+        if let Some(arrival) = &mut self.0 {
+            arrival.note("kubemoor.decision", verdict.outcome.as_str());
+            arrival.note("kubemoor.reason", verdict.reason.as_str());
+            if let Some(grounds) = &verdict.grounds {
+                arrival.note_release(&grounds.release, grounds.revision);
+            }
+        }
+        self.answered(stage, code);
+    }
+
+    fn answered(self, stage: ReviewStage, code: StatusCode) {
+        let route = match stage {
+            ReviewStage::Validate => "/validate/{token}",
+            ReviewStage::Mutate => "/mutate/{token}",
+        };
+        self.0.into_iter().for_each(|arrival| arrival.answered(route, code.as_u16()));
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,7 @@ enum Said {
     Reported(Option<Box<ReleaseReport>>),
 }
 
-fn told(standing: &mut Standing, said: Said) -> Vec<String> {
+fn told(standing: &mut OpenConditions, said: Said) -> Vec<String> {
     let messages = match said {
         Said::Happened(happening) => standing.happened(&happening, now()),
         Said::Reported(report) => standing.reported(&web(), report.as_deref(), now()),
@@ -108,7 +108,7 @@ fn end_is_notified_once_for_each_notified_start() {
         (Reported(None), &["contest.ended of a", "drift.ended of a", "operation.ended of -"]),
         (Reported(None), &[]),
     ];
-    let mut standing = Standing::default();
+    let mut standing = OpenConditions::default();
     for (step, (said, expected)) in course.into_iter().enumerate() {
         assert_eq!(told(&mut standing, said), expected, "step {step}");
     }
@@ -117,7 +117,7 @@ fn end_is_notified_once_for_each_notified_start() {
 
 #[test]
 fn a_brake_is_told_by_its_reach() {
-    let mut standing = Standing::default();
+    let mut standing = OpenConditions::default();
     for namespace in [None, Some("shop".to_owned())] {
         let braked = Happening::Braked { namespace: namespace.clone(), drifting: 20, declared: 100 };
         let messages = standing.happened(&braked, now());
@@ -130,7 +130,7 @@ fn a_brake_is_told_by_its_reach() {
 
 #[test]
 fn end_says_how_many_drifts_and_contests_of_the_release_last() {
-    let mut standing = Standing::default();
+    let mut standing = OpenConditions::default();
     let remaining = |messages: Vec<Message>| messages.iter().map(|it| it.remaining).collect::<Vec<_>>();
     for name in ["a", "b", "c", "d"] {
         standing.happened(&incident(name, None), now());

@@ -27,7 +27,7 @@ fn report(braked: bool) -> ReleaseReport {
 
 #[tokio::test(start_paused = true)]
 async fn only_what_changed_is_told() {
-    let state = State::default();
+    let state = LoopState::default();
     let changes = state.changes();
     let told = async |changes: &Changes<ReleaseId>| {
         tokio::time::timeout(std::time::Duration::from_secs(1), changes.next()).await.ok()
@@ -48,14 +48,14 @@ async fn only_what_changed_is_told() {
 
 #[tokio::test]
 async fn late_subscriber_receives_all_existing_reports() {
-    let state = State::default();
+    let state = LoopState::default();
     state.publish(report(false));
     assert_eq!(state.changes().next().await.name, "web");
 }
 
 #[test]
 fn reports_with_new_agreements_are_announced_on_their_own() {
-    let state = State::default();
+    let state = LoopState::default();
     let agreements = state.agreements();
     let seen = |name: &str| {
         let object = ObjectId::namespaced("", "ConfigMap", "shop", name);

@@ -1,7 +1,5 @@
-//! Turns a report into the status of a GuardedRelease.
-//!
-//! Entry point: [`summary`]. Invariant: values only; the same report over the same status gives an
-//! equal status, so that nothing is written. Must not read a cluster or a clock.
+//! Turns a report into the status of a GuardedRelease. The same report over the same status gives an equal status, so that
+//! nothing is written.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -23,7 +21,6 @@ use kubemoor_verdict::health::{Health, named};
 /// Objects whose drift is shown, those that drift for longest.
 const DRIFTS: usize = 10;
 
-/// Fields of one object that are shown.
 const FIELDS: usize = 10;
 
 /// The most characters of a text that comes from elsewhere.
@@ -37,18 +34,16 @@ const SEEN: usize = 5000;
 const SEEN_BYTES: usize = 1 << 20;
 
 /// The other sources of a status, besides the report.
-pub(super) struct Context<'a> {
+pub(super) struct StatusContext<'a> {
     pub(super) spec: &'a GuardedReleaseSpec,
     pub(super) generation: Option<i64>,
     pub(super) edits: EditsMode,
     pub(super) drift: DriftMode,
-    /// Whether the emergency switch is off.
     pub(super) open: bool,
     /// The spec.reconcileAt that was acted on last.
     pub(super) reconciled: Option<String>,
     /// The answer to the last order that was carried out.
     pub(super) order: Option<OrderAnswer>,
-    /// The Lease that the guard renews.
     pub(super) lease: Option<LeaseReference>,
     /// The key that hides the manifest's digest from others.
     pub(super) key: &'a SigningKey,
@@ -59,7 +54,7 @@ pub(super) struct Context<'a> {
 pub(super) fn summary(
     report: &ReleaseReport,
     before: Option<&GuardedReleaseStatus>,
-    context: Context<'_>,
+    context: StatusContext<'_>,
 ) -> GuardedReleaseStatus {
     let home = &report.release.namespace;
     let mut facts = report.facts();
@@ -67,7 +62,7 @@ pub(super) fn summary(
     let suspended = suspension.or_else(|| facts.control.suspended.take());
     facts.control = Control { drift: context.drift, open: context.open, suspended, ..facts.control };
     let health = Health::of(&facts);
-    let conditions = Conditions {
+    let conditions = StatusConditions {
         before: before.map(|before| before.conditions.as_slice()).unwrap_or_default(),
         generation: context.generation,
         now: context.now,
@@ -101,15 +96,13 @@ pub(super) fn summary(
     }
 }
 
-/// The values for new conditions.
-struct Conditions<'a> {
-    /// The present conditions.
+struct StatusConditions<'a> {
     before: &'a [Condition],
     generation: Option<i64>,
     now: Timestamp,
 }
 
-impl Conditions<'_> {
+impl StatusConditions<'_> {
     /// Ready, Stalled and further conditions that users should know of; `unwatched` names the
     /// objects that cannot be watched.
     fn all(&self, report: &ReleaseReport, health: &Health, unwatched: Option<String>) -> Vec<Condition> {
@@ -164,7 +157,6 @@ fn remembered(seen: &[SeenAlive], home: &str) -> Vec<SeenObject> {
     seen
 }
 
-/// The length of a value as JSON.
 fn bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
 }
@@ -177,7 +169,6 @@ fn since(drifted: &Drifted, known: &[(ObjectId, &DriftedObject)]) -> Timestamp {
     before.map_or(drifted.since, |(_, before)| before.since.min(drifted.since))
 }
 
-/// A drift as the status shows it.
 fn shown(drifted: &Drifted, home: &str, since: Timestamp) -> DriftedObject {
     let message = match (&drifted.kept, &drifted.repaired) {
         (Some(kept), _) => Some(cut(kept)),

@@ -1,8 +1,7 @@
 //! Keeps suspensions that the guard sees and no review told of: those that began or ended while no webhook was asked.
 //!
-//! Entry point: [`Witness::run`]. Invariant: of one suspension the row of the review counts, which names the user; only
-//! where the ledger has none, one says that the guard saw it. What a ledger that does not answer cannot keep waits for it,
-//! within a bound. Must not steer anything.
+//! Of one suspension the row of the review counts, which names the user; only where the ledger has none, one says that the
+//! guard saw it. What a ledger that does not answer cannot keep waits for it, within a bound.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,9 +29,8 @@ const SETTLING: Duration = Duration::from_secs(5);
 /// How many releases wait for a ledger that is not open.
 const MOST: usize = 1000;
 
-/// What a GuardedRelease says of the suspension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SuspensionSeen {
     release: Option<ReleaseId>,
     uid: String,
     generation: i64,
@@ -40,36 +38,30 @@ pub struct Seen {
     words: Option<String>,
     /// Whether the guard saw it change. Otherwise it was there at the start.
     is_change: bool,
-    /// When the guard saw it.
     at: Timestamp,
 }
 
 /// What has still to be kept: the last of each release.
 #[derive(Default)]
-struct Waiting {
-    last: HashMap<ReleaseId, Seen>,
-    /// The looks at the ledger that failed.
+struct WaitingSuspensions {
+    last: HashMap<ReleaseId, SuspensionSeen>,
     failures: FailureLog,
 }
 
-/// What keeps them.
 pub struct Witness {
-    /// Where they are kept, and looked up.
     pub ledger: Ledger,
-    /// The releases, for their revisions.
     pub releases: Arc<Releases>,
-    /// What was seen.
-    pub seen: mpsc::Receiver<Vec<Seen>>,
+    pub seen: mpsc::Receiver<Vec<SuspensionSeen>>,
 }
 
-impl Seen {
+impl SuspensionSeen {
     /// The last state of a GuardedRelease that is gone: it suspends nothing any more.
-    pub(super) fn of_removed(guarded: &GuardedRelease) -> Self {
-        Self { words: None, ..Self::of(guarded, true) }
+    pub(super) fn removed(guarded: &GuardedRelease) -> Self {
+        Self { words: None, ..Self::now(guarded, true) }
     }
 
     /// What a GuardedRelease says now, which is a change or was there at the start.
-    pub(super) fn of(guarded: &GuardedRelease, is_change: bool) -> Self {
+    pub(super) fn now(guarded: &GuardedRelease, is_change: bool) -> Self {
         let words = guarded.spec.suspend.then(|| Suspension::words(&guarded.spec));
         Self {
             release: guarded.release(),
@@ -93,28 +85,27 @@ impl Seen {
     }
 }
 
-impl Waiting {
+impl WaitingSuspensions {
     fn is_empty(&self) -> bool {
         self.last.is_empty()
     }
 
     /// Adds what was seen since. What changed again is another one's business.
-    fn add(&mut self, all: Vec<Seen>) {
+    fn add(&mut self, all: Vec<SuspensionSeen>) {
         for seen in all {
             let Some(release) = seen.release.clone() else { continue };
             if self.last.len() >= MOST && !self.last.contains_key(&release) {
                 continue;
             }
             let is_change = seen.is_change || self.last.get(&release).is_some_and(|it| it.is_change);
-            self.last.insert(release, Seen { is_change, ..seen });
+            self.last.insert(release, SuspensionSeen { is_change, ..seen });
         }
     }
 }
 
 impl Witness {
-    /// Keeps them until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingSuspensions::default();
         loop {
             let first = tokio::select! {
                 () = stop.cancelled() => return,
@@ -138,7 +129,7 @@ impl Witness {
     }
 
     /// Keeps what waits, as far as the ledger answers.
-    async fn keep(&self, waiting: &mut Waiting) {
+    async fn keep(&self, waiting: &mut WaitingSuspensions) {
         let Some(rows) = self.rows(None, &mut waiting.failures).await else { return };
         let releases: Vec<_> = waiting.last.keys().cloned().collect();
         for release in releases {
@@ -184,8 +175,8 @@ impl Witness {
         }
     }
 
-    fn row(&self, release: ReleaseId, seen: Seen) -> Row {
-        let Seen { uid, generation, words, is_change, at, .. } = seen;
+    fn row(&self, release: ReleaseId, seen: SuspensionSeen) -> Row {
+        let SuspensionSeen { uid, generation, words, is_change, at, .. } = seen;
         let act = if words.is_some() { Act::Suspend } else { Act::Resume };
         let how = match (is_change, &words) {
             (true, _) => "the guard saw it; the user is not known",
@@ -211,64 +202,4 @@ fn is_about(row: &Entry, release: &ReleaseId) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn entry(verdict: &str, detail: &str) -> Entry {
-        serde_json::from_value(json!({
-            "id": "1", "time": "2026-11-01T00:00:00Z", "kind": "act", "cluster": "c", "namespace": "shop",
-            "object": {"group": GROUP, "kind": KIND, "namespace": "shop", "name": "web"},
-            "user": "alice", "groups": [], "verdict": verdict, "reason": "", "detail": detail, "fields": [],
-            "moreFields": 0, "uid": "",
-        }))
-        .unwrap()
-    }
-
-    fn seen(words: Option<&str>, is_change: bool) -> Seen {
-        let release = Some(ReleaseId { namespace: "shop".into(), name: "web".into() });
-        let (uid, words, at) = ("u".to_owned(), words.map(str::to_owned), Timestamp::UNIX_EPOCH);
-        Seen { release, uid, generation: 2, words, is_change, at }
-    }
-
-    #[test]
-    fn what_waits_for_the_ledger_is_the_last_of_each_release_and_bounded() {
-        let mut waiting = Waiting::default();
-        waiting.add(vec![seen(Some("INC-7"), true)]);
-        waiting.add(vec![seen(Some("INC-8"), false)]);
-        let kept: Vec<_> = waiting.last.values().cloned().collect();
-        assert_eq!(kept, [seen(Some("INC-8"), true)]);
-        let of = |number: usize| {
-            let release = ReleaseId { namespace: "shop".into(), name: format!("web-{number}").into() };
-            Seen { release: Some(release), ..seen(Some(""), false) }
-        };
-        waiting.add((0..2 * MOST).map(of).collect());
-        assert_eq!(waiting.last.len(), MOST);
-        // One that waits may still change.
-        waiting.add(vec![seen(None, true)]);
-        assert!(waiting.last.values().any(|it| it.words.is_none()));
-    }
-
-    #[test]
-    fn suspension_that_a_review_told_of_needs_no_other_row() {
-        let check = |seen: Seen, last: Option<Entry>, expected: bool| {
-            assert_eq!(seen.is_told_by(last.as_ref()), expected, "{seen:?} {last:?}");
-        };
-        for is_change in [false, true] {
-            check(seen(Some("INC-7"), is_change), Some(entry("Suspend", "INC-7")), true);
-            check(seen(Some("INC-7"), is_change), Some(entry("Suspend", "INC-8")), false);
-            check(seen(Some("INC-7"), is_change), Some(entry("Resume", "")), false);
-            check(seen(Some(""), is_change), None, false);
-            check(seen(None, is_change), Some(entry("Resume", "")), true);
-        }
-        check(seen(None, true), None, false);
-        check(seen(None, true), Some(entry("Suspend", "")), false);
-        check(seen(None, false), None, true);
-    }
-
-    #[test]
-    fn release_that_is_not_suspended_at_the_start_ended_a_suspension_that_the_ledger_has() {
-        assert!(!seen(None, false).is_told_by(Some(&entry("Suspend", "INC-7"))));
-    }
-}
+mod tests;

@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 use hyper::body::{Frame, SizeHint};
 
 use super::*;
+use kubemoor_runtime::callers::CallerToken;
+use kubemoor_runtime::metrics;
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -89,7 +91,7 @@ async fn check(pieces: &[usize], whole: bool) {
         let expected = if whole {
             Received::Whole(text.into())
         } else {
-            Received::TooLarge(Bytes::copy_from_slice(&text[..LIMITS.front]))
+            Received::Front(Bytes::copy_from_slice(&text[..LIMITS.front]), UnreadCause::TooLarge)
         };
         let received = Intake::new(LIMITS).receive(PEER, post(body)).await.unwrap().body;
         assert_eq!(received, expected, "{pieces:?}");
@@ -114,7 +116,7 @@ async fn body_beyond_the_size_limit_keeps_only_its_front() {
 async fn a_body_without_end_is_answered_all_the_same() {
     let body = Pieces::of_unknown_length(&[50; 100_000]);
     let received = Intake::new(LIMITS).receive(PEER, post(body)).await.unwrap().body;
-    assert!(matches!(received, Received::TooLarge(front) if front.len() == LIMITS.front));
+    assert!(matches!(received, Received::Front(front, UnreadCause::TooLarge) if front.len() == LIMITS.front));
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,7 +125,9 @@ async fn large_bodies_share_a_memory_budget_small_bodies_need_none() {
     let first = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
     // 10 are left of what one namespace may take.
     let second = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
-    assert!(matches!(&second.body, Received::Crowded(front) if front.len() == LIMITS.front));
+    assert!(
+        matches!(&second.body, Received::Front(front, UnreadCause::Crowded) if front.len() == LIMITS.front)
+    );
     // Others have nothing to do with it.
     let other = intake.receive(IpAddr::from([10, 0, 0, 1]), post(Pieces::of_length(&[30]))).await.unwrap();
     assert!(matches!(other.body, Received::Whole(_)));
@@ -153,7 +157,7 @@ async fn room_is_taken_as_bytes_arrive() {
     assert!(matches!(first.body, Received::Whole(_)));
     drop((silent, half));
     let second = intake.receive(PEER, post(Pieces::of_length(&[100]))).await.unwrap();
-    assert!(matches!(second.body, Received::Crowded(_)), "the first is held still");
+    assert!(matches!(second.body, Received::Front(_, UnreadCause::Crowded)), "the first is held still");
     drop(first);
     let third = intake.receive(PEER, post(Pieces::of_length(&[100]))).await.unwrap();
     assert!(matches!(third.body, Received::Whole(_)));
@@ -169,7 +173,7 @@ async fn room_goes_with_the_last_copy_of_the_bytes() {
     let copy = bytes.slice(1..2);
     drop(bytes);
     let crowded = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
-    assert!(matches!(crowded.body, Received::Crowded(_)));
+    assert!(matches!(crowded.body, Received::Front(_, UnreadCause::Crowded)));
     drop(copy);
     let whole = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
     assert!(matches!(whole.body, Received::Whole(_)));
@@ -186,7 +190,7 @@ async fn stalled_body_yields_its_front_if_it_identifies_the_request() {
         holding(Held(body))
     };
     let late = Intake::new(limits).receive(PEER, stopped(review)).await.unwrap();
-    assert_eq!(late.body, Received::Late(Bytes::copy_from_slice(review)));
+    assert_eq!(late.body, Received::Front(Bytes::copy_from_slice(review), UnreadCause::Late));
     let error = Intake::new(limits).receive(PEER, stopped(&review[..100])).await.unwrap_err();
     assert_eq!(
         (error.to_string().as_str(), error.respond().status().as_u16()),
@@ -254,5 +258,49 @@ async fn deadline_is_slightly_before_the_api_server_webhook_timeout() {
         let submission =
             Intake::new(LIMITS).receive(PEER, request.body(Pieces::of_length(&[2])).unwrap()).await.unwrap();
         assert_eq!(submission.deadline - start, Duration::from_millis(patience - margin), "{path}");
+    }
+}
+
+fn gate(proof: ApiServerProof) -> CallerGate {
+    CallerGate::new(proof, Callers::default(), AdmissionMetrics::register(&mut metrics::registry()))
+}
+
+#[test]
+fn only_a_path_with_a_known_token_is_answered() {
+    let gate = gate(ApiServerProof::Token);
+    let (known, other) = ("a".repeat(64), "b".repeat(64));
+    assert_eq!(gate.stage(&format!("/validate/{known}")), None, "nobody is known yet");
+    gate.callers().accept(CallerToken::parse(&known).unwrap(), None);
+    for (path, stage) in [
+        (format!("/validate/{known}"), Some(ReviewStage::Validate)),
+        (format!("/mutate/{known}"), Some(ReviewStage::Mutate)),
+        (format!("/validate/{other}"), None),
+        (format!("/validate/{known}a"), None),
+        (format!("/validate/{known}/"), None),
+        (format!("/validate//{known}"), None),
+        (format!("/validate/{}", "a".repeat(63)), None),
+        (format!("/validate{known}"), None),
+        (format!("/Validate/{known}"), None),
+        (format!("/{known}"), None),
+        ("/validate".to_owned(), None),
+        ("/validate/".to_owned(), None),
+        ("/".to_owned(), None),
+        (String::new(), None),
+    ] {
+        assert_eq!(gate.stage(&path), stage, "{path}");
+    }
+}
+
+#[test]
+fn behind_a_certificate_the_path_holds_no_token() {
+    let gate = gate(ApiServerProof::Certificate);
+    for (path, stage) in [
+        ("/validate", Some(ReviewStage::Validate)),
+        ("/mutate", Some(ReviewStage::Mutate)),
+        ("/validate/", None),
+        ("/validate/x", None),
+        ("/", None),
+    ] {
+        assert_eq!(gate.stage(path), stage, "{path}");
     }
 }

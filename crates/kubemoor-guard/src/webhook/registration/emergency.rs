@@ -1,49 +1,46 @@
 //! The emergency switch: disables the guard until a person arms it again.
 //!
-//! Entry points: `open`, `close` and `is_open` for the person, `follow` for the guard.
-//! Invariant: what counts is one object of the cluster, the marker: a
-//! configuration without webhooks, which survives every guard and needs no
-//! right that the guard has not. While it says so, nobody writes the webhook
-//! configurations; what they were is kept in it, so that arming again brings
-//! back the admin's own settings too. Deleting the marker closes the emergency as well.
-
-mod marker;
-mod watch;
+//! `open`, `close` and `is_open` are for the person, `follow` for the guard. What counts is one object of the cluster, the
+//! marker: a configuration without webhooks, which survives every guard and needs no right that the guard has not. While it
+//! says so, nobody writes the webhook configurations; what they were, as they were read last, is kept in it, so that arming
+//! again brings back the admin's own settings too. Deleting the marker closes the emergency as well.
 
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
-use self::marker::{BY, Markers, OPEN, change, mark, saved, says_open};
-pub use self::watch::follow;
 use super::NAME;
 use super::keep::{Configuration, by_hand};
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::identity::own_name;
+use kubemoor_cluster::client::registrations::Registrations;
+use kubemoor_cluster::client::watch::{Event, Typed};
 use kubemoor_cluster::client::writer::SendError;
+use kubemoor_runtime::telemetry::FailureLog;
 
-/// The marker's name.
+pub use EmergencyChange as Turn; // alias
+
 pub const MARKER: &str = "kubemoor-emergency";
 
-/// The number of tries of a write with conflicts.
 const ATTEMPTS: usize = 5;
 
 /// How long `open` checks that no guard restores a configuration because it has not seen the marker
 /// yet.
 const WATCHED: Duration = Duration::from_secs(3);
 
-/// The interval of these checks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What [`close`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
     /// Nothing had been opened.
     Already,
-    /// The configurations are restored.
     Restored,
     /// Their former content is not known: a guard that registers writes them again.
     Empty,
@@ -51,36 +48,27 @@ pub enum Armed {
 
 /// Everything was opened, or closed again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
-    /// Whether everything is open by now.
+pub struct EmergencyChange {
     pub open: bool,
     /// The user of the command, as the marker names them; may be empty.
     pub by: String,
-    /// The reason; may be empty.
     pub reason: String,
     /// The marker's uid: one for each emergency.
     pub emergency: String,
 }
 
-/// The reason why the switch failed.
 #[derive(Debug, Error)]
 pub enum EmergencyError {
-    /// Reading failed.
     #[error("cannot read the webhook configurations; the account needs get on them")]
     Read(#[source] CallError),
-    /// Writing failed.
     #[error("cannot write the webhook configurations; the account needs create, update and delete on them")]
     Write(#[from] SendError),
-    /// Somebody else keeps writing.
     #[error("the webhook configurations changed during each of {ATTEMPTS} attempts to write them: try again")]
     Contested,
 }
 
 /// Opens everything for a `reason`: no webhook is called, no guard repairs, until [`close`].
 /// Returns how many configurations were removed. May be repeated.
-///
-/// # Errors
-/// When rights are missing, or the API server fails.
 pub async fn open(client: &kube::Client, reason: Option<&str>) -> Result<usize, EmergencyError> {
     let [mut had_validating, mut had_mutating] = mark(client, reason).await?;
     let validating = by_hand::<ValidatingWebhookConfiguration>(client);
@@ -99,9 +87,6 @@ pub async fn open(client: &kube::Client, reason: Option<&str>) -> Result<usize, 
 
 /// Arms the guard again: the configurations are restored, and guards judge, repair and register.
 /// May be repeated.
-///
-/// # Errors
-/// When rights are missing, or the API server fails.
 pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
     let markers: Markers = by_hand(client);
     let Some(marker) = markers.read(MARKER).await.map_err(EmergencyError::Read)? else {
@@ -120,7 +105,7 @@ pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
     // without the admin's settings. Guards may write from here on; the stored copy is removed last.
     if says_open(&marker) {
         let by = caller(client).await;
-        change(&markers, |annotations| {
+        update_marker(&markers, |annotations| {
             annotations.remove(OPEN);
             annotations.insert(BY.to_owned(), by.clone());
         })
@@ -130,10 +115,6 @@ pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
     Ok(armed)
 }
 
-/// Whether everything is open.
-///
-/// # Errors
-/// When the right to read is missing, or the API server fails.
 pub async fn is_open(client: &kube::Client) -> Result<bool, EmergencyError> {
     let marker = by_hand::<ValidatingWebhookConfiguration>(client).read(MARKER).await;
     Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| says_open(&marker)))
@@ -162,3 +143,182 @@ async fn restore<C: Configuration>(client: &kube::Client, saved: C) -> Result<()
     }
     Err(EmergencyError::Contested)
 }
+
+const OPEN: &str = "kubemoor.dev/emergency";
+
+const SAVED: &str = "kubemoor.dev/saved";
+
+/// The most bytes that are kept: all annotations of one object may have 256 KiB.
+const SAVED_CAP: usize = 200 << 10;
+
+/// The marker's annotation with the user of the last command. The API server does not guarantee it:
+/// its own audit log does.
+const BY: &str = "kubemoor.dev/by";
+
+const REASON: &str = "kubemoor.dev/reason";
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Saved {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validating: Option<ValidatingWebhookConfiguration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mutating: Option<MutatingWebhookConfiguration>,
+}
+
+type Markers = Registrations<ValidatingWebhookConfiguration>;
+
+/// The last turn, by the marker.
+fn last_change(marker: &ValidatingWebhookConfiguration) -> EmergencyChange {
+    let annotations = marker.metadata.annotations.as_ref();
+    let text = |name| annotations.and_then(|them| them.get(name)).cloned().unwrap_or_default();
+    let emergency = marker.metadata.uid.clone().unwrap_or_default();
+    EmergencyChange { open: says_open(marker), by: text(BY), reason: text(REASON), emergency }
+}
+
+/// Writes the marker, with the configurations as they are. Returns which of them existed: that which validates, and
+/// that which mutates.
+async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<[bool; 2], EmergencyError> {
+    let by = caller(client).await;
+    let markers: Markers = by_hand(client);
+    for _ in 0..ATTEMPTS {
+        let live = markers.read(MARKER).await.map_err(EmergencyError::Read)?;
+        let before = live.as_ref().map(saved).unwrap_or_default();
+        let (validating, mutating) = (plain(client).await?, plain(client).await?);
+        let existed = [validating.is_some(), mutating.is_some()];
+        let saved =
+            Saved { validating: validating.or(before.validating), mutating: mutating.or(before.mutating) };
+        let is_new = live.is_none();
+        let mut marker = live.unwrap_or_else(|| ValidatingWebhookConfiguration {
+            metadata: ObjectMeta { name: Some(MARKER.to_owned()), ..ObjectMeta::default() },
+            ..ValidatingWebhookConfiguration::default()
+        });
+        let annotations = marker.metadata.annotations.get_or_insert_default();
+        annotations.insert(OPEN.to_owned(), "off".to_owned());
+        annotations.insert(BY.to_owned(), by.clone());
+        annotations.extend(reason.map(|reason| (REASON.to_owned(), reason.to_owned())));
+        // The switch works even without a stored copy.
+        if let Some(text) = serde_json::to_string(&saved).ok().filter(|text| text.len() <= SAVED_CAP) {
+            annotations.insert(SAVED.to_owned(), text);
+        }
+        let written = if is_new { markers.create(&marker).await? } else { markers.replace(&marker).await? };
+        if written.is_some() {
+            return Ok(existed);
+        }
+    }
+    Err(EmergencyError::Contested)
+}
+
+async fn update_marker(
+    markers: &Markers,
+    change: impl Fn(&mut std::collections::BTreeMap<String, String>),
+) -> Result<(), EmergencyError> {
+    for _ in 0..ATTEMPTS {
+        let Some(mut marker) = markers.read(MARKER).await.map_err(EmergencyError::Read)? else {
+            return Ok(());
+        };
+        change(marker.metadata.annotations.get_or_insert_default());
+        if markers.replace(&marker).await?.is_some() {
+            return Ok(());
+        }
+    }
+    Err(EmergencyError::Contested)
+}
+
+fn says_open(marker: &ValidatingWebhookConfiguration) -> bool {
+    marker.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OPEN))
+}
+
+/// The configurations that a marker stores; none if it is unreadable.
+fn saved(marker: &ValidatingWebhookConfiguration) -> Saved {
+    let text = marker.metadata.annotations.as_ref().and_then(|annotations| annotations.get(SAVED));
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// A configuration as it is, without what the API server sets.
+async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, EmergencyError> {
+    let live = by_hand::<C>(client).read(NAME).await.map_err(EmergencyError::Read)?;
+    Ok(live.map(|mut live| {
+        let meta = live.meta_mut();
+        *meta = ObjectMeta {
+            name: meta.name.take(),
+            labels: meta.labels.take(),
+            annotations: meta.annotations.take(),
+            ..ObjectMeta::default()
+        };
+        live
+    }))
+}
+
+/// Publishes through `open` whether the switch is off, from the first known state until `stop`.
+/// Without the permission to read, it counts as armed. Calls `keep` for each turn.
+pub async fn follow(
+    client: kube::Client,
+    open: watch::Sender<Option<bool>>,
+    keep: impl Fn(EmergencyChange) + Send,
+    stop: CancellationToken,
+) {
+    let markers: Markers = by_hand(&client);
+    let mut events = markers.follow(MARKER);
+    let mut listed = false;
+    let mut failures = FailureLog::default();
+    let mut turn = EmergencyChange::default();
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return,
+            event = events.next() => event,
+        };
+        if let Event::Listed(Typed(marker)) | Event::Applied(Typed(marker)) | Event::Deleted(Typed(marker)) =
+            &event
+        {
+            turn = last_change(marker);
+        }
+        let said = match event {
+            Event::Broken(error) => {
+                if failures.note_failure() {
+                    tracing::warn!("the emergency switch cannot be watched, trying again: {error}");
+                }
+                if !error.is_forbidden() || open.borrow().is_some() {
+                    continue;
+                }
+                false
+            }
+            event => match is_open_by(event, &mut listed, &mut failures) {
+                Some(said) => said,
+                None => continue,
+            },
+        };
+        let was_open = *open.borrow() == Some(true);
+        if open.send_if_modified(|open| open.replace(said) != Some(said)) && (said || was_open) {
+            keep(EmergencyChange { open: said, ..turn.clone() });
+        }
+    }
+}
+
+/// The state of the switch by an event; `None` where the event says nothing of it, as a listing that begins, which does
+/// not prove yet that the API server answers.
+fn is_open_by(
+    event: Event<Typed<ValidatingWebhookConfiguration>>,
+    listed: &mut bool,
+    failures: &mut FailureLog,
+) -> Option<bool> {
+    let said = match event {
+        Event::Relisting => {
+            *listed = false;
+            return None;
+        }
+        Event::Broken(_) => return None,
+        Event::Listed(Typed(marker)) => {
+            *listed = says_open(&marker);
+            Some(*listed)
+        }
+        Event::Synced => Some(*listed),
+        Event::Applied(Typed(marker)) => Some(says_open(&marker)),
+        Event::Deleted(_) => Some(false),
+        Event::Watching => None,
+    };
+    failures.note_success();
+    said
+}
+
+#[cfg(test)]
+mod tests;

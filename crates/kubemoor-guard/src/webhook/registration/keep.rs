@@ -1,66 +1,56 @@
 //! Writes a webhook configuration, keeps it, and withdraws it.
 //!
-//! Entry points: [`maintain`] for as long as the guard runs, [`keep`] once,
-//! [`withdraw`] for good; each for configurations that validate and for those
-//! that mutate. Invariant: when nothing of Kubemoor's own changed,
-//! nothing is written.
+//! [`maintain`] runs for as long as the guard, [`keep()`] writes once, [`withdraw`] removes for good; each for configurations
+//! that validate and for those that mutate. When nothing of Kubemoor's own changed, nothing is written. Own are a webhook's
+//! address, CA, rules, object selector, the version it speaks and its own conditions. The admin's are `failurePolicy`,
+//! `timeoutSeconds`, `namespaceSelector`, further `matchConditions` and foreign labels and annotations: once the object exists
+//! they are taken from it.
 //!
 //! A configuration deleted by accident comes back, with the admin's settings as this process saw them last. One that
-//! was withdrawn does not: it carries an annotation when it goes, which the watch still delivers.
+//! was withdrawn does not: it carries an annotation when it goes, which the watch still delivers. The value of an address is
+//! never published: it holds the token by which the API server proves that it calls.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use jiff::Timestamp;
+use k8s_openapi::ClusterResourceScope;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
+    ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::known::Known;
-use self::watched::{Next, WITHDRAWN, WatchState, is_withdrawn};
-use super::{NAME, address};
+use super::{EDITS, NAME, OWN_CONDITIONS, REVERTS, STATUS, veil};
 use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::lease::Leadership;
-use kubemoor_cluster::client::registrations::Registrations;
-use kubemoor_cluster::client::watch::Event;
+use kubemoor_cluster::client::lease::{Leadership, Place, withdrawal};
+use kubemoor_cluster::client::registrations::{Registration, Registrations};
+use kubemoor_cluster::client::watch::{Event, Typed};
 use kubemoor_cluster::client::writer::SendError;
 
-pub use self::kinds::Configuration;
-pub use self::known::OutsideChange;
-pub(super) use self::merging::merge;
-
-mod conditions;
-mod kinds;
-mod known;
-mod merging;
-mod watched;
-
-/// The number of tries of a write with conflicts.
 const ATTEMPTS: usize = 5;
 
-/// The wait of [`maintain`] after a failed write.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The desired state of a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DesiredState<C> {
     /// Nothing is known yet: it is left as it is.
     Unknown,
-    /// It has to have this content.
     Present(C),
     /// It is deleted once, if it is there: a leader that had not seen the marker of an emergency may have created it
     /// again. After that it is left as it is.
     Absent,
 }
 
-/// The result of keeping the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// It was absent and has been created.
     Created,
-    /// Own fields differed and were written.
     Updated,
-    /// Nothing differed, nothing was written.
     Unchanged,
     /// It is being withdrawn; nothing was written.
     Withdrawn,
@@ -68,19 +58,14 @@ pub enum WriteOutcome {
     Absent,
 }
 
-/// Why the configuration could not be kept or withdrawn.
 #[derive(Debug, Error)]
 pub enum RegistrationError {
-    /// Reading it failed.
     #[error("cannot read the {0} {NAME}; the account needs get on it")]
     Get(&'static str, #[source] CallError),
-    /// Writing it failed.
     #[error("cannot write the {0} {NAME}; the account needs create and update")]
     Write(&'static str, #[source] SendError),
-    /// Deleting it failed.
     #[error("cannot delete the {0} {NAME}; the account needs update and delete")]
     Delete(&'static str, #[source] SendError),
-    /// Another writer keeps changing it.
     #[error("the {0} {NAME} changed during each of {ATTEMPTS} attempts to write it")]
     Contested(&'static str),
 }
@@ -88,7 +73,6 @@ pub enum RegistrationError {
 /// The outcome of bringing the configuration into its desired state.
 enum ReconcileOutcome {
     Done,
-    /// It has to be tried again.
     Failed,
     Withdrawn,
 }
@@ -140,9 +124,9 @@ pub async fn maintain<C: Configuration>(
                     let next = state.after(event);
                     tell_all(&mut state);
                     match next {
-                        Next::Wait => {}
-                        Next::Keep => break,
-                        Next::StandDown => return stand_down::<C>(),
+                        WatchStep::Wait => {}
+                        WatchStep::Keep => break,
+                        WatchStep::StandDown => return stand_down::<C>(),
                     }
                 }
             }
@@ -155,7 +139,7 @@ pub async fn keep<C: Configuration>(
     client: &kube::Client,
     desired: &C,
 ) -> Result<WriteOutcome, RegistrationError> {
-    write(&by_hand(client), desired, true, &mut Known::new()).await
+    write(&by_hand(client), desired, true, &mut KnownConfiguration::new()).await
 }
 
 /// Removes the configuration, so that a running guard does not write it again.
@@ -206,7 +190,7 @@ async fn reconcile<C: Configuration>(
         }
         Err(RegistrationError::Write(_, SendError::NotLeading)) => {}
         Err(error) => {
-            let error = address::veil(&format!("{:#}", anyhow::Error::new(error)));
+            let error = veil(&format!("{:#}", anyhow::Error::new(error)));
             tracing::warn!("the webhook configuration is not kept, trying again: {error}");
             return ReconcileOutcome::Failed;
         }
@@ -241,12 +225,11 @@ async fn clear<C: Configuration>(
     ReconcileOutcome::Done
 }
 
-/// Writes what differs.
 async fn write<C: Configuration>(
     registrations: &Registrations<C>,
     desired: &C,
     may_create: bool,
-    known: &mut Known<C>,
+    known: &mut KnownConfiguration<C>,
 ) -> Result<WriteOutcome, RegistrationError> {
     for _ in 0..ATTEMPTS {
         let live = read(registrations).await?;
@@ -292,3 +275,484 @@ fn stand_down<C: Configuration>() {
         "the {kind} {NAME} was withdrawn: edits are no longer judged until the guard starts again, 10 minutes later at the earliest"
     );
 }
+
+/// Notes on the Lease of the guards that they have to register nothing for a while.
+pub async fn note_withdrawal(client: &kube::Client) -> Result<(), CallError> {
+    let mut place = lease_place::<ValidatingWebhookConfiguration>(client).await;
+    if place.is_none() {
+        place = lease_place::<MutatingWebhookConfiguration>(client).await;
+    }
+    match place {
+        Some(place) => withdrawal::note(client, &place, Timestamp::now()).await,
+        None => Ok(()),
+    }
+}
+
+/// The Lease of the guards behind the webhooks: it has the name of their Service.
+async fn lease_place<C: Configuration>(client: &kube::Client) -> Option<Place> {
+    // Whoever cannot read it cannot withdraw it either, and is told so.
+    let live = by_hand::<C>(client).read(NAME).await.ok().flatten()?;
+    let service = live.webhooks().into_iter().find_map(|webhook| webhook.client_config.service)?;
+    Some(Place { namespace: service.namespace, name: service.name })
+}
+
+pub trait Configuration:
+    Registration + k8s_openapi::Resource<Scope = ClusterResourceScope> + PartialEq + Sync
+{
+    /// The webhooks, as far as both kinds have them.
+    fn webhooks(&self) -> Vec<ValidatingWebhook>;
+
+    fn set_webhooks(&mut self, webhooks: Vec<ValidatingWebhook>);
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    fn webhooks(&self) -> Vec<ValidatingWebhook> {
+        self.webhooks.clone().unwrap_or_default()
+    }
+
+    fn set_webhooks(&mut self, webhooks: Vec<ValidatingWebhook>) {
+        self.webhooks = Some(webhooks);
+    }
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    fn webhooks(&self) -> Vec<ValidatingWebhook> {
+        let webhooks = self.webhooks.clone().unwrap_or_default().into_iter();
+        webhooks
+            .map(|webhook| ValidatingWebhook {
+                admission_review_versions: webhook.admission_review_versions,
+                client_config: webhook.client_config,
+                failure_policy: webhook.failure_policy,
+                match_conditions: webhook.match_conditions,
+                match_policy: webhook.match_policy,
+                name: webhook.name,
+                namespace_selector: webhook.namespace_selector,
+                object_selector: webhook.object_selector,
+                rules: webhook.rules,
+                side_effects: webhook.side_effects,
+                timeout_seconds: webhook.timeout_seconds,
+            })
+            .collect()
+    }
+
+    fn set_webhooks(&mut self, webhooks: Vec<ValidatingWebhook>) {
+        let webhooks = webhooks.into_iter().map(|webhook| MutatingWebhook {
+            admission_review_versions: webhook.admission_review_versions,
+            client_config: webhook.client_config,
+            failure_policy: webhook.failure_policy,
+            match_conditions: webhook.match_conditions,
+            match_policy: webhook.match_policy,
+            name: webhook.name,
+            namespace_selector: webhook.namespace_selector,
+            object_selector: webhook.object_selector,
+            // Changes of other webhooks have to be seen too.
+            reinvocation_policy: Some("IfNeeded".to_owned()),
+            rules: webhook.rules,
+            side_effects: webhook.side_effects,
+            timeout_seconds: webhook.timeout_seconds,
+        });
+        self.webhooks = Some(webhooks.collect());
+    }
+}
+
+/// The live configuration with the guard's own fields of the desired one, or `None` if both have
+/// the same meaning.
+pub(super) fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
+    let mut merged = live.clone();
+    if let Some(labels) = &desired.meta().labels {
+        merged.meta_mut().labels.get_or_insert_default().extend(labels.clone());
+    }
+    let (known, wanted) = (live.webhooks(), desired.webhooks());
+    // In the live order: order has no meaning here and is no reason to write.
+    let mut placed = BTreeSet::new();
+    let mut webhooks: Vec<_> = known
+        .iter()
+        .filter_map(|old| Some((old, wanted.iter().find(|new| new.name == old.name)?)))
+        .filter(|(_, new)| placed.insert(new.name.as_str()))
+        .map(|(old, new)| with_own_fields(old.clone(), new))
+        .collect();
+    for new in wanted.iter().filter(|new| !placed.contains(new.name.as_str())) {
+        webhooks.push(with_siblings_settings(new.clone(), &known));
+    }
+    merged.set_webhooks(webhooks);
+    (merged != *live).then_some(merged)
+}
+
+fn with_own_fields(mut old: ValidatingWebhook, new: &ValidatingWebhook) -> ValidatingWebhook {
+    if !same_rules(old.rules.as_deref(), new.rules.as_deref()) {
+        old.rules.clone_from(&new.rules);
+    }
+    if old.object_selector.clone().unwrap_or_default() != new.object_selector.clone().unwrap_or_default() {
+        old.object_selector.clone_from(&new.object_selector);
+    }
+    if !same_address(&old.client_config, &new.client_config) {
+        let ca_bundle = old.client_config.ca_bundle.take();
+        old.client_config = WebhookClientConfig { ca_bundle, ..new.client_config.clone() };
+    }
+    if new.client_config.ca_bundle.is_some() {
+        old.client_config.ca_bundle.clone_from(&new.client_config.ca_bundle);
+    }
+    old.match_policy = Some(new.match_policy.clone().unwrap_or_else(|| "Equivalent".to_owned()));
+    old.side_effects.clone_from(&new.side_effects);
+    merge_conditions(&mut old.match_conditions, new.match_conditions.as_deref());
+    old.admission_review_versions.clone_from(&new.admission_review_versions);
+    old
+}
+
+/// A webhook for a new group and version gets the admin's settings of its siblings, where they
+/// agree.
+fn with_siblings_settings(mut new: ValidatingWebhook, known: &[ValidatingWebhook]) -> ValidatingWebhook {
+    let related = |suffix| move |name: &str| name.ends_with(suffix);
+    let is_sibling = [EDITS, REVERTS, STATUS].map(related).into_iter().find(|related| related(&new.name));
+    let mut siblings = known
+        .iter()
+        .filter(|old| is_sibling.as_ref().is_some_and(|is_sibling| is_sibling(&old.name)))
+        .peekable();
+    if let Some(&first) = siblings.peek() {
+        let settings = |webhook: &ValidatingWebhook| {
+            (
+                webhook.failure_policy.clone(),
+                webhook.timeout_seconds,
+                webhook.namespace_selector.clone(),
+                admins_conditions(webhook.match_conditions.as_deref()),
+            )
+        };
+        let agreed = settings(first);
+        if siblings.all(|sibling| settings(sibling) == agreed) {
+            let own = new.match_conditions.take();
+            (new.failure_policy, new.timeout_seconds, new.namespace_selector, new.match_conditions) = agreed;
+            merge_conditions(&mut new.match_conditions, own.as_deref());
+        }
+    }
+    new
+}
+
+fn same_address(left: &WebhookClientConfig, right: &WebhookClientConfig) -> bool {
+    let service = |config: &WebhookClientConfig| {
+        config.service.as_ref().map(|service| {
+            let port = service.port.unwrap_or(443);
+            (service.namespace.clone(), service.name.clone(), service.path.clone(), port)
+        })
+    };
+    left.url == right.url && service(left) == service(right)
+}
+
+/// Whether the rules mean the same: the order of rules and of their lists has
+/// no meaning, and an absent scope is every scope.
+fn same_rules(left: Option<&[RuleWithOperations]>, right: Option<&[RuleWithOperations]>) -> bool {
+    let sorted = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect::<BTreeSet<_>>();
+    let meaning = |rules: Option<&[RuleWithOperations]>| {
+        rules
+            .unwrap_or_default()
+            .iter()
+            .map(|rule| {
+                (
+                    sorted(&rule.api_groups),
+                    sorted(&rule.api_versions),
+                    sorted(&rule.operations),
+                    sorted(&rule.resources),
+                    rule.scope.clone().unwrap_or_else(|| "*".to_owned()),
+                )
+            })
+            .collect::<BTreeSet<_>>()
+    };
+    meaning(left) == meaning(right)
+}
+
+/// The conditions `live` with those of `own` in their places, and no others of the guard.
+fn merge_conditions(live: &mut Option<Vec<MatchCondition>>, own: Option<&[MatchCondition]>) {
+    let own = own.unwrap_or_default();
+    if let Some(live) = live {
+        live.retain(|it| is_admins(it) || own.iter().any(|own| own.name == it.name));
+    }
+    for condition in own {
+        let live = live.get_or_insert_default();
+        match live.iter_mut().find(|it| it.name == condition.name) {
+            Some(known) => known.clone_from(condition),
+            None => live.push(condition.clone()),
+        }
+    }
+    live.take_if(|live| live.is_empty());
+}
+
+/// The conditions that are not the guard's own.
+fn admins_conditions(all: Option<&[MatchCondition]>) -> Option<Vec<MatchCondition>> {
+    let admins: Vec<_> = all.unwrap_or_default().iter().filter(|it| is_admins(it)).cloned().collect();
+    (!admins.is_empty()).then_some(admins)
+}
+
+fn is_admins(condition: &MatchCondition) -> bool {
+    !OWN_CONDITIONS.contains(&condition.name.as_str())
+}
+
+const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
+
+struct WatchState<C> {
+    /// Whether it may be created: it never existed, or its deletion was seen and was not a
+    /// withdrawal. An absence alone can be a withdrawal whose event has not arrived yet.
+    may_create: bool,
+    listed: bool,
+    /// Whether this replica has led since it last read the configuration itself.
+    leads: bool,
+    /// Whether this replica deleted it for an emergency, and has not kept it since.
+    is_cleared: bool,
+    known: KnownConfiguration<C>,
+}
+
+enum WatchStep {
+    Wait,
+    Keep,
+    StandDown,
+}
+
+impl<C: Configuration> WatchState<C> {
+    fn new() -> Self {
+        Self {
+            may_create: true,
+            listed: false,
+            leads: false,
+            is_cleared: false,
+            known: KnownConfiguration::new(),
+        }
+    }
+
+    fn after(&mut self, event: Event<Typed<C>>) -> WatchStep {
+        match event {
+            Event::Applied(Typed(live)) | Event::Listed(Typed(live)) | Event::Deleted(Typed(live))
+                if is_withdrawn(&live) =>
+            {
+                self.known.note_gone("withdrawn for good");
+                WatchStep::StandDown
+            }
+            Event::Applied(Typed(live)) => {
+                self.known.meet(&live);
+                WatchStep::Keep
+            }
+            Event::Deleted(_) => {
+                self.known.note_gone("deleted");
+                self.may_create = true;
+                WatchStep::Keep
+            }
+            Event::Relisting => {
+                self.listed = false;
+                WatchStep::Wait
+            }
+            Event::Listed(Typed(live)) => {
+                self.known.meet(&live);
+                self.listed = true;
+                WatchStep::Wait
+            }
+            // A deletion that fell into a gap of the watch shows only here.
+            Event::Synced => {
+                self.may_create = !self.listed;
+                WatchStep::Keep
+            }
+            Event::Watching | Event::Broken(_) => WatchStep::Wait,
+        }
+    }
+}
+
+fn is_withdrawn<C: Configuration>(live: &C) -> bool {
+    live.meta().annotations.as_ref().is_some_and(|annotations| annotations.contains_key(WITHDRAWN))
+}
+
+/// How many webhooks are named beside a change that many have in common.
+const NAMED: usize = 3;
+
+const GUARD: &str = "kubemoor";
+
+/// For how long nobody may lead after a leader is gone.
+const LEADERLESS: Duration = Duration::from_secs(60);
+
+const ASIDE: usize = 16;
+
+/// A change or deletion by others of a configuration that the guard keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideChange {
+    pub kind: &'static str,
+    pub is_deletion: bool,
+    /// The field managers that wrote it, as far as it says so.
+    pub managers: Vec<String>,
+    /// What tells this change from others, the same to every guard.
+    pub same: String,
+    /// The change, such as `failurePolicy Fail → Ignore (scale.kubemoor.dev)`.
+    pub what: String,
+}
+
+struct KnownConfiguration<C> {
+    last: Option<C>,
+    is_gone: bool,
+    changes: Vec<OutsideChange>,
+    /// Changes that were seen while this replica did not lead, and when.
+    aside: Vec<(Instant, OutsideChange)>,
+}
+
+impl OutsideChange {
+    /// Whether somebody else than a guard wrote it. Where a guard wrote as well, the change may be its own.
+    fn is_by_others(&self) -> bool {
+        !self.managers.is_empty() && !self.managers.iter().any(|manager| manager == GUARD)
+    }
+}
+
+impl<C: Configuration> KnownConfiguration<C> {
+    fn new() -> Self {
+        Self { last: None, is_gone: false, changes: Vec::new(), aside: Vec::new() }
+    }
+
+    /// The last known state, even if the configuration is gone by now.
+    fn last(&self) -> Option<&C> {
+        self.last.as_ref()
+    }
+
+    /// Records a state that the guard itself wrote.
+    fn note_own(&mut self, written: &C) {
+        self.last = Some(written.clone());
+        self.is_gone = false;
+    }
+
+    /// Compares a state that was read or watched with the last known one.
+    fn meet(&mut self, live: &C) {
+        if self.last.as_ref().is_some_and(|last| !is_newer(live, last)) {
+            return;
+        }
+        self.is_gone = false;
+        let Some(before) = self.last.replace(live.clone()) else { return };
+        let what = differences(&before.webhooks(), &live.webhooks());
+        if !what.is_empty() {
+            self.changes.push(OutsideChange {
+                kind: C::KIND,
+                is_deletion: false,
+                managers: writers(&before, live),
+                same: identity(live),
+                what: what.join("; "),
+            });
+        }
+    }
+
+    fn note_gone(&mut self, what: &str) {
+        let Some(last) = self.last.as_ref().filter(|_| !std::mem::replace(&mut self.is_gone, true)) else {
+            return;
+        };
+        let (what, same) = (what.to_owned(), format!("{} {what}", identity(last)));
+        self.changes.push(OutsideChange {
+            kind: C::KIND,
+            is_deletion: true,
+            managers: Vec::new(),
+            same,
+            what,
+        });
+    }
+
+    /// Sets aside what was changed while another replica leads, or none does.
+    fn set_aside(&mut self, now: Instant) {
+        self.aside.extend(std::mem::take(&mut self.changes).into_iter().map(|change| (now, change)));
+        let surplus = self.aside.len().saturating_sub(ASIDE);
+        self.aside.drain(..surplus);
+    }
+
+    /// Takes the lead: what others than a guard changed shortly before counts, also if the leader before told of it.
+    fn take_over(&mut self, now: Instant) {
+        let aside = std::mem::take(&mut self.aside).into_iter();
+        let recent = aside.filter(|(at, _)| now.duration_since(*at) < LEADERLESS).map(|(_, change)| change);
+        let all = recent.chain(std::mem::take(&mut self.changes));
+        self.changes = all.filter(|change| change.is_deletion || change.is_by_others()).collect();
+    }
+
+    fn take_changes(&mut self) -> Vec<OutsideChange> {
+        std::mem::take(&mut self.changes)
+    }
+}
+
+/// Whether a state is newer than another: resource versions grow. Versions that are not numbers are only equal or not.
+fn is_newer<C: Configuration>(state: &C, other: &C) -> bool {
+    let versions = [state, other].map(|it| it.meta().resource_version.as_deref().unwrap_or_default());
+    match versions.map(str::parse::<u64>) {
+        [Ok(state), Ok(other)] => state > other,
+        _ => versions[0] != versions[1],
+    }
+}
+
+/// What tells a state of a configuration from all others.
+fn identity<C: Configuration>(state: &C) -> String {
+    let ObjectMeta { uid, resource_version, .. } = state.meta();
+    format!("{} {}", uid.as_deref().unwrap_or_default(), resource_version.as_deref().unwrap_or_default())
+}
+
+/// The managers that wrote since. A manager that only lost a field to another one wrote nothing. Times are whole
+/// seconds, so only the fields may show a second write.
+fn writers<C: Configuration>(before: &C, after: &C) -> Vec<String> {
+    let entries =
+        |of: &C| -> Vec<ManagedFieldsEntry> { of.meta().managed_fields.clone().unwrap_or_default() };
+    let (before, after) = (entries(before), entries(after));
+    let is_later = |new: &&ManagedFieldsEntry| {
+        let is_same = |old: &ManagedFieldsEntry| {
+            (&old.manager, &old.operation, &old.time) == (&new.manager, &new.operation, &new.time)
+        };
+        !before.iter().any(is_same)
+    };
+    let mut wrote: Vec<&ManagedFieldsEntry> = after.iter().filter(is_later).collect();
+    if wrote.is_empty() {
+        wrote = after.iter().filter(|new| !before.contains(new)).collect();
+    }
+    wrote.iter().filter_map(|it| it.manager.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The settings whose values are published.
+const TOLD: [&str; 4] = ["failurePolicy", "matchPolicy", "sideEffects", "timeoutSeconds"];
+
+/// Lists the settings that differ, each with the webhooks that share the change.
+fn differences(before: &[ValidatingWebhook], after: &[ValidatingWebhook]) -> Vec<String> {
+    let (before, after) = (by_name(before), by_name(after));
+    let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (name, old) in &before {
+        match after.get(name) {
+            None => found.entry("webhook removed".to_owned()).or_default().push(name),
+            Some(new) => {
+                for change in changed(old, new) {
+                    found.entry(change).or_default().push(name);
+                }
+            }
+        }
+    }
+    for name in after.keys().filter(|name| !before.contains_key(*name)) {
+        found.entry("webhook added".to_owned()).or_default().push(name);
+    }
+    found.into_iter().map(|(change, names)| format!("{change} ({})", listed(&names))).collect()
+}
+
+fn by_name(webhooks: &[ValidatingWebhook]) -> BTreeMap<String, Map<String, Value>> {
+    let fields = |webhook| match serde_json::to_value(webhook) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    webhooks.iter().map(|webhook| (webhook.name.clone(), fields(webhook))).collect()
+}
+
+fn changed(old: &Map<String, Value>, new: &Map<String, Value>) -> Vec<String> {
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let differs = |name: &&&String| old.get(**name) != new.get(**name);
+    let told = |name: &String| match TOLD.contains(&name.as_str()) {
+        true => format!("{name} {} → {}", shown(old.get(name)), shown(new.get(name))),
+        false => name.clone(),
+    };
+    names.iter().filter(differs).map(|name| told(name)).collect()
+}
+
+fn shown(value: Option<&Value>) -> String {
+    match value {
+        None => "unset".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    let named = names.get(..NAMED.min(names.len())).unwrap_or_default().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

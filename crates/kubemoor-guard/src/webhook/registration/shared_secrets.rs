@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::keep::{Configuration, by_hand};
-use super::{NAME, address};
-use crate::admin::{Condition, Readiness};
+use super::{NAME, holds_token};
+use crate::admin::{Readiness, ReadinessCondition};
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::shared_secret::{FoundSecret, SharedSecret, SharedSecretError};
@@ -32,7 +32,6 @@ use kubemoor_runtime::config::{self, Proof};
 use kubemoor_runtime::tls::files::{self, Access};
 use kubemoor_runtime::tls::{CertificateSource, Certificates, SharedCertificate, TlsError, holds};
 
-/// The name of the callers' Secret.
 pub const CALLER_SECRET: &str = "kubemoor-caller";
 
 /// The key of the callers' Secret, and the name of the file in its place.
@@ -46,7 +45,6 @@ const RETRY: Duration = Duration::from_secs(5);
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
 const CALLERS_LOOK: Duration = Duration::from_secs(15);
 
-/// Why a secret could not be kept.
 #[derive(Debug, Error)]
 enum KeepError {
     #[error(transparent)]
@@ -72,18 +70,14 @@ struct Rounds {
 #[derive(Clone)]
 pub struct Renewal {
     secret: SharedSecret,
-    /// The names by which the API server calls.
     names: Vec<String>,
-    /// For how long a certificate is valid.
     life: Duration,
     certificates: Certificates,
     /// Holds once there is a certificate.
-    known: Condition,
-    /// Has a row for each write.
+    known: ReadinessCondition,
     ledger: Ledger,
 }
 
-/// What a process knows of the certificate.
 #[derive(Default)]
 struct RenewalState {
     in_use: Option<SharedCertificate>,
@@ -97,28 +91,25 @@ struct RenewalState {
 /// and the one before is accepted until no webhook configuration has held it for a while.
 #[derive(Clone)]
 pub struct Rotation {
-    place: Place,
+    place: TokenPlace,
     callers: Callers,
     /// `None` if the token is given, and not made by the guard.
-    pace: Option<Pace>,
+    pace: Option<RotationPace>,
     /// Holds once there is a token.
-    known: Condition,
+    known: ReadinessCondition,
 }
 
-/// Where the callers' secret is stored.
 #[derive(Clone)]
-enum Place {
+enum TokenPlace {
     Secret(SharedSecret),
     /// In a file, readable by its owner alone.
     Directory(PathBuf),
-    /// It ends with this process.
     Process,
 }
 
 /// How long each stage of a token takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pace {
-    /// For how long a token is registered.
+struct RotationPace {
     life: Duration,
     /// The time that replicas have to accept a new token before it is registered.
     spread: Duration,
@@ -127,7 +118,6 @@ struct Pace {
     look: Duration,
 }
 
-/// What a process knows of the callers' secret.
 #[derive(Default)]
 struct RotationState {
     known: Option<Kept>,
@@ -187,12 +177,10 @@ impl Renewal {
         })
     }
 
-    /// Between two looks.
     fn pause(&self) -> Duration {
         (self.life / 40).min(CERTIFICATE_LOOK)
     }
 
-    /// Keeps the certificate until `stop`.
     pub async fn run(self, client: kube::Client, leadership: Leadership, stop: CancellationToken) {
         let (mut state, mut rounds) = (RenewalState::default(), Rounds::new(&leadership, stop.clone()));
         let look = self.pause();
@@ -333,18 +321,18 @@ impl Rotation {
         own_namespace: Option<&str>,
         source: &CertificateSource,
         callers: Callers,
-        known: Condition,
+        known: ReadinessCondition,
     ) -> Self {
         let place = match (own_namespace, source) {
-            (Some(namespace), _) => Place::Secret(SharedSecret {
+            (Some(namespace), _) => TokenPlace::Secret(SharedSecret {
                 namespace: namespace.to_owned(),
                 name: CALLER_SECRET.to_owned(),
             }),
-            (None, CertificateSource::SelfMade { directory, .. }) => Place::Directory(directory.clone()),
-            (None, CertificateSource::Given { .. } | CertificateSource::Shared { .. }) => Place::Process,
+            (None, CertificateSource::SelfMade { directory, .. }) => TokenPlace::Directory(directory.clone()),
+            (None, CertificateSource::Given { .. } | CertificateSource::Shared { .. }) => TokenPlace::Process,
         };
         let pace = match config.proof {
-            Proof::Kept { life } => Some(Pace::new(life)),
+            Proof::Kept { life } => Some(RotationPace::new(life)),
             Proof::File(_) | Proof::Certificate => None,
         };
         Self { place, callers, pace, known }
@@ -362,7 +350,7 @@ impl Rotation {
         let (mut state, mut rounds) = (RotationState::default(), Rounds::new(&leadership, stop.clone()));
         let look = self.pace.map_or(CALLERS_LOOK, |pace| pace.look);
         loop {
-            let writes = !matches!(self.place, Place::Secret(_)) || leadership.holds();
+            let writes = !matches!(self.place, TokenPlace::Secret(_)) || leadership.holds();
             let moves = *open.borrow() == Some(false);
             let kept = tokio::select! {
                 () = stop.cancelled() => return,
@@ -438,12 +426,12 @@ impl Rotation {
         state: &RotationState,
     ) -> Result<(Option<String>, Option<FoundSecret>), KeepError> {
         Ok(match &self.place {
-            Place::Secret(secret) => {
+            TokenPlace::Secret(secret) => {
                 let found = secret.read(client).await?;
                 (found.as_ref().and_then(|found| found.data().remove(CALLERS)), found)
             }
-            Place::Directory(directory) => (files::read_if_there(&directory.join(CALLERS))?, None),
-            Place::Process => (state.known.as_ref().map(Kept::text), None),
+            TokenPlace::Directory(directory) => (files::read_if_there(&directory.join(CALLERS))?, None),
+            TokenPlace::Process => (state.known.as_ref().map(Kept::text), None),
         })
     }
 
@@ -455,19 +443,18 @@ impl Rotation {
         over: Option<FoundSecret>,
     ) -> Result<bool, KeepError> {
         match &self.place {
-            Place::Secret(secret) => {
+            TokenPlace::Secret(secret) => {
                 Ok(secret.write(client, [(CALLERS.to_owned(), kept.text())].into(), over).await?)
             }
-            Place::Directory(directory) => {
+            TokenPlace::Directory(directory) => {
                 let _lock = files::lock(directory)?;
                 files::write(&directory.join(CALLERS), &kept.text(), Access::Private)?;
                 Ok(true)
             }
-            Place::Process => Ok(true),
+            TokenPlace::Process => Ok(true),
         }
     }
 
-    /// The next step, if it is due.
     async fn step(
         &self,
         kept: &Kept,
@@ -477,7 +464,7 @@ impl Rotation {
     ) -> Result<Option<Kept>, KeepError> {
         let Some(pace) = self.pace else { return Ok(None) };
         if let Turn::Replaced(before) = kept.turn() {
-            let is_free = |config: &WebhookClientConfig| !address::holds(config, before);
+            let is_free = |config: &WebhookClientConfig| !holds_token(config, before);
             // One that cannot be read may hold it.
             if !all_webhooks(client, is_free).await.unwrap_or(false) {
                 state.since = Some(Instant::now());
@@ -516,7 +503,7 @@ impl Rotation {
     }
 }
 
-impl Pace {
+impl RotationPace {
     /// The pace at which a token is registered for `life`.
     fn new(life: Duration) -> Self {
         let step = life / 10;
@@ -546,55 +533,4 @@ async fn all_webhooks(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use http::{Request, Response};
-    use kube::client::Body;
-
-    use super::*;
-
-    /// An API server that does not answer.
-    fn client() -> kube::Client {
-        let service = tower::service_fn(|_: Request<Body>| async {
-            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>().await
-        });
-        kube::Client::new(service, "default")
-    }
-
-    fn rotation(directory: &std::path::Path) -> Rotation {
-        let source = CertificateSource::SelfMade { directory: directory.to_owned(), names: Vec::new() };
-        let config =
-            config::Callers { proof: Proof::Kept { life: Duration::from_secs(20) }, client_ca: None };
-        Rotation::new(&config, None, &source, Callers::default(), Readiness::new().condition("callers"))
-    }
-
-    #[test]
-    fn rotation_pace_is_bounded_and_shrinks_with_the_token_lifetime() {
-        let seconds = |pace: Pace| [pace.spread, pace.grace, pace.look].map(|it| it.as_secs_f64());
-        assert_eq!(seconds(Pace::new(Duration::from_secs(86_400))), [60.0, 300.0, 15.0]);
-        assert_eq!(seconds(Pace::new(Duration::from_secs(20))), [2.0, 2.0, 0.5]);
-    }
-
-    #[tokio::test]
-    async fn a_file_keeps_what_is_written_from_everybody_else() {
-        let directory = tempfile::tempdir().unwrap();
-        let (rotation, file) = (rotation(directory.path()), directory.path().join(CALLERS));
-        let mut state = RotationState::default();
-        rotation.look(&client(), &mut state, true, false).await.unwrap();
-        let kept = state.known.unwrap();
-        assert!(Kept::parse(&std::fs::read_to_string(&file).unwrap()).unwrap().stands_as(&kept));
-        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[tokio::test]
-    async fn file_without_valid_caller_tokens_is_replaced() {
-        let directory = tempfile::tempdir().unwrap();
-        let (rotation, file) = (rotation(directory.path()), directory.path().join(CALLERS));
-        for text in ["", "{}", "half of"] {
-            std::fs::write(&file, text).unwrap();
-            rotation.look(&client(), &mut RotationState::default(), true, false).await.unwrap();
-            assert!(Kept::parse(&std::fs::read_to_string(&file).unwrap()).is_some(), "{text:?}");
-        }
-    }
-}
+mod tests;

@@ -23,11 +23,11 @@ fn surface(endpoint: &Endpoint) -> Surface<'_> {
     }
 }
 
-fn resource(group: &str, version: &str, plural: &str, scale: bool) -> Resource {
-    Resource { group: group.to_owned(), version: version.to_owned(), plural: plural.to_owned(), scale }
+fn resource(group: &str, version: &str, plural: &str, scale: bool) -> WebhookResource {
+    WebhookResource { group: group.to_owned(), version: version.to_owned(), plural: plural.to_owned(), scale }
 }
 
-fn declared() -> BTreeSet<Resource> {
+fn declared() -> BTreeSet<WebhookResource> {
     BTreeSet::from([
         resource("", "v1", "secrets", false),
         resource("", "v1", "configmaps", false),
@@ -372,4 +372,19 @@ fn every_webhook_path_contains_the_token_and_changes_with_it() {
     let merged = merge(&registered, &addressed(Address::Token(&new))).unwrap();
     assert_eq!(paths(&merged), [format!("/validate/{}", new.expose())].into());
     assert_eq!(paths(&addressed(Address::Placeholder)), ["/validate/CALLER_TOKEN".to_owned()].into());
+}
+
+#[test]
+fn a_message_that_quotes_an_address_loses_the_token_alone() {
+    let token = "a1".repeat(32);
+    for (text, veiled) in [
+        (String::new(), ""),
+        ("no address".to_owned(), "no address"),
+        (format!("url \"https://h/validate/{token}\" is bad"), "url \"https://h/validate/…\" is bad"),
+        (format!("/mutate/{token}?timeout=3s /validate/{token}"), "/mutate/…?timeout=3s /validate/…"),
+        ("/validate/".to_owned(), "/validate/"),
+        ("é/validate/é".to_owned(), "é/validate/é"),
+    ] {
+        assert_eq!(veil(&text), veiled);
+    }
 }

@@ -36,7 +36,7 @@ fn in_order(request: &[(String, Value)], request_first: bool) -> String {
 
 #[test]
 fn the_head_names_the_object_and_what_is_done() {
-    let head = Head::parse(UPDATE.as_bytes()).unwrap();
+    let head = ReviewHead::parse(UPDATE.as_bytes()).unwrap();
     assert_eq!(head.uid, "9f6d7b2e-1f0c-4b63-8a51-5c4b8a1a0001");
     assert_eq!((head.kind.group.as_ref(), head.kind.kind.as_ref()), ("apps", "Deployment"));
     assert_eq!(head.resource.resource, "deployments");
@@ -48,8 +48,8 @@ fn the_head_names_the_object_and_what_is_done() {
 
 #[test]
 fn a_request_holds_its_objects_as_they_were_sent() {
-    let request = Request::parse(UPDATE.as_bytes()).unwrap();
-    assert_eq!(request.head, Head::parse(UPDATE.as_bytes()).unwrap());
+    let request = AdmissionRequest::parse(UPDATE.as_bytes()).unwrap();
+    assert_eq!(request.head, ReviewHead::parse(UPDATE.as_bytes()).unwrap());
     assert_eq!(request.actor.user, "jane");
     assert_eq!(request.actor.groups, ["dev", "system:authenticated"]);
     assert_eq!(request.object.unwrap().get(), r#"{"kind":"Deployment","spec":{"replicas":3}}"#);
@@ -62,33 +62,33 @@ fn a_request_holds_its_objects_as_they_were_sent() {
 fn the_head_is_read_without_what_follows_it() {
     let (front, _) = UPDATE.split_once(r#""userInfo""#).unwrap();
     let broken = format!("{front}\"userInfo\": what follows is no JSON");
-    assert_eq!(Head::parse(broken.as_bytes()).unwrap(), Head::parse(UPDATE.as_bytes()).unwrap());
-    assert!(matches!(Request::parse(broken.as_bytes()), Err(ReviewError::Parse(_))));
+    assert_eq!(ReviewHead::parse(broken.as_bytes()).unwrap(), ReviewHead::parse(UPDATE.as_bytes()).unwrap());
+    assert!(matches!(AdmissionRequest::parse(broken.as_bytes()), Err(ReviewError::Parse(_))));
 }
 
 #[test]
 fn a_head_that_is_cut_off_is_truncated() {
     let enough = UPDATE.find(r#""userInfo""#).unwrap() + r#""userInfo""#.len();
     for end in 0..enough {
-        let error = Head::parse(&UPDATE.as_bytes()[..end]).unwrap_err();
+        let error = ReviewHead::parse(&UPDATE.as_bytes()[..end]).unwrap_err();
         assert!(matches!(error, ReviewError::Truncated), "{end}: {error}");
     }
-    assert!(Head::parse(&UPDATE.as_bytes()[..enough]).is_ok());
+    assert!(ReviewHead::parse(&UPDATE.as_bytes()[..enough]).is_ok());
 }
 
 #[test]
 fn null_and_empty_stand_for_absent() {
     for absent in [Value::Null, json!("")] {
         let text = with("namespace", absent.clone());
-        assert_eq!(Request::parse(text.as_bytes()).unwrap().head.namespace, None);
+        assert_eq!(AdmissionRequest::parse(text.as_bytes()).unwrap().head.namespace, None);
         let text = with("name", absent.clone());
-        assert_eq!(Request::parse(text.as_bytes()).unwrap().head.name, None);
+        assert_eq!(AdmissionRequest::parse(text.as_bytes()).unwrap().head.name, None);
         let text = with("subResource", absent);
-        assert_eq!(Request::parse(text.as_bytes()).unwrap().head.subresource, None);
+        assert_eq!(AdmissionRequest::parse(text.as_bytes()).unwrap().head.subresource, None);
     }
     for name in ["object", "oldObject", "dryRun", "options", "userInfo"] {
         let text = with(name, Value::Null);
-        let request = Request::parse(text.as_bytes()).unwrap();
+        let request = AdmissionRequest::parse(text.as_bytes()).unwrap();
         assert_eq!(request.object.is_none(), name == "object");
         assert_eq!(request.old_object.is_none(), name == "oldObject");
         assert_eq!(request.dry_run, name != "dryRun");
@@ -103,21 +103,21 @@ fn a_namespace_lies_in_no_namespace() {
     review["request"]["resource"] = json!({"group": "", "version": "v1", "resource": "namespaces"});
     review["request"]["name"] = json!("shop");
     let text = review.to_string();
-    let head = Head::parse(text.as_bytes()).unwrap();
+    let head = ReviewHead::parse(text.as_bytes()).unwrap();
     assert_eq!((head.namespace, head.name.as_deref()), (None, Some("shop")));
 }
 
 #[test]
 fn an_operation_that_changes_no_object_is_none() {
     let text = with("operation", json!("CONNECT"));
-    assert_eq!(Head::parse(text.as_bytes()).unwrap().operation, None);
+    assert_eq!(ReviewHead::parse(text.as_bytes()).unwrap().operation, None);
 }
 
 #[test]
 fn escapes_are_read_as_what_they_stand_for() {
     let text = UPDATE.replace(r#""name":"web""#, r#""na\u006de":"w\u0065b\n""#);
-    assert_eq!(Head::parse(text.as_bytes()).unwrap().name.as_deref(), Some("web\n"));
-    assert_eq!(Request::parse(text.as_bytes()).unwrap().head.name.as_deref(), Some("web\n"));
+    assert_eq!(ReviewHead::parse(text.as_bytes()).unwrap().name.as_deref(), Some("web\n"));
+    assert_eq!(AdmissionRequest::parse(text.as_bytes()).unwrap().head.name.as_deref(), Some("web\n"));
 }
 
 #[test]
@@ -151,11 +151,11 @@ fn malformed_review_is_rejected_with_a_clear_error() {
         (&format!("{UPDATE} and more"), "the body is not an AdmissionReview in JSON: trailing characters"),
     ];
     for (body, expected) in cases {
-        let error = Request::parse(body.as_bytes()).unwrap_err().to_string();
+        let error = AdmissionRequest::parse(body.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(expected), "{body}\n gives: {error}\n and not: {expected}");
     }
     let no_text = [UPDATE.as_bytes(), b"\xff"].concat();
-    assert!(matches!(Request::parse(&no_text), Err(ReviewError::Parse(_))));
+    assert!(matches!(AdmissionRequest::parse(&no_text), Err(ReviewError::Parse(_))));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_review_of_any_depth_is_read_without_recursion() {
         let end = text.rfind("}}").unwrap();
         text.insert_str(end, &format!(r#","{field}":{deep}"#));
         // A field of another shape is malformed; what counts is that it returns.
-        match Request::parse(text.as_bytes()) {
+        match AdmissionRequest::parse(text.as_bytes()) {
             Ok(request) if field == "object" => {
                 assert_eq!(object(request.object.unwrap().get()), Err(ObjectError::TooDeep));
             }
@@ -276,7 +276,7 @@ proptest! {
     fn the_head_is_that_of_the_whole_in_any_order(request in fields(), request_first in any::<bool>()) {
         prop_assume!(!pretends(&request));
         let text = in_order(&request, request_first);
-        match (Head::parse(text.as_bytes()), Request::parse(text.as_bytes())) {
+        match (ReviewHead::parse(text.as_bytes()), AdmissionRequest::parse(text.as_bytes())) {
             (Ok(head), Ok(request)) => prop_assert_eq!(head, request.head),
             (Err(head), Err(request)) => prop_assert_eq!(head.to_string(), request.to_string()),
             (head, request) => prop_assert!(false, "{:?} and {:?}", head, request),
@@ -285,25 +285,25 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Head::parse(&bytes);
-        let _ = Request::parse(&bytes);
+        let _ = ReviewHead::parse(&bytes);
+        let _ = AdmissionRequest::parse(&bytes);
     }
 
     #[test]
     fn a_changed_byte_is_read_or_refused(at in 0..UPDATE.len(), byte in any::<u8>()) {
         let mut bytes = UPDATE.as_bytes().to_vec();
         bytes[at] = byte;
-        let _ = Head::parse(&bytes);
-        let _ = Request::parse(&bytes);
+        let _ = ReviewHead::parse(&bytes);
+        let _ = AdmissionRequest::parse(&bytes);
     }
 }
 
 #[test]
 fn user_is_read_with_uid_and_extra_scopes() {
-    let actor = Request::parse(UPDATE.as_bytes()).unwrap().actor;
+    let actor = AdmissionRequest::parse(UPDATE.as_bytes()).unwrap().actor;
     assert_eq!((actor.uid.as_str(), actor.extra), ("", [("scopes".to_owned(), vec!["a".to_owned()])].into()));
     let more = UPDATE.replacen(r#""extra":{"#, r#""uid":"7","extra":{"none":null,"#, 1);
-    let actor = Request::parse(more.as_bytes()).unwrap().actor;
+    let actor = AdmissionRequest::parse(more.as_bytes()).unwrap().actor;
     let extra = [("scopes".to_owned(), vec!["a".to_owned()]), ("none".to_owned(), Vec::new())];
     assert_eq!((actor.uid.as_str(), actor.extra), ("7", extra.into()));
 }
@@ -341,8 +341,204 @@ fn an_editor_cannot_pass_another_object_off() {
     let (_, tail) = rest.split_once(r#","dryRun""#).unwrap();
     for (new, old) in decoys.iter().flat_map(|new| decoys.iter().map(move |old| (new, old))) {
         let body = format!(r#"{front}"object":{new},"oldObject":{old},"dryRun"{tail}"#);
-        let request = Request::parse(body.as_bytes()).unwrap();
+        let request = AdmissionRequest::parse(body.as_bytes()).unwrap();
         assert_eq!(request.object.unwrap().get(), *new);
         assert_eq!(request.old_object.unwrap().get(), *old);
+    }
+}
+
+mod questions {
+    use std::collections::BTreeMap;
+
+    use super::super::*;
+    use kubemoor_declare::model::Operation;
+
+    fn head(operation: Option<Operation>, subresource: Option<&'static str>) -> ReviewHead<'static> {
+        ReviewHead {
+            uid: "u".into(),
+            kind: GroupVersionKind { group: "apps".into(), version: "v1".into(), kind: "Deployment".into() },
+            resource: GroupVersionResource {
+                group: "apps".into(),
+                version: "v1".into(),
+                resource: "deployments".into(),
+            },
+            subresource: subresource.map(Into::into),
+            namespace: Some("shop".into()),
+            name: Some("web".into()),
+            operation,
+        }
+    }
+
+    #[test]
+    fn a_question_is_read_as_it_was_asked() {
+        let actor = Actor {
+            user: "jane".to_owned(),
+            groups: vec!["dev".to_owned()],
+            uid: "7".to_owned(),
+            extra: BTreeMap::from([("scopes".to_owned(), vec!["a".to_owned()])]),
+        };
+        let (old, new) = (json!({"spec": {"replicas": 1}}), json!({"spec": {"replicas": 2}}));
+        for (operation, subresource, object, old_object) in [
+            (Some(Operation::Create), None, Some(new.clone()), None),
+            (Some(Operation::Update), Some("scale"), Some(new.clone()), Some(old.clone())),
+            (Some(Operation::Delete), None, None, Some(old)),
+            (None, Some("exec"), Some(new), None),
+        ] {
+            let head = head(operation, subresource);
+            let question = ReviewQuestion { head: head.clone(), actor: &actor, object, old_object };
+            let body = question.to_json().to_string();
+            let request = AdmissionRequest::parse(body.as_bytes()).unwrap();
+            assert_eq!(request.head, head);
+            assert_eq!(request.actor, actor);
+            let read = |text: Option<&kubemoor_declare::outline::Excerpt<'_>>| {
+                text.map(|text| super::super::object(text.get()).unwrap())
+            };
+            assert_eq!(read(request.object.as_ref()), question.object);
+            assert_eq!(read(request.old_object.as_ref()), question.old_object);
+            assert!(!request.dry_run);
+        }
+    }
+
+    #[test]
+    fn cluster_scoped_question_omits_the_namespace() {
+        let head = ReviewHead { namespace: None, name: None, ..head(Some(Operation::Create), None) };
+        let question =
+            ReviewQuestion { head, actor: &Actor::default(), object: Some(json!({})), old_object: None };
+        let request = &question.to_json()["request"];
+        assert!(request.get("namespace").is_none() && request.get("name").is_none(), "{request}");
+    }
+}
+
+mod answers {
+    use futures::FutureExt;
+    use http_body_util::BodyExt;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::super::*;
+
+    fn read(response: Response<Body>) -> (u16, Value) {
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    fn warnings(given: &[String]) -> Vec<String> {
+        let answer =
+            given.iter().fold(AdmissionResponse::allow(), |answer, warning| answer.warn(warning.as_str()));
+        let (_, review) = read(answer.respond("u"));
+        serde_json::from_value(review["response"].get("warnings").cloned().unwrap_or(json!([]))).unwrap()
+    }
+
+    #[test]
+    fn an_allowance_says_nothing_else() {
+        let (status, review) = read(AdmissionResponse::allow().respond("u-1"));
+        assert_eq!(status, 200);
+        assert_eq!(
+            review,
+            json!({
+                "kind": "AdmissionReview",
+                "apiVersion": "admission.k8s.io/v1",
+                "response": {"uid": "u-1", "allowed": true},
+            })
+        );
+    }
+
+    #[test]
+    fn patch_is_base64_json_and_hidden_from_debug_output() {
+        let patch: Patch = serde_json::from_value(json!([{"op": "remove", "path": "/spec/paused"}])).unwrap();
+        let answer = AdmissionResponse::allow().patch(patch);
+        let (_, review) = read(answer.respond("u"));
+        assert_eq!(review["response"]["patchType"], "JSONPatch");
+        let sent = STANDARD.decode(review["response"]["patch"].as_str().unwrap()).unwrap();
+        let sent: Value = serde_json::from_slice(&sent).unwrap();
+        assert_eq!(sent, json!([{"op": "remove", "path": "/spec/paused"}]));
+        assert!(!format!("{answer:?}").contains("paused"));
+        // An empty patch is none: the API server would refuse one without operations.
+        let (_, review) = read(AdmissionResponse::allow().patch(Patch::default()).respond("u"));
+        assert_eq!(review["response"], json!({"uid": "u", "allowed": true}));
+    }
+
+    #[test]
+    fn a_denial_is_403_forbidden_with_its_message() {
+        let answer = AdmissionResponse::deny("line 1\nline 2")
+            .annotate(AuditKey::Decision, "allow")
+            .annotate(AuditKey::Decision, "deny")
+            .annotate(AuditKey::Release, "shop/web")
+            .warn("careful");
+        assert!(!answer.allowed());
+        let (status, review) = read(answer.respond("u\"2"));
+        assert_eq!(status, 200);
+        assert_eq!(
+            review["response"],
+            json!({
+                "uid": "u\"2",
+                "allowed": false,
+                "status": {"status": "Failure", "code": 403, "reason": "Forbidden", "message": "line 1\nline 2"},
+                "auditAnnotations": {"decision": "deny", "release": "shop/web"},
+                "warnings": ["careful"],
+            })
+        );
+    }
+
+    #[test]
+    fn audit_keys_are_qualified_names_without_a_prefix() {
+        let keys =
+            [AuditKey::Decision, AuditKey::Reason, AuditKey::Release, AuditKey::Revision, AuditKey::Fields];
+        for key in keys {
+            let name = serde_json::to_value(key).unwrap();
+            let name = name.as_str().unwrap();
+            assert!(name.len() <= 63 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)));
+            assert!(name.starts_with(|c: char| c.is_ascii_alphanumeric()));
+            assert!(name.ends_with(|c: char| c.is_ascii_alphanumeric()));
+        }
+    }
+
+    #[test]
+    fn malformed_review_returns_http_400_and_failure_returns_500() {
+        let error = AdmissionRequest::parse(b"{").unwrap_err();
+        assert!(matches!(error, ReviewError::Truncated));
+        assert_eq!(read(malformed(&error)), (400, json!({"error": "the body ends before the review does"})));
+        assert_eq!(read(failed("no look")), (500, json!({"error": "no look"})));
+    }
+
+    #[test]
+    fn a_warning_is_one_line_of_at_most_256_characters() {
+        let long = "ä".repeat(257);
+        let just = "ä".repeat(256);
+        let given = ["a\nb\tc\u{7f}\u{85}d".to_owned(), long, just.clone()];
+        assert_eq!(warnings(&given), ["a b c  d".to_owned(), format!("{}…", "ä".repeat(255)), just]);
+    }
+
+    #[test]
+    fn the_same_warning_is_given_once() {
+        assert_eq!(warnings(&["a".to_owned(), "b".to_owned(), "a".to_owned()]), ["a", "b"]);
+    }
+
+    #[test]
+    fn warnings_that_fill_the_room_are_all_given() {
+        let given: Vec<String> = (0..16).map(|n| format!("{n:0256}")).collect();
+        assert_eq!(warnings(&given), given);
+    }
+
+    #[test]
+    fn warnings_beyond_the_room_are_counted() {
+        let given: Vec<String> = (0..100).map(|n| format!("{n:0200}")).collect();
+        let kept = warnings(&given);
+        assert_eq!(kept.len(), 21);
+        assert_eq!(kept[..20], given[..20]);
+        assert_eq!(kept[20], "… and 80 more warnings");
+    }
+
+    proptest! {
+        #[test]
+        fn warnings_keep_the_limits(given in proptest::collection::vec("(?s).{0,400}", 0..40)) {
+            let kept = warnings(&given);
+            prop_assert!(kept.iter().map(|warning| warning.chars().count()).sum::<usize>() <= 4096);
+            prop_assert!(kept.iter().all(|warning| warning.chars().count() <= 256));
+            prop_assert!(!kept.iter().any(|warning| warning.chars().any(char::is_control)));
+            prop_assert_eq!(kept.is_empty(), given.is_empty());
+        }
     }
 }

@@ -4,16 +4,16 @@ use super::*;
 
 const TOTAL: usize = 6400;
 
-fn holder(peer: u8, namespace: u64, user: u64) -> Holder {
-    Holder { peer: Some(IpAddr::from([10, 0, 0, peer])), namespace, user }
+fn holder(peer: u8, namespace: u64, user: u64) -> (IpAddr, Holder) {
+    (IpAddr::from([10, 0, 0, peer]), Holder { namespace, user })
 }
 
-fn take(shares: &Shares, holder: Holder, more: usize) -> Result<(), Lack> {
-    shares.take(holder, more, true)
+fn take(shares: &MemoryShares, (peer, holder): (IpAddr, Holder), more: usize) -> Result<(), Lack> {
+    shares.take(peer, holder, more)
 }
 
 /// How much a holder gets, bit by bit, and why no more.
-fn fill(shares: &Shares, holder: Holder) -> (usize, Lack) {
+fn fill(shares: &MemoryShares, holder: (IpAddr, Holder)) -> (usize, Lack) {
     let mut amount = 0;
     loop {
         match take(shares, holder, 100) {
@@ -26,7 +26,7 @@ fn fill(shares: &Shares, holder: Holder) -> (usize, Lack) {
 #[test]
 fn user_and_namespace_get_two_thirds_of_the_rest_and_peer_three_quarters() {
     for other in [holder(1, 1, 8), holder(1, 2, 7)] {
-        let shares = Shares::memory(TOTAL);
+        let shares = MemoryShares::new(TOTAL);
         assert_eq!(fill(&shares, holder(1, 1, 7)), (TOTAL / 2, Lack::Own));
         // Whoever has the same user or namespace shares its part.
         assert_eq!(take(&shares, other, 100), Err(Lack::Own), "{other:?}");
@@ -38,7 +38,7 @@ fn user_and_namespace_get_two_thirds_of_the_rest_and_peer_three_quarters() {
 
 #[test]
 fn user_of_many_peers_is_the_cause_of_the_own_lack() {
-    let shares = Shares::memory(TOTAL);
+    let shares = MemoryShares::new(TOTAL);
     for peer in [1, 2] {
         assert_eq!(fill(&shares, holder(peer, 1, 7)), (TOTAL / 2, Lack::Own));
     }
@@ -48,7 +48,7 @@ fn user_of_many_peers_is_the_cause_of_the_own_lack() {
 
 #[test]
 fn holder_of_a_fair_part_is_the_cause_of_the_own_lack() {
-    let shares = Shares::memory(TOTAL);
+    let shares = MemoryShares::new(TOTAL);
     take(&shares, holder(1, 1, 1), 3000).unwrap();
     take(&shares, holder(1, 2, 2), 1200).unwrap();
     // A third of all has whoever shares it with one other.
@@ -57,24 +57,27 @@ fn holder_of_a_fair_part_is_the_cause_of_the_own_lack() {
     assert_eq!(take(&shares, holder(1, 3, 3), 2000), Err(Lack::Others), "it has nothing yet");
 }
 
-#[test]
-fn turns_of_two_processors_go_to_two_users() {
-    let shares = Shares::turns(2);
-    let turn = |namespace, user| Holder { peer: None, ..holder(1, namespace, user) };
-    take(&shares, turn(1, 1), 1).unwrap();
-    assert_eq!(take(&shares, turn(2, 1), 1), Err(Lack::Own));
-    assert_eq!(take(&shares, turn(1, 2), 1), Err(Lack::Own));
-    take(&shares, turn(2, 2), 1).unwrap();
-    assert_eq!(take(&shares, turn(3, 3), 1), Err(Lack::Others));
+#[tokio::test(start_paused = true)]
+async fn turns_of_two_processors_go_to_two_users() {
+    let turns = FairTurns::new(2);
+    let turn = |namespace, user| {
+        let turns = Arc::clone(&turns);
+        async move { turns.take(namespace, user, Instant::now()).await }
+    };
+    let _first = turn("1", "1").await.unwrap();
+    assert_eq!(turn("2", "1").await.unwrap_err(), Lack::Own);
+    assert_eq!(turn("1", "2").await.unwrap_err(), Lack::Own);
+    let _second = turn("2", "2").await.unwrap();
+    assert_eq!(turn("3", "3").await.unwrap_err(), Lack::Others);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_given_back_goes_to_who_waits() {
-    let shares = Shares::memory(TOTAL);
+    let shares = MemoryShares::new(TOTAL);
     let until = || Instant::now() + std::time::Duration::from_secs(1);
-    let mut first = shares.share(None, "shop", "alice");
+    let mut first = shares.share(IpAddr::from([10, 0, 0, 1]), "shop", "alice");
     first.grow(TOTAL / 2, until()).await.unwrap();
-    let mut second = shares.share(None, "shop", "alice");
+    let mut second = shares.share(IpAddr::from([10, 0, 0, 1]), "shop", "alice");
     assert_eq!(second.grow(100, until()).await, Err(Lack::Own));
     let (grown, ()) = tokio::join!(second.grow(100, until()), async { drop(first) });
     grown.unwrap();
@@ -84,33 +87,33 @@ async fn what_is_given_back_goes_to_who_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn turns_go_to_who_asked_first_and_own_load_holds_up_nobody() {
-    let shares = Shares::turns(2);
-    let until = || Instant::now() + std::time::Duration::from_secs(1);
-    let share = |name: &str| shares.share(None, name, name);
-    let (mut alice, mut bob) = (share("alice"), share("bob"));
-    alice.grow(1, until()).await.unwrap();
-    bob.grow(1, until()).await.unwrap();
-    let (mut carol, mut dave) = (share("carol"), share("dave"));
-    let order = Mutex::new(Vec::new());
-    let turn = async |name, share: &mut Share| {
-        share.grow(1, until()).await.unwrap();
-        order.lock().push(name);
+    let turns = FairTurns::new(2);
+    let until = Instant::now() + std::time::Duration::from_secs(1);
+    let take = |name: &'static str, until| {
+        let turns = Arc::clone(&turns);
+        async move { turns.take(name, name, until).await }
     };
-    let mut more_of_bob = share("bob");
-    tokio::join!(
-        async { assert_eq!(more_of_bob.grow(1, Instant::now()).await, Err(Lack::Own)) },
-        turn("carol", &mut carol),
-        turn("dave", &mut dave),
+    let (alice, bob) = (take("alice", until).await.unwrap(), take("bob", until).await.unwrap());
+    let order = Mutex::new(Vec::new());
+    let turn = async |name| {
+        let turn = take(name, until).await.unwrap();
+        order.lock().push(name);
+        turn
+    };
+    let ((), carol, dave, ()) = tokio::join!(
+        async { assert_eq!(take("bob", Instant::now()).await.unwrap_err(), Lack::Own) },
+        turn("carol"),
+        turn("dave"),
         async {
             tokio::task::yield_now().await;
             drop(alice);
             // A newcomer does not overtake those who wait.
-            assert_eq!(share("erin").grow(1, Instant::now()).await, Err(Lack::Others));
+            assert_eq!(take("erin", Instant::now()).await.unwrap_err(), Lack::Others);
             tokio::task::yield_now().await;
             drop(bob);
         }
     );
     assert_eq!(*order.lock(), ["carol", "dave"]);
     drop((carol, dave));
-    assert!(shares.taken.lock().is_empty() && shares.line.lock().is_empty());
+    assert!(turns.taken.lock().is_empty() && turns.free.available_permits() == 2);
 }

@@ -61,8 +61,8 @@ fn report(drifted: usize) -> ReleaseReport {
 
 static KEY: LazyLock<SigningKey> = LazyLock::new(|| SigningKey::new([7; 32]));
 
-fn context(spec: &GuardedReleaseSpec, seconds: i64) -> Context<'_> {
-    Context {
+fn context(spec: &GuardedReleaseSpec, seconds: i64) -> StatusContext<'_> {
+    StatusContext {
         spec,
         generation: Some(2),
         edits: EditsMode::Deny,
@@ -192,7 +192,8 @@ fn transition_time_changes_only_when_a_condition_changes() {
 #[test]
 fn status_follows_the_emergency_switch_and_modes_without_another_report() {
     let spec = GuardedReleaseSpec::default();
-    let open = Context { edits: EditsMode::Allow, drift: DriftMode::Report, open: true, ..context(&spec, 0) };
+    let open =
+        StatusContext { edits: EditsMode::Allow, drift: DriftMode::Report, open: true, ..context(&spec, 0) };
     let status = summary(&report(1), None, open);
     assert_eq!((status.edits.as_str(), status.drift.as_str()), ("Allow", "Report"));
     assert!(status.conditions[0].message.starts_with("the emergency is open"), "{status:?}");

@@ -1,0 +1,313 @@
+//! Tells of what the loop did and found: in the log, in metrics, in the ledger and to the listeners of
+//! [`LoopState`](super::state::LoopState). Values appear only as redacted findings; `kubemoor explain -` understands every
+//! line of the log.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::Guard;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_helm::release::Release;
+use kubemoor_ledger::row::{Act, Change, GuardedObject, Repaired, ReviewedEdit, Row};
+use kubemoor_reconcile::brake::{Drifting, Reach};
+use kubemoor_reconcile::drifts::Drift;
+use kubemoor_reconcile::occurrence::{Fate, Occurrence};
+use kubemoor_reconcile::report::{DriftKind, Happening, Incident, ReleaseReport};
+use kubemoor_runtime::metrics::{DriftFound, Repair};
+use kubemoor_runtime::telemetry::traces;
+use kubemoor_verdict::edit::Finding;
+use kubemoor_verdict::message;
+
+pub(super) fn report(guard: &Guard, report: ReleaseReport) {
+    complain(guard, &report);
+    guard.state.publish(report);
+}
+
+pub(super) fn publish(guard: &Guard, told: Occurrence) {
+    match told {
+        Occurrence::Object { release, object, drift, fate } => {
+            publish_object(guard, &release, &object, &drift, fate)
+        }
+        Occurrence::Found(kind) => guard.metrics.found(drift_found(kind)),
+        Occurrence::DetectedAfter(delay) => guard.metrics.detected_after(delay),
+        Occurrence::Present(kind) => guard.metrics.repaired(drift_found(kind), Repair::Present),
+        Occurrence::Untaken(kind) => guard.metrics.repaired(drift_found(kind), Repair::Failed),
+        Occurrence::Oldest(since) => guard.metrics.oldest(since),
+        Occurrence::Eased { reach, release } => {
+            tracing::info!(release.id = %release, "repairs go on");
+            let namespace = (reach == Reach::Namespace).then(|| release.namespace.to_string());
+            let detail = format!("by an order to repair Helm release {release}");
+            keep_brake(guard, Act::ReleaseBrake, namespace.as_deref(), detail);
+            guard.state.tell(Happening::Eased { namespace });
+        }
+        Occurrence::Unbraked { namespace } => guard.state.tell(Happening::Eased { namespace }),
+        Occurrence::Braked { reach, namespace, drifting } => {
+            publish_brake(guard, reach, namespace, &drifting)
+        }
+        Occurrence::Held { release, until } => publish_hold(guard, &release, until),
+    }
+}
+
+fn publish_brake(guard: &Guard, reach: Reach, namespace: String, drifting: &Drifting) {
+    let (total, declared) = (drifting.total(), drifting.declared);
+    let (namespace, drifting) = match reach {
+        Reach::Cluster => {
+            tracing::error!(
+                "{total} of {declared} declared objects drift at once: all repairs have stopped until a user runs kubemoor reconcile"
+            );
+            (None, total)
+        }
+        Reach::Namespace => {
+            let there = drifting.of(&namespace);
+            tracing::error!(
+                release.namespace = %namespace,
+                "{there} of {declared} declared objects drift at once, all of releases in namespace {namespace}: repairs there have stopped until a user runs kubemoor reconcile"
+            );
+            (Some(namespace), there)
+        }
+    };
+    let detail = format!("{drifting} of {declared} declared objects drift");
+    keep_brake(guard, Act::EngageBrake, namespace.as_deref(), detail);
+    guard.state.tell(Happening::Braked { namespace, drifting, declared });
+}
+
+/// Keeps that repairs stop, or go on: of one namespace or everywhere.
+fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) {
+    let object = ObjectId {
+        group: "".into(),
+        kind: "Brake".into(),
+        namespace: namespace.map(Into::into),
+        name: namespace.unwrap_or("cluster").into(),
+    };
+    let row = Row::act(Timestamp::now(), ReviewedEdit::watched(object, None), None, act);
+    guard.ledger.record(Row { detail, ..row });
+}
+
+/// Keeps that repairs of a release are on hold.
+fn publish_hold(guard: &Guard, release: &Release, until: Timestamp) {
+    let ReleaseId { namespace, name } = release.id.clone();
+    let object = ObjectId {
+        group: "".into(),
+        kind: "Record".into(),
+        namespace: Some(release.storage.clone().into()),
+        name: release.latest.secret.clone().into(),
+    };
+    tracing::info!(release.id = %release.id, "repairs of Helm release {name} in namespace {namespace} are on hold until {until}");
+    let detail = format!("until {until}: the release's records may come from a backup");
+    let of = Some((release.id.clone(), release.state.revision));
+    let row = Row::act(Timestamp::now(), ReviewedEdit::watched(object, None), of, Act::HoldRepairs);
+    let same = Some(format!("{} hold", release.latest.uid));
+    guard.ledger.record(Row { detail, same, ..row });
+}
+
+fn publish_object(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift, fate: Fate) {
+    let kind = drift_found(drift.kind);
+    match fate {
+        Fate::Repaired { attempts } | Fate::Partly { attempts } => {
+            let is_whole = matches!(fate, Fate::Repaired { .. });
+            guard.metrics.repaired(kind, if is_whole { Repair::Repaired } else { Repair::Partly });
+            guard.metrics.repaired_after(kind, Timestamp::now().duration_since(drift.since));
+            publish_incident(guard, release, object, drift);
+            trace(release, object, drift, if is_whole { "repaired" } else { "partly" });
+            log_repair(release, object, drift, attempts);
+        }
+        Fate::Failed => {
+            guard.metrics.repaired(kind, Repair::Failed);
+            trace(release, object, drift, "failed");
+            publish_incident(guard, release, object, drift);
+            log_failure(release, object, drift);
+        }
+        Fate::Reported => {
+            guard.metrics.repaired(kind, Repair::Reported);
+            publish_incident(guard, release, object, drift);
+            log_report(release, object, drift);
+        }
+        Fate::InDoubt => log_doubt(release, object, drift),
+        Fate::Contested => log_contest(release, object, drift),
+        Fate::TakenBack => {
+            guard.metrics.repaired(kind, Repair::TakenBack);
+            record_repair(
+                guard,
+                release,
+                object,
+                (Repaired::TakenBack, Vec::new(), "its release no longer declares it"),
+            );
+            log_removal(release, object);
+        }
+        Fate::CannotTakeBack(error) => log_failed_removal(release, object, &error),
+        Fate::Unread(error) => log_unread(release, object, &error),
+    }
+}
+
+/// Tells all listeners of one thing that happened to an object, and keeps it.
+fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift) {
+    let (repaired, detail) = match (&drift.repaired, drift.kind) {
+        (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),
+        (Some(Ok(())), DriftKind::Ownership) => (Repaired::Restored, "the fields belong to Helm again"),
+        (Some(Ok(())), _) => (Repaired::Restored, ""),
+        (Some(Err(reason)), _) => (Repaired::Failed, reason.as_str()),
+        (None, _) => (Repaired::Reported, kept_reason(drift)),
+    };
+    let by = drift.by.as_ref().filter(|_| drift.kind != DriftKind::Missing);
+    let by = by.map(|manager| format!("changed by field manager {manager}"));
+    let confirmed = drift.confirmed_by.as_ref().map(|user| format!("confirmed by {user}"));
+    let detail = (!detail.is_empty()).then(|| detail.to_owned());
+    let detail: Vec<String> = [detail, by, confirmed].into_iter().flatten().collect();
+    record_repair(
+        guard,
+        release,
+        object,
+        (repaired, drift.findings.iter().map(Change::of).collect(), &detail.join("; ")),
+    );
+    guard.state.tell(Happening::Object(Box::new(Incident {
+        release: release.id.clone(),
+        revision: release.state.revision,
+        drifted: drift.shown(object),
+    })));
+}
+
+fn record_repair(
+    guard: &Guard,
+    release: &Release,
+    object: &ObjectId,
+    (repaired, fields, detail): (Repaired, Vec<Change>, &str),
+) {
+    let of = GuardedObject { release: &release.id, revision: release.state.revision, object };
+    guard.ledger.record(Row::repair(Timestamp::now(), of, repaired, fields, detail));
+}
+
+fn trace(release: &Release, object: &ObjectId, drift: &Drift, outcome: &'static str) {
+    let repair = traces::Repair {
+        object,
+        release: &release.id,
+        revision: release.state.revision,
+        drift: drift.kind.as_str(),
+        since: drift.since,
+        outcome,
+        is_failure: outcome == "failed",
+    };
+    repair.ended();
+}
+
+/// Logs the errors of a chart's annotations once.
+fn complain(guard: &Guard, report: &ReleaseReport) {
+    let Some((object, flaw)) = report.flaws.first() else { return };
+    if guard.state.of(&report.release).is_some_and(|before| before.flaws == report.flaws) {
+        return;
+    }
+    tracing::warn!(
+        release.id = %report.release, release.revision = report.records.revision, objects = report.flaws.len(),
+        "a chart has an invalid annotation, which has no effect: {object}: {flaw}"
+    );
+}
+
+fn drift_found(kind: DriftKind) -> DriftFound {
+    match kind {
+        DriftKind::Missing => DriftFound::Missing,
+        DriftKind::Changed => DriftFound::Changed,
+        DriftKind::Ownership => DriftFound::Ownership,
+        DriftKind::Terminating => DriftFound::Terminating,
+        DriftKind::Unreadable => DriftFound::Unreadable,
+    }
+}
+
+fn log_repair(release: &Release, object: &ObjectId, drift: &Drift, attempts: u32) {
+    tracing::info!(
+        release.id = %release.id, release.revision = release.state.revision, drift.object = %object,
+        drift.kind = drift.kind.as_str(), drift.by = drift.by.as_deref().unwrap_or_default(), attempts,
+        "{object} of Helm release {} {}{}",
+        release.id,
+        match drift.kind {
+            DriftKind::Missing => "was missing and is re-created",
+            DriftKind::Ownership => "belonged to another field manager and belongs to Helm again",
+            _ => "was changed and matches the release again",
+        },
+        field_list(&drift.findings)
+    );
+}
+
+/// It stays as it is.
+fn log_report(release: &Release, object: &ObjectId, drift: &Drift) {
+    let (id, reason) = (&release.id, kept_reason(drift));
+    match drift.kind {
+        DriftKind::Missing => tracing::warn!(
+            release.id = %id, drift.object = %object,
+            "{object} of Helm release {id} is missing and is not re-created: {reason}"
+        ),
+        _ => tracing::warn!(
+            release.id = %id, drift.object = %object, drift.kind = drift.kind.as_str(),
+            drift.by = drift.by.as_deref().unwrap_or_default(),
+            "{object} does not match Helm release {id} and is not repaired: {reason}{}",
+            field_list(&drift.findings)
+        ),
+    }
+}
+
+fn log_failure(release: &Release, object: &ObjectId, drift: &Drift) {
+    let reason = drift.repaired.as_ref().and_then(|it| it.as_ref().err());
+    tracing::warn!(
+        release.id = %release.id, drift.object = %object, drift.kind = drift.kind.as_str(),
+        "{object} of Helm release {} could not be repaired: {}",
+        release.id, reason.map_or("", String::as_str)
+    );
+}
+
+/// Nobody can tell yet whether it drifts.
+fn log_doubt(release: &Release, object: &ObjectId, drift: &Drift) {
+    tracing::warn!(
+        release.id = %release.id, drift.object = %object,
+        "{object} may not match Helm release {}, and only a dry run could tell: {}{}",
+        release.id, kept_reason(drift), field_list(&drift.findings)
+    );
+}
+
+/// Somebody changes it back each time.
+fn log_contest(release: &Release, object: &ObjectId, drift: &Drift) {
+    let by = drift.by.as_deref().unwrap_or("an unknown field manager");
+    tracing::warn!(
+        release.id = %release.id, drift.object = %object, drift.by = by,
+        "{by} changes {object} of Helm release {} back each time the guard repairs it: the guard waits longer each time",
+        release.id
+    );
+}
+
+fn log_removal(release: &Release, object: &ObjectId) {
+    tracing::info!(
+        release.id = %release.id, drift.object = %object,
+        "the guard deleted {object} again, because Helm release {} no longer declares it", release.id
+    );
+}
+
+fn log_failed_removal(release: &Release, object: &ObjectId, error: &str) {
+    tracing::warn!(
+        release.id = %release.id, drift.object = %object,
+        "{object} was re-created, Helm release {} no longer declares it, and the guard cannot delete it: {error}",
+        release.id
+    );
+}
+
+/// It was re-created, and nobody knows whether its release still declares it.
+fn log_unread(release: &Release, object: &ObjectId, error: &str) {
+    tracing::warn!(
+        release.id = %release.id,
+        "{object} of Helm release {} was re-created, and the records cannot be read again: {error}", release.id
+    );
+}
+
+fn kept_reason(drift: &Drift) -> &str {
+    drift.kept.as_deref().unwrap_or_default()
+}
+
+/// A list of field_list for the end of a sentence.
+fn field_list(findings: &[Finding]) -> String {
+    let named: Vec<_> = findings.iter().take(8).map(message::live_field).collect();
+    match (named.is_empty(), findings.len().saturating_sub(named.len())) {
+        (true, _) => String::new(),
+        (false, 0) => format!(": {}", named.join("; ")),
+        (false, more) => format!(": {}; and {more} more", named.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

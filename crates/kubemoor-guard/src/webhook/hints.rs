@@ -1,0 +1,262 @@
+//! What the message of a verdict says beyond it: the chart values that probably set its fields, whether the user may create
+//! exceptions or see values, and that labels of a namespace choose a milder policy.
+//!
+//! A message never waits for an answer longer than its budget; an answer that comes later serves the next message. Nothing
+//! is granted by it but the sight of values, for which an old answer may serve for half a minute.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use super::case::{Aspect, Judgement, ReviewCase};
+use super::look::Looker;
+use super::review;
+use super::shares::aside;
+use kubemoor_cluster::client::access::{self, Right};
+use kubemoor_declare::model::{Actor, DriftMode, Operation, ReleaseId};
+use kubemoor_helm::index::Index;
+use kubemoor_helm::values::{self, Candidate, Question};
+use kubemoor_policy::Policy;
+use kubemoor_policy::resolver::{Labels, Policies};
+use kubemoor_verdict::edit::{Finding, Outcome};
+use kubemoor_verdict::shown::Shown;
+
+const VALUES_BUDGET: Duration = Duration::from_millis(300);
+
+/// The most fields whose chart values are looked for.
+const VALUES_FIELDS: usize = 8;
+
+/// What stands where a text was cut.
+const CUT: char = '…';
+
+/// The chart values that probably set each field of the verdict. Empty if the record is not
+/// available. For a Secret, no new value is named.
+pub(super) async fn chart_values(
+    looker: &Looker<'_>,
+    case: &ReviewCase<'_>,
+    judgement: &Judgement,
+) -> Vec<Vec<Candidate>> {
+    let (Some(live), Some(grounds)) = (looker.live(), &judgement.verdict.grounds) else { return Vec::new() };
+    let is_told = judgement.verdict.outcome >= Outcome::Warn && case.operation != Operation::Delete;
+    if !is_told || grounds.fields.is_empty() {
+        return Vec::new();
+    }
+    let within = (looker.time_left() / 2).min(VALUES_BUDGET);
+    let source = live.releases.source_at_hand(&grounds.release, grounds.revision, within).await;
+    let Some(source) = source else { return Vec::new() };
+    let object = &case.subject.object;
+    let fields = grounds.fields.iter().take(VALUES_FIELDS);
+    let likeliest = |finding: &Finding| {
+        let new = wanted(finding);
+        let place = finding.difference.as_ref().map(|difference| difference.path.as_str());
+        let question = Question { object, path: &finding.path, place, new: new.as_ref() };
+        values::likeliest(values::candidates(std::slice::from_ref(&*source), question))
+    };
+    aside(async { fields.map(likeliest).collect() }).await
+}
+
+/// The value that the edit gives to a field, where it is known whole.
+fn wanted(finding: &Finding) -> Option<Value> {
+    let new: Option<&Shown> = match finding.difference.as_deref() {
+        Some(difference) if difference.line.is_some() => None,
+        Some(difference) => difference.new.as_ref(),
+        None => finding.new.as_ref(),
+    };
+    let new = new.filter(|new| !new.is_masked() && !new.as_str().contains(CUT))?;
+    serde_json::from_str(new.as_str()).ok()
+}
+
+/// How long a denial waits to know whether the user may create exceptions.
+const EXCEPTIONS_BUDGET: Duration = Duration::from_millis(10);
+
+/// How long a message with values waits to know whether the user may read them, if the review has as much time left.
+const READ_BUDGET: Duration = Duration::from_millis(500);
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const FRESH: Duration = Duration::from_secs(30);
+
+/// The most answers that are remembered, and the most questions at once.
+const REMEMBERED: usize = 1000;
+const AT_ONCE: usize = 32;
+
+/// The answers, by user and right; none where the API server gave none.
+type RememberedRights = HashMap<u64, (Instant, Option<bool>)>;
+
+/// What users may do, as far as that was asked.
+pub(super) struct UserRights {
+    known: Arc<Mutex<RememberedRights>>,
+    asking: Arc<Semaphore>,
+    keys: RandomState,
+}
+
+/// A right that is asked for, as [`Right`] has it.
+#[derive(Clone, Hash)]
+struct AskedRight {
+    verb: &'static str,
+    group: String,
+    resource: String,
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+impl Default for UserRights {
+    fn default() -> Self {
+        Self { known: Arc::default(), asking: Arc::new(Semaphore::new(AT_ONCE)), keys: RandomState::new() }
+    }
+}
+
+impl UserRights {
+    /// Has the message of a refusal say who has to allow changes for a time, where the user may not.
+    pub(super) async fn tell_exceptions(
+        &self,
+        looker: &Looker<'_>,
+        case: &ReviewCase<'_>,
+        judgement: &mut Judgement,
+    ) {
+        let (Some(live), Some(grounds)) = (looker.live(), judgement.verdict.grounds.clone()) else { return };
+        if !judgement.verdict.outcome.is_refusal() {
+            return;
+        }
+        let namespace = case.subject.object.namespace.as_deref().unwrap_or(&grounds.release.namespace);
+        let asked = AskedRight {
+            verb: "create",
+            group: "kubemoor.dev".to_owned(),
+            resource: "driftallowances".to_owned(),
+            namespace: Some(namespace.to_owned()),
+            name: None,
+        };
+        if self.may(&live.client, &case.actor, asked, EXCEPTIONS_BUDGET).await == Some(false) {
+            judgement.message.ask_others(namespace);
+        }
+    }
+
+    /// Hides the values in a message to a user of whom the API server does not say that they may `get` the object. RBAC
+    /// grants `create`, `update` and `patch` without `get` too, and of these a PUT's answer does not show what it
+    /// overwrites. A guard without a cluster can ask nobody and hides nothing.
+    pub(super) async fn hide_values(
+        &self,
+        looker: &Looker<'_>,
+        case: &ReviewCase<'_>,
+        judgement: &mut Judgement,
+    ) {
+        let Some(live) = looker.live() else { return };
+        if judgement.verdict.outcome < Outcome::Warn || !judgement.message.has_values() {
+            return;
+        }
+        let object = &case.subject.object;
+        let asked = AskedRight {
+            verb: "get",
+            group: case.resource.group.clone().into_owned(),
+            resource: case.resource.resource.clone().into_owned(),
+            namespace: object.namespace.as_deref().map(str::to_owned),
+            name: Some(object.name.to_string()),
+        };
+        let budget = (looker.time_left() / 2).min(READ_BUDGET);
+        if self.may(&live.client, &case.actor, asked, budget).await != Some(true) {
+            judgement.message.hide_values();
+        }
+    }
+
+    /// Whether the user has a right; none where the API server has not said so in time.
+    async fn may(
+        &self,
+        client: &kube::Client,
+        actor: &Actor,
+        asked: AskedRight,
+        budget: Duration,
+    ) -> Option<bool> {
+        let Actor { user, groups, uid, extra } = actor;
+        let key = self.keys.hash_one((user, groups, uid, extra, &asked));
+        if let Some((at, may)) = self.known.lock().get(&key)
+            && at.elapsed() < FRESH
+        {
+            return *may;
+        }
+        let turn = Arc::clone(&self.asking).try_acquire_owned().ok()?;
+        let (client, actor) = (client.clone(), actor.clone());
+        let known = Arc::clone(&self.known);
+        let asking = tokio::spawn(async move {
+            let AskedRight { verb, group, resource, namespace, name } = &asked;
+            let (namespace, name) = (namespace.as_deref(), name.as_deref());
+            let right = Right { verb, group, resource, namespace, name };
+            let answer = timeout(PATIENCE, access::may(&client, &actor, &right)).await;
+            drop(turn);
+            // Who cannot be asked is not asked again at once.
+            let may = answer.ok().and_then(Result::ok);
+            remember(&mut known.lock(), key, may);
+            may
+        });
+        timeout(budget, asking).await.ok()?.ok()?
+    }
+}
+
+fn remember(known: &mut RememberedRights, key: u64, may: Option<bool>) {
+    if known.len() >= REMEMBERED {
+        known.retain(|_, (at, _)| at.elapsed() < FRESH);
+    }
+    if known.len() >= REMEMBERED {
+        known.clear();
+    }
+    known.insert(key, (Instant::now(), may));
+}
+
+/// The warning about new labels of a namespace that have its releases follow a milder policy. The change passes in any
+/// case, because labels of namespaces are their owner's; the ledger has a row for it from the watch.
+pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &Index) -> Option<String> {
+    let object = &case.subject.object;
+    let is_namespace = object.group.is_empty() && object.kind == "Namespace";
+    if !is_namespace || case.subject.aspect != Aspect::Object || case.operation != Operation::Update {
+        return None;
+    }
+    let [old, new] = case.texts();
+    let [old, new] = [labels(old?.get())?, labels(new?.get())?];
+    let is_same =
+        old == new || policies.of_namespace(&object.name, &old) == policies.of_namespace(&object.name, &new);
+    if is_same {
+        return None;
+    }
+    let here =
+        index.releases().map(|release| &release.id).filter(|id| id.namespace.as_str() == &*object.name);
+    let mut milder: Vec<_> = here.filter(|id| is_milder(policies, id, &old, &new)).collect();
+    milder.sort();
+    let first = milder.first()?;
+    let (before, after) = (policies.of(first, &old), policies.of(first, &new));
+    let others = match milder.len().saturating_sub(1) {
+        0 => String::new(),
+        others => format!(", and of {others} more"),
+    };
+    Some(format!(
+        "these labels make the policy of Helm release {:?}{others} milder: edits {:?} -> {:?}, drift {:?} -> {:?}",
+        first.name, before.edits, after.edits, before.drift, after.drift
+    ))
+}
+
+/// Whether a release in a namespace follows milder modes with the labels `new` than with `old`.
+fn is_milder(policies: &Policies, release: &ReleaseId, old: &Labels, new: &Labels) -> bool {
+    let (before, after) = (policies.of(release, old), policies.of(release, new));
+    let strictness = |policy: &Policy| match policy.drift {
+        DriftMode::Ignore => 0,
+        DriftMode::Report => 1,
+        DriftMode::Repair => 2,
+    };
+    after.edits < before.edits || strictness(&after) < strictness(&before)
+}
+
+/// The labels of an object; `None` if it cannot be read.
+fn labels(text: &str) -> Option<Labels> {
+    let object = review::object(text).ok()?;
+    let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+    labels
+        .filter(|labels| !labels.is_null())
+        .map_or(Some(Labels::new()), |labels| serde_json::from_value(labels.clone()).ok())
+}
+
+#[cfg(test)]
+mod tests;

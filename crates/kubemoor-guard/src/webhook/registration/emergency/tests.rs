@@ -1,0 +1,22 @@
+use super::*;
+
+#[test]
+fn failure_is_logged_again_once_the_switch_was_read() {
+    let read = |event| {
+        let mut failures = FailureLog::default();
+        assert!(failures.note_failure());
+        is_open_by(event, &mut false, &mut failures);
+        failures.note_failure()
+    };
+    let marker = || Typed(ValidatingWebhookConfiguration::default());
+    assert!(!read(Event::Relisting), "a listing that begins may fail");
+    for event in [
+        Event::Listed(marker()),
+        Event::Synced,
+        Event::Watching,
+        Event::Applied(marker()),
+        Event::Deleted(marker()),
+    ] {
+        assert!(read(event));
+    }
+}
