@@ -319,17 +319,6 @@ struct SharedValues<T: ?Sized> {
 }
 
 impl<T: ?Sized + Eq + Hash> SharedValues<T> {
-    /// The value, in memory that all who have it share.
-    pub(crate) fn share<'v>(&mut self, value: &'v T) -> Arc<T>
-    where
-        Arc<T>: From<&'v T>,
-    {
-        match self.known.get(value) {
-            Some(known) => Arc::clone(known),
-            None => self.adopt(Arc::from(value)),
-        }
-    }
-
     /// The value, in the memory of the first who had it.
     pub(crate) fn adopt(&mut self, value: Arc<T>) -> Arc<T> {
         if let Some(known) = self.known.get(&value) {
@@ -593,7 +582,7 @@ impl Drifts {
     }
 
     pub(crate) fn keep(&mut self, release: &ReleaseId, object: &ObjectId, reason: &str) {
-        let reason = self.reasons.share(reason);
+        let reason = self.reasons.adopt(Arc::from(reason));
         if let Some(drift) = self.get_mut(release, object) {
             drift.kept = Some(reason);
         }
@@ -900,7 +889,7 @@ impl Drifts {
             // None: something else; false: with what is declared now, but for some of it.
             let earlier = wants(&agreement);
             let known = self.lives.get(&object).and_then(|life| wants(&life.agreed));
-            let (object, release) = (self.name(id, &object), self.releases.share(id));
+            let (object, release) = (self.name(id, &object), self.releases.adopt(Arc::new(id.clone())));
             let life = self.lives.entry(object).or_insert_with(|| LastSeen::new(release, true));
             if *life.release != *id {
                 continue;

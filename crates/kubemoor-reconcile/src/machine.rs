@@ -416,9 +416,8 @@ impl Reconciler {
         closed.into_iter().for_each(|scope| self.act(LoopAction::Unwatch(scope)));
         opened.into_iter().for_each(|scope| self.act(LoopAction::Watch(scope)));
         self.suspect_unserved(unserved);
-        self.note_listed();
         self.unscoped.clear();
-        self.attend_unlisted();
+        self.note_listed();
     }
 
     /// Takes in the news of a watch. News of a closed watch is ignored.
@@ -448,7 +447,6 @@ impl Reconciler {
                     self.suspect_never_seen(scope);
                 }
                 self.note_listed();
-                self.attend_unlisted();
             }
             ObjectNews::Watching => {
                 if self.scopes.permit(scope) {
@@ -466,7 +464,6 @@ impl Reconciler {
                 }
                 self.scopes.mark_broken(scope);
                 self.note_listed();
-                self.attend_unlisted();
             }
         }
     }
@@ -518,18 +515,10 @@ impl Reconciler {
     /// Marks the declared objects of a kind that were absent from its listing to be read.
     fn suspect_never_seen(&mut self, scope: &WatchScope) {
         let counts = |release: &Release| matches!(release.state.status, Status::Deployed | Status::Failed);
-        let mut missing: Vec<(ReleaseId, Arc<ObjectId>)> = Vec::new();
-        for release in self.known.releases().filter(|release| counts(release)) {
-            note_effort(release.objects.len());
-            for (object, declarations) in release.objects.iter() {
-                let is_alive = || self.drifts.life(object).is_some_and(|life| life.alive);
-                let is_meant = scope.holds(object) && declarations.latest.is_some();
-                if is_meant && !is_alive() && self.may_look(release, object) {
-                    missing.push((release.id.clone(), Arc::clone(object)));
-                }
-            }
-        }
-        self.suspect_and_attend(missing);
+        let releases = self.known.releases().filter(|release| counts(release)).cloned().collect();
+        self.suspect_declared(releases, |this, _, object, _| {
+            scope.holds(object) && !this.drifts.life(object).is_some_and(|life| life.alive)
+        });
     }
 
     /// Whether the cluster is known to serve no kind of the object's group and name.
@@ -548,29 +537,35 @@ impl Reconciler {
             true => changed.iter().filter_map(|id| self.known.release(id)).cloned().collect(),
             false => self.known.releases().cloned().collect(),
         };
-        let is_unknown =
-            |object: &ObjectId, declared: &Declared| declared.plural().is_none() || self.is_unserved(object);
-        let mut unknown: Vec<(ReleaseId, Arc<ObjectId>)> = Vec::new();
-        for release in releases.iter().filter(|release| release.state.status == Status::Deployed) {
+        let releases = releases.into_iter().filter(|release| release.state.status == Status::Deployed);
+        self.suspect_declared(releases.collect(), |this, release, object, declared| {
+            (declared.plural().is_none() || this.is_unserved(object))
+                && !this.drifts.is_known(&release.id, object)
+        });
+    }
+
+    /// Marks the objects that releases declare, and that `is_meant` selects, to be read.
+    fn suspect_declared(
+        &mut self,
+        releases: Vec<Arc<Release>>,
+        is_meant: impl Fn(&Self, &Release, &ObjectId, &Declared) -> bool,
+    ) {
+        let mut meant: BTreeSet<(ReleaseId, Arc<ObjectId>)> = BTreeSet::new();
+        for release in &releases {
             note_effort(release.objects.len());
             for (object, declarations) in release.objects.iter() {
-                let is_meant = declarations.latest.as_ref().is_some_and(|it| is_unknown(object, it));
-                let is_news = !self.drifts.is_known(&release.id, object) && self.may_look(release, object);
-                if is_meant && is_news {
-                    unknown.push((release.id.clone(), Arc::clone(object)));
+                let declared = declarations.latest.as_ref();
+                if declared.is_some_and(|declared| is_meant(self, release, object, declared))
+                    && self.may_look(release, object)
+                {
+                    meant.insert((release.id.clone(), Arc::clone(object)));
                 }
             }
         }
-        self.suspect_and_attend(unknown);
-    }
-
-    fn suspect_and_attend(&mut self, mut objects: Vec<(ReleaseId, Arc<ObjectId>)>) {
-        objects.sort();
-        let releases: BTreeSet<ReleaseId> = objects.iter().map(|(release, _)| release.clone()).collect();
-        for (release, object) in objects {
+        for (release, object) in meant {
             self.drifts.suspect(&release, object, self.now);
+            self.attend(&release);
         }
-        releases.iter().for_each(|release| self.attend(release));
     }
 
     fn attend_declaring(&mut self, scope: &WatchScope) {
@@ -584,16 +579,13 @@ impl Reconciler {
         }
     }
 
-    /// Once everything has been listed, each release has a report.
+    /// Once everything has been listed, each release has a report. Those with objects that only the first listing of a
+    /// watch will show are looked at again.
     fn note_listed(&mut self) {
         if self.scopes.are_listed() && !std::mem::replace(&mut self.listed, true) {
             self.act(LoopAction::AllListed);
             self.attend_all_releases();
         }
-    }
-
-    /// Looks again at the releases with objects that only the first listing of a watch will show.
-    fn attend_unlisted(&mut self) {
         std::mem::take(&mut self.unlisted).iter().for_each(|release| self.attend(release));
     }
 

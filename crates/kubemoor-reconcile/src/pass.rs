@@ -339,7 +339,10 @@ impl Reconciler {
                 Err(error) => self.end_without_target(pass, error),
             },
             Job::Repair { task, repair } => {
-                let next = self.go_on_repairing(&task, *repair, outcome);
+                let next = match *repair {
+                    RepairState::Recreate(state) => self.recreate(&task, state, outcome),
+                    RepairState::Restore(state) => self.restore(&task, state, outcome),
+                };
                 self.go_on_with(pass, task, next)
             }
         }

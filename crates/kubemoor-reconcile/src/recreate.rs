@@ -74,13 +74,6 @@ pub(crate) struct Created {
 }
 
 impl Reconciler {
-    pub(crate) fn begin_recreating(task: &Task, situation: &Situation) -> RepairStep {
-        RepairStep::recreate(
-            task.read_object(&situation.declared),
-            Recreate::Reading(Arc::clone(&situation.release)),
-        )
-    }
-
     pub(crate) fn recreate(&mut self, task: &Task, recreate: Recreate, outcome: WorkOutcome) -> RepairStep {
         match (recreate, outcome) {
             (Recreate::Reading(_), WorkOutcome::Object { live: Some(live), version }) => {
@@ -90,7 +83,8 @@ impl Reconciler {
                 self.leave_present(task)
             }
             (Recreate::Reading(_), WorkOutcome::Object { live: None, version }) => {
-                if is_built_in(&task.object) {
+                // A kind that is built into every API server has no definition.
+                if embedded::core().facts(&task.object.group, &task.object.kind).is_some() {
                     return read_records(task, version);
                 }
                 let work = ApiWork::ReadDefinition { object: task.object.clone() };
@@ -341,9 +335,4 @@ fn read_records(task: &Task, version: String) -> RepairStep {
 
 fn read_records_again(task: &Task, created: Created, looks: usize, done: AttemptResult) -> RepairStep {
     RepairStep::recreate(task.read_records(), Recreate::RecordsAgain { created, looks, done })
-}
-
-/// Whether the kind is built into every API server, without a CustomResourceDefinition.
-fn is_built_in(object: &ObjectId) -> bool {
-    embedded::core().facts(&object.group, &object.kind).is_some()
 }

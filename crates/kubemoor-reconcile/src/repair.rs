@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::brake::{Brake, Pull, ReleaseTally};
 use crate::drifts::{LastSeen, ObjectDrift, ResourceVersion};
-use crate::event::{ApiWork, Fault, LiveObject, ObjectFate, Occurrence, WorkFailure, WorkOutcome, Write};
+use crate::event::{ApiWork, Fault, LiveObject, ObjectFate, Occurrence, WorkFailure, Write};
 use crate::machine::Reconciler;
 use crate::plan::{NOT_SERVED, PlanInput, RepairPlan, never, plan};
 use crate::recreate::{Created, Recreate};
@@ -306,22 +306,13 @@ impl Reconciler {
                     self.count_found(task, situation.drift.kind);
                 }
                 match situation.drift.kind {
-                    DriftKind::Missing => Self::begin_recreating(task, &situation),
+                    DriftKind::Missing => RepairStep::recreate(
+                        task.read_object(&situation.declared),
+                        Recreate::Reading(situation.release),
+                    ),
                     _ => Self::begin_restoring(task, &situation, situation.drift.since, 0),
                 }
             }
-        }
-    }
-
-    pub(crate) fn go_on_repairing(
-        &mut self,
-        task: &Task,
-        repair: RepairState,
-        outcome: WorkOutcome,
-    ) -> RepairStep {
-        match repair {
-            RepairState::Recreate(recreate) => self.recreate(task, recreate, outcome),
-            RepairState::Restore(restore) => self.restore(task, restore, outcome),
         }
     }
 
@@ -551,7 +542,8 @@ impl Reconciler {
     /// Reports once that a drift stays. The arbiter is asked about a doubt first.
     pub(crate) fn report(&mut self, task: &Task, situation: &Situation, reason: &'static str) -> RepairStep {
         if situation.drift.doubt {
-            return Self::begin_settling_doubt(task, situation, reason);
+            let doubt = Restore::DoubtReading(Box::new(situation.clone()), reason);
+            return RepairStep::restore(task.read_object(&situation.declared), doubt);
         }
         self.leave(task, &situation.release, reason)
     }

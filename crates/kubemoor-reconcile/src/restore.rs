@@ -542,18 +542,6 @@ impl Reconciler {
         RepairStep::Done(AttemptResult::Later(elapsed(rollout.since, self.now).clamp(AGAIN, RETRY)))
     }
 
-    /// Asks the API server about a drift that is nothing but doubt.
-    pub(crate) fn begin_settling_doubt(
-        task: &Task,
-        situation: &Situation,
-        reason: &'static str,
-    ) -> RepairStep {
-        RepairStep::restore(
-            task.read_object(&situation.declared),
-            Restore::DoubtReading(Box::new(situation.clone()), reason),
-        )
-    }
-
     fn ask_about_doubt(
         &mut self,
         task: &Task,

@@ -422,10 +422,10 @@ fn field_manager_that_no_object_shows_any_more_is_remembered() {
 #[test]
 fn equal_names_share_memory_and_unused_ones_go() {
     let mut names = SharedValues::<str>::default();
-    let name = names.share("kept");
+    let name = names.adopt(Arc::from("kept"));
     for number in 0..10 * ROOM {
-        drop(names.share(&format!("dropped {number}")));
+        drop(names.adopt(Arc::from(format!("dropped {number}"))));
     }
-    assert!(Arc::ptr_eq(&name, &names.share("kept")));
+    assert!(Arc::ptr_eq(&name, &names.adopt(Arc::from("kept"))));
     assert!(names.known.len() <= ROOM, "{} names are kept", names.known.len());
 }
