@@ -190,7 +190,6 @@ impl ResourceVersion {
         Self(text.parse().ok())
     }
 
-    /// The version of an object as it was written.
     pub(crate) fn written(object: &Value) -> Self {
         Self::parse(object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default())
     }
@@ -223,7 +222,6 @@ impl LastSeen {
         is_with(None) || self.seal.as_ref().is_some_and(|seal| is_with(Some(seal)))
     }
 
-    /// Whether a newer version of the object is known than that of an answer.
     fn is_after(&self, version: ResourceVersion) -> bool {
         self.version.0.zip(version.0).is_some_and(|(known, other)| known > other)
     }
@@ -236,7 +234,6 @@ pub struct First {
     /// The record's uid; `None` where an earlier process did not store it.
     pub uid: Option<String>,
     pub revision: u64,
-    /// SHA-256 of the manifest.
     pub digest: [u8; 32],
 }
 
@@ -266,7 +263,6 @@ pub(crate) struct Suspect {
     reason: u64,
     pub(crate) unread: bool,
     pub(crate) tries: u32,
-    /// The guard has no right to read it.
     pub(crate) barred: bool,
     /// The time of the next try unless there is news of it earlier; `None` for at once.
     pub(crate) due: Option<Timestamp>,
@@ -282,9 +278,7 @@ impl Suspect {
 pub(crate) struct AgreedDeclaration {
     pub(crate) declared: Arc<Declared>,
     pub(crate) spared: Vec<Path>,
-    /// Whether an allowance covers some of these paths.
     pub(crate) allowed: bool,
-    /// Whether it holds additions below sealed paths.
     pub(crate) has_additions: bool,
 }
 
@@ -445,7 +439,6 @@ impl Drifts {
         }
     }
 
-    /// Records whether an object differs as an exception allows. Returns whether that is new.
     pub(crate) fn allow(&mut self, object: &ObjectId, allowed: bool) -> bool {
         let life = self.lives.get_mut(object);
         life.is_some_and(|life| std::mem::replace(&mut life.allowed, allowed) != allowed)
@@ -514,7 +507,6 @@ impl Drifts {
         }
     }
 
-    /// The manifest of a release's revision as it was first seen.
     pub(crate) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
         self.first.get(id).filter(|first| first.revision == revision)
     }
@@ -572,7 +564,6 @@ impl Drifts {
         }
     }
 
-    /// Records that an object no longer drifts. Returns whether it did.
     pub(crate) fn clear_drift(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         let is_cleared = remove(&mut self.drifting, release, object);
         if is_cleared {
@@ -987,14 +978,12 @@ impl Drifts {
         all.values().filter(|drift| drift.is_certain()).map(|drift| drift.since).min()
     }
 
-    /// Records that the count of a release's drifts may have changed.
     pub(crate) fn touch(&mut self, release: &ReleaseId) {
         if !self.touched.contains(release) {
             self.touched.insert(release.clone());
         }
     }
 
-    /// Removes and returns the releases whose drifts have to be counted again.
     pub(crate) fn take_touched(&mut self) -> HashSet<ReleaseId> {
         std::mem::take(&mut self.touched)
     }

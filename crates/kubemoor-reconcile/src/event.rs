@@ -86,14 +86,16 @@ pub enum ObjectNews {
 /// An order of a person or of another part of the program to the loop.
 #[derive(Clone, Debug)]
 pub enum LoopOrder {
-    /// Suspend the repairs of a release, or resume them.
     Suspend(ReleaseId, Option<Suspension>),
     /// Repair a release now; with the `spec.reconcileAt` that the answer names, and the objects that the person may
     /// write themself.
-    Reconcile { release: ReleaseId, at: String, ticket: Option<Arc<Ticket>> },
+    Reconcile {
+        release: ReleaseId,
+        at: String,
+        ticket: Option<Arc<Ticket>>,
+    },
     /// A dry run of another replica has settled these values of an object.
     Settled(ObjectId, Settled),
-    /// The knowledge of an earlier process about a release.
     Remember {
         release: ReleaseId,
         first: First,
@@ -109,7 +111,6 @@ pub struct WorkId(pub(crate) u64);
 
 #[derive(Debug)]
 pub enum LoopAction {
-    /// Open a watch of these objects, which have Helm's label.
     Watch(WatchScope),
     Unwatch(WatchScope),
     Relist,
@@ -119,17 +120,13 @@ pub enum LoopAction {
     SetTimer(Option<Timestamp>),
     /// Everything that was declared at the start has been listed, or cannot be.
     AllListed,
-    /// Publish the present report of a release.
     Report(Box<LoopReport>),
-    /// Withdraw the report of a release.
     Withdraw(ReleaseId),
-    /// Log, count and store this.
     Tell(Occurrence),
     /// Keep the replicas that an autoscaler set before the guard first saw the object.
     InheritReplicas(ObjectId),
     /// Count the replicas that an autoscaler left behind as drift.
     TakeBackReplicas(ObjectId),
-    /// A dry run has settled these values of the object.
     Settle(ObjectId, Settled),
 }
 
@@ -141,7 +138,6 @@ pub enum ApiWork {
         object: ObjectId,
         version: Arc<str>,
     },
-    /// Read a release's records.
     ReadRecords {
         release: ReleaseId,
     },
@@ -193,12 +189,10 @@ pub struct Secret(pub Value);
 
 #[derive(Debug)]
 pub enum WorkOutcome {
-    /// The object, and the version of its kind in which it was read.
     Object {
         live: Option<Box<LiveObject>>,
         version: String,
     },
-    /// The release as its records describe it.
     Records(Option<GovernedRelease>),
     Document(ManifestDocument),
     Namespace {
@@ -209,7 +203,6 @@ pub enum WorkOutcome {
         deleting: bool,
     },
     Canonical(Arc<Secret>),
-    /// The object after the write; or the object that the API server would accept.
     Written(Secret),
     Failed(WorkFailure),
 }
@@ -293,7 +286,6 @@ impl WorkFailure {
     }
 }
 
-/// The times at which this process saw the autoscalers of a workload disappear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departure {
     pub last: Timestamp,
@@ -311,7 +303,6 @@ impl Departure {
 
 #[derive(Clone, Debug)]
 pub enum Occurrence {
-    /// An object of a release, and what happened to it.
     Object {
         release: Arc<Release>,
         object: Arc<ObjectId>,
@@ -321,7 +312,6 @@ pub enum Occurrence {
     Found(DriftKind),
     /// A drift was detected this long after it arose.
     DetectedAfter(SignedDuration),
-    /// Another writer repaired it.
     Present(DriftKind),
     /// The API server does not allow some of its fields to change in place.
     Untaken(DriftKind),
@@ -360,9 +350,7 @@ pub enum ObjectFate {
     },
     Failed,
     Reported,
-    /// Only a dry run could tell whether it is drift.
     InDoubt,
-    /// Another writer changes it back each time.
     Contested,
     /// It was re-created, and is gone again, because its release dropped it.
     TakenBack,

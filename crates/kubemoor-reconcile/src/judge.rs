@@ -29,10 +29,12 @@ pub(crate) enum ObjectStanding {
     Undeclared,
     /// It matches; with its agreement, if it was compared. It is judged again in the next state of its release if it
     /// matches `for_now`: other managers have taken fields from Helm, and are judged once the release is deployed.
-    AsDeclared { agreed: Option<AgreedDeclaration>, for_now: bool },
+    AsDeclared {
+        agreed: Option<AgreedDeclaration>,
+        for_now: bool,
+    },
     /// It differs, and a running operation may change it.
     Underway,
-    /// It drifts, with the changed fields.
     Drifts(DriftKind, Vec<FieldChange>),
     /// It matches, and Helm's next upgrade would fail because of its field managers.
     Taken(Taken, Option<AgreedDeclaration>),

@@ -96,7 +96,6 @@ impl LoopKnowledge {
         !self.claims(object).is_empty() && self.settled.learn(object, settled)
     }
 
-    /// Forgets the values of an object that dry runs have settled for a release.
     pub(crate) fn forget_settled(&mut self, release: &ReleaseId, object: &ObjectId) {
         self.settled.forget(release, object);
     }
@@ -109,7 +108,6 @@ impl LoopKnowledge {
         had
     }
 
-    /// Whether an autoscaler scales the object, or is known to have scaled it before.
     pub(crate) fn is_scaled(&self, object: &ObjectId) -> bool {
         let known = self.surroundings.get(object);
         known.is_some_and(|it| it.departed.is_some() || !it.now.autoscalers.is_empty())

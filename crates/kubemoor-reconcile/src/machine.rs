@@ -67,7 +67,6 @@ pub struct Reconciler {
     pub(crate) listed: bool,
     /// The kinds that the cluster did not serve when this was last known.
     unserved: Option<BTreeSet<(String, String)>>,
-    /// The releases that have changed since.
     changed: BTreeSet<ReleaseId>,
     /// The releases with other objects since the scopes to watch were last known.
     pub(crate) unscoped: BTreeSet<ReleaseId>,
@@ -343,7 +342,6 @@ impl Reconciler {
         }
     }
 
-    /// Looks at every release for which there is something to do.
     pub(crate) fn attend_all(&mut self) {
         let mut concerned: Vec<ReleaseId> = self.drifts.concerned().into_iter().collect();
         concerned.sort();

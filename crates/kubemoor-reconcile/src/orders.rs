@@ -11,7 +11,6 @@ use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
 use kubemoor_policy::order::Ticket;
 use kubemoor_verdict::health::named;
 
-/// The repairs that people have ordered, and the answers.
 #[derive(Debug, Default)]
 pub(crate) struct RepairOrders {
     orders: HashMap<ReleaseId, RepairOrder>,
@@ -20,10 +19,8 @@ pub(crate) struct RepairOrders {
     term: u64,
 }
 
-/// A repair order for one release.
 #[derive(Clone, Debug)]
 pub(crate) struct RepairOrder {
-    /// The `spec.reconcileAt` of the order.
     pub(crate) at: String,
     /// The objects that could not be repaired at once; `None` if no object was tried yet.
     rest: Option<HashSet<ObjectId>>,
@@ -58,7 +55,6 @@ impl RepairOrders {
         answered.for_each(|answered| answered.term = self.term);
     }
 
-    /// Records an order to repair a whole release.
     pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
         if self.is_done(&release, &at) {
             return;
@@ -138,7 +134,6 @@ impl RepairOrders {
 }
 
 impl RepairOrder {
-    /// Whether the order includes an object.
     pub(crate) fn means(&self, object: &ObjectId) -> bool {
         self.rest.as_ref().is_none_or(|rest| rest.contains(object))
     }

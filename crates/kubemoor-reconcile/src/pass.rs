@@ -59,7 +59,6 @@ struct ReleasePass {
     /// The objects that the phase has still to go through.
     queue: VecDeque<ObjectId>,
     order: Option<RepairOrder>,
-    /// The objects of the order that have to wait.
     unfinished: HashSet<ObjectId>,
     /// After which time to look again.
     again: Option<Duration>,
@@ -85,14 +84,12 @@ enum PassPhase {
     Returning,
 }
 
-/// A step that waits for an outcome.
 enum Job {
     Look { object: ObjectId, suspect: Suspect },
     Choose,
     Repair { task: Task, repair: Box<RepairState> },
 }
 
-/// What a pass does next.
 enum PassStep {
     HandOut(ApiWork, Job),
     GoOn,
@@ -102,7 +99,6 @@ enum PassStep {
 }
 
 impl Passes {
-    /// Whether a pass can begin for a waiting release.
     pub(crate) fn may_begin(&self) -> bool {
         self.working.len() < RELEASES_AT_ONCE
             && self.waiting.iter().any(|release| !self.working.contains_key(release))
@@ -140,7 +136,6 @@ impl Reconciler {
         }
     }
 
-    /// Begins passes while there is room; each waiting release is tried once.
     pub(crate) fn begin_passes(&mut self) {
         if self.stopping {
             return self.publish_waiting();
@@ -214,7 +209,6 @@ impl Reconciler {
         Some(ReleasePass { order, unfinished, ..ReleasePass::new(release, PassPhase::Looking, queue) })
     }
 
-    /// Runs a pass until it waits for an outcome or ends.
     fn advance(&mut self, id: &ReleaseId, mut pass: ReleasePass, mut outcome: Option<WorkOutcome>) {
         loop {
             let step = match (pass.job.take(), outcome.take()) {
@@ -250,7 +244,6 @@ impl Reconciler {
         }
     }
 
-    /// The next step of a pass that does not wait for an outcome.
     fn next(&mut self, pass: &mut ReleasePass) -> PassStep {
         if self.stopping {
             return PassStep::Leave;
@@ -407,7 +400,6 @@ impl Reconciler {
         pass.order.take().filter(|_| self.known.release(&pass.release.id).is_some())
     }
 
-    /// Schedules another look at a release after that time, or earlier.
     fn put_off(&mut self, id: &ReleaseId, delay: Duration) {
         self.passes.agenda.put_off(id, self.after(delay));
     }

@@ -38,7 +38,6 @@ const PRIVILEGED: [&str; 3] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RepairPlan {
     Repair,
-    /// Report it and leave it, for this reason.
     Report(&'static str),
     /// The release's state says that the object should not exist, or not yet: look again when the release changes.
     Wait,

@@ -69,7 +69,6 @@ pub(crate) struct Created {
     release: Arc<Release>,
     uid: String,
     at: Timestamp,
-    /// When it is next to be deleted.
     due: Timestamp,
 }
 

@@ -56,7 +56,6 @@ pub(crate) struct Repairs {
     pub(crate) rollouts: Rollouts,
     /// The fields of objects that the API server refuses to set.
     fixed: RecordNotes,
-    /// The field managers whose fields were returned to Helm once.
     pub(crate) returned: RecordNotes,
     /// Releases that are on hold, of which that was told, and until when.
     held: BTreeMap<ReleaseId, Timestamp>,
@@ -323,7 +322,6 @@ impl Reconciler {
         })
     }
 
-    /// Tells once that repairs of a release are on hold.
     fn tell_held(&mut self, release: &Arc<Release>, left: SignedDuration) {
         let now = self.now;
         let until = now.checked_add(left).unwrap_or(Timestamp::MAX);
@@ -416,7 +414,6 @@ impl Reconciler {
         }
     }
 
-    /// Whether a situation still has the present release, policy and exceptions.
     pub(crate) fn is_in_force(&self, task: &Task, situation: &Situation) -> bool {
         let is_release = self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release));
         is_release && self.is_governed_alike(&task.object, situation)
@@ -494,7 +491,6 @@ impl Reconciler {
         }
     }
 
-    /// How many objects of a release drift and could be repaired.
     fn count_drifting(&self, id: &ReleaseId) -> usize {
         let Some((release, policy)) = self.known.release(id).zip(self.known.policy(id)) else { return 0 };
         if release.state.status != Status::Deployed || policy.drift != DriftMode::Repair {
@@ -516,7 +512,6 @@ impl Reconciler {
         })
     }
 
-    /// Records why the object is not repaired.
     pub(crate) fn keep(&mut self, task: &Task, why: &str) {
         self.drifts.keep(&task.id, &task.object, why);
     }
@@ -548,7 +543,6 @@ impl Reconciler {
         self.leave(task, &situation.release, reason)
     }
 
-    /// Reports once that a drift stays.
     pub(crate) fn say(&mut self, task: &Task, release: &Arc<Release>, reason: &str) {
         self.drifts.keep(&task.id, &task.object, reason);
         let Some(drift) = self.drifts.get_mut(&task.id, &task.object) else { return };

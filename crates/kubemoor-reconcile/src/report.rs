@@ -64,7 +64,6 @@ pub struct LoopReport {
 pub struct Drifted {
     pub object: Arc<ObjectId>,
     pub kind: DriftKind,
-    /// Its changed fields, at most [`SHOWN_FIELDS`] of them.
     pub findings: Vec<Finding>,
     /// The field manager that wrote the changes, as far as the object records it.
     pub by: Option<String>,
@@ -77,7 +76,6 @@ pub struct Drifted {
     pub contested_by: Option<String>,
     /// Whether it stays unchanged because the declared values were never seen in the live object.
     pub unconfirmed: bool,
-    /// Only a dry run could tell whether it is drift.
     pub doubt: bool,
     pub allowed: bool,
 }
@@ -111,13 +109,12 @@ pub struct Incident {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening {
     Object(Box<Incident>),
-    /// Repairs stop because of too much drift: in one namespace, or everywhere.
+    /// Repairs stop because of too much drift, in one namespace or (`None`) everywhere.
     Braked {
         namespace: Option<String>,
         drifting: usize,
         declared: usize,
     },
-    /// Repairs continue there.
     Eased {
         namespace: Option<String>,
     },
@@ -148,7 +145,6 @@ impl Drifted {
         }
     }
 
-    /// What holds an object that is being deleted, as a clause; `None` if nothing is known to.
     fn held(&self) -> Option<String> {
         let finalizers = self.findings.iter().find(|it| deletion::finishes(&self.object, &it.path))?;
         let names = finalizers.new.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -339,7 +335,6 @@ impl Reconciler {
     }
 }
 
-/// Whether a report says that nothing drifts.
 fn all_match(health: &Health) -> bool {
     match health.reason {
         Reason::ReleaseFailed => health.counts.drifted == 0,

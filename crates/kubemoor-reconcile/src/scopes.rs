@@ -125,7 +125,6 @@ impl Scopes {
         Some((listed, are_judged))
     }
 
-    /// Records that a watch broke. Stops waiting for its first listing.
     pub(crate) fn mark_broken(&mut self, scope: &WatchScope) {
         if let Some(watched) = self.open.get_mut(scope) {
             watched.broken = !watched.whole;
@@ -149,7 +148,6 @@ impl Scopes {
         self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.replace(why).is_none())
     }
 
-    /// Whether the guard has no right to watch an object.
     pub(crate) fn is_forbidden(&self, object: &ObjectId) -> bool {
         self.holding(object).any(|(_, watched)| watched.forbidden.is_some())
     }

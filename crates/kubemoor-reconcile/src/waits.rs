@@ -22,12 +22,10 @@ pub(crate) fn elapsed(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }
 
-/// Whether the clock was set back between `then` and `now`.
 pub(crate) fn is_set_back(then: Timestamp, now: Timestamp) -> bool {
     now.duration_since(then) < -TOLERANCE
 }
 
-/// The number of repairs of an object without a wait.
 const AT_ONCE: u32 = 3;
 
 const FIRST: Duration = Duration::from_secs(1);
@@ -74,7 +72,6 @@ impl Backoff {
         wait.checked_sub(elapsed(*last, now)).filter(|left| !left.is_zero())
     }
 
-    /// Whether another writer undoes the repairs of an object again and again.
     pub(crate) fn is_contested(&self, object: &ObjectId, now: Timestamp) -> bool {
         self.attempts.get(object).is_some_and(|it| {
             it.count.saturating_sub(it.unanswered) >= AT_ONCE && elapsed(it.last, now) < PEACE
@@ -98,12 +95,10 @@ impl Backoff {
         is_forgiven
     }
 
-    /// Forgets earlier attempts, for example because a person orders a repair.
     pub(crate) fn forget(&mut self, object: &ObjectId) {
         self.attempts.remove(object);
     }
 
-    /// Records an attempt and returns the number of recent ones.
     pub(crate) fn attempt(&mut self, object: &ObjectId, now: Timestamp) -> u32 {
         let attempts = self.recent(object, now);
         let answered = attempts.count.saturating_sub(attempts.unanswered);
@@ -164,14 +159,12 @@ impl<K: Clone + Ord> Timetable<K> {
         }
     }
 
-    /// Sets the time of a key unless it has an earlier one.
     pub(crate) fn put_off(&mut self, key: &K, at: Timestamp) {
         if self.times.get(key).is_none_or(|before| at < *before) {
             self.set(key, Some(at));
         }
     }
 
-    /// Makes all keys due at that time, unless they are due earlier.
     pub(crate) fn hurry(&mut self, at: Timestamp) {
         let keys: Vec<K> = self.times.keys().cloned().collect();
         keys.iter().for_each(|key| self.put_off(key, at));
@@ -230,7 +223,6 @@ impl Suspensions {
         self.ends.next()
     }
 
-    /// Removes and returns the releases whose suspension has ended by `now`.
     pub(crate) fn take_ended(&mut self, now: Timestamp) -> Vec<ReleaseId> {
         let ended = self.ends.take_due(now);
         ended.iter().for_each(|release| drop(self.by_release.remove(release)));
