@@ -1,8 +1,5 @@
-//! The request bodies that restore an object.
-//!
-//! Entry points: [`applied`] for server-side apply, [`Restoration::merged`] for a merge patch, [`immutable`] for
-//! fields that the API server does not allow to change. Invariant: pure; no body changes a masked
-//! path, and a body for an existing object holds the version that it was made for. Must not judge.
+//! The request bodies that restore an object. No body changes a masked path, and a body for an existing object holds the
+//! version that it was made for.
 
 use serde_json::{Map, Value};
 
@@ -60,7 +57,6 @@ impl Restoration<'_> {
     }
 }
 
-/// Removes the field at a path of plain names from a document.
 pub(crate) fn leave_out(path: &Path, document: &mut Value) {
     let Some((Segment::Field(last), above)) = path.0.split_last() else { return };
     let mut place = document;
@@ -114,8 +110,8 @@ fn without_masked_texts(document: &Value, masked: &Mask) -> Value {
     document
 }
 
-/// The merge patch that removes those `changes` that are sealed fields or additions below sealed
-/// paths; `None` if there are no such changes.
+/// The merge patch that removes those `changes` that are sealed fields or additions below sealed paths; `None` if there
+/// are no such changes.
 pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value) -> Option<Value> {
     let mut restored = live.clone();
     take_away(object, changes, &mut restored);
@@ -130,7 +126,6 @@ pub(crate) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> 
     changes.iter().filter(refused).map(|change| change.path.clone()).collect()
 }
 
-/// Binds a body to the version of an object.
 pub(crate) fn set_version(body: &mut Value, live: &Value) {
     let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     let Value::Object(fields) = body else { return };

@@ -1,17 +1,16 @@
-//! Stops repairs while so many objects drift at once that a person is probably changing more than
-//! one object, or the guard is wrong. If one namespace alone has too many, only repairs of its
-//! releases stop, otherwise all.
+//! Stops repairs while so many objects drift at once that a person is probably changing more than one object, or the
+//! guard is wrong. If one namespace alone has too many, only repairs of its releases stop, otherwise all.
 //!
-//! Entry point: [`Brake`]. Invariant: once on, it stays on until a person orders a repair while
-//! fewer objects drift, as long as this replica leads and the namespace has releases. A short peak,
-//! such as before the news of an uninstallation arrives, does not turn it on. Pure state.
+//! Once on, it stays on until a person orders a repair while fewer objects drift, as long as this replica leads and the
+//! namespace has releases. A short peak, such as before the news of an uninstallation arrives, does not turn it on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::elapsed::elapsed;
+use crate::waits::elapsed;
+use kubemoor_declare::model::ReleaseId;
 
 /// Repairs stop if the number of drifting objects is above this and above [`SHARE`].
 const MOST: usize = 10;
@@ -22,49 +21,38 @@ const SHARE: usize = 10;
 /// How long there must be too much drift. Nothing is repaired meanwhile.
 const LASTING: Duration = Duration::from_secs(3);
 
-/// The places where repairs are stopped.
 #[derive(Debug, Default)]
 pub(crate) struct Brake {
-    everywhere: bool,
-    namespaces: BTreeSet<String>,
+    /// The namespaces where repairs are stopped; `None` for everywhere.
+    stopped: BTreeSet<Option<String>>,
     slipping: Option<Slipping>,
 }
 
-/// A time in which there is too much drift.
 #[derive(Clone, Copy, Debug)]
 struct Slipping {
     since: Timestamp,
     last: Timestamp,
 }
 
-/// Objects that drift and could be repaired.
 #[derive(Clone, Debug, Default)]
 pub struct Drifting {
-    /// Their number, by the namespace of their release.
     pub(crate) by_namespace: BTreeMap<String, usize>,
-    /// The number of objects that all releases declare.
     pub declared: usize,
 }
 
-/// The state of the brake before a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pull {
-    /// Repairs go on.
     Free,
     /// There is too much drift, perhaps for a moment only: look again soon.
     Slipping,
     /// Repairs stop now.
     Sets(Reach),
-    /// Repairs are stopped.
     On,
 }
 
-/// The extent of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Those of the namespace's releases.
     Namespace,
-    /// All.
     Cluster,
 }
 
@@ -97,21 +85,18 @@ impl Brake {
         }
         self.slipping = None;
         match reach {
-            Reach::Namespace => drop(self.namespaces.insert(namespace.to_owned())),
-            Reach::Cluster => self.everywhere = true,
-        }
+            Reach::Namespace => self.stopped.insert(Some(namespace.to_owned())),
+            Reach::Cluster => self.stopped.insert(None),
+        };
         Pull::Sets(reach)
     }
 
-    /// A person asks for repairs in `namespace`, and besides what they ask for
-    /// this is `drifting`. Gives where the brake goes off by that.
+    /// A person asks for repairs in `namespace`, and besides what they ask for this is `drifting`. Gives where the
+    /// brake goes off by that.
     pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> Vec<Reach> {
-        let there = drifting.of(namespace);
-        let off = !drifting.is_too_much(there) && self.namespaces.remove(namespace);
-        let all_off = self.everywhere && !drifting.is_too_much(self.unbraked(drifting).0);
-        if all_off {
-            self.everywhere = false;
-        }
+        let is_over = !drifting.is_too_much(drifting.of(namespace));
+        let off = is_over && self.stopped.remove(&Some(namespace.to_owned()));
+        let all_off = !drifting.is_too_much(self.unbraked(drifting).0) && self.stopped.remove(&None);
         if off || all_off {
             self.slipping = None;
         }
@@ -122,46 +107,39 @@ impl Brake {
     /// This replica leads no more: another one stops its own repairs, and this one stops them anew if there is still
     /// reason to when it leads again. Returns the namespaces where they were stopped; `None` for everywhere.
     pub(crate) fn release_all(&mut self) -> Vec<Option<String>> {
-        let Self { everywhere, namespaces, slipping: _ } = std::mem::take(self);
-        everywhere.then_some(None).into_iter().chain(namespaces.into_iter().map(Some)).collect()
+        std::mem::take(self).stopped.into_iter().collect()
     }
 
-    /// The last release of a namespace is gone.
     pub(crate) fn forget(&mut self, namespace: &str) {
-        self.namespaces.remove(namespace);
+        self.stopped.remove(&Some(namespace.to_owned()));
     }
 
-    /// Whether repairs in this namespace alone are stopped.
     pub(crate) fn is_on_in(&self, namespace: &str) -> bool {
-        self.namespaces.contains(namespace)
+        self.stopped.contains(&Some(namespace.to_owned()))
     }
 
-    /// Whether repairs of a namespace's releases are stopped.
     pub(crate) fn is_on(&self, namespace: &str) -> bool {
-        self.everywhere || self.namespaces.contains(namespace)
+        self.stopped.contains(&None) || self.is_on_in(namespace)
     }
 
-    /// The drift outside of stopped namespaces, and the namespace that has most of it. The drift of
-    /// a stopped namespace is no evidence about the others.
+    /// The drift outside of stopped namespaces, and the namespace that has most of it. The drift of a stopped namespace
+    /// is no evidence about the others.
     fn unbraked<'d>(&self, drifting: &'d Drifting) -> (usize, Option<(&'d str, usize)>) {
-        let counts = || drifting.by_namespace.iter().filter(|(name, _)| !self.namespaces.contains(*name));
+        let counts = || drifting.by_namespace.iter().filter(|(name, _)| !self.is_on_in(name));
         let largest = counts().max_by_key(|(_, count)| **count);
         (counts().map(|(_, count)| count).sum(), largest.map(|(name, count)| (name.as_str(), *count)))
     }
 }
 
 impl Drifting {
-    /// The number of drifting objects.
     pub fn total(&self) -> usize {
         self.by_namespace.values().sum()
     }
 
-    /// The number of drifting objects of one namespace's releases.
     pub fn of(&self, namespace: &str) -> usize {
         self.by_namespace.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Replaces the number `before` of drifting objects of one release in a namespace by `now`.
     pub(crate) fn replace(&mut self, namespace: &str, before: usize, now: usize) {
         let count = self.of(namespace) + now - before;
         if count == 0 {
@@ -173,6 +151,52 @@ impl Drifting {
 
     fn is_too_much(&self, count: usize) -> bool {
         count > MOST && count.saturating_mul(SHARE) > self.declared
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct DriftTally {
+    shares: HashMap<ReleaseId, ReleaseTally>,
+    drifting: Drifting,
+    oldest: BTreeSet<(Timestamp, ReleaseId)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReleaseTally {
+    pub(crate) drifting: usize,
+    pub(crate) oldest: Option<Timestamp>,
+}
+
+impl DriftTally {
+    pub(crate) fn set(&mut self, release: &ReleaseId, share: ReleaseTally) {
+        let before = match share == ReleaseTally::default() {
+            true => self.shares.remove(release),
+            false => self.shares.insert(release.clone(), share),
+        };
+        let before = before.unwrap_or_default();
+        if before.oldest != share.oldest {
+            if let Some(at) = before.oldest {
+                self.oldest.remove(&(at, release.clone()));
+            }
+            self.oldest.extend(share.oldest.map(|at| (at, release.clone())));
+        }
+        self.drifting.replace(&release.namespace, before.drifting, share.drifting);
+    }
+
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        self.oldest.first().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn drifting(&mut self, declared: usize) -> &Drifting {
+        self.drifting.declared = declared;
+        &self.drifting
+    }
+
+    pub(crate) fn drifting_besides(&mut self, release: &ReleaseId, declared: usize) -> Drifting {
+        let mut others = self.drifting(declared).clone();
+        let share = self.shares.get(release).copied().unwrap_or_default();
+        others.replace(&release.namespace, share.drifting, 0);
+        others
     }
 }
 

@@ -1,56 +1,53 @@
-//! The knowledge about declared objects: which ones were seen alive, which ones have to be read,
-//! and how they differ from their declarations.
+//! The knowledge about declared objects: which ones were seen alive, and as they are declared, which ones have to be
+//! read, and how they differ.
 //!
-//! Entry point: [`Drifts`]; the module `agreed` holds the agreements of objects. Invariant: holds
-//! only identities, manager names, seals and redacted findings; pure state, fed by the watches, the
-//! index and the passes. An object that was seen alive is remembered until its release drops it.
-//! Must not decide which objects are repaired.
+//! Holds identities, manager names, seals and redacted findings, never an object. An object that was seen alive is
+//! remembered until its release drops it. An agreement comes only from the live object itself, or from an earlier guard
+//! that saw it.
 
-mod agreed;
-mod counted;
-mod forget;
-mod manager;
-mod suspect;
-
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use smol_str::SmolStr;
 
-pub use super::drift::Drift;
-use super::effort::note;
-pub use super::first::First;
-use super::first::FirstSeen;
-pub(crate) use super::life::{Life, ManifestMark, Version};
-use super::live::Manager;
-use super::pool::Pool;
-use super::report::DriftKind;
-pub(crate) use agreed::Agreed;
+use crate::event::HelmManager;
+use crate::note_effort;
+use crate::report::{DriftKind, Drifted};
+use crate::waits::growing;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_helm::record::Status;
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_declare::path::Path;
+use kubemoor_declare::sweep::Sweep;
+use kubemoor_helm::record::{ApplyMethod, Status};
+use kubemoor_helm::release::{Declarations, Declared, Release};
+use kubemoor_policy::agreement::{Agreement, SeenAlive};
+use kubemoor_policy::declaration::Declaration;
 use kubemoor_policy::signing::SigningKey;
-pub(crate) use suspect::Suspect;
+use kubemoor_verdict::claims::is_local;
+use kubemoor_verdict::drift;
+use kubemoor_verdict::edit::Finding;
 
-/// What is known of declared objects.
 pub(crate) struct Drifts {
-    /// The key that signs agreements.
     key: SigningKey,
-    lives: HashMap<Arc<ObjectId>, Life>,
+    lives: HashMap<Arc<ObjectId>, LastSeen>,
     /// The field managers of lives, shared because most objects have the same ones.
-    managers: Pool<Vec<Manager>>,
+    managers: SharedValues<Vec<HelmManager>>,
     /// The field manager with which Helm writes each release's objects, as it was last seen.
     helms: HashMap<ReleaseId, SmolStr>,
     /// The releases of lives, shared.
-    releases: Pool<ReleaseId>,
+    releases: SharedValues<ReleaseId>,
     suspects: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Suspect>>,
     /// The number of the last reason to read an object.
     last_reason: u64,
-    drifting: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Box<Drift>>>,
+    drifting: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Box<ObjectDrift>>>,
     /// The reasons why drifts stay, shared because many drifts have the same ones.
-    reasons: Pool<str>,
-    first: FirstSeen,
+    reasons: SharedValues<str>,
+    /// The first seen manifest of each release's revision: a user who rewrites the manifest of a record gains no repairs.
+    first: HashMap<ReleaseId, First>,
     /// The releases as their objects were last compared with them.
     held: HashMap<ReleaseId, Arc<Release>>,
     /// Those with a Helm operation since then, by which objects may have been judged.
@@ -59,39 +56,312 @@ pub(crate) struct Drifts {
     touched: HashSet<ReleaseId>,
 }
 
+fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
+    a.zip(b).is_some_and(|(a, b)| a.is_alike(b))
+}
+
+fn remove<T>(
+    of: &mut HashMap<ReleaseId, HashMap<Arc<ObjectId>, T>>,
+    release: &ReleaseId,
+    object: &ObjectId,
+) -> bool {
+    let Some(objects) = of.get_mut(release) else { return false };
+    let removed = objects.remove(object).is_some();
+    if objects.is_empty() {
+        of.remove(release);
+    }
+    removed
+}
+
+/// The longest wait for another try where nothing could be done.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+#[derive(Clone, Debug)]
+pub struct ObjectDrift {
+    pub kind: DriftKind,
+    pub since: Timestamp,
+    pub findings: Vec<Finding>,
+    pub by: Option<String>,
+    /// Only the arbiter can tell whether this is drift, and it has not been asked yet.
+    pub doubt: bool,
+    pub allowed: bool,
+    /// Whether it was reported, and whether it was counted.
+    pub reported: bool,
+    pub counted: bool,
+    pub repaired: Option<Result<(), String>>,
+    pub kept: Option<Arc<str>>,
+    pub contested: bool,
+    /// The guard has never seen the declared values in the live object, so it does not write them.
+    pub unconfirmed: bool,
+    /// The number of attempts in which nothing could be done.
+    pub tries: u32,
+    /// The person who ordered the repair and so confirmed the written values.
+    pub confirmed_by: Option<String>,
+}
+
+impl ObjectDrift {
+    pub fn new(kind: DriftKind, since: Timestamp) -> Self {
+        Self {
+            kind,
+            since,
+            findings: Vec::new(),
+            by: None,
+            doubt: false,
+            allowed: false,
+            reported: false,
+            counted: false,
+            repaired: None,
+            kept: None,
+            contested: false,
+            unconfirmed: false,
+            tries: 0,
+            confirmed_by: None,
+        }
+    }
+
+    pub fn shown(&self, object: &Arc<ObjectId>) -> Drifted {
+        Drifted {
+            object: Arc::clone(object),
+            kind: self.kind,
+            findings: self.findings.clone(),
+            by: self.by.clone(),
+            since: self.since,
+            repaired: self.repaired.clone(),
+            kept: self.kept.clone(),
+            contested_by: self.contested.then(|| self.by.clone().unwrap_or_default()),
+            unconfirmed: self.unconfirmed,
+            doubt: self.doubt,
+            allowed: self.allowed,
+        }
+    }
+
+    /// Counts an attempt that could do nothing about it, and returns the wait before the next: `first`, then longer
+    /// each time.
+    pub(crate) fn lengthen_wait(&mut self, name: &str, first: Duration) -> Duration {
+        let wait = growing(first, self.tries, LONGEST_WAIT, name);
+        self.tries = self.tries.saturating_add(1);
+        wait
+    }
+
+    /// Whether it is drift beyond doubt: not allowed, and not an object that is being deleted.
+    pub(crate) fn is_certain(&self) -> bool {
+        !self.doubt && !self.allowed && self.kind != DriftKind::Terminating
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LastSeen {
+    pub(crate) release: Arc<ReleaseId>,
+    pub(crate) vouched: bool,
+    pub(crate) alive: bool,
+    /// The last `metadata.resourceVersion` of a watch, or of an answer after it.
+    pub(crate) version: ResourceVersion,
+    /// Kept once for all objects, most of which have the same.
+    pub(crate) managers: Arc<Vec<HelmManager>>,
+    /// The manifest that it last matched.
+    pub(crate) judged: Option<ManifestMark>,
+    pub(crate) allowed: bool,
+    /// Its last agreement. Only such values are ever written to it.
+    pub(crate) agreed: Option<Agreement>,
+    /// The text of the seal that its policy puts on it; `None` for most objects.
+    pub(crate) seal: Option<Arc<String>>,
+}
+
+/// The first half of a manifest's digest (SHA-256), which tells manifests apart as surely. Every object has one, so the
+/// other half would take memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ManifestMark([u8; 16]);
+
+/// A `metadata.resourceVersion`. For one object, a higher one is later; a value that is not a number cannot be
+/// compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResourceVersion(Option<NonZeroU64>);
+
+impl ManifestMark {
+    fn new(release: &Release) -> Self {
+        let mut mark = [0; 16];
+        mark.iter_mut().zip(release.state.digest).for_each(|(to, from)| *to = from);
+        Self(mark)
+    }
+}
+
+impl ResourceVersion {
+    pub(crate) fn parse(text: &str) -> Self {
+        Self(text.parse().ok())
+    }
+
+    pub(crate) fn written(object: &Value) -> Self {
+        Self::parse(object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default())
+    }
+}
+
+impl LastSeen {
+    /// An object of a release of which nothing else is known.
+    pub(crate) fn new(release: Arc<ReleaseId>, vouched: bool) -> Self {
+        Self {
+            release,
+            vouched,
+            alive: false,
+            version: ResourceVersion::default(),
+            managers: Arc::default(),
+            judged: None,
+            allowed: false,
+            agreed: None,
+            seal: None,
+        }
+    }
+
+    /// Whether an agreement is with this declaration, under the object's seal or without one.
+    pub(crate) fn is_with(
+        &self,
+        key: &SigningKey,
+        agreement: &Agreement,
+        declaration: &Declaration<'_>,
+    ) -> bool {
+        let is_with = |seal| agreement.is_with(key, &Declaration { seal, ..*declaration });
+        is_with(None) || self.seal.as_ref().is_some_and(|seal| is_with(Some(seal)))
+    }
+
+    fn is_after(&self, version: ResourceVersion) -> bool {
+        self.version.0.zip(version.0).is_some_and(|(known, other)| known > other)
+    }
+}
+
+/// The first seen manifest of one record. A record that was deleted and created again is another one, even with the
+/// same revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct First {
+    /// The record's uid; `None` where an earlier process did not store it.
+    pub uid: Option<String>,
+    pub revision: u64,
+    pub digest: [u8; 32],
+}
+
+impl First {
+    /// Whether a release has another record of the revision by now, with another manifest: it was installed again
+    /// since.
+    pub(crate) fn is_outlived_by(&self, release: &Release) -> bool {
+        release.invalid.is_none()
+            && release.latest.revision == self.revision
+            && release.state.digest != self.digest
+            && self.uid.as_ref().is_some_and(|uid| *uid != release.latest.uid)
+    }
+}
+
+/// Objects that are due within this time are read together.
+const TOGETHER: SignedDuration = SignedDuration::from_secs(1);
+
+/// An object that has to be looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Suspect {
+    pub(crate) since: Timestamp,
+    /// A watch reported that it is gone.
+    pub(crate) is_deleted: bool,
+    /// Its release has changed its declaration since it was last read, or has another status.
+    redeclared: bool,
+    /// The number of the newest reason to read it, counted over all objects.
+    reason: u64,
+    pub(crate) unread: bool,
+    pub(crate) tries: u32,
+    pub(crate) barred: bool,
+    /// The time of the next try unless there is news of it earlier; `None` for at once.
+    pub(crate) due: Option<Timestamp>,
+}
+
+impl Suspect {
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.due.is_none_or(|due| due.duration_since(now) <= TOGETHER)
+    }
+}
+
+/// The declaration that an object agrees with.
+pub(crate) struct AgreedDeclaration {
+    pub(crate) declared: Arc<Declared>,
+    pub(crate) spared: Vec<Path>,
+    pub(crate) allowed: bool,
+    pub(crate) has_additions: bool,
+}
+
+impl AgreedDeclaration {
+    pub(crate) fn compared(found: drift::Agreed<'_>) -> Self {
+        let drift::Agreed { declared, spared, permitted, has_additions } = found;
+        Self { declared: Arc::clone(declared), spared, allowed: !permitted.is_empty(), has_additions }
+    }
+
+    /// An agreement with all of a declaration, by an object that holds additions below sealed paths.
+    pub(crate) fn but_for_additions(declared: &Arc<Declared>) -> Self {
+        Self { declared: Arc::clone(declared), spared: Vec::new(), allowed: false, has_additions: true }
+    }
+}
+
+fn same_leaves(then: &Declared, now: &Declared) -> HashSet<String> {
+    let then: HashMap<String, Value> =
+        then.fields().leaves().into_iter().map(|(path, value)| (path.to_string(), value)).collect();
+    let now = now.fields().leaves().into_iter().map(|(path, value)| (path.to_string(), value));
+    now.filter(|(path, value)| then.get(path) == Some(value)).map(|(path, _)| path).collect()
+}
+
+/// The longest name of a field manager that the API server takes.
+const LONGEST: usize = 128;
+
+/// How many values are stored before the first check for unused ones.
+const ROOM: usize = 1024;
+
+struct SharedValues<T: ?Sized> {
+    known: HashSet<Arc<T>>,
+    sweep: Sweep,
+}
+
+impl<T: ?Sized + Eq + Hash> SharedValues<T> {
+    /// The value, in the memory of the first who had it.
+    pub(crate) fn adopt(&mut self, value: Arc<T>) -> Arc<T> {
+        if let Some(known) = self.known.get(&value) {
+            return Arc::clone(known);
+        }
+        if self.sweep.is_due(self.known.len()) {
+            self.known.retain(|known| Arc::strong_count(known) > 1);
+            self.sweep.note_left(self.known.len());
+        }
+        self.known.insert(Arc::clone(&value));
+        value
+    }
+}
+
+impl<T: ?Sized> Default for SharedValues<T> {
+    fn default() -> Self {
+        Self { known: HashSet::new(), sweep: Sweep::above(ROOM) }
+    }
+}
+
 impl Drifts {
-    /// An empty state.
     pub(crate) fn new(key: SigningKey) -> Self {
         Self {
             key,
             lives: HashMap::new(),
-            managers: Pool::default(),
+            managers: SharedValues::default(),
             helms: HashMap::new(),
-            releases: Pool::default(),
+            releases: SharedValues::default(),
             suspects: HashMap::new(),
             last_reason: 0,
             drifting: HashMap::new(),
-            reasons: Pool::default(),
-            first: FirstSeen::default(),
+            reasons: SharedValues::default(),
+            first: HashMap::new(),
             held: HashMap::new(),
             operated: HashSet::new(),
             touched: HashSet::new(),
         }
     }
 
-    /// An object's last life.
-    pub(crate) fn life(&self, object: &ObjectId) -> Option<&Life> {
+    pub(crate) fn life(&self, object: &ObjectId) -> Option<&LastSeen> {
         self.lives.get(object)
     }
 
-    /// All objects that were seen alive and are not forgotten.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> impl Iterator<Item = &ObjectId> {
         self.lives.keys().map(|object| &**object)
     }
 
-    /// Records the last known state of an object.
-    pub(crate) fn record_life(&mut self, object: ObjectId, mut life: Life) {
+    pub(crate) fn record_life(&mut self, object: ObjectId, mut life: LastSeen) {
         life.managers = self.managers.adopt(life.managers);
         life.release = self.releases.adopt(life.release);
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
@@ -103,12 +373,12 @@ impl Drifts {
         self.lives.insert(object, life);
     }
 
-    /// Records the news of a watch that an object was deleted or lost Helm's label; the object has
-    /// this version since. Returns the release that has to read it.
+    /// Records the news of a watch that an object was deleted or lost Helm's label; the object has this version since.
+    /// Returns the release that has to read it.
     pub(crate) fn mark_gone(
         &mut self,
         object: &ObjectId,
-        version: Version,
+        version: ResourceVersion,
         now: Timestamp,
     ) -> Option<ReleaseId> {
         let life = self.lives.get_mut(object)?;
@@ -116,14 +386,14 @@ impl Drifts {
         life.version = version;
         let release = Arc::clone(&life.release);
         let object = self.name(&release, object);
-        self.add_reason(&release, object, now).went = true;
+        self.suspect(&release, object, now).is_deleted = true;
         self.touch(&release);
         Some(ReleaseId::clone(&release))
     }
 
     /// The objects that were alive when last seen and that `is_meant` selects.
     pub(crate) fn living(&self, is_meant: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
-        note(self.lives.len());
+        note_effort(self.lives.len());
         let alive = self.lives.iter().filter(|(object, life)| life.alive && is_meant(object));
         alive.map(|(object, _)| ObjectId::clone(object)).collect()
     }
@@ -142,42 +412,44 @@ impl Drifts {
             self.touch_counted(&of);
         }
         self.clear_suspicion(release, object);
-        let drift = Drift::new(DriftKind::Missing, since);
+        let drift = ObjectDrift::new(DriftKind::Missing, since);
         self.record_drift(release, object, drift)
     }
 
     /// Records that an object matches its release. Returns whether it drifted before.
     pub(crate) fn record_in_sync(&mut self, release: &Release, object: &ObjectId) -> bool {
         if let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == release.id) {
-            life.judged = Some(ManifestMark::of(release));
+            life.judged = Some(ManifestMark::new(release));
         }
         self.clear_suspicion(&release.id, object);
         self.clear_drift(&release.id, object)
     }
 
-    /// Records that the release's record declares no such object. Returns whether it drifted
-    /// before.
+    /// Records that the release's record declares no such object. Returns whether it drifted before.
     pub(crate) fn record_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.clear_suspicion(release, object);
         self.clear_drift(release, object)
     }
 
-    /// Records that the result for an object is not final: it is judged again in the next state of its release in which no
-    /// operation is running.
+    /// Records that the result for an object is not final: it is judged again in the next state of its release in which
+    /// no operation is running.
     pub(crate) fn mark_unsettled(&mut self, object: &ObjectId) {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
         }
     }
 
-    /// Records whether an object differs as an exception allows. Returns whether that is new.
     pub(crate) fn allow(&mut self, object: &ObjectId, allowed: bool) -> bool {
         let life = self.lives.get_mut(object);
         life.is_some_and(|life| std::mem::replace(&mut life.allowed, allowed) != allowed)
     }
 
-    /// Records that an object drifts. Returns whether that is new information.
-    pub(crate) fn record_drift(&mut self, release: &ReleaseId, object: &ObjectId, drift: Drift) -> bool {
+    pub(crate) fn record_drift(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        drift: ObjectDrift,
+    ) -> bool {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
         }
@@ -200,7 +472,7 @@ impl Drifts {
                 let counted = known.counted && known.kind == drift.kind;
                 // Who owns a field with its declared value does not change it back.
                 let contested = known.contested && drift.kind != DriftKind::Ownership;
-                **known = Drift { since, counted, contested, ..drift };
+                **known = ObjectDrift { since, counted, contested, ..drift };
                 true
             }
             None => {
@@ -210,9 +482,9 @@ impl Drifts {
         }
     }
 
-    /// Records the state of a release, and the one `before`. Objects that it no longer declares are forgotten.
-    /// Objects whose declaration changed since they last matched become suspects, unless `is_watched` says that a
-    /// listing to come will show them.
+    /// Records the state of a release, and the one `before`. Objects that it no longer declares are forgotten. Objects
+    /// whose declaration changed since they last matched become suspects, unless `is_watched` says that a listing to
+    /// come will show them.
     pub(crate) fn notice(
         &mut self,
         id: &ReleaseId,
@@ -226,7 +498,7 @@ impl Drifts {
         let Some(release) = standing else { return self.forget_release(id, before) };
         // An invalid record has no manifest.
         if release.invalid.is_none() {
-            self.first.note(release);
+            self.note_first(release);
         }
         self.drop_all_but(id, before, |object| release.objects.contains_key(object));
         match release.state.status.is_pending() {
@@ -235,53 +507,63 @@ impl Drifts {
         }
     }
 
-    /// The manifest of a release's revision as it was first seen.
     pub(crate) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
-        self.first.of(id, revision)
+        self.first.get(id).filter(|first| first.revision == revision)
     }
 
-    /// All releases with objects that drift or have to be read.
+    fn note_first(&mut self, release: &Release) {
+        let (uid, revision) = (&release.latest.uid, release.state.revision);
+        match self.first.get_mut(&release.id) {
+            Some(first) if first.revision == revision && first.uid.as_ref().is_none_or(|own| own == uid) => {
+                first.uid = Some(uid.clone());
+            }
+            _ => {
+                let first = First { uid: Some(uid.clone()), revision, digest: release.state.digest };
+                self.first.insert(release.id.clone(), first);
+            }
+        }
+    }
+
     pub(crate) fn concerned(&self) -> HashSet<ReleaseId> {
-        note(self.suspects.len() + self.drifting.len());
+        note_effort(self.suspects.len() + self.drifting.len());
         self.suspects.keys().chain(self.drifting.keys()).cloned().collect()
     }
 
-    /// The drifting objects of a release.
-    pub(crate) fn of(&self, release: &ReleaseId) -> Vec<(Arc<ObjectId>, Drift)> {
-        note(self.drifting.get(release).map_or(0, HashMap::len));
-        self.drifting
-            .get(release)
-            .into_iter()
-            .flatten()
-            .map(|(object, it)| (Arc::clone(object), Drift::clone(it)))
-            .collect()
+    pub(crate) fn of_release(&self, release: &ReleaseId) -> Vec<(Arc<ObjectId>, ObjectDrift)> {
+        let all = self.drifting.get(release).into_iter().flatten();
+        let all: Vec<_> = all.map(|(object, it)| (Arc::clone(object), ObjectDrift::clone(it))).collect();
+        note_effort(all.len());
+        all
     }
 
-    /// Whether an object is known to drift.
     pub(crate) fn is_known(&self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.drifting.get(release).is_some_and(|all| all.contains_key(object))
     }
 
     /// One of these. A caller that changes what it counts by notes that by [`Drifts::touch`].
-    pub(crate) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut Drift> {
+    pub(crate) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut ObjectDrift> {
         self.drifting.get_mut(release)?.get_mut(object).map(Box::as_mut)
     }
 
-    /// Whether newer information about an object is known than an answer of `version` has: then the
-    /// answer has no effect.
-    pub(crate) fn is_overtaken(&self, object: &ObjectId, version: Version) -> bool {
+    /// Whether newer information about an object is known than an answer of `version` has: then the answer has no
+    /// effect.
+    pub(crate) fn is_overtaken(&self, object: &ObjectId, version: ResourceVersion) -> bool {
         self.life(object).is_some_and(|life| life.is_after(version))
     }
 
-    /// Records that the guard's own write restored an object, which has this version since. Another
-    /// writer may have changed it meanwhile.
-    pub(crate) fn record_restored(&mut self, release: &ReleaseId, object: &ObjectId, version: Version) {
+    /// Records that the guard's own write restored an object, which has this version since. Another writer may have
+    /// changed it meanwhile.
+    pub(crate) fn record_restored(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        version: ResourceVersion,
+    ) {
         if !self.is_overtaken(object, version) {
             self.clear_drift(release, object);
         }
     }
 
-    /// Records that an object no longer drifts. Returns whether it did.
     pub(crate) fn clear_drift(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         let is_cleared = remove(&mut self.drifting, release, object);
         if is_cleared {
@@ -290,11 +572,10 @@ impl Drifts {
         is_cleared
     }
 
-    /// Records the reason why a drift stays; `None` if no reason is known.
-    pub(crate) fn keep(&mut self, release: &ReleaseId, object: &ObjectId, reason: Option<&str>) {
-        let reason = reason.map(|reason| self.reasons.share(reason));
+    pub(crate) fn keep(&mut self, release: &ReleaseId, object: &ObjectId, reason: &str) {
+        let reason = self.reasons.adopt(Arc::from(reason));
         if let Some(drift) = self.get_mut(release, object) {
-            drift.kept = reason;
+            drift.kept = Some(reason);
         }
     }
 
@@ -308,9 +589,9 @@ impl Drifts {
 
     fn hold_to(&mut self, release: &Arc<Release>, is_watched: impl Fn(&ObjectId) -> bool, now: Timestamp) {
         let before = self.held.insert(release.id.clone(), Arc::clone(release));
-        let mark = ManifestMark::of(release);
+        let mark = ManifestMark::new(release);
         let mut suspects = Vec::new();
-        note(release.objects.len());
+        note_effort(release.objects.len());
         for object in release.objects.keys() {
             let is_same =
                 before.as_ref().is_some_and(|before| same(before.declared(object), release.declared(object)));
@@ -321,7 +602,7 @@ impl Drifts {
             };
             // By the manifest, not by the revision: a record may be rewritten.
             let stands = match &before {
-                Some(before) if life.judged == Some(ManifestMark::of(before)) => is_same,
+                Some(before) if life.judged == Some(ManifestMark::new(before)) => is_same,
                 _ => life.judged == Some(mark),
             };
             if stands {
@@ -335,7 +616,7 @@ impl Drifts {
         // A listing does not show an object again that it has already shown.
         suspects.retain(|(object, _)| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
         for (object, is_same) in suspects {
-            self.suspect_declared(&release.id, object, is_same && is_status, now);
+            self.suspect(&release.id, object, now).redeclared |= !(is_same && is_status);
         }
     }
 
@@ -349,25 +630,409 @@ impl Drifts {
         self.clear_suspicion(release, object);
         self.clear_drift(release, object);
     }
-}
 
-/// Whether an object is declared in both, and alike.
-fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
-    a.zip(b).is_some_and(|(a, b)| a.is_alike(b))
-}
-
-fn remove<T>(
-    of: &mut HashMap<ReleaseId, HashMap<Arc<ObjectId>, T>>,
-    release: &ReleaseId,
-    object: &ObjectId,
-) -> bool {
-    let Some(objects) = of.get_mut(release) else { return false };
-    let removed = objects.remove(object).is_some();
-    if objects.is_empty() {
-        of.remove(release);
+    /// Marks an object to be read at once. Its first reason tells since when; a suspicion that was cleared and comes
+    /// again has another reason than before.
+    pub(crate) fn suspect(
+        &mut self,
+        release: &ReleaseId,
+        object: impl Into<Arc<ObjectId>>,
+        now: Timestamp,
+    ) -> &mut Suspect {
+        self.last_reason += 1;
+        let suspects = self.suspects.entry(release.clone()).or_default();
+        let suspect = suspects.entry(object.into()).or_insert(Suspect { since: now, ..Suspect::default() });
+        (suspect.due, suspect.reason) = (None, self.last_reason);
+        suspect
     }
-    removed
+
+    /// Whether a known drift of a release is a difference from an earlier declaration.
+    pub(crate) fn has_outdated(&self, release: &ReleaseId) -> bool {
+        let is_outdated = |(object, suspect): (&Arc<ObjectId>, &Suspect)| {
+            suspect.redeclared && self.is_known(release, object)
+        };
+        self.suspects.get(release).into_iter().flatten().any(is_outdated)
+    }
+
+    /// Ends the waits of a release's objects that could not be read and that `is_meant` selects: they are tried at
+    /// once.
+    pub(crate) fn hurry(&mut self, release: &ReleaseId, is_meant: impl Fn(&ObjectId) -> bool) {
+        let suspects = self.suspects.get_mut(release).into_iter().flatten();
+        suspects.filter(|(object, _)| is_meant(object)).for_each(|(_, suspect)| suspect.due = None);
+    }
+
+    /// Ends the waits of all objects that could not be read, except those that only a watch can report.
+    pub(crate) fn end_waits(&mut self) {
+        let suspects = self.suspects.values_mut().flat_map(HashMap::values_mut);
+        let timed = suspects.filter(|suspect| suspect.due.is_some_and(|due| due < Timestamp::MAX));
+        timed.for_each(|suspect| suspect.due = None);
+    }
+
+    pub(crate) fn next_look(&self, release: &ReleaseId) -> Option<Timestamp> {
+        let suspects = self.suspects.get(release)?;
+        note_effort(suspects.len());
+        suspects.values().filter_map(|suspect| suspect.due).min().filter(|due| *due < Timestamp::MAX)
+    }
+
+    pub(crate) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
+        let all = self.suspects.get(release).into_iter().flatten();
+        let all: Vec<_> = all.map(|(object, it)| (ObjectId::clone(object), *it)).collect();
+        note_effort(all.len());
+        all
+    }
+
+    pub(crate) fn suspicion(&self, release: &ReleaseId, object: &ObjectId) -> Option<Suspect> {
+        self.suspects.get(release)?.get(object).copied()
+    }
+
+    /// Whether there is a newer reason to read an object than at the beginning of a read. An answer that was under way
+    /// meanwhile may be older than that reason.
+    pub(crate) fn has_new_reason(&self, release: &ReleaseId, object: &ObjectId, begun: &Suspect) -> bool {
+        self.suspicion(release, object).is_some_and(|now| now.reason != begun.reason)
+    }
+
+    /// Whether a release has suspects that the guard has not tried to read.
+    pub(crate) fn has_untried(&self, release: &ReleaseId) -> bool {
+        self.suspects.get(release).is_some_and(|all| all.values().any(|it| !it.unread))
+    }
+
+    /// Whether an object has to be looked at and could not be read.
+    pub(crate) fn is_unread(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.suspicion(release, object).is_some_and(|suspect| suspect.unread)
+    }
+
+    /// Records that an object could not be read; it is tried again at `due`, or when there is news of it. `barred`: the
+    /// guard lacks the right to read it. A drift from an earlier declaration is forgotten.
+    pub(crate) fn put_off(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp, barred: bool) {
+        let suspect = self.suspects.get_mut(release).and_then(|all| all.get_mut(object));
+        let Some(suspect) = suspect else { return };
+        let tries = suspect.tries.saturating_add(1);
+        *suspect = Suspect { unread: true, tries, barred, due: Some(due), ..*suspect };
+        if suspect.redeclared {
+            self.clear_drift(release, object);
+        }
+    }
+
+    /// Records that the loop ends before it reads the suspects of a release. A drift from an earlier declaration is
+    /// forgotten.
+    pub(crate) fn leave_unread(&mut self, release: &ReleaseId) {
+        let suspects = self.suspects.get_mut(release).into_iter().flatten();
+        let outdated = suspects.filter_map(|(object, suspect)| {
+            let was_unread = std::mem::replace(&mut suspect.unread, true);
+            (!was_unread && suspect.redeclared).then(|| Arc::clone(object))
+        });
+        for object in outdated.collect::<Vec<_>>() {
+            self.clear_drift(release, &object);
+        }
+    }
+
+    /// Records that the answer to a read was useless; the object is tried again at `due`, or when there is news of it.
+    pub(crate) fn ask_again(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp) {
+        if let Some(suspect) = self.suspects.get_mut(release).and_then(|all| all.get_mut(object)) {
+            (suspect.tries, suspect.due) = (suspect.tries.saturating_add(1), Some(due));
+        }
+    }
+
+    pub(crate) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
+        self.suspects.get(release).is_some_and(|all| all.contains_key(object))
+    }
+
+    /// The objects of a release that were seen alive with its annotations, whether or not they still exist; sorted.
+    pub(crate) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
+        let vouched = |object: &Arc<ObjectId>| {
+            let life = self.life(object).filter(|it| it.vouched && *it.release == release.id)?;
+            Some(SeenAlive { object: Arc::clone(object), agreement: life.agreed.clone(), settled: None })
+        };
+        let mut seen: Vec<SeenAlive> = release.objects.keys().filter_map(vouched).collect();
+        seen.sort_by(|a, b| a.object.cmp(&b.object));
+        // Reports are kept.
+        seen.shrink_to_fit();
+        seen
+    }
+
+    /// The number of a release's objects that were seen alive as the record in force declares them, and those that were
+    /// not, or not completely; sorted.
+    pub(crate) fn confirmed(&self, release: &Release) -> (usize, Vec<ObjectId>) {
+        let is_confirmed = |object: &ObjectId| {
+            let agreement = release.declared(object).and_then(|it| self.agreement(&release.id, object, it));
+            agreement.is_some_and(|agreement| agreement.confirms_all(None))
+        };
+        let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
+        let seen = declared.filter_map(|(object, _)| Some((object, self.life(object)?)));
+        let own = seen.filter(|(_, life)| life.vouched && *life.release == release.id);
+        let (confirmed, open): (Vec<_>, Vec<_>) =
+            own.map(|(object, _)| object).partition(|object| is_confirmed(object));
+        let mut open: Vec<_> = open.into_iter().map(|object| ObjectId::clone(object)).collect();
+        open.sort();
+        (confirmed.len(), open)
+    }
+
+    /// The objects in a release's namespace that were seen with another release's annotations, and that other release;
+    /// sorted.
+    pub(crate) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
+        let owner = |object: &ObjectId| {
+            let life = self.life(object)?;
+            (life.vouched && life.alive && *life.release != release.id)
+                .then(|| ReleaseId::clone(&life.release))
+        };
+        let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
+        let declared = declared.filter(|(object, _)| is_local(release, object));
+        let mut foreign: Vec<_> =
+            declared.filter_map(|(object, _)| Some((ObjectId::clone(object), owner(object)?))).collect();
+        foreign.sort();
+        foreign
+    }
+
+    pub(crate) fn agreement(
+        &self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> Option<&Agreement> {
+        let agreement = self.life(object).filter(|life| *life.release == *release)?.agreed.as_ref()?;
+        self.is_with(agreement, release, object, declared).then_some(agreement)
+    }
+
+    pub(crate) fn seal(&mut self, object: &ObjectId, seal: Option<String>) {
+        if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_ref()) {
+            life.seal = seal.map(Arc::new);
+            let of = Arc::clone(&life.release);
+            self.touch_counted(&of);
+        }
+    }
+
+    /// Whether the object was seen with nothing added below the paths that are sealed now, under this declaration.
+    pub(crate) fn is_seen_without_additions(
+        &self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> bool {
+        let life = self.life(object).filter(|life| *life.release == *release && life.seal.is_some());
+        let Some((life, digest)) = life.zip(declared.digest.as_ref()) else { return false };
+        let declaration =
+            Declaration { release, object, digest, seal: life.seal.as_deref().map(String::as_str) };
+        life.agreed.as_ref().is_some_and(|agreement| agreement.is_with(&self.key, &declaration))
+    }
+
+    /// Whether the object may hold additions below sealed paths that the guard did not see arrive.
+    pub(crate) fn may_hold_additions(&self, release: &Release, object: &ObjectId) -> bool {
+        self.life(object).is_some_and(|life| life.seal.is_some())
+            && release
+                .declared(object)
+                .is_some_and(|declared| !self.is_seen_without_additions(&release.id, object, declared))
+    }
+
+    /// Records that an object of `release` was seen as declared. Returns whether that is new information.
+    pub(crate) fn record_agreement(
+        &mut self,
+        release: &Release,
+        object: &ObjectId,
+        seen: &AgreedDeclaration,
+    ) -> bool {
+        let Some(digest) = &seen.declared.digest else { return false };
+        let life = self.life(object).filter(|life| life.vouched && *life.release == release.id);
+        let Some((before, seal)) = life.map(|life| (life.agreed.clone(), life.seal.clone())) else {
+            return false;
+        };
+        // The knowledge that it was once seen without additions is kept.
+        let is_known = |it: &Agreement| self.is_with(it, &release.id, object, &seen.declared);
+        if seen.has_additions && before.as_ref().is_some_and(|it| is_known(it) && it.open().is_empty()) {
+            return false;
+        }
+        let former = before.as_ref().filter(|_| !seen.spared.is_empty());
+        let former = former.and_then(|before| self.former(release, object, before));
+        let same = former.map(|former| same_leaves(former, &seen.declared)).unwrap_or_default();
+        let is_same = |path: &Path| same.contains(&path.to_string());
+        let seal = seal.as_deref().filter(|_| !seen.has_additions).map(String::as_str);
+        let declaration = Declaration { release: &release.id, object, digest, seal };
+        let agreement =
+            Some(Agreement::after(before.as_ref(), &self.key, &declaration, &seen.spared, is_same));
+        let is_new = agreement != before;
+        if let Some(life) = self.lives.get_mut(object).filter(|_| is_new) {
+            life.agreed = agreement;
+            self.touch_counted(&release.id);
+        }
+        is_new
+    }
+
+    /// Takes over the knowledge of an earlier process about a release: the first seen manifest of a revision, and the
+    /// objects that were seen alive, of those that it declares now, as far as its record can be read. An agreement with
+    /// the declaration in force is still valid.
+    pub(crate) fn remember(&mut self, release: &Release, first: First, seen: Vec<SeenAlive>) {
+        let id = &release.id;
+        // What an earlier process saw first of a revision was before this process saw one.
+        let known = self.first.get(id);
+        if known.is_none_or(|known| known.revision == first.revision) {
+            let uid = known.map_or_else(|| first.uid.clone(), |known| known.uid.clone());
+            self.first.insert(id.clone(), First { uid, ..first });
+        }
+        self.touch_counted(id);
+        let counts =
+            |seen: &SeenAlive| release.invalid.is_some() || release.objects.contains_key(&seen.object);
+        let seen = seen.into_iter().filter(counts);
+        for SeenAlive { object, agreement, settled: _ } in seen {
+            let declared = release.declared(&object);
+            let wants = |it: &Option<Agreement>| {
+                let with = |it: &&Agreement| declared.is_some_and(|now| self.is_with(it, id, &object, now));
+                it.as_ref().filter(with).map(|it| it.open().is_empty())
+            };
+            // None: something else; false: with what is declared now, but for some of it.
+            let earlier = wants(&agreement);
+            let known = self.lives.get(&object).and_then(|life| wants(&life.agreed));
+            let (object, release) = (self.name(id, &object), self.releases.adopt(Arc::new(id.clone())));
+            let life = self.lives.entry(object).or_insert_with(|| LastSeen::new(release, true));
+            if *life.release != *id {
+                continue;
+            }
+            life.vouched = true;
+            if life.agreed.is_none() || earlier > known {
+                life.agreed = agreement;
+            }
+        }
+    }
+
+    fn is_with(
+        &self,
+        agreement: &Agreement,
+        release: &ReleaseId,
+        object: &ObjectId,
+        declared: &Declared,
+    ) -> bool {
+        let Some(digest) = &declared.digest else { return false };
+        let declaration = Declaration { release, object, digest, seal: None };
+        match self.life(object) {
+            Some(life) => life.is_with(&self.key, agreement, &declaration),
+            None => agreement.is_with(&self.key, &declaration),
+        }
+    }
+
+    /// The declaration that an object agreed with, if it is still available: that of the previous revision, during a
+    /// Helm operation and shortly after it.
+    fn former<'d>(
+        &'d self,
+        release: &'d Release,
+        object: &ObjectId,
+        agreement: &Agreement,
+    ) -> Option<&'d Arc<Declared>> {
+        let declarations = release.objects.get(object).into_iter();
+        let known = declarations.flat_map(Declarations::all);
+        let held = self.held.get(&release.id).and_then(|held| held.declared(object));
+        known.chain(held).find(|declared| self.is_with(agreement, &release.id, object, declared))
+    }
+
+    /// The field manager with which Helm writes a release's objects: the one that most of them show, by this method if
+    /// there is one, else the one that was noted last. A user may have written Helm's annotations by hand, so kubectl
+    /// counts only where there is no other.
+    pub(crate) fn manager(&self, release: &Release, method: ApplyMethod) -> Option<SmolStr> {
+        let applies = method == ApplyMethod::ServerSide;
+        let mut votes: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+        let lives = release.objects.keys().filter_map(|object| self.life(object));
+        for life in lives.filter(|life| *life.release == release.id) {
+            for manager in life.managers.iter() {
+                *votes.entry((manager.applies == applies, &manager.name)).or_default() += 1;
+            }
+        }
+        let by_hand = |name: &str| name.starts_with("kubectl");
+        let most = votes
+            .into_iter()
+            .max_by_key(|((is_alike, name), votes)| (!by_hand(name), *is_alike, *votes, *name));
+        let shown = most.map(|((_, name), _)| SmolStr::new(name));
+        shown.into_iter().chain(self.helms.get(&release.id).cloned()).min_by_key(|name| by_hand(name))
+    }
+
+    /// Notes the field manager of a release, for the time when none of its objects shows it.
+    pub(crate) fn note_manager(&mut self, release: &Release) {
+        if let Some(name) = self.manager(release, release.state.apply_method)
+            && self.helms.get(&release.id) != Some(&name)
+        {
+            self.helms.insert(release.id.clone(), name);
+        }
+    }
+
+    /// Takes over the field manager that an earlier process noted, unless this one has seen it.
+    pub(crate) fn remember_manager(&mut self, release: &ReleaseId, name: SmolStr) {
+        if !name.is_empty() && name.len() <= LONGEST {
+            self.helms.entry(release.clone()).or_insert(name);
+        }
+    }
+
+    /// The number of objects of a release that drift, or are gone according to a watch, among those that `counts`
+    /// selects.
+    pub(crate) fn count(&self, release: &ReleaseId, counts: impl Fn(&ObjectId, &LastSeen) -> bool) -> usize {
+        let known = self.drifting.get(release);
+        let suspects = self.suspects.get(release);
+        note_effort(known.map_or(0, HashMap::len) + suspects.map_or(0, HashMap::len));
+        let is_known = |object: &Arc<ObjectId>| known.is_some_and(|all| all.contains_key(object));
+        let drifting = known.into_iter().flatten().filter(|(_, drift)| drift.is_certain());
+        let deleted =
+            suspects.into_iter().flatten().filter(|(object, it)| it.is_deleted && !is_known(object));
+        let counted =
+            |object: &&Arc<ObjectId>| self.lives.get(*object).is_some_and(|life| counts(object, life));
+        drifting.map(|(object, _)| object).chain(deleted.map(|(object, _)| object)).filter(counted).count()
+    }
+
+    pub(crate) fn oldest(&self, release: &ReleaseId) -> Option<Timestamp> {
+        let all = self.drifting.get(release)?;
+        note_effort(all.len());
+        all.values().filter(|drift| drift.is_certain()).map(|drift| drift.since).min()
+    }
+
+    pub(crate) fn touch(&mut self, release: &ReleaseId) {
+        if !self.touched.contains(release) {
+            self.touched.insert(release.clone());
+        }
+    }
+
+    pub(crate) fn take_touched(&mut self) -> HashSet<ReleaseId> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The same after a change of a life; a release without drifts and suspects needs no new count.
+    fn touch_counted(&mut self, release: &ReleaseId) {
+        if self.drifting.contains_key(release) || self.suspects.contains_key(release) {
+            self.touch(release);
+        }
+    }
+
+    /// Forgets an object that no release declares, or that was never seen.
+    pub(crate) fn forget(&mut self, object: &ObjectId) {
+        if let Some(life) = self.lives.remove(object) {
+            self.clear(&life.release, object);
+        }
+    }
+
+    /// Forgets a release that is gone, and which declared this `before`.
+    pub(crate) fn forget_release(&mut self, id: &ReleaseId, before: Option<&Release>) {
+        self.first.remove(id);
+        self.helms.remove(id);
+        self.held.remove(id);
+        self.operated.remove(id);
+        self.drop_all_but(id, before, |_| false);
+    }
+
+    /// Forgets all objects of a release that it declared `before` or of which there is something to do, except those
+    /// that `stays` selects.
+    fn drop_all_but(&mut self, id: &ReleaseId, before: Option<&Release>, stays: impl Fn(&ObjectId) -> bool) {
+        let suspects = self.suspects.get(id).into_iter().flatten().map(|(object, _)| object);
+        let drifting = self.drifting.get(id).into_iter().flatten().map(|(object, _)| object);
+        let declared = before.into_iter().flat_map(|before| before.objects.keys());
+        // What an earlier guard saw is remembered although the record cannot be read.
+        let is_unread = before.is_some_and(|before| before.invalid.is_some());
+        let lives = self.lives.iter().filter(|(_, life)| is_unread && *life.release == *id);
+        let known = suspects.chain(drifting).chain(declared).chain(lives.map(|(object, _)| object));
+        note_effort(known.clone().count());
+        let dropped: Vec<Arc<ObjectId>> = known.filter(|it| !stays(it)).cloned().collect();
+        for object in dropped {
+            self.clear(id, &object);
+            if self.lives.get(&object).is_some_and(|life| *life.release == *id) {
+                self.lives.remove(&object);
+            }
+        }
+    }
 }
+
+pub use ObjectDrift as Drift; // alias
 
 #[cfg(test)]
 mod tests;

@@ -1,22 +1,19 @@
-//! The events that the loop receives and the actions that it requests.
-//!
-//! Entry points: [`Event`], [`Action`]. Invariant: plain values; the caller that feeds
-//! events and does actions needs no knowledge of why. Values of objects are in
-//! here for a moment only. Must not decide anything.
+//! What goes into the loop and what comes out of it: plain values, so that whoever feeds events and
+//! carries out actions needs no knowledge of why. Values of objects are in here for a moment only.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
-use super::departure::Departure;
-use super::drifts::First;
-use super::live::Live;
-use super::occurrence::Occurrence;
-use super::report::ReleaseReport;
-use super::scopes::Scope;
+use crate::brake::{Drifting, Reach};
+use crate::drifts::{First, ObjectDrift, ResourceVersion};
+use crate::report::{DriftKind, LoopReport};
+use crate::scopes::WatchScope;
 use kubemoor_declare::digest::Digest;
 use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
 use kubemoor_helm::record::{ApplyMethod, Status};
@@ -28,22 +25,23 @@ use kubemoor_policy::settled::Settled;
 use kubemoor_policy::suspension::Suspension;
 use kubemoor_verdict::circumstances::Circumstances;
 
-/// An input of the loop.
 #[derive(Debug)]
-pub enum Event {
-    /// The present state of a release by its records; `None` if it has no records.
+pub enum LoopEvent {
     Release(ReleaseId, Option<GovernedRelease>),
-    /// Policies have changed: the policies of these releases, and whether the emergency switch is
-    /// off, so that nothing is repaired.
-    Policies { policies: Vec<(ReleaseId, Arc<Policy>)>, open: bool },
-    /// What is known of an object beside its releases.
-    Circumstances(ObjectId, Surroundings),
+    /// Policies have changed: the policies of these releases, and whether the emergency switch is off, so that nothing
+    /// is repaired.
+    Policies {
+        policies: Vec<(ReleaseId, Arc<Policy>)>,
+        open: bool,
+    },
+    Circumstances(ObjectId, ObjectSurroundings),
     /// The scopes to watch, and the kinds (group, kind) that the cluster does not serve.
-    Scopes { wanted: BTreeSet<Scope>, unserved: BTreeSet<(String, String)> },
-    /// News of a watch.
-    Watch(Scope, ObjectNews),
-    /// An order of a person or of another part of the program.
-    Order(Order),
+    Scopes {
+        wanted: BTreeSet<WatchScope>,
+        unserved: BTreeSet<(String, String)>,
+    },
+    Watch(WatchScope, ObjectNews),
+    Order(LoopOrder),
     /// This replica became the leader, or lost the lead.
     Leads(bool),
     /// The time of the last [`Action::SetTimer`] has come.
@@ -51,53 +49,53 @@ pub enum Event {
     /// The loop has to stop: running work is finished, and nothing new begins.
     Stop,
     /// The outcome of an [`Action::Do`].
-    Outcome(WorkId, Outcome),
+    Outcome(WorkId, WorkOutcome),
 }
 
-/// A release and its policy.
 #[derive(Clone, Debug)]
 pub struct GovernedRelease {
     pub release: Arc<Release>,
     pub policy: Arc<Policy>,
 }
 
-/// What is known of an object beside its releases.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Surroundings {
-    /// Its allowances and autoscalers.
+pub struct ObjectSurroundings {
     pub now: Circumstances,
-    /// The time at which it lost its autoscalers.
     pub departed: Option<Departure>,
 }
 
-/// The news of a watch.
 #[derive(Debug)]
 pub enum ObjectNews {
-    /// A full listing begins.
     Relisting,
     /// An object of that listing, or one that was created or changed since.
-    Object { live: Box<Live>, is_listed: bool },
+    Object {
+        live: Box<LiveObject>,
+        is_listed: bool,
+    },
     /// An object was deleted or lost Helm's label; this was its last version.
-    Gone { object: ObjectId, version: String },
-    /// The listing is complete.
+    Gone {
+        object: ObjectId,
+        version: String,
+    },
     Listed,
-    /// The watch is established.
     Watching,
     /// The watch failed for this reason and is tried again.
-    Broken(Failure),
+    Broken(WorkFailure),
 }
 
 /// An order of a person or of another part of the program to the loop.
 #[derive(Clone, Debug)]
-pub enum Order {
-    /// Suspend the repairs of a release, or resume them.
+pub enum LoopOrder {
     Suspend(ReleaseId, Option<Suspension>),
-    /// Repair a release now; with the `spec.reconcileAt` that the answer names, and the objects
-    /// that the person may write themself.
-    Reconcile { release: ReleaseId, at: String, ticket: Option<Arc<Ticket>> },
+    /// Repair a release now; with the `spec.reconcileAt` that the answer names, and the objects that the person may
+    /// write themself.
+    Reconcile {
+        release: ReleaseId,
+        at: String,
+        ticket: Option<Arc<Ticket>>,
+    },
     /// A dry run of another replica has settled these values of an object.
     Settled(ObjectId, Settled),
-    /// The knowledge of an earlier process about a release.
     Remember {
         release: ReleaseId,
         first: First,
@@ -108,63 +106,75 @@ pub enum Order {
     },
 }
 
-/// The identifier of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkId(pub(crate) u64);
 
-/// An action that the loop requests.
 #[derive(Debug)]
-pub enum Action {
-    /// Open a watch of these objects, which have Helm's label.
-    Watch(Scope),
-    /// Close it.
-    Unwatch(Scope),
-    /// List the objects again.
+pub enum LoopAction {
+    Watch(WatchScope),
+    Unwatch(WatchScope),
     Relist,
     /// Do this for an object of this release, and return the outcome.
-    Do(WorkId, ReleaseId, Work),
+    Do(WorkId, ReleaseId, ApiWork),
     /// Send [`Event::Due`] at this time; earlier timers are dropped.
     SetTimer(Option<Timestamp>),
     /// Everything that was declared at the start has been listed, or cannot be.
     AllListed,
-    /// Publish the present report of a release.
-    Report(Box<ReleaseReport>),
-    /// Withdraw the report of a release.
+    Report(Box<LoopReport>),
     Withdraw(ReleaseId),
-    /// Log, count and store this.
     Tell(Occurrence),
     /// Keep the replicas that an autoscaler set before the guard first saw the object.
     InheritReplicas(ObjectId),
     /// Count the replicas that an autoscaler left behind as drift.
     TakeBackReplicas(ObjectId),
-    /// A dry run has settled these values of the object.
     Settle(ObjectId, Settled),
 }
 
 /// One question to the API server, or one write.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Work {
+pub enum ApiWork {
     /// Read the object, in the version in which a manifest spells it.
-    ReadObject { object: ObjectId, version: Arc<str> },
-    /// Read a release's records.
-    ReadRecords { release: ReleaseId },
+    ReadObject {
+        object: ObjectId,
+        version: Arc<str>,
+    },
+    ReadRecords {
+        release: ReleaseId,
+    },
     /// Read the object as the manifest of a revision has it.
-    ReadDocument { revision: u64, object: ObjectId },
-    /// Check whether a namespace is being deleted.
-    ReadNamespace { name: String },
+    ReadDocument {
+        revision: u64,
+        object: ObjectId,
+    },
+    ReadNamespace {
+        name: String,
+    },
     /// Check whether the CustomResourceDefinition of the object's kind is being deleted.
-    ReadDefinition { object: ObjectId },
-    /// Ask, with a dry run, how the API server would store the object with this uid if a revision's
-    /// manifest, which holds this declaration of it, were applied.
-    Ask { object: ObjectId, uid: String, revision: u64, digest: Option<Digest> },
+    ReadDefinition {
+        object: ObjectId,
+    },
+    /// Ask, with a dry run, how the API server would store the object with this uid if a revision's manifest, which
+    /// holds this declaration of it, were applied.
+    Ask {
+        object: ObjectId,
+        uid: String,
+        revision: u64,
+        digest: Option<Digest>,
+    },
     /// Ask whether the API server would accept this as a new object.
-    Probe { object: ObjectId, version: Arc<str>, document: Secret },
-    /// Write.
-    Write { object: ObjectId, version: Arc<str>, write: Write },
+    Probe {
+        object: ObjectId,
+        version: Arc<str>,
+        document: Secret,
+    },
+    Write {
+        object: ObjectId,
+        version: Arc<str>,
+        write: Write,
+    },
 }
 
-/// A write. A write to an existing object is bound to the judged version by its body, or to the
-/// uid.
+/// A write. A write to an existing object is bound to the judged version by its body, or to the uid.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     Create { document: Secret, manager: String },
@@ -177,57 +187,48 @@ pub enum Write {
 #[derive(Clone, PartialEq)]
 pub struct Secret(pub Value);
 
-/// The outcome of a piece of work.
 #[derive(Debug)]
-pub enum Outcome {
-    /// The object, and the version of its kind in which it was read.
-    Object { live: Option<Box<Live>>, version: String },
-    /// The release as its records describe it.
+pub enum WorkOutcome {
+    Object {
+        live: Option<Box<LiveObject>>,
+        version: String,
+    },
     Records(Option<GovernedRelease>),
-    /// The object as it is in a manifest.
-    Document(Document),
-    /// Whether the namespace is being deleted.
-    Namespace { deleting: bool },
+    Document(ManifestDocument),
+    Namespace {
+        deleting: bool,
+    },
     /// Whether the kind's definition is being deleted; false for a kind without a definition.
-    Definition { deleting: bool },
-    /// The object as the API server would store it.
+    Definition {
+        deleting: bool,
+    },
     Canonical(Arc<Secret>),
-    /// The object after the write; or the object that the API server would accept.
     Written(Secret),
-    /// The work failed.
-    Failed(Failure),
+    Failed(WorkFailure),
 }
 
-/// An object as it is in the manifest of one revision.
 #[derive(Debug)]
-pub struct Document {
+pub struct ManifestDocument {
     pub status: Status,
     pub apply_method: ApplyMethod,
     pub digest: [u8; 32],
     pub object: Option<Secret>,
 }
 
-/// The reason why a piece of work failed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
+pub struct WorkFailure {
     pub fault: Fault,
-    /// The message for people.
     pub message: String,
 }
 
-/// The kind of a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// The cluster does not serve the kind.
     Unserved,
     Forbidden,
-    /// This replica does not lead.
     NotLeading,
     NotFound,
     AlreadyExists,
-    /// The object was changed meanwhile.
     Conflict,
-    /// The namespace is being deleted.
     Terminating,
     /// The API server rejected it: its message, and the fields at fault.
     Invalid {
@@ -244,10 +245,10 @@ pub enum Fault {
     Unanswered,
 }
 
-impl Surroundings {
-    /// The circumstances of an object of `release`: replicas that an autoscaler left behind stay
-    /// until the release changes again.
-    pub(crate) fn of(&self, release: &Release, object: &ObjectId) -> Circumstances {
+impl ObjectSurroundings {
+    /// The circumstances of an object of `release`: replicas that an autoscaler left behind stay until the release
+    /// changes again.
+    pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let departed = self.departed.as_ref().and_then(|it| it.since(release.state.created));
         let mut now = Circumstances { departed, ..self.now.clone() };
         now.allowances.retain(|allowance| allowance.is_for(object, &release.id));
@@ -255,33 +256,174 @@ impl Surroundings {
     }
 }
 
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(withheld)")
     }
 }
 
-impl Work {
-    /// Whether it changes the cluster.
+impl ApiWork {
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Self::Write { .. })
     }
 }
 
-impl Outcome {
+impl WorkOutcome {
     /// The object that a write or a probe returned, or its failure.
-    pub(crate) fn written(self) -> Result<Value, Failure> {
+    pub(crate) fn written(self) -> Result<Value, WorkFailure> {
         match self {
             Self::Written(Secret(value)) => Ok(value),
             Self::Failed(failure) => Err(failure),
-            _ => Err(Failure::unanswered("the answer is to another question")),
+            _ => Err(WorkFailure::unanswered("the answer is to another question")),
         }
     }
 }
 
-impl Failure {
+impl WorkFailure {
     /// A failure after which the outcome is unknown.
     pub fn unanswered(message: &str) -> Self {
         Self { fault: Fault::Unanswered, message: message.to_owned() }
     }
 }
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departure {
+    pub last: Timestamp,
+    /// The time of the last one that a release declared, and the releases that declared it.
+    pub declared: Option<(Timestamp, Vec<ReleaseId>)>,
+}
+
+impl Departure {
+    /// The releases that declared an autoscaler that disappeared after `time`; `None` if none disappeared since.
+    pub fn since(&self, time: Timestamp) -> Option<Vec<ReleaseId>> {
+        let by = self.declared.as_ref().filter(|(at, _)| *at > time).map(|(_, by)| by.clone());
+        (self.last > time).then(|| by.unwrap_or_default())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Occurrence {
+    Object {
+        release: Arc<Release>,
+        object: Arc<ObjectId>,
+        drift: Box<ObjectDrift>,
+        fate: ObjectFate,
+    },
+    Found(DriftKind),
+    /// A drift was detected this long after it arose.
+    DetectedAfter(SignedDuration),
+    Present(DriftKind),
+    /// The API server does not allow some of its fields to change in place.
+    Untaken(DriftKind),
+    /// Repairs in this extent stop because of too much drift; `namespace` is that of the release whose repair was next.
+    Braked {
+        reach: Reach,
+        namespace: String,
+        drifting: Drifting,
+    },
+    /// Repairs in this extent continue, after an order for this release.
+    Eased {
+        reach: Reach,
+        release: ReleaseId,
+    },
+    /// Repairs in a namespace (`None`: all) are not stopped any more, because this replica leads no more, or because
+    /// the namespace has no release any more.
+    Unbraked {
+        namespace: Option<String>,
+    },
+    Held {
+        release: Arc<Release>,
+        until: Timestamp,
+    },
+    Oldest(Option<Timestamp>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ObjectFate {
+    /// It was repaired, after this number of attempts.
+    Repaired {
+        attempts: u32,
+    },
+    /// It was repaired except for fields that the API server refuses to set.
+    Partly {
+        attempts: u32,
+    },
+    Failed,
+    Reported,
+    InDoubt,
+    Contested,
+    /// It was re-created, and is gone again, because its release dropped it.
+    TakenBack,
+    /// The same, but it cannot be deleted, for this reason.
+    CannotTakeBack(String),
+    /// It was re-created, and the records cannot be read again, for this reason.
+    Unread(String),
+}
+
+/// The metadata of an object that identifies its life and its release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    pub id: ObjectId,
+    pub uid: String,
+    pub resource_version: String,
+    pub deleting: bool,
+    /// The release that its `meta.helm.sh/*` annotations name.
+    pub release: Option<ReleaseId>,
+    /// The field managers that wrote the annotation `meta.helm.sh/release-name`: Helm, under whatever name it ran.
+    /// Server-side appliers first.
+    pub managers: Vec<HelmManager>,
+    /// The field managers that wrote anything but the status by create, update or patch, the last one first.
+    pub updaters: Vec<String>,
+    /// When any field but the status was last written.
+    pub touched: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HelmManager {
+    pub name: String,
+    /// Whether it wrote by server-side apply, else by create or update.
+    pub applies: bool,
+}
+
+/// A live object of the cluster. May hold secrets: its `Debug` shows only the metadata.
+pub struct LiveObject {
+    pub sighting: Sighting,
+    /// The object without its `managedFields`; `None` if it is nested too deeply to be judged.
+    pub object: Option<Value>,
+    /// Its `managedFields`, not parsed.
+    pub managed: Option<Box<RawValue>>,
+}
+
+impl LiveObject {
+    pub(crate) fn version(&self) -> ResourceVersion {
+        ResourceVersion::parse(&self.sighting.resource_version)
+    }
+
+    /// The object with its `managedFields`; `None` if it cannot be read.
+    pub fn whole(&self) -> Option<Value> {
+        let mut object = self.object.clone()?;
+        let managed = self.managed.as_ref().and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+        if let (Some(managed), Some(Value::Object(metadata))) = (managed, object.get_mut("metadata")) {
+            metadata.insert("managedFields".to_owned(), managed);
+        }
+        Some(object)
+    }
+}
+
+impl fmt::Debug for LiveObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveObject").field("sighting", &self.sighting).finish_non_exhaustive()
+    }
+}
+
+pub use ApiWork as Work;
+pub use HelmManager as Manager; // alias
+pub use LiveObject as Live; // alias
+pub use LoopAction as Action; // alias
+pub use LoopEvent as Event; // alias
+pub use LoopOrder as Order; // alias
+pub use ManifestDocument as Document; // alias
+pub use ObjectFate as Fate; // alias
+pub use ObjectSurroundings as Surroundings; // alias
+pub use WorkFailure as Failure; // alias
+pub use WorkOutcome as Outcome; // alias // alias

@@ -1,208 +1,195 @@
-//! Compares a live object with its release, and records the result.
-//!
-//! Entry points: [`Weighing::weigh`] compares, [`record`] records. Invariant: the object is dropped
-//! afterwards; only [`Drifts`] keeps the result. Must not decide about repairs.
+//! Compares a live object with its release, and records the result. The object is dropped afterwards; only [`Drifts`]
+//! keeps the result.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::blame::{Taken, taken, writer};
-use super::drifts::{Agreed, Drift, Drifts};
-use super::live::{Live, Manager};
-use super::report::{DriftKind, SHOWN_FIELDS};
+use crate::drifts::{AgreedDeclaration, Drifts, ObjectDrift};
+use crate::event::{HelmManager, LiveObject};
+use crate::report::{DriftKind, SHOWN_FIELDS};
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{DriftMode, ObjectId};
-use kubemoor_helm::record::Status;
+use kubemoor_declare::path::Path;
+use kubemoor_helm::record::{ApplyMethod, Status};
 use kubemoor_helm::release::{Declarations, Declared, Release};
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
+use kubemoor_policy::mask::Mask;
 use kubemoor_verdict::circumstances::Circumstances;
 use kubemoor_verdict::drift::{self, Subject, findings};
 use kubemoor_verdict::edit::{Evidence, Finding};
+use kubemoor_verdict::ownership::{self, Operation, Owners, Taken, is_controller};
 use kubemoor_verdict::sealed;
 
-/// The result of a comparison of an object with its release.
-pub(crate) enum Standing {
+pub(crate) enum ObjectStanding {
     /// The state of the release's record declares no such object.
     Undeclared,
-    /// It matches; with its agreement, if it was compared.
-    AsDeclared(Option<Agreed>),
+    /// It matches; with its agreement, if it was compared. It is judged again in the next state of its release if it
+    /// matches `for_now`: other managers have taken fields from Helm, and are judged once the release is deployed.
+    AsDeclared {
+        agreed: Option<AgreedDeclaration>,
+        for_now: bool,
+    },
     /// It differs, and a running operation may change it.
     Underway,
-    /// It drifts, with the changed fields.
     Drifts(DriftKind, Vec<FieldChange>),
     /// It matches, and Helm's next upgrade would fail because of its field managers.
-    Taken(Taken, Option<Agreed>),
-    /// It matches, and other managers have taken fields from Helm. They are judged once its release is deployed.
-    TakenBeforeDeployed(Option<Agreed>),
+    Taken(Taken, Option<AgreedDeclaration>),
 }
 
-/// The news about an object.
-pub(crate) struct News {
-    /// Its drift began, changed or ended.
-    pub(crate) stands: bool,
-    /// It has a new agreement.
-    pub(crate) agrees: bool,
-}
-
-/// A live object, and the release that it is compared with.
-pub(crate) struct Weighing<'a> {
-    pub(crate) release: &'a Release,
-    pub(crate) live: &'a Live,
-    /// The policy of the release.
-    pub(crate) policy: &'a Policy,
-    /// Other knowledge about the object.
-    pub(crate) circumstances: &'a Circumstances,
-    pub(crate) now: Timestamp,
-}
-
-impl Standing {
+impl ObjectStanding {
     /// Whether the object's values are the declared ones.
     pub(crate) fn agrees(&self) -> bool {
-        matches!(self, Self::AsDeclared(Some(_)) | Self::Taken(..) | Self::TakenBeforeDeployed(_))
+        matches!(self, Self::AsDeclared { agreed: Some(_), .. } | Self::Taken(..))
     }
 }
 
-impl Weighing<'_> {
-    /// Compares the object with the release's declaration of it.
-    pub(crate) fn weigh(&self, evidence: Evidence<'_>) -> Standing {
-        let Self { release, live, policy, circumstances, now } = *self;
-        let object = &live.sighting.id;
-        if policy.drift == DriftMode::Ignore {
-            return Standing::Undeclared;
-        }
-        let Some(standing) = state::standing(release, object, policy.operation_timeout, now) else {
-            return Standing::Undeclared;
+/// Compares a live object with the release's declaration of it.
+pub(crate) fn weigh(
+    release: &Release,
+    live: &LiveObject,
+    policy: &Policy,
+    circumstances: &Circumstances,
+    now: Timestamp,
+    evidence: Evidence<'_>,
+) -> ObjectStanding {
+    let object = &live.sighting.id;
+    if policy.drift == DriftMode::Ignore {
+        return ObjectStanding::Undeclared;
+    }
+    let Some(standing) = state::standing(release, object, policy.operation_timeout, now) else {
+        return ObjectStanding::Undeclared;
+    };
+    let off = |kind, changes| {
+        if standing.pending { ObjectStanding::Underway } else { ObjectStanding::Drifts(kind, changes) }
+    };
+    let Some(value) = &live.object else {
+        return match standing.alternatives.iter().any(|declared| declared.opted_out) {
+            true => ObjectStanding::AsDeclared { agreed: None, for_now: false },
+            false if live.sighting.deleting => off(DriftKind::Terminating, Vec::new()),
+            false => off(DriftKind::Unreadable, Vec::new()),
         };
-        let off = |kind, changes| {
-            if standing.pending { Standing::Underway } else { Standing::Drifts(kind, changes) }
-        };
-        let Some(value) = &live.object else {
-            return match standing.alternatives.iter().any(|declared| declared.opted_out) {
-                true => Standing::AsDeclared(None),
-                false if live.sighting.deleting => off(DriftKind::Terminating, Vec::new()),
-                false => off(DriftKind::Unreadable, Vec::new()),
-            };
-        };
-        let subject = Subject { object, standing: &standing, policy, circumstances, now };
-        // The managers of sealed fields are in `managedFields`.
-        let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
-        let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
-        let value = whole.as_ref().unwrap_or(value);
-        let mut found = drift::compare(&subject, Some(value), evidence);
-        if let (drift::Live::Drifted(drift), None) = (&found, &whole)
-            && drift.hangs_on_managers()
-            && let Some(whole) = live.whole()
-        {
-            found = drift::compare(&subject, Some(&whole), evidence);
+    };
+    let subject = Subject { object, standing: &standing, policy, circumstances, now };
+    // The managers of sealed fields are in `managedFields`.
+    let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
+    let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
+    let value = whole.as_ref().unwrap_or(value);
+    let mut found = drift::compare(&subject, Some(value), evidence);
+    if let (drift::Live::Drifted(drift), None) = (&found, &whole)
+        && drift.hangs_on_managers()
+        && let Some(whole) = live.whole()
+    {
+        found = drift::compare(&subject, Some(&whole), evidence);
+    }
+    let agreed = match found {
+        drift::Live::OptedOut => return ObjectStanding::AsDeclared { agreed: None, for_now: false },
+        drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
+        drift::Live::AsBefore => return ObjectStanding::Underway,
+        // The guard does not write to it, whatever differs.
+        drift::Live::Drifted(drift) if live.sighting.deleting => {
+            return off(DriftKind::Terminating, drift.changes);
         }
-        let agreed = match found {
-            drift::Live::OptedOut => return Standing::AsDeclared(None),
-            drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
-            drift::Live::AsBefore => return Standing::Underway,
-            // The guard does not write to it, whatever differs.
-            drift::Live::Drifted(drift) if live.sighting.deleting => {
-                return off(DriftKind::Terminating, drift.changes);
-            }
-            drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
-            drift::Live::AsDeclared(agreed) => agreed,
-            drift::Live::Awaited
-            | drift::Live::Dropped
-            | drift::Live::Allowed
-            | drift::Live::Expired
-            | drift::Live::Missing => None,
-        };
-        let agreed = agreed.map(Agreed::of);
-        if policy.drift != DriftMode::Repair {
-            return Standing::AsDeclared(agreed);
+        drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
+        drift::Live::AsDeclared(agreed) => agreed,
+        drift::Live::Awaited
+        | drift::Live::Dropped
+        | drift::Live::Allowed
+        | drift::Live::Expired
+        | drift::Live::Missing => None,
+    };
+    let agreed = agreed.map(AgreedDeclaration::compared);
+    if policy.drift != DriftMode::Repair {
+        return ObjectStanding::AsDeclared { agreed, for_now: false };
+    }
+    let Some(declared) = release.declared(object) else {
+        return ObjectStanding::AsDeclared { agreed, for_now: false };
+    };
+    let spared = subject.exceptions(declared).mask(value);
+    match taken(live, declared, release.state.apply_method, &spared) {
+        // An operation under way may take the fields back, and a failed one is followed by another.
+        Some(_) if release.state.status != Status::Deployed => {
+            ObjectStanding::AsDeclared { agreed, for_now: true }
         }
-        let Some(declared) = release.declared(object) else { return Standing::AsDeclared(agreed) };
-        let spared = subject.exceptions(declared).mask(value);
-        match taken(live, declared, release.state.apply_method, &spared) {
-            // An operation under way may take the fields back, and a failed one is followed by another.
-            Some(_) if release.state.status != Status::Deployed => Standing::TakenBeforeDeployed(agreed),
-            Some(taken) => Standing::Taken(taken, agreed),
-            None => Standing::AsDeclared(agreed),
-        }
+        Some(taken) => ObjectStanding::Taken(taken, agreed),
+        None => ObjectStanding::AsDeclared { agreed, for_now: false },
     }
 }
 
-/// Records the result for an object. Returns what is new.
+/// Records the result for an object. Returns whether its drift began, changed or ended, and whether it has a new
+/// agreement.
 pub(crate) fn record(
     drifts: &mut Drifts,
     release: &Release,
-    live: &Live,
-    standing: Standing,
+    live: &LiveObject,
+    standing: ObjectStanding,
     now: Timestamp,
-) -> News {
+) -> (bool, bool) {
     let (id, object) = (&release.id, &live.sighting.id);
     let agreed = match &standing {
-        Standing::AsDeclared(agreed) | Standing::TakenBeforeDeployed(agreed) | Standing::Taken(_, agreed) => {
-            agreed.as_ref()
-        }
+        ObjectStanding::AsDeclared { agreed, .. } | ObjectStanding::Taken(_, agreed) => agreed.as_ref(),
         _ => None,
     };
     let agrees = agreed.is_some_and(|agreed| drifts.record_agreement(release, object, agreed));
     let allowed = agreed.is_some_and(|agreed| agreed.allowed);
     // This is published too.
     let agrees = drifts.allow(object, allowed) || agrees;
-    let stands = match standing {
-        Standing::Undeclared => drifts.record_undeclared(id, object),
-        Standing::AsDeclared(agreed) => {
+    let has_changed = match standing {
+        ObjectStanding::Undeclared => drifts.record_undeclared(id, object),
+        ObjectStanding::AsDeclared { agreed, for_now } => {
             let by = agreed.as_ref().map(|agreed| &agreed.declared);
             let is_news = drifts.record_in_sync(release, object);
-            if !is_settled(release, object, by) {
+            if for_now || !is_settled(release, object, by) {
                 drifts.mark_unsettled(object);
             }
             is_news
         }
-        Standing::TakenBeforeDeployed(_) => {
-            let is_news = drifts.record_in_sync(release, object);
-            drifts.mark_unsettled(object);
-            is_news
-        }
-        Standing::Underway => {
+        ObjectStanding::Underway => {
             drifts.mark_unsettled(object);
             false
         }
-        Standing::Taken(taken, _) => {
-            let mut drift = Drift::new(DriftKind::Ownership, now);
+        ObjectStanding::Taken(taken, _) => {
+            let mut drift = ObjectDrift::new(DriftKind::Ownership, now);
             drift.findings = taken.paths.into_iter().map(Finding::untouched).take(SHOWN_FIELDS).collect();
             drift.by = Some(taken.by);
             drifts.record_drift(id, object, drift)
         }
-        Standing::Drifts(kind, changes) => {
+        ObjectStanding::Drifts(kind, changes) => {
             let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
             let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
             let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
-            let drift = Drift { doubt, ..Drift::new(kind, now) };
+            let drift = ObjectDrift { doubt, ..ObjectDrift::new(kind, now) };
             drifts.record_drift(id, object, seen(live, &changes, &helms, drift))
         }
     };
-    News { stands, agrees }
+    (has_changed, agrees)
 }
 
-/// The agreement of an object with additions below sealed paths; `None` where an exception lets a
-/// declared field differ, because the guard has not seen that field's declared value then.
-pub(crate) fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<Agreed> {
+/// The agreement of an object with additions below sealed paths; `None` where an exception lets a declared field
+/// differ, because the guard has not seen that field's declared value then.
+pub(crate) fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<AgreedDeclaration> {
     let is_whole = drift::of_fields(&declared.fields(), value, false).is_empty();
-    is_whole.then(|| Agreed::but_for_additions(declared))
+    is_whole.then(|| AgreedDeclaration::but_for_additions(declared))
 }
 
-/// Whether all changes are additions below sealed paths.
 pub(crate) fn are_additions(changes: &[FieldChange]) -> bool {
     !changes.is_empty() && changes.iter().all(|change| change.agreement.is_addition())
 }
 
 /// Completes a drift with the fields that differ and the manager that wrote them.
-pub(crate) fn seen(live: &Live, changes: &[FieldChange], helms: &[Manager], drift: Drift) -> Drift {
+pub(crate) fn seen(
+    live: &LiveObject,
+    changes: &[FieldChange],
+    helms: &[HelmManager],
+    drift: ObjectDrift,
+) -> ObjectDrift {
     let mut findings = findings(&live.sighting.id, changes);
     findings.truncate(SHOWN_FIELDS);
     let by = writer(live, changes, helms);
-    Drift { findings, by, ..drift }
+    ObjectDrift { findings, by, ..drift }
 }
 
 /// Whether an object that is as declared, `by` this declaration, is so by the release's latest one. After a failed
@@ -214,4 +201,67 @@ fn is_settled(release: &Release, object: &ObjectId, by: Option<&Arc<Declared>>) 
         return true;
     };
     latest.is_alike(by.unwrap_or(baseline))
+}
+
+/// The field manager of HorizontalPodAutoscalers: the controllers of Kubernetes itself. Among these, only the
+/// autoscaler sets the replicas of a workload.
+const AUTOSCALERS: &str = "kube-controller-manager";
+
+/// The manager that holds one of the changed fields, or else wrote to the object last; `None` where only `helms` wrote.
+pub(crate) fn writer(live: &LiveObject, changes: &[FieldChange], helms: &[HelmManager]) -> Option<String> {
+    let is_helm = |name: &str| helms.iter().any(|manager| manager.name == name);
+    let owners = live.whole().map(|whole| Owners::of(&whole)).unwrap_or_default();
+    let holds = changes.iter().find_map(|change| {
+        owners.of_path(&change.path).into_iter().map(|manager| &manager.name).find(|name| !is_helm(name))
+    });
+    let last = || live.sighting.updaters.iter().find(|name| !is_helm(name) && !is_controller(name));
+    holds.or_else(last).cloned()
+}
+
+/// Whether a person or a program other than Helm set one of these fields last.
+pub(crate) fn is_set_by_another<'p>(
+    live: &LiveObject,
+    mut paths: impl Iterator<Item = &'p Path>,
+    is_helm: impl Fn(&str) -> bool,
+) -> bool {
+    let owners = live.whole().map(|whole| Owners::of(&whole)).unwrap_or_default();
+    let is_other = |manager: &&ownership::Manager| {
+        manager.operation == Operation::Update && !is_helm(&manager.name) && !is_controller(&manager.name)
+    };
+    paths.any(|path| owners.of_path(path).iter().any(is_other))
+}
+
+/// The declared fields that have their declared values and belong to a manager other than Helm; see
+/// [`ownership::taken`].
+pub(crate) fn taken(
+    live: &LiveObject,
+    declared: &Declared,
+    method: ApplyMethod,
+    spared: &Mask,
+) -> Option<Taken> {
+    // Most objects have no other writer, so the whole object is not read.
+    if method != ApplyMethod::ServerSide || live.sighting.updaters.iter().all(|name| is_controller(name)) {
+        return None;
+    }
+    ownership::taken(&declared.fields(), &live.whole()?, method, spared)
+}
+
+/// The merge patch that returns fields to Helm if the object is unchanged; `None` if there is nothing to return.
+pub(crate) fn returned(whole: &Value, helm: &ownership::Manager, paths: &[Path]) -> Option<Value> {
+    let managed = ownership::returned(whole, helm, paths)?;
+    let version = whole.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    Some(serde_json::json!({"metadata": {"managedFields": managed, "resourceVersion": version}}))
+}
+
+/// Whether an autoscaler of Kubernetes set the replicas of a workload last, and no other manager owns them. Before
+/// Kubernetes 1.22, the API server does not record who scaled the workload.
+pub(crate) fn is_autoscaled(live: &LiveObject, declared: &Declared) -> bool {
+    if !live.sighting.updaters.iter().any(|name| name == AUTOSCALERS) {
+        return false;
+    }
+    let (Some(replicas), Some(whole)) = (declared.scale(), live.whole()) else { return false };
+    let owners = Owners::of(&whole);
+    let by = owners.of_path(replicas);
+    !by.is_empty()
+        && by.iter().all(|manager| manager.name == AUTOSCALERS && manager.operation == Operation::Update)
 }

@@ -1,16 +1,15 @@
-//! The releases, their policies, and other knowledge about objects.
-//!
-//! Entry point: [`Known`]. Invariant: the loop's last news, all of one moment; a claim costs a
-//! number, not a copy of a name. Must not judge.
+//! The releases, their policies, other knowledge about objects, and the objects that were seen just before their record.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value;
 
-use super::departure::Departure;
-use super::effort::note;
-use super::event::{GovernedRelease, Surroundings};
+use crate::event::{Departure, GovernedRelease, ObjectSurroundings};
+use crate::note_effort;
+use crate::waits::elapsed;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::claims::{ClaimTable, Claims};
 use kubemoor_helm::release::Release;
@@ -18,22 +17,20 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::settled::{Settled, Settlements};
 use kubemoor_verdict::circumstances::Circumstances;
 
-/// The loop's knowledge about releases.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct LoopKnowledge {
     releases: BTreeMap<ReleaseId, GovernedRelease>,
     claims: ClaimTable,
-    surroundings: HashMap<ObjectId, Surroundings>,
+    surroundings: HashMap<ObjectId, ObjectSurroundings>,
     settled: Settlements,
 }
 
-impl Known {
-    /// Sets the present state of a release.
-    pub(crate) fn set(&mut self, id: &ReleaseId, ruled: Option<GovernedRelease>) {
-        match ruled {
-            Some(ruled) => {
-                self.claims.set(id, &ruled.release);
-                self.releases.insert(id.clone(), ruled);
+impl LoopKnowledge {
+    pub(crate) fn set(&mut self, id: &ReleaseId, governed: Option<GovernedRelease>) {
+        match governed {
+            Some(governed) => {
+                self.claims.set(id, &governed.release);
+                self.releases.insert(id.clone(), governed);
             }
             None => {
                 self.claims.remove(id);
@@ -42,30 +39,25 @@ impl Known {
         }
     }
 
-    /// Sets the policy of a release.
-    pub(crate) fn rule(&mut self, id: &ReleaseId, policy: Arc<Policy>) {
-        if let Some(ruled) = self.releases.get_mut(id) {
-            ruled.policy = policy;
+    pub(crate) fn set_policy(&mut self, id: &ReleaseId, policy: Arc<Policy>) {
+        if let Some(governed) = self.releases.get_mut(id) {
+            governed.policy = policy;
         }
     }
 
-    /// A release.
     pub(crate) fn release(&self, id: &ReleaseId) -> Option<&Arc<Release>> {
-        self.releases.get(id).map(|ruled| &ruled.release)
+        self.releases.get(id).map(|governed| &governed.release)
     }
 
-    /// The policy of a release.
     pub(crate) fn policy(&self, id: &ReleaseId) -> Option<&Arc<Policy>> {
-        self.releases.get(id).map(|ruled| &ruled.policy)
+        self.releases.get(id).map(|governed| &governed.policy)
     }
 
-    /// All releases, in order.
     pub(crate) fn releases(&self) -> impl Iterator<Item = &Arc<Release>> {
-        note(self.releases.len());
-        self.releases.values().map(|ruled| &ruled.release)
+        note_effort(self.releases.len());
+        self.releases.values().map(|governed| &governed.release)
     }
 
-    /// How many objects all releases declare.
     pub(crate) fn objects(&self) -> usize {
         self.claims.objects()
     }
@@ -80,33 +72,30 @@ impl Known {
         self.release(id).is_some_and(|release| release.objects.contains_key(object))
     }
 
-    /// Sets the other knowledge about an object.
-    pub(crate) fn surround(&mut self, object: ObjectId, surroundings: Surroundings) {
-        if surroundings == Surroundings::default() {
+    pub(crate) fn surround(&mut self, object: ObjectId, surroundings: ObjectSurroundings) {
+        if surroundings == ObjectSurroundings::default() {
             self.surroundings.remove(&object);
         } else {
             self.surroundings.insert(object, surroundings);
         }
     }
 
-    /// The circumstances of an object of a release.
     pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
-        let known = self.surroundings.get(object).map(|it| it.of(release, object)).unwrap_or_default();
+        let known =
+            self.surroundings.get(object).map(|it| it.circumstances(release, object)).unwrap_or_default();
         Circumstances { settled: self.settled.of(object), ..known }
     }
 
-    /// The values of an object that dry runs have settled.
     pub(crate) fn settled(&self, object: &ObjectId) -> Option<Arc<Settled>> {
         self.settled.of(object)
     }
 
-    /// Records values of a declared object that a dry run has settled, here or in an earlier guard. Returns whether that
-    /// is new.
+    /// Records values of a declared object that a dry run has settled, here or in an earlier guard. Returns whether
+    /// that is new.
     pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) -> bool {
         !self.claims(object).is_empty() && self.settled.learn(object, settled)
     }
 
-    /// Forgets the values of an object that dry runs have settled for a release.
     pub(crate) fn forget_settled(&mut self, release: &ReleaseId, object: &ObjectId) {
         self.settled.forget(release, object);
     }
@@ -119,7 +108,6 @@ impl Known {
         had
     }
 
-    /// Whether an autoscaler scales the object, or is known to have scaled it before.
     pub(crate) fn is_scaled(&self, object: &ObjectId) -> bool {
         let known = self.surroundings.get(object);
         known.is_some_and(|it| it.departed.is_some() || !it.now.autoscalers.is_empty())
@@ -131,3 +119,64 @@ impl Known {
             Some(Departure { last: now, declared: None });
     }
 }
+
+/// The time in which a record has to arrive.
+const AGE: Duration = Duration::from_secs(10);
+
+/// The most bytes that are kept in all, and of one object.
+const BYTES: usize = 4 << 20;
+const OBJECT: usize = 512 << 10;
+
+#[derive(Default)]
+pub(crate) struct RecentObjects {
+    seen: VecDeque<RecentObject>,
+    bytes: usize,
+}
+
+/// One object as it was seen in a version of its kind.
+struct RecentObject {
+    release: ReleaseId,
+    object: ObjectId,
+    version: String,
+    text: Vec<u8>,
+    at: Timestamp,
+}
+
+impl RecentObjects {
+    /// Keeps the seen state of an object of a release.
+    pub(crate) fn keep(
+        &mut self,
+        (release, object): (&ReleaseId, &ObjectId),
+        version: &str,
+        value: &Value,
+        now: Timestamp,
+    ) {
+        let Ok(text) = serde_json::to_vec(value) else { return };
+        if text.len() > OBJECT {
+            return;
+        }
+        self.bytes += text.len();
+        let (release, object, version) = (release.clone(), object.clone(), version.to_owned());
+        self.seen.push_back(RecentObject { release, object, version, text, at: now });
+        while self.bytes > BYTES || self.seen.front().is_some_and(|it| elapsed(it.at, now) > AGE) {
+            let Some(oldest) = self.seen.pop_front() else { break };
+            self.bytes -= oldest.text.len();
+        }
+    }
+
+    /// Removes and returns the recently seen objects of a release: each with the version of its kind, the oldest first.
+    pub(crate) fn take(&mut self, release: &ReleaseId, now: Timestamp) -> Vec<(ObjectId, String, Value)> {
+        if self.seen.iter().all(|it| it.release != *release) {
+            return Vec::new();
+        }
+        let (own, others): (VecDeque<RecentObject>, _) =
+            std::mem::take(&mut self.seen).into_iter().partition(|it| it.release == *release);
+        self.seen = others;
+        self.bytes = self.seen.iter().map(|it| it.text.len()).sum();
+        let fresh = own.into_iter().filter(|it| elapsed(it.at, now) <= AGE);
+        fresh.filter_map(|it| Some((it.object, it.version, serde_json::from_slice(&it.text).ok()?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

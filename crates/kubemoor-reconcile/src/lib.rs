@@ -1,41 +1,47 @@
-//! The knowledge and the decisions of the loop: the state of each declared object, which repairs
-//! are allowed, and when.
+//! The knowledge and the decisions of the loop: the state of each declared object, which repairs are allowed, and when.
 //!
-//! Entry points: `machine::Reconciler` turns `event::Event`s into `event::Action`s;
-//! `drifts::Drifts` remembers, `plan::plan` decides, `report::ReleaseReport` is published.
-//! Invariant: values in, values out; no I/O, no clock (`now` is an argument), no task, no log line.
-//! No object is kept. Must not know how to call an API server.
+//! [`machine::Reconciler`] turns [`event::Event`]s into [`event::Action`]s. Values in, values out: no I/O, no clock
+//! (`now` is an argument), no task, no log line, and no object is kept.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-pub(crate) mod alarms;
-pub(crate) mod answer;
-pub(crate) mod asked;
-pub mod backoff;
-pub(crate) mod blame;
-pub(crate) mod body;
+mod body;
 pub mod brake;
-pub mod departure;
-mod drift;
 pub mod drifts;
-mod effort;
-pub(crate) mod elapsed;
 pub mod event;
-mod first;
-pub(crate) mod install_order;
-pub(crate) mod judge;
-pub(crate) mod known;
-mod life;
-pub mod live;
+mod judge;
+mod known;
 pub mod machine;
-pub mod occurrence;
-pub(crate) mod plan;
-pub(crate) mod pool;
-pub(crate) mod recent;
+mod orders;
+mod pass;
+mod plan;
+mod recreate;
+mod repair;
 pub mod report;
-pub(crate) mod rollout;
+mod restore;
+mod rollout;
 pub mod scopes;
-pub(crate) mod suspensions;
-pub(crate) mod tally;
+pub mod waits;
+
+pub use event as departure; // alias
+pub use event as live; // alias
+pub use event as occurrence; // alias
+pub use waits as backoff; // alias
+
+/// Counts visited objects or releases: tests check that the work is proportional to the changes. Called by every walk
+/// over objects or releases.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn note_effort(_: usize) {}
+
+#[cfg(test)]
+thread_local! {
+    pub(crate) static EFFORT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+pub(crate) fn note_effort(objects: usize) {
+    EFFORT.with(|effort| effort.set(effort.get() + objects));
+}
 
 #[cfg(test)]
 mod simulation;

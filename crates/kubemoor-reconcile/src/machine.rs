@@ -1,103 +1,104 @@
-//! The loop as one value, which turns events into actions.
-//!
-//! Entry point: [`Reconciler::handle`]. Invariant: the whole state of the loop is here, and nothing
-//! else changes it; each event leads to a bounded number of pieces of work; each piece of work is
-//! tracked until its outcome arrives or is no longer needed. Must not read a clock or wait.
-
-mod agenda;
-mod ending;
-mod inform;
-mod look;
-pub(super) mod observe;
-mod order;
-mod pass;
-mod publish;
-pub(crate) mod repair;
-mod watch;
+//! The loop as one value: [`Reconciler::handle`] turns each event into a bounded number of actions. Here is how events
+//! are taken in; `pass` goes through the objects of a release, `repair` repairs one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use self::pass::Passes;
-use self::repair::Repairs;
-use super::alarms::Alarms;
-use super::asked::Asked;
-use super::drifts::Drifts;
-use super::elapsed::is_set_back;
-use super::event::{Action, Event, Work, WorkId};
-use super::known::Known;
-use super::occurrence::Occurrence;
-use super::recent::Recent;
-use super::scopes::Scopes;
-use super::suspensions::Suspensions;
-use super::tally::Tally;
-use kubemoor_declare::model::ReleaseId;
+use crate::brake::DriftTally;
+use crate::drifts::{AgreedDeclaration, Drifts, LastSeen, ResourceVersion};
+use crate::event::{
+    ApiWork, Fault, GovernedRelease, LiveObject, LoopAction, LoopEvent, LoopOrder, ObjectNews, Occurrence,
+    Sighting, WorkId,
+};
+use crate::judge::{
+    ObjectStanding, are_additions, as_declared_beside, is_autoscaled, is_set_by_another, record, weigh,
+};
+use crate::known::{LoopKnowledge, RecentObjects};
+use crate::note_effort;
+use crate::orders::RepairOrders;
+use crate::pass::Passes;
+use crate::repair::Repairs;
+use crate::report::DriftKind;
+use crate::scopes::{Scopes, WatchScope};
+use crate::waits::{Suspensions, Timetable, is_set_back};
+use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
+use kubemoor_helm::record::Status;
+use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::state;
+use kubemoor_policy::Policy;
+use kubemoor_policy::settled::Settled;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_policy::suspension::Suspended;
+use kubemoor_verdict::circumstances::DeclaredObject;
+use kubemoor_verdict::claims::is_local;
+use kubemoor_verdict::deletion;
+use kubemoor_verdict::drift::{self, Subject};
+use kubemoor_verdict::edit::Evidence;
+use kubemoor_verdict::exceptions::Exceptions;
 
-/// The settings that stay the same while the loop runs.
 #[derive(Clone)]
-pub struct Settings {
-    /// The key that signs agreements.
+pub struct LoopSettings {
     pub key: SigningKey,
-    /// Whether nothing may be written.
     pub read_only: bool,
     /// Whether the API server may be asked by dry runs.
     pub dry_runs: bool,
 }
 
-/// The loop.
+/// The loop. Its whole state is here, and nothing else changes it.
 pub struct Reconciler {
-    pub(super) settings: Settings,
-    pub(super) known: Known,
-    pub(super) drifts: Drifts,
-    pub(super) recent: Recent,
-    pub(super) repairs: Repairs,
-    pub(super) scopes: Scopes,
-    pub(super) alarms: Alarms,
-    pub(super) asked: Asked,
-    pub(super) suspensions: Suspensions,
-    pub(super) leads: bool,
-    /// The emergency switch is off.
-    pub(super) open: bool,
+    pub(crate) settings: LoopSettings,
+    pub(crate) known: LoopKnowledge,
+    pub(crate) drifts: Drifts,
+    pub(crate) recent: RecentObjects,
+    pub(crate) repairs: Repairs,
+    pub(crate) scopes: Scopes,
+    /// When objects are judged again although nothing happens to them: a time window opens or closes.
+    pub(crate) alarms: Timetable<(ReleaseId, ObjectId)>,
+    pub(crate) asked: RepairOrders,
+    pub(crate) suspensions: Suspensions,
+    pub(crate) leads: bool,
+    pub(crate) enforcement_disabled: bool,
     /// The loop is stopping and begins nothing new.
-    stopping: bool,
+    pub(crate) stopping: bool,
     /// Everything that was declared at the start has been listed.
-    listed: bool,
+    pub(crate) listed: bool,
     /// The kinds that the cluster did not serve when this was last known.
     unserved: Option<BTreeSet<(String, String)>>,
-    /// The releases that have changed since.
     changed: BTreeSet<ReleaseId>,
     /// The releases with other objects since the scopes to watch were last known.
-    unscoped: BTreeSet<ReleaseId>,
+    pub(crate) unscoped: BTreeSet<ReleaseId>,
     /// The releases with objects that only the first listing of a watch will show.
-    unlisted: BTreeSet<ReleaseId>,
-    passes: Passes,
-    errands: BTreeMap<WorkId, ReleaseId>,
-    errand: u64,
+    pub(crate) unlisted: BTreeSet<ReleaseId>,
+    pub(crate) passes: Passes,
+    /// The work that runs, each with the release that waits for it.
+    work: BTreeMap<WorkId, ReleaseId>,
+    last_work: u64,
     timer: Option<Timestamp>,
-    oldest: Option<Timestamp>,
-    pub(super) now: Timestamp,
-    pub(super) tally: Tally,
-    out: Vec<Action>,
+    /// The beginning of the oldest drift, as it was last told.
+    pub(crate) oldest: Option<Timestamp>,
+    pub(crate) now: Timestamp,
+    pub(crate) tally: DriftTally,
+    out: Vec<LoopAction>,
 }
 
 impl Reconciler {
     /// An empty state; the repairs of these releases are suspended until an order resumes them.
-    pub fn new(settings: Settings, suspended: Suspended) -> Self {
+    pub fn new(settings: LoopSettings, suspended: Suspended) -> Self {
         Self {
             drifts: Drifts::new(settings.key.clone()),
             settings,
-            known: Known::default(),
-            recent: Recent::default(),
+            known: LoopKnowledge::default(),
+            recent: RecentObjects::default(),
             repairs: Repairs::default(),
             scopes: Scopes::default(),
-            alarms: Alarms::default(),
-            asked: Asked::default(),
+            alarms: Timetable::default(),
+            asked: RepairOrders::default(),
             suspensions: Suspensions::new(suspended),
             leads: false,
-            open: false,
+            enforcement_disabled: false,
             stopping: false,
             listed: false,
             unserved: None,
@@ -105,54 +106,48 @@ impl Reconciler {
             unscoped: BTreeSet::new(),
             unlisted: BTreeSet::new(),
             passes: Passes::default(),
-            errands: BTreeMap::new(),
-            errand: 0,
+            work: BTreeMap::new(),
+            last_work: 0,
             timer: None,
             oldest: None,
             now: Timestamp::UNIX_EPOCH,
-            tally: Tally::default(),
+            tally: DriftTally::default(),
             out: Vec::new(),
         }
     }
 
-    /// Processes an event and returns the actions, in order.
-    pub fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
+    pub fn handle(&mut self, event: LoopEvent, now: Timestamp) -> Vec<LoopAction> {
         let is_set_back = is_set_back(self.now, now);
         self.now = now;
         if is_set_back {
             self.end_waits();
         }
         match event {
-            Event::Release(id, ruled) => {
-                self.take_in_release(&id, ruled);
+            LoopEvent::Release(id, governed) => {
+                self.set_release(&id, governed);
                 self.attend(&id);
             }
-            Event::Policies { policies, open } => self.rule(policies, open),
-            Event::Circumstances(object, surroundings) => {
+            LoopEvent::Policies { policies, open } => self.on_policies(policies, open),
+            LoopEvent::Circumstances(object, surroundings) => {
                 self.known.surround(object.clone(), surroundings);
-                if self.is_judged(&object) {
+                // Otherwise no result of a judgement depends on them yet.
+                let is_drifting = |claim: &&Arc<Release>| self.drifts.is_known(&claim.id, &object);
+                if self.listed
+                    || self.drifts.life(&object).is_some()
+                    || self.known.claims(&object).iter().any(is_drifting)
+                {
                     self.judge_again([object]);
                 }
             }
-            Event::Scopes { wanted, unserved } => self.follow(&wanted, &unserved),
-            Event::Watch(scope, tidings) => self.hear(&scope, tidings),
-            Event::Order(order) => self.obey(order),
-            Event::Leads(leads) => {
-                self.leads = leads;
-                if leads {
-                    self.attend_all();
-                    let unwanted = self.hurry_taking_back();
-                    unwanted.iter().for_each(|release| self.attend(release));
-                } else {
-                    self.asked.end_term();
-                    self.release_brake();
-                }
-            }
-            Event::Due => self.timer = None,
-            Event::Stop => self.stopping = true,
-            Event::Outcome(errand, outcome) => {
-                if let Some(release) = self.errands.remove(&errand) {
-                    self.resume(&release, errand, outcome);
+            LoopEvent::Scopes { wanted, unserved } => self.on_scopes(&wanted, unserved),
+            LoopEvent::Watch(scope, news) => self.on_watch_event(&scope, news),
+            LoopEvent::Order(order) => self.on_order(order),
+            LoopEvent::Leads(leads) => self.on_lead(leads),
+            LoopEvent::Due => self.timer = None,
+            LoopEvent::Stop => self.stopping = true,
+            LoopEvent::Outcome(work, outcome) => {
+                if let Some(release) = self.work.remove(&work) {
+                    self.resume(&release, work, outcome);
                 }
             }
         }
@@ -164,31 +159,27 @@ impl Reconciler {
 
     /// Whether no work is running: the loop only waits for timers and events.
     pub fn is_idle(&self) -> bool {
-        self.errands.is_empty()
+        self.work.is_empty()
     }
 
-    /// Requests an action.
-    pub(super) fn act(&mut self, action: Action) {
+    pub(crate) fn act(&mut self, action: LoopAction) {
         self.out.push(action);
     }
 
-    /// Tells people.
-    pub(super) fn tell(&mut self, told: Occurrence) {
-        self.act(Action::Tell(told));
+    pub(crate) fn tell(&mut self, told: Occurrence) {
+        self.act(LoopAction::Tell(told));
     }
 
-    /// Hands out a piece of work for a release.
-    fn hand_out(&mut self, release: &ReleaseId, work: Work) -> WorkId {
-        self.errand += 1;
-        let errand = WorkId(self.errand);
-        self.errands.insert(errand, release.clone());
-        self.act(Action::Do(errand, release.clone(), work));
-        errand
+    pub(crate) fn hand_out(&mut self, release: &ReleaseId, work: ApiWork) -> WorkId {
+        self.last_work += 1;
+        let id = WorkId(self.last_work);
+        self.work.insert(id, release.clone());
+        self.act(LoopAction::Do(id, release.clone(), work));
+        id
     }
 
-    /// Does everything that is due.
     fn wake(&mut self) {
-        for (release, object) in self.alarms.take(self.now) {
+        for (release, object) in self.alarms.take_due(self.now) {
             self.drifts.suspect(&release, object, self.now);
             self.attend(&release);
         }
@@ -204,10 +195,651 @@ impl Reconciler {
         let next = times.into_iter().flatten().min();
         if next != self.timer {
             self.timer = next;
-            self.act(Action::SetTimer(next));
+            self.act(LoopAction::SetTimer(next));
+        }
+    }
+
+    /// Ends all waits, because the clock was set back: they would last longer by that much.
+    fn end_waits(&mut self) {
+        self.drifts.end_waits();
+        self.passes.agenda.hurry(self.now);
+    }
+
+    pub(crate) fn after(&self, delay: Duration) -> Timestamp {
+        let at = self.now.saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX));
+        at.unwrap_or(Timestamp::MAX)
+    }
+
+    fn on_lead(&mut self, leads: bool) {
+        self.leads = leads;
+        if leads {
+            self.attend_all();
+            let orphaned = self.hurry_orphans();
+            orphaned.iter().for_each(|release| self.attend(release));
+        } else {
+            self.asked.end_term();
+            self.release_brake();
+        }
+    }
+
+    /// A release has changed, came or went.
+    fn set_release(&mut self, id: &ReleaseId, governed: Option<GovernedRelease>) {
+        let before = self.known.release(id).cloned();
+        self.known.set(id, governed);
+        self.changed.insert(id.clone());
+        let release = self.known.release(id).cloned();
+        match (&before, &release) {
+            (Some(before), Some(now)) if Arc::ptr_eq(&before.objects, &now.objects) => {}
+            (_, Some(_)) => drop(self.unscoped.insert(id.clone())),
+            (_, None) => drop(self.unscoped.remove(id)),
+        }
+        let scopes = &self.scopes;
+        let is_same = |a: &Release, b: &Release| {
+            Arc::ptr_eq(&a.objects, &b.objects) && a.state.status == b.state.status
+        };
+        let before = before.filter(|before| release.as_ref().is_none_or(|release| !is_same(before, release)));
+        let states = (before.as_deref(), release.as_ref());
+        self.drifts.notice(id, states, |object| scopes.shows(object), self.now);
+        self.forget_dropped(id, before.as_deref(), release.as_deref());
+        if let Some(release) = &release {
+            self.recall(release);
+        }
+    }
+
+    pub(crate) fn learn_records(&mut self, id: &ReleaseId, governed: Option<GovernedRelease>) {
+        let is_new = match (&governed, self.known.release(id)) {
+            (Some(governed), Some(known)) => !Arc::ptr_eq(&governed.release, known),
+            (None, None) => false,
+            _ => true,
+        };
+        if is_new {
+            self.set_release(id, governed);
+            self.attend(id);
+        }
+    }
+
+    /// Takes in new policies of releases, and whether enforcement is disabled. All objects are listed again, and so
+    /// judged again.
+    fn on_policies(&mut self, policies: Vec<(ReleaseId, Arc<Policy>)>, disabled: bool) {
+        for (release, policy) in policies {
+            self.known.set_policy(&release, policy);
+            self.drifts.touch(&release);
+            self.changed.insert(release);
+        }
+        self.scopes.judge_again();
+        self.act(LoopAction::Relist);
+        match std::mem::replace(&mut self.enforcement_disabled, disabled) == disabled {
+            true => self.attend_all(),
+            false => self.attend_all_releases(),
+        }
+    }
+
+    fn on_order(&mut self, order: LoopOrder) {
+        match order {
+            LoopOrder::Suspend(release, suspension) => {
+                self.suspensions.set(release.clone(), suspension);
+                self.attend(&release);
+            }
+            // Its answer is published again.
+            LoopOrder::Reconcile { release, at, .. } if self.asked.is_done(&release, &at) => {
+                self.asked.renew_answer(&release);
+                self.attend(&release);
+            }
+            LoopOrder::Reconcile { release, at, ticket } => {
+                let eased = self.ease(&release);
+                self.asked.all_of(release.clone(), at, ticket);
+                if let Some(known) = self.known.release(&release).cloned() {
+                    self.take_back_replicas(&known);
+                    for object in known.objects.keys() {
+                        self.drifts.suspect(&known.id, Arc::clone(object), self.now);
+                    }
+                }
+                self.attend(&release);
+                if eased {
+                    self.attend_all();
+                }
+            }
+            LoopOrder::Settled(object, settled) => {
+                if self.known.settle(&object, settled) {
+                    self.judge_again([object]);
+                }
+            }
+            LoopOrder::Remember { release, first, seen, contested, manager } => {
+                // A deleted release is not restored from memory.
+                let Some(current) = self.known.release(&release).cloned() else { return };
+                for seen in &seen {
+                    if let Some(settled) = &seen.settled {
+                        self.settle(&seen.object, Settled::clone(settled));
+                    }
+                }
+                if !first.is_outlived_by(&current) {
+                    contested.iter().for_each(|object| self.repairs.backoff.contest(object, self.now));
+                    let seen_before: Vec<_> = seen.iter().map(|seen| Arc::clone(&seen.object)).collect();
+                    self.drifts.remember(&current, first, seen);
+                    manager.into_iter().for_each(|name| self.drifts.remember_manager(&release, name));
+                    self.suspect_absent(&current, &seen_before);
+                }
+                self.attend(&release);
+            }
+        }
+    }
+
+    /// Takes in values that a dry run has settled, here or in an earlier guard.
+    pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) {
+        if self.known.settle(object, settled.clone()) {
+            self.act(LoopAction::Settle(object.clone(), settled));
+        }
+    }
+
+    /// Judges these objects again: an allowance, an autoscaler or a settled value has changed.
+    fn judge_again(&mut self, objects: impl IntoIterator<Item = ObjectId>) {
+        for object in objects {
+            let claims: Vec<ReleaseId> = self.known.claims(&object).iter().map(|it| it.id.clone()).collect();
+            for release in claims {
+                self.drifts.suspect(&release, object.clone(), self.now);
+                self.attend(&release);
+            }
+        }
+    }
+
+    pub(crate) fn attend_all(&mut self) {
+        let mut concerned: Vec<ReleaseId> = self.drifts.concerned().into_iter().collect();
+        concerned.sort();
+        concerned.iter().for_each(|release| self.attend(release));
+    }
+
+    fn attend_all_releases(&mut self) {
+        let all: Vec<ReleaseId> = self.known.releases().map(|release| release.id.clone()).collect();
+        all.iter().for_each(|release| self.attend(release));
+    }
+
+    /// Marks those of the objects outside of the release's namespace to be read that a listing lacked: only now they
+    /// are known to be the release's.
+    fn suspect_absent(&mut self, release: &Release, objects: &[Arc<ObjectId>]) {
+        for object in objects.iter().filter(|object| !is_local(release, object)) {
+            let is_alive = self.drifts.life(object).is_some_and(|life| life.alive);
+            if !is_alive && self.scopes.shows(object) && self.may_look(release, object) {
+                self.drifts.suspect(&release.id, Arc::clone(object), self.now);
+            }
+        }
+    }
+
+    /// Counts replicas that autoscalers left behind as drift, because a person ordered the release as it is declared.
+    fn take_back_replicas(&mut self, release: &Release) {
+        let mut scaled: Vec<ObjectId> = Vec::new();
+        for object in release.objects.keys() {
+            if self.known.forget_departed(object) {
+                scaled.push(ObjectId::clone(object));
+            }
+        }
+        scaled.sort();
+        scaled.into_iter().for_each(|object| self.act(LoopAction::TakeBackReplicas(object)));
+    }
+
+    /// Records which of the objects that were just seen agree with the present declaration: Helm may have written them
+    /// before another change was made.
+    fn recall(&mut self, release: &Arc<Release>) {
+        let seen = self.recent.take(&release.id, self.now);
+        let Some(policy) = self.known.policy(&release.id).cloned() else { return };
+        for (object, version, value) in seen {
+            let declared = release.declared(&object).filter(|declared| *declared.version == *version);
+            let standing = state::standing(release, &object, policy.operation_timeout, self.now);
+            let (Some(_), Some(standing)) = (declared, standing) else { continue };
+            let circumstances = self.known.circumstances(release, &object);
+            let subject = Subject {
+                object: &object,
+                standing: &standing,
+                policy: &policy,
+                circumstances: &circumstances,
+                now: self.now,
+            };
+            let agreed = match drift::compare(&subject, Some(&value), Evidence::None) {
+                drift::Live::AsDeclared(Some(agreed)) => Some(AgreedDeclaration::compared(agreed)),
+                drift::Live::Drifted(drift) if are_additions(&drift.changes) => {
+                    as_declared_beside(drift.declared, &value)
+                }
+                _ => None,
+            };
+            let Some(mut agreed) = agreed else { continue };
+            // Without its managers, not every addition can be recognised.
+            agreed.has_additions |= !policy.rules(&object, &agreed.declared).sealed.is_empty();
+            self.drifts.record_agreement(release, &object, &agreed);
+        }
+    }
+
+    /// Takes in the scopes to watch, and the kinds that the cluster does not serve.
+    fn on_scopes(&mut self, wanted: &BTreeSet<WatchScope>, unserved: BTreeSet<(String, String)>) {
+        let (opened, closed) = self.scopes.want(wanted);
+        self.forget_unwatched(&closed);
+        closed.into_iter().for_each(|scope| self.act(LoopAction::Unwatch(scope)));
+        opened.into_iter().for_each(|scope| self.act(LoopAction::Watch(scope)));
+        self.suspect_unserved(unserved);
+        self.unscoped.clear();
+        self.note_listed();
+    }
+
+    /// Takes in the news of a watch. News of a closed watch is ignored.
+    fn on_watch_event(&mut self, scope: &WatchScope, news: ObjectNews) {
+        if !self.scopes.has(scope) {
+            return;
+        }
+        match news {
+            ObjectNews::Relisting => self.scopes.begin_listing(scope),
+            ObjectNews::Object { live, is_listed } => {
+                // All are listed again every few minutes, and most are as they were.
+                if is_listed && !self.scopes.list(scope, &live.sighting.id) && self.is_as_known(&live) {
+                    return;
+                }
+                let concerned = self.observe(&live, &scope.version, false);
+                concerned.into_iter().flatten().for_each(|release| self.attend(&release));
+            }
+            ObjectNews::Gone { object, version } => {
+                self.record_deleted(&object, ResourceVersion::parse(&version))
+            }
+            ObjectNews::Listed => {
+                let Some((listed, are_judged)) = self.scopes.end_listing(scope) else { return };
+                let mut gone = self.drifts.living(|object| scope.holds(object) && !listed.contains(object));
+                gone.sort();
+                gone.iter().for_each(|object| self.record_deleted(object, ResourceVersion::default()));
+                if are_judged {
+                    self.suspect_never_seen(scope);
+                }
+                self.note_listed();
+            }
+            ObjectNews::Watching => {
+                if self.scopes.permit(scope) {
+                    self.attend_declaring(scope);
+                }
+            }
+            ObjectNews::Broken(failure) => {
+                if matches!(failure.fault, Fault::Forbidden)
+                    && self.scopes.forbid(scope, failure.message.clone())
+                {
+                    self.attend_declaring(scope);
+                }
+                if failure.fault == Fault::Unserved {
+                    self.suspect_alive(scope);
+                }
+                self.scopes.mark_broken(scope);
+                self.note_listed();
+            }
+        }
+    }
+
+    fn is_as_known(&self, live: &LiveObject) -> bool {
+        let (object, version) = (&live.sighting.id, live.version());
+        let is_same = |life: &LastSeen| {
+            life.alive && life.version == version && !self.drifts.is_suspect(&life.release, object)
+        };
+        version != ResourceVersion::default() && self.drifts.life(object).is_some_and(is_same)
+    }
+
+    /// Forgets what only these watches showed and no release declares: nothing tells of its end any more.
+    fn forget_unwatched(&mut self, closed: &[WatchScope]) {
+        if closed.is_empty() {
+            return;
+        }
+        let (scopes, known) = (&self.scopes, &self.known);
+        let unwatched = self.drifts.living(|object| {
+            closed.iter().any(|scope| scope.holds(object))
+                && !scopes.is_watched(object)
+                && known.claims(object).is_empty()
+        });
+        unwatched.iter().for_each(|object| self.drifts.forget(object));
+    }
+
+    /// Records that a watch no longer shows an object, which had this version last. That it is gone is only a
+    /// suspicion: a watch by label reports the same for an object that lost the label.
+    fn record_deleted(&mut self, object: &ObjectId, version: ResourceVersion) {
+        let Some(release) = self.drifts.life(object).map(|life| life.release.clone()) else { return };
+        if !self.known.declares(&release, object) {
+            self.drifts.forget(object);
+        } else if let Some(release) = self.drifts.mark_gone(object, version, self.now) {
+            self.attend(&release);
+        }
+    }
+
+    /// Marks all live objects of a kind that is no longer served to be read. They may still exist.
+    fn suspect_alive(&mut self, scope: &WatchScope) {
+        let mut alive = self.drifts.living(|object| scope.holds(object));
+        alive.sort();
+        for object in alive {
+            let Some(release) = self.drifts.life(&object).map(|life| life.release.clone()) else { continue };
+            self.drifts.suspect(&release, object, self.now);
+            self.attend(&release);
+        }
+    }
+
+    /// Marks the declared objects of a kind that were absent from its listing to be read.
+    fn suspect_never_seen(&mut self, scope: &WatchScope) {
+        let counts = |release: &Release| matches!(release.state.status, Status::Deployed | Status::Failed);
+        let releases = self.known.releases().filter(|release| counts(release)).cloned().collect();
+        self.suspect_declared(releases, |this, _, object, _| {
+            scope.holds(object) && !this.drifts.life(object).is_some_and(|life| life.alive)
+        });
+    }
+
+    /// Whether the cluster is known to serve no kind of the object's group and name.
+    pub(crate) fn is_unserved(&self, object: &ObjectId) -> bool {
+        let kind = || (object.group.to_string(), object.kind.to_string());
+        self.unserved.as_ref().is_some_and(|unserved| !unserved.is_empty() && unserved.contains(&kind()))
+    }
+
+    /// Marks the declared objects of kinds that the cluster does not serve, and that no watch shows, to be read.
+    /// Releases without a change are skipped unless the served kinds have changed.
+    fn suspect_unserved(&mut self, unserved: BTreeSet<(String, String)>) {
+        let changed = std::mem::take(&mut self.changed);
+        let is_same = self.unserved.as_ref() == Some(&unserved);
+        self.unserved = Some(unserved);
+        let releases: Vec<_> = match is_same {
+            true => changed.iter().filter_map(|id| self.known.release(id)).cloned().collect(),
+            false => self.known.releases().cloned().collect(),
+        };
+        let releases = releases.into_iter().filter(|release| release.state.status == Status::Deployed);
+        self.suspect_declared(releases.collect(), |this, release, object, declared| {
+            (declared.plural().is_none() || this.is_unserved(object))
+                && !this.drifts.is_known(&release.id, object)
+        });
+    }
+
+    /// Marks the objects that releases declare, and that `is_meant` selects, to be read.
+    fn suspect_declared(
+        &mut self,
+        releases: Vec<Arc<Release>>,
+        is_meant: impl Fn(&Self, &Release, &ObjectId, &Declared) -> bool,
+    ) {
+        let mut meant: BTreeSet<(ReleaseId, Arc<ObjectId>)> = BTreeSet::new();
+        for release in &releases {
+            note_effort(release.objects.len());
+            for (object, declarations) in release.objects.iter() {
+                let declared = declarations.latest.as_ref();
+                if declared.is_some_and(|declared| is_meant(self, release, object, declared))
+                    && self.may_look(release, object)
+                {
+                    meant.insert((release.id.clone(), Arc::clone(object)));
+                }
+            }
+        }
+        for (release, object) in meant {
+            self.drifts.suspect(&release, object, self.now);
+            self.attend(&release);
+        }
+    }
+
+    fn attend_declaring(&mut self, scope: &WatchScope) {
+        let declares = |release: &Release| release.objects.keys().any(|object| scope.holds(object));
+        let declaring = self.known.releases().filter(|release| declares(release));
+        let declaring: Vec<ReleaseId> = declaring.map(|release| release.id.clone()).collect();
+        for release in declaring {
+            // Objects that could not be read may be readable now.
+            self.drifts.hurry(&release, |object| scope.holds(object));
+            self.attend(&release);
+        }
+    }
+
+    /// Once everything has been listed, each release has a report. Those with objects that only the first listing of a
+    /// watch will show are looked at again.
+    fn note_listed(&mut self) {
+        if self.scopes.are_listed() && !std::mem::replace(&mut self.listed, true) {
+            self.act(LoopAction::AllListed);
+            self.attend_all_releases();
+        }
+        std::mem::take(&mut self.unlisted).iter().for_each(|release| self.attend(release));
+    }
+
+    /// Takes in an object that was read in `version`; returns the releases for which something has changed. A watch
+    /// reports all changes in order; an answer to a request may be older than its news. `None` for an answer that is
+    /// older than the known state, which has no effect.
+    fn observe(&mut self, live: &LiveObject, version: &str, is_answer: bool) -> Option<Vec<ReleaseId>> {
+        let object = &live.sighting.id;
+        if object.name.is_empty() {
+            return Some(Vec::new());
+        }
+        if is_answer && self.drifts.is_overtaken(object, live.version()) {
+            return None;
+        }
+        // Perhaps no watch tells when an object ends that nobody declares any more.
+        if is_answer && self.known.claims(object).is_empty() {
+            return Some(Vec::new());
+        }
+        let before = self.drifts.life(object).cloned();
+        let Some(life) = life(&self.known, &live.sighting, before.as_ref()) else {
+            self.drifts.forget(object);
+            return Some(Vec::new());
+        };
+        let stays = before.as_ref().is_some_and(|before| before.release == life.release);
+        // A newly seen object is published; objects of the first listing are published at its end.
+        let is_known = stays && before.as_ref().is_some_and(|before| before.vouched);
+        let is_new = life.vouched && !is_known && self.listed;
+        // Other releases that declare it report that it is another's.
+        let claims = self.known.claims(object).into_iter();
+        let others = claims.filter(|claim| !stays && claim.id != *life.release);
+        let mut concerned: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
+        let release = self.known.release(&life.release).cloned();
+        let is_declared = release.as_ref().is_some_and(|release| release.declared(object).is_some());
+        if let (true, Some(value), false) = (life.vouched, &live.object, is_declared) {
+            // Its record may be on its way.
+            self.recent.keep((&life.release, object), version, value, self.now);
+        }
+        self.drifts.record_life(object.clone(), life);
+        // An earlier guard may have seen the object; this one has not.
+        if let (true, Some(release)) = (before.is_none_or(|before| !before.alive), &release) {
+            self.inherit_replicas(release, live);
+        }
+        if let Some(release) = release
+            && self.judge(&release, live, version, is_answer, is_new)
+        {
+            concerned.push(release.id.clone());
+        }
+        Some(concerned)
+    }
+
+    /// Takes in an object that was read for a release, and attends to other releases that it concerns. Returns false if
+    /// a newer state is known.
+    pub(crate) fn take_in(&mut self, id: &ReleaseId, live: &LiveObject, version: &str) -> bool {
+        let Some(concerned) = self.observe(live, version, true) else { return false };
+        concerned.iter().filter(|other| *other != id).for_each(|other| self.attend(other));
+        true
+    }
+
+    /// Whether the loop may read a declared object and report on it: it lies in the release's namespace, or it was seen
+    /// to name the release. A record may declare any object of the cluster, and its status must not tell whether that
+    /// exists or whose it is; only a watch shows that it names the release.
+    pub(crate) fn may_look(&self, release: &Release, object: &ObjectId) -> bool {
+        let life = || self.drifts.life(object);
+        is_local(release, object) || life().is_some_and(|life| life.vouched && *life.release == release.id)
+    }
+
+    /// Records that an object does not exist, if that is drift.
+    pub(crate) fn note_gone(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
+        let Some(policy) = self.known.policy(&release.id).cloned() else { return };
+        let standing = state::standing(release, object, policy.operation_timeout, self.now);
+        let circumstances = self.known.circumstances(release, object);
+        let stands = standing.as_ref().filter(|_| policy.drift != DriftMode::Ignore).map(|standing| {
+            let subject =
+                Subject { object, standing, policy: &policy, circumstances: &circumstances, now: self.now };
+            drift::compare(&subject, None, Evidence::None)
+        });
+        let drifts = &mut self.drifts;
+        // An earlier guard may have seen it under this seal, and this one has never seen it alive.
+        if let Some(declared) = release.declared(object) {
+            drifts.seal(object, policy.rules(object, declared).seal());
+        }
+        match stands {
+            // An object that only the failed operation declares was never created; one that an operation under way may
+            // still create is judged after it.
+            None | Some(drift::Live::OptedOut | drift::Live::Dropped | drift::Live::Awaited) => {
+                drifts.record_missing(&release.id, object, since);
+                drifts.clear_drift(&release.id, object);
+            }
+            Some(stands) => {
+                drifts.record_missing(&release.id, object, since);
+                if let Some(drift) = drifts.get_mut(&release.id, object) {
+                    drift.allowed = matches!(stands, drift::Live::Allowed | drift::Live::Expired);
+                }
+            }
+        }
+    }
+
+    /// Judges an object of `release`, which may be newly seen alive. Returns whether something has changed.
+    fn judge(
+        &mut self,
+        release: &Release,
+        live: &LiveObject,
+        version: &str,
+        is_answer: bool,
+        is_new: bool,
+    ) -> bool {
+        let object = &live.sighting.id;
+        let Some(declared) = release.declared(object) else {
+            // The next revision may declare it as the one before did, by which it was last judged.
+            self.drifts.mark_unsettled(object);
+            return false;
+        };
+        // Among watches of two versions of a kind, the manifest's version counts. An answer is
+        // taken in any version.
+        if !is_answer && declared.served() != version {
+            return is_new;
+        }
+        let now = self.now;
+        // Others of the release may have waited for this one's new pods.
+        let rollouts = &mut self.repairs.rollouts;
+        let goes_on = live.object.as_ref().is_some_and(|value| rollouts.see(&release.id, object, value, now));
+        let Some(policy) = self.known.policy(&release.id).cloned() else { return false };
+        let circumstances = self.known.circumstances(release, object);
+        let of = DeclaredObject { object, release: &release.id, declared };
+        let exceptions = Exceptions::new(of, &policy, &circumstances, None, now);
+        let blocks = live.object.as_ref().and_then(deletion::deadline).filter(|at| *at > now);
+        let again = exceptions.next_change().into_iter().chain(blocks).min();
+        self.alarms.set(&(release.id.clone(), object.clone()), again);
+        let (policy, circumstances) = (&*policy, &circumstances);
+        let standing = weigh(release, live, policy, circumstances, now, Evidence::None);
+        let is_unknown =
+            matches!(&standing, ObjectStanding::Drifts(DriftKind::Changed, _) | ObjectStanding::Underway);
+        if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
+            self.recent.keep((&release.id, object), version, value, now);
+        }
+        if standing.agrees() {
+            self.note_put_right(release, live);
+        }
+        // Additions do not prevent an agreement about the declared fields.
+        let seen = match (&standing, &live.object) {
+            (ObjectStanding::Drifts(DriftKind::Changed, changes), Some(value)) if are_additions(changes) => {
+                as_declared_beside(declared, value)
+            }
+            _ => None,
+        };
+        self.drifts.seal(object, policy.rules(object, declared).seal());
+        let (has_changed, mut is_confirmed) = record(&mut self.drifts, release, live, standing, now);
+        if let Some(seen) = seen {
+            is_confirmed |= self.drifts.record_agreement(release, object, &seen);
+        }
+        if let (true, Some(touched)) = (has_changed, live.sighting.touched) {
+            self.tell(Occurrence::DetectedAfter(now.duration_since(touched)));
+        }
+        // Objects of the first listing are published at its end.
+        has_changed || is_confirmed && self.listed || is_new || goes_on
+    }
+
+    /// Notes that an object agrees with its release. If somebody other than Helm put it right, nobody contests it any
+    /// more, and what they own by that goes back to Helm.
+    pub(crate) fn note_put_right(&mut self, release: &Release, live: &LiveObject) {
+        let object = &live.sighting.id;
+        let Some(drift) = self.drifts.get_mut(&release.id, object) else { return };
+        if drift.kind != DriftKind::Changed || drift.doubt {
+            return;
+        }
+        let paths: Vec<_> = drift.findings.iter().map(|finding| finding.path.clone()).collect();
+        let helm = self.drifts.manager(release, release.state.apply_method);
+        let life = self.drifts.life(object);
+        let is_helm = |name: &str| {
+            helm.as_deref() == Some(name)
+                || life.is_some_and(|life| life.managers.iter().any(|manager| manager.name == name))
+        };
+        if is_set_by_another(live, paths.iter(), is_helm) {
+            self.repairs.forgive(object, self.now);
+        }
+    }
+
+    /// An object is seen for the first time: the replicas that an autoscaler set while no guard ran, or before this one
+    /// started, stay.
+    fn inherit_replicas(&mut self, release: &Release, live: &LiveObject) {
+        let object = &live.sighting.id;
+        let is_left = release.declared(object).is_some_and(|declared| is_autoscaled(live, declared));
+        if is_left && !self.known.is_scaled(object) {
+            self.known.inherit_departed(object, self.now);
+            self.act(LoopAction::InheritReplicas(object.clone()));
+        }
+    }
+
+    /// Forgets what a release has ceased to declare. Another one that declares it judges it from now on.
+    fn forget_dropped(&mut self, id: &ReleaseId, before: Option<&Release>, now: Option<&Release>) {
+        // The record of an uninstalled release may be kept, and declares nothing.
+        let standing = now.filter(|now| now.state.status != Status::Uninstalled);
+        let is_declared = |object: &ObjectId| standing.is_some_and(|it| it.objects.contains_key(object));
+        let dropped = before.into_iter().flat_map(|before| before.objects.keys());
+        for object in dropped.filter(|object| !is_declared(object)) {
+            self.known.forget_settled(id, object);
+            self.alarms.set(&(id.clone(), ObjectId::clone(object)), None);
+            self.repairs.forget(id, object);
+            if self.known.claims(object).iter().any(|claim| claim.id != *id) {
+                self.judge_again([ObjectId::clone(object)]);
+            }
+        }
+        if now.is_none() {
+            self.recent.take(id, self.now);
+            self.asked.forget(id);
+            self.forget_brake(&id.namespace);
+        }
+    }
+
+    /// Forgets what work on an object has found that its release has ceased to declare meanwhile.
+    pub(crate) fn forget_undeclared(&mut self, id: &ReleaseId, object: &ObjectId) {
+        if !self.known.declares(id, object) {
+            self.drifts.record_undeclared(id, object);
+            self.repairs.forget(id, object);
+        }
+    }
+
+    /// Forgets what is noted of a release that was gone by then.
+    pub(crate) fn forget_gone(&mut self, id: &ReleaseId) {
+        if self.known.release(id).is_none() {
+            self.drifts.forget_release(id, None);
         }
     }
 }
+
+/// The release that an object is compared with: the one that its annotations name; after their
+/// removal, the one that they named before, otherwise one that declares it in its own namespace.
+/// `None` if no release declares it.
+fn life(known: &LoopKnowledge, sighting: &Sighting, before: Option<&LastSeen>) -> Option<LastSeen> {
+    let declares = |release: &ReleaseId| known.declares(release, &sighting.id);
+    let was_known = before.filter(|life| life.vouched && declares(&life.release));
+    let claims = known.claims(&sighting.id);
+    let is_claimed = claims.iter().any(|claim| is_local(claim, &sighting.id));
+    let (release, vouched) = match (&sighting.release, was_known) {
+        (Some(named), Some(_)) if declares(named) => (named.clone(), true),
+        (_, Some(before)) => (ReleaseId::clone(&before.release), true),
+        // Its record may be on its way, and what others declare elsewhere does not change that.
+        (Some(named), None) if declares(named) || !is_claimed => (named.clone(), true),
+        _ => {
+            let claim = claims.iter().find(|claim| is_local(claim, &sighting.id))?;
+            (claim.id.clone(), false)
+        }
+    };
+    let mut life = match before.filter(|before| *before.release == release) {
+        Some(before) => before.clone(),
+        None => LastSeen::new(Arc::new(release), vouched),
+    };
+    if *life.managers != sighting.managers && !sighting.managers.is_empty() {
+        life.managers = Arc::new(sighting.managers.clone());
+    }
+    (life.vouched, life.alive, life.version) =
+        (vouched, true, ResourceVersion::parse(&sighting.resource_version));
+    Some(life)
+}
+
+pub use LoopSettings as Settings; // alias
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,10 @@
-//! Whether a drift may be repaired, and when.
-//!
-//! Entry point: [`plan`]. Invariant: pure; every rule that keeps the guard from
-//! lending its rights to users who can write a Secret is here.
+//! Whether a drift may be repaired, and in which order. Every rule that keeps the guard from lending its rights to users
+//! who can write a Secret is here.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::drifts::Life;
-use super::report::DriftKind;
+use crate::drifts::LastSeen;
+use crate::report::DriftKind;
 use kubemoor_declare::model::{DriftMode, ObjectId};
 use kubemoor_declare::path::Path;
 use kubemoor_helm::record::Status;
@@ -15,12 +13,12 @@ use kubemoor_policy::agreement::Agreement;
 use kubemoor_policy::{Policy, RepairRights};
 use kubemoor_verdict::claims::is_local;
 
-/// How long repairs of a release wait whose record was already deployed when it first appeared: a
-/// restore or a migration creates records before objects.
+/// How long repairs of a release wait whose record was already deployed when it first appeared: a restore or a
+/// migration creates records before objects.
 pub(crate) const HOLD: SignedDuration = SignedDuration::from_mins(10);
 
-/// Kinds whose re-created object would not equal the old one: a Job would run again, an empty
-/// volume would hide the loss, and so on.
+/// Kinds whose re-created object would not equal the old one: a Job would run again, an empty volume would hide the
+/// loss, and so on.
 const NEVER_CREATED: [(&str, &str); 6] = [
     ("batch", "Job"),
     ("", "PersistentVolumeClaim"),
@@ -37,36 +35,28 @@ pub(crate) const NOT_SERVED: &str = "the cluster does not serve its kind";
 const PRIVILEGED: [&str; 3] =
     ["rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io"];
 
-/// The decision about a drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Plan {
-    /// Repair it.
+pub(crate) enum RepairPlan {
     Repair,
-    /// Report it and leave it, for this reason.
     Report(&'static str),
-    /// The release's state says that the object should not exist, or not yet: look again when the
-    /// release changes.
+    /// The release's state says that the object should not exist, or not yet: look again when the release changes.
     Wait,
-    /// Look again after this time.
     Hold(SignedDuration),
-    /// Leave it: the live object was never seen with the declared values, and no person who may
-    /// write it has ordered the repair.
+    /// Leave it: the live object was never seen with the declared values, and no person who may write it has ordered
+    /// the repair.
     Unconfirmed,
 }
 
-/// An object that is not as its release declares.
-pub(crate) struct Case<'a> {
+pub(crate) struct PlanInput<'a> {
     pub(crate) release: &'a Release,
     pub(crate) object: &'a ObjectId,
     pub(crate) kind: DriftKind,
-    /// Its last seen state.
-    pub(crate) life: Option<&'a Life>,
+    pub(crate) life: Option<&'a LastSeen>,
     /// The digest of the manifest that was first seen of the release's revision.
     pub(crate) first_digest: Option<[u8; 32]>,
     pub(crate) policy: &'a Policy,
     /// An allowance permits its deletion, or its own time to live removes it.
     pub(crate) may_be_gone: bool,
-    /// A person ordered the repair.
     pub(crate) asked: bool,
     /// A person who may write the object themself ordered the repair.
     pub(crate) ordered: bool,
@@ -74,60 +64,57 @@ pub(crate) struct Case<'a> {
     pub(crate) agreement: Option<&'a Agreement>,
     /// The replicas, where an autoscaler sets them.
     pub(crate) scaled: Option<&'a Path>,
-    /// The cluster serves no kind of this group and name.
     pub(crate) is_unserved: bool,
 }
 
-/// The decision about a drift.
-pub(crate) fn plan(case: &Case<'_>, now: Timestamp) -> Plan {
-    let Case { release, object, life, policy, .. } = case;
-    let Some(declared) = release.declared(object) else { return Plan::Wait };
+pub(crate) fn plan(case: &PlanInput<'_>, now: Timestamp) -> RepairPlan {
+    let PlanInput { release, object, life, policy, .. } = case;
+    let Some(declared) = release.declared(object) else { return RepairPlan::Wait };
     if policy.drift == DriftMode::Ignore || declared.opted_out {
-        return Plan::Wait;
+        return RepairPlan::Wait;
     }
     if release.invalid.is_some() {
-        return Plan::Report("its release's latest record cannot be believed");
+        return RepairPlan::Report("its release's latest record cannot be believed");
     }
     if release.state.status != Status::Deployed {
-        return Plan::Wait;
+        return RepairPlan::Wait;
     }
     match case.kind {
-        DriftKind::Missing if case.may_be_gone => return Plan::Wait,
-        DriftKind::Terminating => return Plan::Report("it is being deleted"),
-        DriftKind::Unreadable => return Plan::Report("it is nested deeper than what is judged"),
+        DriftKind::Missing if case.may_be_gone => return RepairPlan::Wait,
+        DriftKind::Terminating => return RepairPlan::Report("it is being deleted"),
+        DriftKind::Unreadable => return RepairPlan::Report("it is nested deeper than what is judged"),
         DriftKind::Missing | DriftKind::Changed | DriftKind::Ownership => {}
     }
     if policy.drift != DriftMode::Repair && !case.asked {
-        return Plan::Report("drift is only reported");
+        return RepairPlan::Report("drift is only reported");
     }
     if let Some(reason) = never(release, object, case.kind, policy.repair) {
-        return Plan::Report(reason);
+        return RepairPlan::Report(reason);
     }
     if case.first_digest != Some(release.state.digest) {
-        return Plan::Report("the manifest of its release's revision has changed");
+        return RepairPlan::Report("the manifest of its release's revision has changed");
     }
     if release.state.appearance == Appearance::Seen(Status::Deployed) && !case.asked {
         let age = now.duration_since(release.state.created);
         if age < HOLD {
-            return Plan::Hold(HOLD - age);
+            return RepairPlan::Hold(HOLD - age);
         }
     }
     // Only after the hold: a restore may still bring the object.
     let is_its = life.is_some_and(|life| life.vouched && *life.release == release.id);
     if is_its && (case.ordered || is_confirmed(case)) {
-        Plan::Repair
+        RepairPlan::Repair
     } else if case.is_unserved && case.kind == DriftKind::Missing {
         // Nobody can confirm it.
-        Plan::Report(NOT_SERVED)
+        RepairPlan::Report(NOT_SERVED)
     } else if is_its {
-        Plan::Unconfirmed
+        RepairPlan::Unconfirmed
     } else {
-        Plan::Report("the guard never saw it alive with its release's annotations")
+        RepairPlan::Report("the guard never saw it alive with its release's annotations")
     }
 }
 
-/// The reason why drift of this kind is never repaired at `object` for `release`; `None` if it may
-/// be.
+/// The reason why drift of this kind is never repaired at `object` for `release`; `None` if it may be.
 pub(crate) fn never(
     release: &Release,
     object: &ObjectId,
@@ -145,15 +132,58 @@ pub(crate) fn never(
         .then_some("it lies outside of its release's namespace")
 }
 
-/// Whether the live object was once seen with the values to write. For an existing object, this
-/// checks the declaration; the values are checked when they are known. A new object gets all
-/// declared values, except for replicas that an autoscaler sets.
-fn is_confirmed(case: &Case<'_>) -> bool {
+/// Whether the live object was once seen with the values to write. For an existing object, this checks the declaration;
+/// the values are checked when they are known. A new object gets all declared values, except for replicas that an
+/// autoscaler sets.
+fn is_confirmed(case: &PlanInput<'_>) -> bool {
     case.agreement.is_some_and(|agreement| match case.kind {
         DriftKind::Missing => agreement.confirms_all(case.scaled),
         _ => true,
     })
 }
+
+pub(crate) fn install_order(kind: &str) -> usize {
+    ORDER.iter().position(|known| *known == kind).unwrap_or(ORDER.len())
+}
+
+const ORDER: [&str; 36] = [
+    "PriorityClass",
+    "Namespace",
+    "NetworkPolicy",
+    "ResourceQuota",
+    "LimitRange",
+    "PodSecurityPolicy",
+    "PodDisruptionBudget",
+    "ServiceAccount",
+    "Secret",
+    "SecretList",
+    "ConfigMap",
+    "StorageClass",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleList",
+    "ClusterRoleBinding",
+    "ClusterRoleBindingList",
+    "Role",
+    "RoleList",
+    "RoleBinding",
+    "RoleBindingList",
+    "Service",
+    "DaemonSet",
+    "Pod",
+    "ReplicationController",
+    "ReplicaSet",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+    "StatefulSet",
+    "Job",
+    "CronJob",
+    "IngressClass",
+    "Ingress",
+    "APIService",
+];
 
 #[cfg(test)]
 mod tests;

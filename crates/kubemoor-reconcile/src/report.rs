@@ -1,56 +1,56 @@
-//! The loop's published knowledge about one release.
-//!
-//! Entry points: [`ReleaseReport`], [`Happening`]. Invariant: shows values only as [`Finding`]s,
-//! which redact. Must not decide anything.
+//! What is published of a release. Nothing before all objects that were declared at the start have been listed, and never
+//! that all objects match while some of them have not been looked for. Values only as [`Finding`]s, which redact.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use smol_str::SmolStr;
 
+use crate::drifts::ObjectDrift;
+use crate::event::{LoopAction, Occurrence};
+use crate::machine::Reconciler;
+use crate::note_effort;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_helm::record::Status;
+use kubemoor_helm::release::{Declarations, Declared, Release};
 use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::guarded::OrderAnswer;
+use kubemoor_policy::{Policy, standing};
 use kubemoor_verdict::deletion;
 use kubemoor_verdict::edit::Finding;
-use kubemoor_verdict::health::{Control, Facts, Health, ObjectFacts, ObjectState, RecordFacts, Unwatched};
+use kubemoor_verdict::health::{
+    Control, Facts, Health, ObjectFacts, ObjectState, Reason, RecordFacts, RecordState, Unwatched,
+};
 
-/// What the loop knows of one release.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReleaseReport {
-    /// The release.
+pub struct LoopReport {
     pub release: ReleaseId,
     /// The uid of that revision's record, as far as it is known.
     pub record: Option<String>,
     /// SHA-256 of that revision's manifest as it was first seen.
     pub digest: [u8; 32],
-    /// How many objects the revision declares.
     pub declared: usize,
     /// Those that were seen alive with the release's annotations, and their agreements; sorted.
     pub seen_alive: Vec<SeenAlive>,
     /// How many of them were seen alive as they are declared.
     pub confirmed: usize,
-    /// Those of the seen objects that are not repaired without the confirmation of a person;
-    /// sorted.
+    /// Those of the seen objects that are not repaired without the confirmation of a person; sorted.
     pub unconfirmed: Vec<ObjectId>,
-    /// The drifting objects, in order.
     pub drifted: Vec<Drifted>,
-    /// The first error in the manifest's annotations that allow changes of an object; such
-    /// annotations have no effect. In the order of objects.
+    /// The first error in the manifest's annotations that allow changes of an object; such annotations have no effect.
+    /// In the order of objects.
     pub flaws: Vec<(ObjectId, Flaw)>,
-    /// Declared objects in the release's namespace that another release owns by the object's
-    /// annotations, and that are compared with that release alone; in the order of objects.
+    /// Declared objects in the release's namespace that another release owns by the object's annotations, and that are
+    /// compared with that release alone; in the order of objects.
     pub foreign: Vec<(ObjectId, ReleaseId)>,
     /// Declared objects that the guard has no right to watch, in the order of kinds.
     pub unwatched: Vec<Unwatched>,
-    /// Objects that may differ or are not judged: allowed, opted out, outside of the release's
-    /// namespace, owned by another release, not created by a failed operation; in the order of
-    /// objects.
+    /// Objects that may differ or are not judged: allowed, opted out, outside of the release's namespace, owned by
+    /// another release, not created by a failed operation; in the order of objects.
     pub excused: Vec<ObjectFacts>,
-    /// The facts of its records.
     pub records: RecordFacts,
-    /// The treatment of its drift.
     pub control: Control,
     /// The field manager with which Helm writes its objects; `None` if no object has ever shown it.
     pub manager: Option<SmolStr>,
@@ -60,89 +60,67 @@ pub struct ReleaseReport {
     pub answer: Option<OrderAnswer>,
 }
 
-/// One object that is not as declared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drifted {
-    /// The object.
     pub object: Arc<ObjectId>,
-    /// What is wrong with it.
     pub kind: DriftKind,
-    /// Its changed fields, at most [`SHOWN_FIELDS`] of them.
     pub findings: Vec<Finding>,
     /// The field manager that wrote the changes, as far as the object records it.
     pub by: Option<String>,
-    /// The time since which the loop knows of it.
     pub since: Timestamp,
     /// The result of the last repair; `None` if none was tried.
     pub repaired: Option<Result<(), String>>,
     /// The reason why it is not repaired; `None` while it is.
     pub kept: Option<Arc<str>>,
-    /// The field manager that changes it back after each repair; empty if the object records no
-    /// name.
+    /// The field manager that changes it back after each repair; empty if the object records no name.
     pub contested_by: Option<String>,
     /// Whether it stays unchanged because the declared values were never seen in the live object.
     pub unconfirmed: bool,
-    /// Only a dry run could tell whether it is drift.
     pub doubt: bool,
-    /// An exception allows it.
     pub allowed: bool,
 }
 
 /// The most fields of one object that a report names.
 pub const SHOWN_FIELDS: usize = 20;
 
-/// What is wrong with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DriftKind {
-    /// It does not exist.
     Missing,
     /// Declared fields have other values.
     Changed,
-    /// Declared fields have their values and belong to a manager that would
-    /// make Helm's next upgrade fail.
+    /// Declared fields have their values and belong to a manager that would make Helm's next upgrade fail.
     Ownership,
-    /// It is being deleted, and a finalizer may be blocking the deletion. It drifts if fields differ,
-    /// or if finalizers have held it for some minutes.
+    /// It is being deleted, and a finalizer may be blocking the deletion. It drifts if fields differ, or if finalizers
+    /// have held it for some minutes.
     Terminating,
     /// It is nested too deeply to be judged.
     Unreadable,
 }
 
-/// Something that happened to one object: it was found drifted, was repaired,
-/// or could not be.
+/// Something that happened to one object: it was found drifted, was repaired, or could not be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Incident {
-    /// The release.
     pub release: ReleaseId,
-    /// The revision that the object is compared with.
     pub revision: u64,
     /// The object; `repaired` and `kept` say what happened.
     pub drifted: Drifted,
 }
 
-/// Something that happened, for those who tell others.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening {
-    /// To one object.
     Object(Box<Incident>),
-    /// Repairs stop because of too much drift: in one namespace, or everywhere.
+    /// Repairs stop because of too much drift, in one namespace or (`None`) everywhere.
     Braked {
-        /// The namespace; none for the whole cluster.
         namespace: Option<String>,
-        /// The number of drifting objects there.
         drifting: usize,
-        /// The number of objects that are declared in the cluster.
         declared: usize,
     },
-    /// Repairs continue there.
     Eased {
-        /// The namespace; none for the whole cluster.
         namespace: Option<String>,
     },
 }
 
 impl DriftKind {
-    /// The kind's name, as in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -155,7 +133,6 @@ impl DriftKind {
 }
 
 impl Drifted {
-    /// The state of the object.
     pub fn state(&self) -> ObjectState {
         match self.kind {
             _ if self.allowed => ObjectState::Allowed,
@@ -167,10 +144,7 @@ impl Drifted {
             DriftKind::Unreadable => ObjectState::Unreadable,
         }
     }
-}
 
-impl Drifted {
-    /// What holds an object that is being deleted, as a clause; `None` if nothing is known to.
     fn held(&self) -> Option<String> {
         let finalizers = self.findings.iter().find(|it| deletion::finishes(&self.object, &it.path))?;
         let names = finalizers.new.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -178,8 +152,7 @@ impl Drifted {
     }
 }
 
-impl ReleaseReport {
-    /// The facts about the release.
+impl LoopReport {
     pub fn facts(&self) -> Facts {
         let objects = self.drifted.iter().map(|it| ObjectFacts {
             kept: match it.kind {
@@ -200,8 +173,192 @@ impl ReleaseReport {
         }
     }
 
-    /// The health of the release.
     pub fn health(&self) -> Health {
         Health::of(&self.facts())
     }
 }
+
+impl Reconciler {
+    /// Publishes what is known of a release, once everything has been listed.
+    pub(crate) fn publish(&mut self, id: &ReleaseId) {
+        self.recount();
+        let oldest = self.tally.oldest();
+        if oldest != self.oldest {
+            self.oldest = oldest;
+            self.tell(Occurrence::Oldest(oldest));
+        }
+        if !self.listed {
+            return;
+        }
+        if self.stopping {
+            self.drifts.leave_unread(id);
+        }
+        match (self.known.release(id).cloned(), self.known.policy(id).cloned()) {
+            (Some(release), Some(policy)) => {
+                self.drifts.note_manager(&release);
+                let report = self.report_of(&release, &policy);
+                // Suspects may have another state, and are about to be read.
+                let is_judged = matches!(release.state.status, Status::Deployed | Status::Failed);
+                if self.drifts.has_untried(id) && all_match(&report.health())
+                    || is_judged && self.drifts.has_outdated(id)
+                {
+                    return;
+                }
+                if self.awaits_listing(&release) && report.health().counts.drifted == 0 {
+                    return;
+                }
+                self.act(LoopAction::Report(Box::new(report)));
+            }
+            _ => {
+                self.unlisted.remove(id);
+                self.act(LoopAction::Withdraw(id.clone()));
+            }
+        }
+    }
+
+    /// Whether a watch is about to show an object of a release for the first time.
+    fn awaits_listing(&mut self, release: &Release) -> bool {
+        let unseen: Vec<_> =
+            release.objects.keys().filter(|object| self.is_unseen(release, object)).collect();
+        if !unseen.is_empty() {
+            self.unlisted.insert(release.id.clone());
+        }
+        let is_awaited =
+            |object: &ObjectId| !self.scopes.is_watched(object) || self.scopes.is_awaited(object);
+        !self.stopping && unseen.into_iter().any(|object| is_awaited(object))
+    }
+
+    /// Whether nobody has looked for an object of a release yet: the first listing of its watch is not complete, or its
+    /// watch is about to be opened.
+    fn is_unseen(&self, release: &Release, object: &ObjectId) -> bool {
+        let is_judged = matches!(release.state.status, Status::Deployed | Status::Failed);
+        is_judged
+            && release.declared(object).is_some()
+            && self.drifts.life(object).is_none()
+            && match self.scopes.is_watched(object) {
+                true => !self.scopes.shows(object) && !self.scopes.is_forbidden(object),
+                false => self.unscoped.contains(&release.id),
+            }
+    }
+
+    fn report_of(&self, release: &Release, policy: &Policy) -> LoopReport {
+        let id = &release.id;
+        note_effort(release.objects.len());
+        let records = RecordFacts::of(release, policy.operation_timeout, self.now);
+        let mut drifts_of: Vec<(Arc<ObjectId>, ObjectDrift)> = self.drifts.of_release(id);
+        drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let declared = release.objects.values().filter(|it| in_force(it, records.state).is_some()).count();
+        let mut seen_alive = self.drifts.seen_alive(release);
+        seen_alive.iter_mut().for_each(|seen| seen.settled = self.known.settled(&seen.object));
+        let (confirmed, mut unconfirmed) = self.drifts.confirmed(release);
+        let drifting = drifts_of.iter().map(|(object, _)| object);
+        let added = drifting.filter(|object| self.drifts.may_hold_additions(release, object));
+        unconfirmed.extend(added.map(|object| ObjectId::clone(object)));
+        unconfirmed.sort();
+        unconfirmed.dedup();
+        let foreign = self.drifts.foreign(release);
+        let excused = self.excused(release, records.state, &foreign);
+        let first = self.drifts.first(id, records.revision);
+        let known: HashSet<&ObjectId> = drifts_of
+            .iter()
+            .map(|(object, _)| &**object)
+            .chain(excused.iter().map(|it| &it.object))
+            .collect();
+        LoopReport {
+            release: id.clone(),
+            record: first.and_then(|first| first.uid.clone()),
+            digest: first.map_or(release.state.digest, |first| first.digest),
+            declared,
+            seen_alive,
+            confirmed,
+            unconfirmed,
+            drifted: drifts_of.iter().map(|(object, drift)| drift.shown(object)).collect(),
+            flaws: flaws(release),
+            foreign,
+            unwatched: self.scopes.unwatched(release, &known),
+            excused,
+            records,
+            control: Control {
+                drift: policy.drift,
+                open: self.enforcement_disabled,
+                suspended: self.suspensions.get(id, self.now).cloned(),
+                braked: self.repairs.brake.is_on(&id.namespace),
+            },
+            manager: self.drifts.manager(release, release.state.apply_method),
+            leads: self.leads,
+            answer: self.asked.answer(id),
+        }
+    }
+
+    /// The objects that neither match nor drift: allowed to differ, opted out, outside of the release's namespace,
+    /// owned by another release, not created by the failed operation, or not readable; in the order of objects.
+    fn excused(
+        &self,
+        release: &Release,
+        state: RecordState,
+        foreign: &[(ObjectId, ReleaseId)],
+    ) -> Vec<ObjectFacts> {
+        let state_of = |object: &ObjectId, declarations: &Declarations| {
+            let declared = in_force(declarations, state)?;
+            let life = self.drifts.life(object);
+            if declared.opted_out {
+                return Some(ObjectState::OptedOut);
+            }
+            if !self.may_look(release, object) {
+                return Some(ObjectState::Outside);
+            }
+            if foreign.iter().any(|(other, _)| other == object) {
+                return Some(ObjectState::Foreign);
+            }
+            if self.drifts.is_known(&release.id, object) {
+                return None;
+            }
+            let is_absent = || life.is_none_or(|it| !it.alive) && self.scopes.shows(object);
+            if state == RecordState::Failed && declarations.baseline.is_none() && is_absent() {
+                return Some(ObjectState::Awaited);
+            }
+            if self.is_unseen(release, object) {
+                return Some(ObjectState::Unread);
+            }
+            // Kinds that the guard may not watch are reported with the reason.
+            if self.drifts.is_unread(&release.id, object) && !self.scopes.is_forbidden(object) {
+                return Some(ObjectState::Unread);
+            }
+            life.is_some_and(|life| life.alive && life.allowed).then_some(ObjectState::Allowed)
+        };
+        let facts = |(object, it): (&Arc<ObjectId>, &Declarations)| {
+            state_of(object, it).map(|state| ObjectFacts::new(ObjectId::clone(object), state))
+        };
+        let mut excused: Vec<_> = release.objects.iter().filter_map(facts).collect();
+        excused.sort_by(|a, b| a.object.cmp(&b.object));
+        excused
+    }
+}
+
+fn all_match(health: &Health) -> bool {
+    match health.reason {
+        Reason::ReleaseFailed => health.counts.drifted == 0,
+        reason => reason == Reason::InSync,
+    }
+}
+
+/// The declaration of an object that is in force in this state of the record.
+fn in_force(declarations: &Declarations, state: RecordState) -> Option<&Arc<Declared>> {
+    // Agreeing with either manifest is enough then.
+    let or_before = declarations.baseline.as_ref().filter(|_| state == RecordState::Failed);
+    declarations.latest.as_ref().or(or_before)
+}
+
+/// The errors in the manifest's annotations that allow changes.
+fn flaws(release: &Release) -> Vec<(ObjectId, Flaw)> {
+    let declared = release.objects.iter().filter_map(|(object, it)| Some((object, it.latest.as_ref()?)));
+    let flawed = declared.filter_map(|(object, declared)| {
+        let flaw = standing::of_manifest(declared).err()?.into_iter().next()?;
+        Some((ObjectId::clone(object), flaw))
+    });
+    let mut flaws: Vec<_> = flawed.collect();
+    flaws.sort_by(|(a, _), (b, _)| a.cmp(b));
+    flaws
+}
+
+pub use LoopReport as ReleaseReport; // alias

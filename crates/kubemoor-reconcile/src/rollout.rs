@@ -1,10 +1,7 @@
-//! Tracks whether a workload has rolled out its pod template, and which workload of each release
-//! does so for the guard.
+//! Which workload of each release rolls out its pod template because of a repair, and whether it has.
 //!
-//! Entry points: [`touches_template`], [`Rollouts`]. Invariant: total on any JSON; a workload that
-//! no controller observes, or that has and needs no pods, has nothing to roll out. A stalled
-//! roll-out is not waited for: a release whose pods never get ready is repaired all the same.
-//! Must not write anything.
+//! A workload that no controller observes, or that has and needs no pods, has nothing to roll out. A stalled roll-out is
+//! not waited for: a release whose pods never get ready is repaired all the same.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::elapsed::elapsed;
+use crate::waits::elapsed;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
 
@@ -22,11 +19,9 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// How long it may do so without progress: pods that do not get ready delay a roll-out forever.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// The workload that each release rolls out for the guard.
 #[derive(Debug, Default)]
 pub(crate) struct Rollouts(HashMap<ReleaseId, Rollout>);
 
-/// A workload whose pod template was repaired.
 #[derive(Clone, Debug)]
 pub(crate) struct Rollout {
     pub(crate) object: ObjectId,
@@ -53,8 +48,7 @@ impl Rollouts {
         }
     }
 
-    /// A workload of the release other than `object` that may not be rolled out yet and had recent
-    /// progress.
+    /// A workload of the release other than `object` that may not be rolled out yet and had recent progress.
     pub(crate) fn of_another(
         &self,
         release: &ReleaseId,
@@ -66,8 +60,7 @@ impl Rollouts {
         waits.then(|| rollout.clone())
     }
 
-    /// Takes in a workload, perhaps in a slightly older state. Returns whether repairs of its
-    /// release continue by that.
+    /// Takes in a workload, perhaps in a slightly older state. Returns whether repairs of its release continue by that.
     pub(crate) fn see(
         &mut self,
         release: &ReleaseId,
@@ -92,14 +85,12 @@ impl Rollouts {
         false
     }
 
-    /// Forgets an object that the release has ceased to declare.
     pub(crate) fn forget(&mut self, release: &ReleaseId, object: &ObjectId) {
         if self.0.get(release).is_some_and(|rollout| rollout.object == *object) {
             self.end(release);
         }
     }
 
-    /// Repairs of the release continue.
     pub(crate) fn end(&mut self, release: &ReleaseId) {
         self.0.remove(release);
     }
@@ -116,8 +107,8 @@ pub(crate) fn touches_template(object: &ObjectId, path: &Path) -> bool {
         && matches!(names.as_slice(), [Segment::Field(spec), Segment::Field(template)] if spec == "spec" && template == "template")
 }
 
-/// Whether a workload has all its pods, and none of an older template, or no controller works on
-/// that: it is left to people, or Kubernetes has given up.
+/// Whether a workload has all its pods, and none of an older template, or no controller works on that: it is left to
+/// people, or Kubernetes has given up.
 fn is_rolled_out(object: &Value) -> bool {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     let Some(observed) = number("/status/observedGeneration") else { return true };
@@ -143,7 +134,6 @@ fn is_rolled_out(object: &Value) -> bool {
     (updated >= wanted.saturating_sub(kept) && are_old_gone) || has_failed(object)
 }
 
-/// Whether a Deployment's roll-out has exceeded its progress deadline.
 fn has_failed(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().any(|condition| {
@@ -152,7 +142,6 @@ fn has_failed(object: &Value) -> bool {
     })
 }
 
-/// The numbers of a workload's status that change during a roll-out.
 fn numbers(object: &Value) -> Vec<Option<i64>> {
     let status = object.get("status").and_then(Value::as_object);
     status.into_iter().flatten().map(|(_, value)| value.as_i64()).collect()

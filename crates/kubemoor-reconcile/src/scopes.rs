@@ -1,7 +1,5 @@
-//! The watched objects, and the watches that have been listed.
-//!
-//! Entry point: [`Scopes`]. Invariant: an object that is absent from an incomplete listing is not
-//! known to be missing. Must not open a watch.
+//! The watched objects, and the watches that have been listed. An object that is absent from an incomplete listing is
+//! not known to be missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -13,7 +11,7 @@ use kubemoor_verdict::health::Unwatched;
 
 /// A kind in a version, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Scope {
+pub struct WatchScope {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -24,28 +22,23 @@ pub struct Scope {
 static EVERYWHERE: Option<SmolStr> = None;
 
 /// Scopes by group, kind and namespace: several where a kind is watched in several versions.
-type Kinds = HashMap<String, HashMap<String, HashMap<Option<SmolStr>, Vec<Scope>>>>;
+type ScopesByKind = HashMap<String, HashMap<String, HashMap<Option<SmolStr>, Vec<WatchScope>>>>;
 
-/// The watches that are open.
 #[derive(Debug, Default)]
 pub(crate) struct Scopes {
-    open: BTreeMap<Scope, Watched>,
-    /// The same, by what they hold.
-    kinds: Kinds,
+    open: BTreeMap<WatchScope, Watched>,
+    kinds: ScopesByKind,
     /// The watches of the start that have not been listed yet; `None` before there are any.
-    unlisted: Option<BTreeSet<Scope>>,
+    unlisted: Option<BTreeSet<WatchScope>>,
 }
 
-/// One watch.
 #[derive(Debug, Default)]
 struct Watched {
-    /// Its listing is complete.
     whole: bool,
     /// It broke before its first listing was complete, and the guard tries again.
     broken: bool,
     /// The message of the API server, if the guard has no right to it.
     forbidden: Option<String>,
-    /// The objects of the listing under way.
     listing: Option<HashSet<ObjectId>>,
     /// Policies have changed since the last listing began.
     outdated: bool,
@@ -53,8 +46,7 @@ struct Watched {
     judges_all: bool,
 }
 
-impl Scope {
-    /// Whether the scope includes an object.
+impl WatchScope {
     pub(crate) fn holds(&self, object: &ObjectId) -> bool {
         object.group == self.group
             && object.kind == self.kind
@@ -64,7 +56,7 @@ impl Scope {
 
 impl Scopes {
     /// Sets the scopes to watch. Returns the watches to open and to close.
-    pub(crate) fn want(&mut self, wanted: &BTreeSet<Scope>) -> (Vec<Scope>, Vec<Scope>) {
+    pub(crate) fn want(&mut self, wanted: &BTreeSet<WatchScope>) -> (Vec<WatchScope>, Vec<WatchScope>) {
         let closed: Vec<_> = self.open.keys().filter(|it| !wanted.contains(*it)).cloned().collect();
         let opened: Vec<_> = wanted.iter().filter(|it| !self.open.contains_key(*it)).cloned().collect();
         for scope in &closed {
@@ -82,8 +74,7 @@ impl Scopes {
         self.unlisted.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
-    /// Whether a watch is open.
-    pub(crate) fn has(&self, scope: &Scope) -> bool {
+    pub(crate) fn has(&self, scope: &WatchScope) -> bool {
         self.open.contains_key(scope)
     }
 
@@ -102,8 +93,7 @@ impl Scopes {
         !self.shows(object) && self.holding(object).any(|(_, watched)| !watched.broken)
     }
 
-    /// A full listing begins.
-    pub(crate) fn begin_listing(&mut self, scope: &Scope) {
+    pub(crate) fn begin_listing(&mut self, scope: &WatchScope) {
         if let Some(watched) = self.open.get_mut(scope) {
             watched.listing = Some(HashSet::new());
             watched.judges_all |= std::mem::take(&mut watched.outdated);
@@ -111,7 +101,7 @@ impl Scopes {
     }
 
     /// Adds an object to the running listing. Returns whether it is judged even if it is as before.
-    pub(crate) fn list(&mut self, scope: &Scope, object: &ObjectId) -> bool {
+    pub(crate) fn list(&mut self, scope: &WatchScope, object: &ObjectId) -> bool {
         let Some(watched) = self.open.get_mut(scope) else { return true };
         if let Some(listing) = &mut watched.listing {
             listing.insert(object.clone());
@@ -126,7 +116,7 @@ impl Scopes {
 
     /// Ends a listing and returns its objects, and whether all were judged. `None` if it began before this watch was
     /// opened.
-    pub(crate) fn end_listing(&mut self, scope: &Scope) -> Option<(HashSet<ObjectId>, bool)> {
+    pub(crate) fn end_listing(&mut self, scope: &WatchScope) -> Option<(HashSet<ObjectId>, bool)> {
         let watched = self.open.get_mut(scope)?;
         let listed = watched.listing.take()?;
         let are_judged = watched.judges_all || !watched.whole;
@@ -135,39 +125,37 @@ impl Scopes {
         Some((listed, are_judged))
     }
 
-    /// Records that a watch broke. Stops waiting for its first listing.
-    pub(crate) fn mark_broken(&mut self, scope: &Scope) {
+    pub(crate) fn mark_broken(&mut self, scope: &WatchScope) {
         if let Some(watched) = self.open.get_mut(scope) {
             watched.broken = !watched.whole;
         }
         self.mark_listed(scope);
     }
 
-    fn mark_listed(&mut self, scope: &Scope) {
+    fn mark_listed(&mut self, scope: &WatchScope) {
         if let Some(unlisted) = &mut self.unlisted {
             unlisted.remove(scope);
         }
     }
 
     /// Records that a watch is established; returns whether the guard had no right to it before.
-    pub(crate) fn permit(&mut self, scope: &Scope) -> bool {
+    pub(crate) fn permit(&mut self, scope: &WatchScope) -> bool {
         self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.take().is_some())
     }
 
     /// Records that the guard has no right to a watch; returns whether that is new.
-    pub(crate) fn forbid(&mut self, scope: &Scope, why: String) -> bool {
+    pub(crate) fn forbid(&mut self, scope: &WatchScope, why: String) -> bool {
         self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.replace(why).is_none())
     }
 
-    /// Whether the guard has no right to watch an object.
     pub(crate) fn is_forbidden(&self, object: &ObjectId) -> bool {
         self.holding(object).any(|(_, watched)| watched.forbidden.is_some())
     }
 
-    /// The declared objects of a release of kinds that the guard has no right to watch, in the
-    /// order of kinds; without those that are `known` otherwise.
+    /// The declared objects of a release of kinds that the guard has no right to watch, in the order of kinds; without
+    /// those that are `known` otherwise.
     pub(crate) fn unwatched(&self, release: &Release, known: &HashSet<&ObjectId>) -> Vec<Unwatched> {
-        let mut counts: BTreeMap<&Scope, (usize, &String)> = BTreeMap::new();
+        let mut counts: BTreeMap<&WatchScope, (usize, &String)> = BTreeMap::new();
         let declared = release.objects.iter().filter(|(_, it)| it.latest.is_some());
         for object in declared.map(|(object, _)| &**object).filter(|object| !known.contains(object)) {
             for (scope, watched) in self.holding(object) {
@@ -176,7 +164,7 @@ impl Scopes {
                 }
             }
         }
-        let of_scope = |(scope, (objects, why)): (&Scope, (usize, &String))| Unwatched {
+        let of_scope = |(scope, (objects, why)): (&WatchScope, (usize, &String))| Unwatched {
             kind: scope.kind.clone(),
             objects,
             why: why.clone(),
@@ -186,8 +174,7 @@ impl Scopes {
         unwatched
     }
 
-    /// The watches that show an object.
-    fn holding(&self, object: &ObjectId) -> impl Iterator<Item = (&Scope, &Watched)> {
+    fn holding(&self, object: &ObjectId) -> impl Iterator<Item = (&WatchScope, &Watched)> {
         let places = self.kinds.get(&*object.group).and_then(|kinds| kinds.get(&*object.kind));
         let own = object.namespace.is_some().then_some(&object.namespace);
         let scopes =
@@ -196,12 +183,13 @@ impl Scopes {
     }
 }
 
-/// The scopes of each group, kind and namespace.
-fn by_kind<'s>(scopes: impl Iterator<Item = &'s Scope>) -> Kinds {
-    let mut kinds = Kinds::new();
+fn by_kind<'s>(scopes: impl Iterator<Item = &'s WatchScope>) -> ScopesByKind {
+    let mut kinds = ScopesByKind::new();
     for scope in scopes {
         let places = kinds.entry(scope.group.clone()).or_default().entry(scope.kind.clone()).or_default();
         places.entry(scope.namespace.as_deref().map(Into::into)).or_default().push(scope.clone());
     }
     kinds
 }
+
+pub use WatchScope as Scope; // alias

@@ -2,7 +2,7 @@
 //! the key with which the guard's replicas sign.
 //!
 //! Neither a token nor the key reaches a log, a message or an error: `Debug` hides them, and only
-//! [`CallerToken::expose`], [`Kept::text`] and [`SigningKey::as_bytes`] show them. The duration of a comparison reveals
+//! [`CallerToken::expose`], [`SharedCallerSecret::text`] and [`SigningKey::as_bytes`] show them. The duration of a comparison reveals
 //! nothing to a caller.
 
 use std::fmt::Write as _;
@@ -23,18 +23,16 @@ use tokio_util::sync::CancellationToken;
 
 use kubemoor_policy::signing::SigningKey;
 
-/// The random bytes of a token and of a key.
 const BYTES: usize = 32;
 
-/// The allowed length of a token. A token is a segment of a Service's path, which the API server requires to
-/// be a DNS name; hence the letters that [`CallerToken::parse`] accepts.
+/// The allowed length of a token. A token is a segment of a Service's path, which the API server requires to be a DNS
+/// name; hence the letters that [`CallerToken::parse`] accepts.
 const LENGTHS: std::ops::RangeInclusive<usize> = 32..=128;
 
 /// How often a file of tokens is read, and the most bytes that are read of it.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 const CAP: u64 = 4096;
 
-/// The operating system gives no random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the operating system gives no random bytes")]
 pub struct RandomError;
@@ -43,7 +41,6 @@ pub struct RandomError;
 #[derive(Clone, Debug)]
 pub struct CallerToken(SecretString);
 
-/// The secret that replicas share.
 #[derive(Clone, Debug, Default)]
 pub struct CallerSecret {
     /// The token of the address that is to be registered.
@@ -55,13 +52,9 @@ pub struct CallerSecret {
 
 /// The current [`CallerSecret`]. Clones share it. No caller is admitted until one of them receives a token.
 #[derive(Clone, Debug, Default)]
-pub struct Callers(watch::Sender<CallerSecret>);
+pub struct CallerSecrets(watch::Sender<CallerSecret>);
 
 impl CallerToken {
-    /// Makes a token that nobody can guess.
-    ///
-    /// # Errors
-    /// When there are no random bytes.
     pub fn random() -> Result<Self, RandomError> {
         let mut text = String::with_capacity(2 * BYTES);
         for byte in random()? {
@@ -77,7 +70,6 @@ impl CallerToken {
         (LENGTHS.contains(&text.len()) && text.bytes().all(known)).then(|| Self(text.to_owned().into()))
     }
 
-    /// The token's text, for the address that is registered.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
@@ -108,25 +100,22 @@ impl CallerSecret {
         self.registered.as_ref()
     }
 
-    /// The key with which all replicas sign; `None` until it is known. It does not change while the secret
-    /// exists.
+    /// The key with which all replicas sign; `None` until it is known. It does not change while the secret exists.
     pub fn signing(&self) -> Option<&SigningKey> {
         self.signing.as_ref()
     }
 }
 
-impl Callers {
+impl CallerSecrets {
     /// Whether a caller with `token` is admitted.
     pub fn admits(&self, token: &[u8]) -> bool {
         self.0.borrow().admits(token)
     }
 
-    /// The secret as it is now.
     pub fn secret(&self) -> CallerSecret {
         self.0.borrow().clone()
     }
 
-    /// Tells of every change of it.
     pub fn changes(&self) -> watch::Receiver<CallerSecret> {
         self.0.subscribe()
     }
@@ -152,7 +141,6 @@ impl Callers {
         }
     }
 
-    /// From now on replicas sign by this key.
     pub fn sign_by(&self, key: SigningKey) {
         self.0.send_if_modified(|secret| {
             let same = secret
@@ -165,10 +153,6 @@ impl Callers {
     }
 }
 
-/// Makes a key that nobody can guess.
-///
-/// # Errors
-/// When there are no random bytes.
 pub fn random_key() -> Result<SigningKey, RandomError> {
     random().map(SigningKey::new)
 }
@@ -182,18 +166,16 @@ fn random() -> Result<[u8; BYTES], RandomError> {
 
 /// The callers' secret as replicas share it.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct SharedCallerSecret {
     registered: CallerToken,
-    turn: Turn,
+    turn: NextToken,
     /// When the registered token, or the turn, began.
     since: Timestamp,
     signing: SigningKey,
 }
 
-/// The stage of the next token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// There is none.
+pub enum NextToken {
     None,
     /// It is accepted, and not registered yet.
     Announced(CallerToken),
@@ -203,7 +185,7 @@ pub enum Turn {
 
 /// The stored form. Not `Debug`.
 #[derive(Serialize, Deserialize)]
-struct Document {
+struct StoredSecret {
     registered: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -213,25 +195,21 @@ struct Document {
     signing: String,
 }
 
-impl Kept {
-    /// The first one.
-    ///
-    /// # Errors
-    /// When there are no random bytes.
+impl SharedCallerSecret {
     pub fn random(now: Timestamp) -> Result<Self, RandomError> {
         let (registered, signing) = (CallerToken::random()?, random_key()?);
-        Ok(Self { registered, turn: Turn::None, since: now, signing })
+        Ok(Self { registered, turn: NextToken::None, since: now, signing })
     }
 
-    /// Parses the stored form; `None` if [`Kept::text`] did not write it.
+    /// Parses the stored form; `None` if [`SharedCallerSecret::text`] did not write it.
     pub fn parse(text: &str) -> Option<Self> {
-        let document: Document = serde_json::from_str(text).ok()?;
+        let document: StoredSecret = serde_json::from_str(text).ok()?;
         let token =
             |text: Option<String>| text.map(|text| CallerToken::parse(&text).ok_or(())).transpose().ok();
         let turn = match (token(document.next)?, token(document.previous)?) {
-            (None, None) => Turn::None,
-            (Some(next), None) => Turn::Announced(next),
-            (None, Some(previous)) => Turn::Replaced(previous),
+            (None, None) => NextToken::None,
+            (Some(next), None) => NextToken::Announced(next),
+            (None, Some(previous)) => NextToken::Replaced(previous),
             (Some(_), Some(_)) => return None,
         };
         let signing: [u8; BYTES] = STANDARD.decode(document.signing).ok()?.try_into().ok()?;
@@ -239,13 +217,12 @@ impl Kept {
         Some(Self { registered, turn, since: document.since, signing: SigningKey::new(signing) })
     }
 
-    /// The text to store.
     pub fn text(&self) -> String {
         let text = |token: &CallerToken| Some(token.expose().to_owned());
-        let document = Document {
+        let document = StoredSecret {
             registered: self.registered.expose().to_owned(),
-            next: if let Turn::Announced(next) = &self.turn { text(next) } else { None },
-            previous: if let Turn::Replaced(previous) = &self.turn { text(previous) } else { None },
+            next: if let NextToken::Announced(next) = &self.turn { text(next) } else { None },
+            previous: if let NextToken::Replaced(previous) = &self.turn { text(previous) } else { None },
             since: self.since,
             signing: STANDARD.encode(self.signing.as_bytes()),
         };
@@ -253,8 +230,7 @@ impl Kept {
         serde_json::to_string(&document).unwrap_or_default()
     }
 
-    /// The stage of the next token.
-    pub fn turn(&self) -> &Turn {
+    pub fn turn(&self) -> &NextToken {
         &self.turn
     }
 
@@ -263,84 +239,66 @@ impl Kept {
         self.registered == other.registered && self.turn == other.turn
     }
 
-    /// Whether the registered token is at least `life` old. A creation time in the future counts as due,
-    /// because the token's age is unknown.
+    /// Whether the registered token is at least `life` old. A creation time in the future counts as due, because the
+    /// token's age is unknown.
     pub fn is_due(&self, now: Timestamp, life: Duration) -> bool {
         let age = now.duration_since(self.since);
-        self.turn == Turn::None && (age.is_negative() || age.unsigned_abs() >= life)
+        self.turn == NextToken::None && (age.is_negative() || age.unsigned_abs() >= life)
     }
 
     /// This with a new token that is accepted from now on, unless one is on its
     /// way.
-    ///
-    /// # Errors
-    /// When there are no random bytes.
     pub fn announced(&self, now: Timestamp) -> Result<Self, RandomError> {
         let mut kept = self.clone();
-        if kept.turn == Turn::None {
-            (kept.turn, kept.since) = (Turn::Announced(CallerToken::random()?), now);
+        if kept.turn == NextToken::None {
+            (kept.turn, kept.since) = (NextToken::Announced(CallerToken::random()?), now);
         }
         Ok(kept)
     }
 
-    /// The next step after an announcement, and after a replacement: the new token is registered, or the old
-    /// one is no longer accepted.
+    /// The next step after an announcement, and after a replacement: the new token is registered, or the old one is no
+    /// longer accepted.
     pub fn advanced(&self, now: Timestamp) -> Self {
         let (registered, turn) = match &self.turn {
-            Turn::None => return self.clone(),
-            Turn::Announced(next) => (next.clone(), Turn::Replaced(self.registered.clone())),
-            Turn::Replaced(_) => (self.registered.clone(), Turn::None),
+            NextToken::None => return self.clone(),
+            NextToken::Announced(next) => (next.clone(), NextToken::Replaced(self.registered.clone())),
+            NextToken::Replaced(_) => (self.registered.clone(), NextToken::None),
         };
         Self { registered, turn, since: now, signing: self.signing.clone() }
     }
 
     /// Has its key be the one to sign by.
-    pub fn sign(&self, callers: &Callers) {
+    pub fn sign(&self, callers: &CallerSecrets) {
         callers.sign_by(self.signing.clone());
     }
 
     /// Has its tokens be the ones that are accepted.
-    pub fn admit(&self, callers: &Callers) {
+    pub fn admit(&self, callers: &CallerSecrets) {
         let other = match &self.turn {
-            Turn::None => None,
-            Turn::Announced(token) | Turn::Replaced(token) => Some(token.clone()),
+            NextToken::None => None,
+            NextToken::Announced(token) | NextToken::Replaced(token) => Some(token.clone()),
         };
         callers.accept(self.registered.clone(), other);
     }
 }
 
-/// Why a file gives no tokens.
 #[derive(Debug, Error)]
 pub enum TokenFileError {
-    /// It cannot be read.
     #[error("cannot read the caller token file {path}: {reason}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        reason: String,
-    },
-    /// It holds something else.
+    Read { path: PathBuf, reason: String },
     #[error(
         "{path} is no caller token file: give one token, or two while one follows another, each on a line \
          of its own and of 32 to 128 lower-case letters and digits, such as `openssl rand -hex 32` prints"
     )]
-    Parse {
-        /// The file.
-        path: PathBuf,
-    },
+    Parse { path: PathBuf },
 }
 
-/// A file of one token or two.
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
 }
 
 /// The tokens in the file `path`, the one to register first.
-///
-/// # Errors
-/// There is no such file, or it holds something else.
 pub fn read_tokens(path: &Path) -> Result<(CallerToken, Option<CallerToken>), TokenFileError> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(CAP).read_to_string(&mut text));
@@ -360,17 +318,13 @@ fn parse_tokens(text: &str) -> Option<(CallerToken, Option<CallerToken>)> {
 
 impl TokenFile {
     /// Has `callers` accept what is in the file.
-    ///
-    /// # Errors
-    /// The file gives no tokens.
-    pub fn open(path: PathBuf, callers: &Callers) -> Result<Self, TokenFileError> {
+    pub fn open(path: PathBuf, callers: &CallerSecrets) -> Result<Self, TokenFileError> {
         let (registered, other) = read_tokens(&path)?;
         callers.accept(registered, other);
         Ok(Self { path })
     }
 
-    /// Follows the file until `stop`.
-    pub async fn keep(self, callers: Callers, stop: CancellationToken) {
+    pub async fn keep(self, callers: CallerSecrets, stop: CancellationToken) {
         let mut last_failure = None;
         loop {
             tokio::select! {
@@ -393,6 +347,10 @@ impl TokenFile {
         }
     }
 }
+
+pub use CallerSecrets as Callers; // alias
+pub use NextToken as Turn; // alias
+pub use SharedCallerSecret as Kept; // alias
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,5 @@
-//! The settings of a run, checked and typed.
-//!
-//! Entry points: [`Serve`], built by the command line and taken apart by the composition root. Invariant: a
-//! value of these types needs no further check. Must not read the environment or a file, nor define defaults:
-//! those are on the command line, where a user sees them.
-
-mod collector;
-mod endpoint;
-mod ledger;
+//! The settings of a run, checked and typed: a value of these types needs no further check. Defaults are on the command
+//! line, where a user sees them. No URL here shows a password, neither in messages nor in Debug output.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,86 +10,71 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use self::collector::CollectorUrl;
-pub use self::endpoint::{Endpoint, ServiceRef, WebhookUrl};
-pub use self::ledger::{Ledger, LedgerUrl, Retention};
 use crate::tls::CertificateSource;
-use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_declare::model::{DriftMode, EditsMode, is_dns_label};
 
-/// Everything that `kubemoor serve` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serve {
-    /// Where the releases are.
-    pub source: Source,
+    pub source: ReleaseLocation,
     /// Where the webhook listens, with TLS.
     pub listen: SocketAddr,
     /// Where health, metrics and the ledger are served, with TLS.
     pub admin_listen: SocketAddr,
-    /// The webhook's certificate.
     pub tls: CertificateSource,
-    /// The callers that the webhook answers.
-    pub callers: Callers,
+    pub callers: CallerSettings,
     /// How the webhook answers a change that causes drift.
     pub edits: EditsMode,
     /// How the loop handles drift that it finds.
     pub drift: DriftMode,
-    /// The directory of policy files.
     pub policies: Option<PathBuf>,
     /// The labels of this cluster, which policies select clusters by.
     pub cluster_labels: BTreeMap<String, String>,
     /// How long a Helm operation may leave its record untouched before it loses its rights.
     pub operation_timeout: Duration,
-    /// The database of the audit ledger.
-    pub ledger: Ledger,
+    pub ledger: LedgerSettings,
     /// The file of receivers for drift and repairs.
     pub notifiers: Option<PathBuf>,
-    /// Whether each release has metrics of its own.
     pub release_metrics: bool,
     /// Whether `/metrics` is served to everybody, and not only to users with the right to get it.
     pub anonymous_metrics: bool,
     /// The collector that receives traces; `None` to make none.
     pub collector: Option<CollectorUrl>,
-    /// How long the guard goes on answering after it was told to stop. Together with the shutdown of the server and
-    /// the ledger this must stay below the chart's `terminationGracePeriodSeconds`.
+    /// How long the guard goes on answering after it was told to stop. Together with the shutdown of the server and the
+    /// ledger this must stay below the chart's `terminationGracePeriodSeconds`.
     pub shutdown_delay: Duration,
-    /// The log filter.
     pub log: LogFilter,
 }
 
-/// Where the releases are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ReleaseLocation {
     /// In a cluster, as Helm's records.
-    Cluster(Cluster),
+    Cluster(ClusterSettings),
     /// In a directory of `NAMESPACE/RELEASE.yaml` files; there is no cluster.
     Directory(PathBuf),
 }
 
 /// The cluster that is guarded, and what may be done to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cluster {
+pub struct ClusterSettings {
     /// The kubeconfig; `None` for kubectl's defaults, then the pod's account.
     pub kubeconfig: Option<PathBuf>,
     /// The namespaces whose releases are guarded; empty for all.
     pub namespaces: Vec<String>,
-    /// The form in which Helm keeps its records.
     pub record_driver: RecordDriver,
     /// Whether the guard makes no writes at all, not even dry runs.
     pub read_only: bool,
     /// The namespace that Kubemoor itself runs in, which no webhook judges.
     /// `None` when it runs outside of the cluster.
     pub own_namespace: Option<String>,
-    /// The Service in front of Kubemoor. Its replicas share a Lease of the same name; `None` without a
-    /// Service.
+    /// The Service in front of Kubemoor. Its replicas share a Lease of the same name; `None` without a Service.
     pub own_service: Option<ServiceRef>,
     /// How the webhooks are kept registered; `None` when another tool registers them.
-    pub registration: Option<Registration>,
+    pub registration: Option<WebhookRegistration>,
 }
 
 /// How the webhooks are kept registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registration {
-    /// Where the API server reaches the webhook.
+pub struct WebhookRegistration {
     pub endpoint: Endpoint,
     /// Whether objects without Helm's label are sent too.
     pub select_all: bool,
@@ -105,31 +83,25 @@ pub struct Registration {
 /// The form in which Helm keeps its records (`HELM_DRIVER`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum RecordDriver {
-    /// Secrets, Helm's default.
     Secret,
-    /// ConfigMaps.
     Configmap,
 }
 
 /// How the webhook tells the API server from other clients of its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Callers {
-    /// The proof in each of its requests.
-    pub proof: Proof,
+pub struct CallerSettings {
+    pub proof: CallerProof,
     /// The authority (PEM) of the client certificate that it must also present.
     pub client_ca: Option<PathBuf>,
 }
 
 /// The proof in a request of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum CallerProof {
     /// A token of this file in the address.
     File(PathBuf),
     /// A token in the address that the guard makes and registers.
-    Kept {
-        /// For how long.
-        life: Duration,
-    },
+    Kept { life: Duration },
     /// Nothing: the certificate of the connection is the proof.
     Certificate,
 }
@@ -138,25 +110,20 @@ pub enum Proof {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter(String);
 
-/// Why a setting is none.
+/// Why a setting was rejected.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SettingError {
-    /// A webhook URL that the API server would refuse.
     #[error("a webhook URL is https://HOST[:PORT][/PATH], without user, query and fragment")]
     ReadUrl,
-    /// A Service reference of another form.
     #[error("a Service is NAMESPACE/NAME or NAMESPACE/NAME:PORT, such as kubemoor-system/kubemoor:443")]
     ReadService,
-    /// No database.
     #[error("a ledger is sqlite:PATH or postgres://USER@HOST/DATABASE")]
     ReadLedger,
-    /// A log filter that tracing does not know.
     #[error("a log filter is a list such as info,kubemoor=debug: {0}")]
     ReadLogFilter(String),
 }
 
 impl LogFilter {
-    /// The filter's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -177,6 +144,181 @@ impl fmt::Display for LogFilter {
         f.write_str(&self.0)
     }
 }
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// At a URL, as a guard outside of the cluster is.
+    Url(WebhookUrl),
+    Service(ServiceRef),
+}
+
+/// An `https` URL without user, query and fragment, as the API server demands, and without a slash at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookUrl {
+    url: String,
+    host: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceRef {
+    pub namespace: String,
+    pub name: String,
+    pub port: u16,
+}
+
+impl Endpoint {
+    /// The names that the API server checks the webhook's certificate for.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Self::Url(url) => vec![url.host.clone()],
+            Self::Service(service) => vec![
+                format!("{}.{}.svc", service.name, service.namespace),
+                format!("{}.{}.svc.cluster.local", service.name, service.namespace),
+            ],
+        }
+    }
+}
+
+impl WebhookUrl {
+    /// The URL of `path`, which begins with a slash.
+    pub fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+}
+
+impl FromStr for WebhookUrl {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let uri: http::Uri = text.parse().map_err(|_| SettingError::ReadUrl)?;
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        // The parser drops a fragment without a word, hence the look at the text.
+        if uri.scheme_str() != Some("https") || host.is_empty() || text.contains(['?', '#', '@']) {
+            return Err(SettingError::ReadUrl);
+        }
+        Ok(Self { url: text.trim_end_matches('/').to_owned(), host: host.to_owned() })
+    }
+}
+
+impl FromStr for ServiceRef {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (namespace, rest) = text.split_once('/').ok_or(SettingError::ReadService)?;
+        let (name, port) = match rest.split_once(':') {
+            Some((name, port)) => (name, port.parse().map_err(|_| SettingError::ReadService)?),
+            None => (rest, 443),
+        };
+        if port == 0 || !is_dns_label(namespace) || !is_dns_label(name) {
+            return Err(SettingError::ReadService);
+        }
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), port })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerSettings {
+    pub url: LedgerUrl,
+    /// The name of the cluster on every row; `None` for the uid of the namespace kube-system.
+    pub cluster_name: Option<String>,
+    pub retention: Retention,
+}
+
+/// What is kept of one cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Rows older than this go.
+    pub age: Duration,
+    /// Of more rows than this the oldest go.
+    pub rows: u64,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub enum LedgerUrl {
+    Sqlite(PathBuf),
+    /// A PostgreSQL database; the URL may hold a password.
+    Postgres(String),
+}
+
+impl FromStr for LedgerUrl {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            Some(("sqlite", path)) if !path.trim_start_matches("//").is_empty() => {
+                Ok(Self::Sqlite(PathBuf::from(path.strip_prefix("//").unwrap_or(path))))
+            }
+            Some(("postgres" | "postgresql", rest)) if rest.len() > 2 && rest.starts_with("//") => {
+                Ok(Self::Postgres(text.to_owned()))
+            }
+            _ => Err(SettingError::ReadLedger),
+        }
+    }
+}
+
+impl fmt::Display for LedgerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = match self {
+            Self::Sqlite(path) => return write!(f, "sqlite:{}", path.display()),
+            Self::Postgres(url) => url,
+        };
+        // The query may hold a password too.
+        let url = url.split_once('?').map_or(url.as_str(), |(url, _)| url);
+        match (url.split_once("://"), url.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, place))) => write!(f, "{scheme}://{place}"),
+            _ => f.write_str(url),
+        }
+    }
+}
+
+impl fmt::Debug for LedgerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LedgerUrl({self})")
+    }
+}
+
+/// The address of an OpenTelemetry collector that takes OTLP over HTTP, such as `http://collector:4318`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectorUrl(String);
+
+impl CollectorUrl {
+    pub fn traces(&self) -> String {
+        format!("{}/v1/traces", self.0)
+    }
+}
+
+impl FromStr for CollectorUrl {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const MEANT: &str =
+            "a collector is http://HOST:PORT or https://HOST:PORT, such as http://collector:4318";
+        let url: http::Uri = text.parse().map_err(|_| MEANT)?;
+        let (Some("http" | "https"), Some(authority)) = (url.scheme_str(), url.authority()) else {
+            return Err(MEANT);
+        };
+        if authority.as_str().contains('@') {
+            return Err("a collector's credentials belong into the variable OTEL_EXPORTER_OTLP_HEADERS");
+        }
+        if url.query().is_some() {
+            return Err(MEANT);
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+}
+
+impl fmt::Display for CollectorUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+pub use CallerProof as Proof; // alias
+pub use CallerSettings as Callers; // alias
+pub use ClusterSettings as Cluster; // alias
+pub use LedgerSettings as Ledger; // alias
+pub use ReleaseLocation as Source;
+pub use WebhookRegistration as Registration; // alias // alias
 
 #[cfg(test)]
 mod tests;

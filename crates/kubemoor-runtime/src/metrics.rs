@@ -1,8 +1,26 @@
-//! The program's metrics about itself, one struct per component.
-//!
-//! Entry points: [`registry`], and `register` of each struct. Invariant: the values of every label are a
-//! closed set, written out here, so that neither a user nor a rename of code can add a series. Must not
-//! decide anything.
+//! The program's metrics about itself, one struct per component. The values of every label are a closed set, written out
+//! here, so that neither a user nor a rename of code can add a series. Releases are named only where the settings ask for
+//! that.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_verdict::edit::Reason;
 
 /// Declares a label's values and how each is written.
 macro_rules! label {
@@ -21,138 +39,54 @@ macro_rules! label {
     };
 }
 
-mod collector;
-pub mod declarations;
-mod guard;
-mod ledger;
-pub mod releases;
-pub mod serving;
-mod verdicts;
-
-use std::fmt;
-use std::time::Duration;
-
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
-
-use self::collector::collect;
-pub use self::guard::{DriftFound, GuardMetrics, Repair};
-pub use self::ledger::{LedgerMetrics, Written};
-pub use self::verdicts::UNREACHED;
-
 label! {
-    /// Which webhook a review was sent to.
     Webhook {
-        /// Edits of the declared kinds.
-        Edits = "edits",
-        /// Edits through the scale subresource.
-        Scale = "scale",
-        /// Deletions of namespaces and definitions that declared objects need.
-        Deletes = "deletes",
-        /// Edits of Helm's records.
-        Records = "records",
-        /// Edits of the declared kinds, before they are judged.
-        Reverts = "reverts",
-        /// Orders of repairs.
+        Edits = "edits", Scale = "scale", Deletes = "deletes", Records = "records", Reverts = "reverts",
         Orders = "orders",
     }
 }
 
 label! {
-    /// The outcome of a request.
     Decision {
-        /// It passed.
-        Allow = "allow",
-        /// It passed and was recorded.
-        Record = "record",
-        /// It passed with a warning.
-        Warn = "warn",
-        /// It passed without what drifts.
-        Revert = "revert",
-        /// It was refused.
-        Deny = "deny",
-        /// No verdict could be reached.
-        Error = "error",
+        Allow = "allow", Record = "record", Warn = "warn", Revert = "revert", Deny = "deny", Error = "error",
     }
 }
 
 label! {
-    /// Which port a connection is to.
     Port {
-        /// The webhook's.
-        Webhook = "webhook",
-        /// Health, metrics and the ledger's.
-        Admin = "admin",
+        Webhook = "webhook", Admin = "admin",
     }
 }
 
 label! {
-    /// How a connection ended.
     ConnectionEnd {
-        /// The client was done.
-        Closed = "closed",
-        /// It was never served, because too many were open.
-        Refused = "refused",
-        /// It was idle, and another one needed its place.
-        Displaced = "displaced",
-        /// Its TLS handshake failed or took too long.
-        Handshake = "handshake",
-        /// It broke, or sent what is not HTTP.
-        Failed = "failed",
-        /// It sent no request, or only a part of its head, for too long.
-        Slow = "slow",
-        /// The server was stopped.
-        Stopped = "stopped",
-        /// The server was stopped and its request did not end in time.
-        CutOff = "cut_off",
+        Closed = "closed", Refused = "refused", Displaced = "displaced", Handshake = "handshake",
+        Failed = "failed", Slow = "slow", Stopped = "stopped", CutOff = "cut_off",
     }
 }
 
 label! {
     /// Why a record does not count.
     RecordFault {
-        /// It is not base64.
-        Encoding = "encoding",
-        /// It is not gzip, or its gzip is broken.
-        Compression = "compression",
-        /// It is larger than the cap when decompressed.
-        TooLarge = "too_large",
-        /// It is not a release in JSON.
-        Syntax = "syntax",
-        /// Its name, labels and content disagree.
-        Disagrees = "disagrees",
-        /// It could not be read from the API server.
-        Unread = "unread",
+        Encoding = "encoding", Compression = "compression", TooLarge = "too_large", Syntax = "syntax",
+        Disagrees = "disagrees", Unread = "unread",
     }
 }
 
 label! {
     /// What a fresh look at a release's records showed.
     Look {
-        /// The index was up to date.
-        Unchanged = "unchanged",
-        /// The index lagged.
-        Changed = "changed",
-        /// The API server gave an error.
-        Failed = "failed",
-        /// The API server gave no answer in time.
-        TimedOut = "timed_out",
+        Unchanged = "unchanged", Changed = "changed", Failed = "failed", TimedOut = "timed_out",
     }
 }
 
-mod notices;
+/// A set of one label.
+type Label<V> = [(&'static str, V); 1];
 
-pub use self::notices::{EventFate, NoticeMetrics, NotificationFate, StatusWrite};
-
-/// A port's connections.
 #[derive(Clone, Debug)]
 pub struct ConnectionMetrics {
     port: Port,
-    open: Family<PortLabels, Gauge>,
+    open: Family<Label<Port>, Gauge>,
     ended: Family<EndLabels, Counter>,
 }
 
@@ -160,17 +94,15 @@ pub struct ConnectionMetrics {
 #[derive(Debug)]
 pub struct OpenConnection(Gauge);
 
-/// The emergency switch.
 #[derive(Clone, Debug, Default)]
 pub struct EmergencyMetrics {
     open: Gauge,
 }
 
-/// The reviews and their verdicts.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     verdicts: Family<VerdictLabels, Counter>,
-    duration: Family<WebhookLabels, Histogram, fn() -> Histogram>,
+    duration: Family<Label<Webhook>, Histogram, fn() -> Histogram>,
     malformed: Counter,
     callers_refused: Counter,
 }
@@ -178,13 +110,8 @@ pub struct AdmissionMetrics {
 /// Helm's records and what is known from them.
 #[derive(Clone, Debug, Default)]
 pub struct RecordMetrics {
-    undecodable: Family<FaultLabels, Counter>,
-    looks: Family<LookLabels, Counter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PortLabels {
-    port: Port,
+    undecodable: Family<Label<RecordFault>, Counter>,
+    looks: Family<Label<Look>, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -198,21 +125,6 @@ struct VerdictLabels {
     webhook: Webhook,
     decision: Decision,
     reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WebhookLabels {
-    webhook: Webhook,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FaultLabels {
-    reason: RecordFault,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LookLabels {
-    outcome: Look,
 }
 
 /// An empty registry; every metric in it begins with `kubemoor_`.
@@ -242,26 +154,23 @@ impl ConnectionMetrics {
 
     /// Counts a connection as open until the result is dropped.
     pub fn opened(&self) -> OpenConnection {
-        let open = self.open.get_or_create(&PortLabels { port: self.port }).clone();
+        let open = self.open.get_or_create(&[("port", self.port)]).clone();
         open.inc();
         OpenConnection(open)
     }
 
-    /// Counts the end of a connection.
     pub fn ended(&self, end: ConnectionEnd) {
         self.ended.get_or_create(&EndLabels { port: self.port, end }).inc();
     }
 }
 
 impl EmergencyMetrics {
-    /// Registers the component's metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register("emergency", "Whether the emergency is open", metrics.open.clone());
         metrics
     }
 
-    /// Takes note whether everything is open.
     pub fn open(&self, is_open: bool) {
         self.open.set(i64::from(is_open));
     }
@@ -274,7 +183,6 @@ impl Drop for OpenConnection {
 }
 
 impl AdmissionMetrics {
-    /// Registers the component's metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             verdicts: Family::default(),
@@ -283,7 +191,7 @@ impl AdmissionMetrics {
             callers_refused: Counter::default(),
         };
         // An alert sees the first one if it has seen none before.
-        verdicts::expected().for_each(|labels| drop(metrics.verdicts.get_or_create(&labels)));
+        expected_verdicts().for_each(|labels| drop(metrics.verdicts.get_or_create(&labels)));
         registry.register("verdicts", "Reviews by decision and reason", metrics.verdicts.clone());
         registry.register_with_unit(
             "admission_duration",
@@ -304,27 +212,24 @@ impl AdmissionMetrics {
         metrics
     }
 
-    /// Counts a review, answered `took` after its arrival. `reason` is a name
-    /// from the verdict's closed set.
+    /// Counts a review, answered `took` after its arrival. `reason` is a name from the verdict's closed set.
     pub fn answered(&self, webhook: Webhook, decision: Decision, reason: &'static str, took: Duration) {
         self.verdicts.get_or_create(&VerdictLabels { webhook, decision, reason }).inc();
-        self.duration.get_or_create(&WebhookLabels { webhook }).observe(took.as_secs_f64());
+        self.duration.get_or_create(&[("webhook", webhook)]).observe(took.as_secs_f64());
     }
 
-    /// Counts a request that did not come from the API server.
     pub fn caller_refused(&self) {
         self.callers_refused.inc();
     }
 
-    /// Counts a request that held no review.
     pub fn malformed(&self) {
         self.malformed.inc();
     }
 }
 
 impl RecordMetrics {
-    /// Registers the component's metrics. Every scrape calls `releases` for the number of releases in each
-    /// state; the states are names from a closed set, each named once.
+    /// Registers the component's metrics. Every scrape calls `releases` for the number of releases in each state; the
+    /// states are names from a closed set, each named once.
     pub fn register<F, I>(registry: &mut Registry, releases: F) -> Self
     where
         F: Fn() -> I + Send + Sync + 'static,
@@ -352,14 +257,12 @@ impl RecordMetrics {
         metrics
     }
 
-    /// Counts a record that does not count.
     pub fn undecodable(&self, reason: RecordFault) {
-        self.undecodable.get_or_create(&FaultLabels { reason }).inc();
+        self.undecodable.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Counts a fresh look.
     pub fn looked(&self, outcome: Look) {
-        self.looks.get_or_create(&LookLabels { outcome }).inc();
+        self.looks.get_or_create(&[("outcome", outcome)]).inc();
     }
 }
 
@@ -369,6 +272,432 @@ fn request_seconds() -> Histogram {
         0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
         3.0, 10.0, 30.0,
     ])
+}
+
+/// The webhooks at which an edit is refused, and why.
+const REFUSING: [(Webhook, Reason); 5] = [
+    (Webhook::Edits, Reason::Drift),
+    (Webhook::Edits, Reason::Deletion),
+    (Webhook::Scale, Reason::Drift),
+    (Webhook::Deletes, Reason::Dependants),
+    (Webhook::Records, Reason::Record),
+];
+
+/// The webhooks whose reviews may remain unjudged.
+const JUDGING: [Webhook; 4] = [Webhook::Edits, Webhook::Scale, Webhook::Deletes, Webhook::Records];
+
+/// Why they remain so: the guard is overloaded.
+const OVERLOADED: [Reason; 2] = [Reason::Busy, Reason::Late];
+
+/// The reason of a verdict that the webhook's `failurePolicy` makes.
+pub const UNREACHED: &str = "unreached";
+
+/// The verdicts that are served with 0 before the first one: only those that an alert or a person waits for, edits that
+/// drift and reviews that were not judged. Allowed edits are counted from their first one.
+fn expected_verdicts() -> impl Iterator<Item = VerdictLabels> {
+    let labels = |webhook, decision, reason| VerdictLabels { webhook, decision, reason };
+    let by_mode = [Decision::Record, Decision::Warn, Decision::Deny];
+    let refused = REFUSING.into_iter().flat_map(move |(webhook, reason)| {
+        by_mode.into_iter().map(move |decision| labels(webhook, decision, reason.as_str()))
+    });
+    let reverted = labels(Webhook::Reverts, Decision::Revert, Reason::Drift.as_str());
+    let unjudged = JUDGING.into_iter().flat_map(move |webhook| {
+        let decisions = [Decision::Allow].into_iter().chain(by_mode);
+        decisions.flat_map(move |decision| {
+            OVERLOADED.into_iter().map(move |reason| labels(webhook, decision, reason.as_str()))
+        })
+    });
+    let passed =
+        OVERLOADED.into_iter().map(move |reason| labels(Webhook::Reverts, Decision::Allow, reason.as_str()));
+    let unreached = JUDGING.into_iter().map(move |webhook| labels(webhook, Decision::Error, UNREACHED));
+    refused.chain([reverted]).chain(unjudged).chain(passed).chain(unreached)
+}
+
+label! {
+    StatusWrite {
+        Written = "written", Failed = "failed",
+    }
+}
+
+label! {
+    EventFate {
+        Written = "written", Counted = "counted", Dropped = "dropped", Failed = "failed",
+    }
+}
+
+label! {
+    NotificationFate {
+        Delivered = "delivered", Repeated = "repeated", Dropped = "dropped", Failed = "failed",
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct NoticeMetrics {
+    leading: Gauge,
+    statuses: Family<Label<StatusWrite>, Counter>,
+    statuses_due: Gauge,
+    events: Family<Label<EventFate>, Counter>,
+    notifications: Family<Label<NotificationFate>, Counter>,
+    missed: Counter,
+}
+
+impl NoticeMetrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        // An alert sees the first of them if it has seen none before.
+        for outcome in [NotificationFate::Dropped, NotificationFate::Failed] {
+            drop(metrics.notifications.get_or_create(&[("outcome", outcome)]));
+        }
+        registry.register("leading", "Whether this replica leads", metrics.leading.clone());
+        registry.register(
+            "status_writes",
+            "Writes of GuardedReleases by their outcome",
+            metrics.statuses.clone(),
+        );
+        registry.register(
+            "statuses_due",
+            "Releases whose GuardedRelease has still to be compared, and written if it differs",
+            metrics.statuses_due.clone(),
+        );
+        registry.register("events", "Kubernetes events by outcome", metrics.events.clone());
+        registry.register("notifications", "Notifications by outcome", metrics.notifications.clone());
+        registry.register(
+            "incidents_missed",
+            "Incidents of which nobody was told, because too many came at once",
+            metrics.missed.clone(),
+        );
+        metrics
+    }
+
+    pub fn leads(&self, leads: bool) {
+        self.leading.set(i64::from(leads));
+    }
+
+    pub fn status(&self, outcome: StatusWrite) {
+        self.statuses.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
+    /// Says how many statuses have still to be compared.
+    pub fn statuses_due(&self, count: usize) {
+        self.statuses_due.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub fn event(&self, outcome: EventFate) {
+        self.events.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
+    pub fn notification(&self, outcome: NotificationFate) {
+        self.notifications.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
+    pub fn missed(&self, incidents: u64) {
+        self.missed.inc_by(incidents);
+    }
+}
+
+label! {
+    Written {
+        Database = "database", Overflow = "overflow", Unavailable = "unavailable", Lost = "lost",
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct LedgerMetrics {
+    rows: Family<Label<Written>, Counter>,
+    queue: Gauge,
+    up: Gauge,
+    deleted: Counter,
+}
+
+impl LedgerMetrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        // An alert sees the first of them if it has seen none before.
+        for outcome in [Written::Overflow, Written::Unavailable, Written::Lost] {
+            metrics.written(outcome, 0);
+        }
+        registry.register("ledger_rows", "Rows of the ledger by outcome", metrics.rows.clone());
+        registry.register("ledger_queue", "Rows that wait for the ledger's writer", metrics.queue.clone());
+        registry.register("ledger_up", "Whether the ledger's database takes rows", metrics.up.clone());
+        registry.register("ledger_deleted_rows", "Rows deleted by retention", metrics.deleted.clone());
+        metrics
+    }
+
+    pub fn written(&self, outcome: Written, rows: usize) {
+        self.rows.get_or_create(&[("outcome", outcome)]).inc_by(u64::try_from(rows).unwrap_or(u64::MAX));
+    }
+
+    pub fn rows_written(&self, outcome: Written) -> usize {
+        usize::try_from(self.rows.get_or_create(&[("outcome", outcome)]).get()).unwrap_or(usize::MAX)
+    }
+
+    /// Adds to the number of waiting rows; subtracts when negative.
+    pub fn queued(&self, rows: i64) {
+        self.queue.inc_by(rows);
+    }
+
+    pub fn available(&self, up: bool) {
+        self.up.set(i64::from(up));
+    }
+
+    /// Counts rows that were deleted for their age or their number.
+    pub fn deleted(&self, rows: u64) {
+        self.deleted.inc_by(rows);
+    }
+}
+
+label! {
+    DriftFound {
+        Missing = "missing", Changed = "changed", Ownership = "ownership", Terminating = "terminating",
+        Unreadable = "unreadable",
+    }
+}
+
+label! {
+    RepairResult {
+        Repaired = "repaired", Partly = "partly", Present = "present", TakenBack = "taken_back",
+        Reported = "reported", Failed = "failed",
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct GuardMetrics {
+    found: Family<Label<DriftFound>, Counter>,
+    repairs: Family<RepairLabels, Counter>,
+    delay: Family<Label<DriftFound>, Histogram, fn() -> Histogram>,
+    detection: Histogram,
+    oldest: Arc<Mutex<Option<Timestamp>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RepairLabels {
+    kind: DriftFound,
+    outcome: RepairResult,
+}
+
+impl GuardMetrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            found: Family::default(),
+            repairs: Family::default(),
+            delay: Family::new_with_constructor(drift_seconds),
+            detection: drift_seconds(),
+            oldest: Arc::default(),
+        };
+        // An alert sees the first failure if it has seen none before.
+        let kinds = [
+            DriftFound::Missing,
+            DriftFound::Changed,
+            DriftFound::Ownership,
+            DriftFound::Terminating,
+            DriftFound::Unreadable,
+        ];
+        for kind in kinds {
+            drop(metrics.repairs.get_or_create(&RepairLabels { kind, outcome: RepairResult::Failed }));
+        }
+        registry.register("drift_found", "Declared objects found drifted", metrics.found.clone());
+        registry.register("repairs", "Drifted objects by outcome", metrics.repairs.clone());
+        registry.register_with_unit(
+            "repair_delay",
+            "Time from the first sight of a drift to its repair",
+            Unit::Seconds,
+            metrics.delay.clone(),
+        );
+        registry.register_with_unit(
+            "drift_detection_delay",
+            "Time from the last write to an object to its being found drifted",
+            Unit::Seconds,
+            metrics.detection.clone(),
+        );
+        let oldest = Arc::clone(&metrics.oldest);
+        collect(registry, move |mut encoder| {
+            let age =
+                oldest.lock().map_or(SignedDuration::ZERO, |since| Timestamp::now().duration_since(since));
+            let gauge = ConstGauge::new(age.as_secs_f64().max(0.0));
+            let (help, unit) = ("Age of the oldest drift that lasts", Some(&Unit::Seconds));
+            gauge.encode(encoder.encode_descriptor("drift_oldest", help, unit, gauge.metric_type())?)
+        });
+        metrics
+    }
+
+    pub fn found(&self, kind: DriftFound) {
+        self.found.get_or_create(&[("kind", kind)]).inc();
+    }
+
+    pub fn repaired(&self, kind: DriftFound, outcome: RepairResult) {
+        self.repairs.get_or_create(&RepairLabels { kind, outcome }).inc();
+    }
+
+    /// Takes note that a drift was put right this long after it was first seen.
+    pub fn repaired_after(&self, kind: DriftFound, delay: SignedDuration) {
+        self.delay.get_or_create(&[("kind", kind)]).observe(delay.as_secs_f64().max(0.0));
+    }
+
+    /// Takes note that a drift was seen this long after the last write to its object. Writes are dated in whole
+    /// seconds.
+    pub fn detected_after(&self, delay: SignedDuration) {
+        self.detection.observe(delay.as_secs_f64().max(0.0));
+    }
+
+    /// Sets the start of the oldest drift; `None` without drift.
+    pub fn oldest(&self, since: Option<Timestamp>) {
+        *self.oldest.lock() = since;
+    }
+}
+
+/// From a watch event's way to the longest pause between attempts.
+fn drift_seconds() -> Histogram {
+    Histogram::new([0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0])
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReleaseStanding {
+    pub release: ReleaseId,
+    /// Its state in one word of a closed set.
+    pub reason: &'static str,
+    /// How many of its objects are not as declared.
+    pub drifted: u64,
+}
+
+/// Registers the metrics of the states of releases. Every scrape calls `standings` for the states of all releases. With
+/// `per_release` each release with drift has a separate series.
+pub fn register_releases<F, I>(registry: &mut Registry, per_release: bool, standings: F)
+where
+    F: Fn() -> I + Send + Sync + 'static,
+    I: IntoIterator<Item = ReleaseStanding>,
+{
+    collect(registry, move |mut encoder| {
+        let mut standings: Vec<_> = standings().into_iter().collect();
+        standings.sort_by(|left, right| left.release.cmp(&right.release));
+        encode_totals(&standings, &mut encoder)?;
+        if per_release { encode_each(&standings, &mut encoder) } else { Ok(()) }
+    });
+}
+
+fn encode_totals(
+    standings: &[ReleaseStanding],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), fmt::Error> {
+    let mut reasons = BTreeMap::<_, u64>::new();
+    let mut drifted = 0_u64;
+    for standing in standings {
+        *reasons.entry(standing.reason).or_default() += 1;
+        drifted = drifted.saturating_add(standing.drifted);
+    }
+    let kind = ConstGauge::new(0_u64).metric_type();
+    let mut by_reason =
+        encoder.encode_descriptor("releases_guarded", "Guarded releases by how they stand", None, kind)?;
+    for (reason, count) in reasons {
+        ConstGauge::new(count).encode(by_reason.encode_family(&[("reason", reason)])?)?;
+    }
+    let all = encoder.encode_descriptor("objects_drifted", "Objects that are not as declared", None, kind)?;
+    ConstGauge::new(drifted).encode(all)
+}
+
+fn encode_each(standings: &[ReleaseStanding], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let mut each = encoder.encode_descriptor(
+        "release_objects_drifted",
+        "Objects of a release that are not as declared; no series without any",
+        None,
+        ConstGauge::new(0_u64).metric_type(),
+    )?;
+    for standing in standings.iter().filter(|standing| standing.drifted > 0) {
+        let labels =
+            [("namespace", standing.release.namespace.as_str()), ("release", standing.release.name.as_str())];
+        ConstGauge::new(standing.drifted).encode(each.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// What a replica needs to be called, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServingState {
+    /// Whether all conditions of `/readyz` are met.
+    pub is_ready: bool,
+    /// Begin and end of the validity of the certificate in use; `None` as long as it is only a placeholder.
+    pub validity: Option<(Timestamp, Timestamp)>,
+}
+
+/// Registers the metrics of what a replica needs to be called. Every scrape calls `ask`.
+pub fn register_serving<F>(registry: &mut Registry, ask: F)
+where
+    F: Fn() -> ServingState + Send + Sync + 'static,
+{
+    collect(registry, move |mut encoder| {
+        let ServingState { is_ready, validity } = ask();
+        let ready = ConstGauge::new(i64::from(is_ready));
+        let help = "Whether this replica is ready to be called";
+        ready.encode(encoder.encode_descriptor("ready", help, None, ready.metric_type())?)?;
+        let Some((begin, end)) = validity else { return Ok(()) };
+        for (name, help, time) in [
+            ("certificate_not_before_timestamp", "Begin of the validity of the certificate in use", begin),
+            ("certificate_expiration_timestamp", "End of the validity of the certificate in use", end),
+        ] {
+            let gauge = ConstGauge::new(time.as_second());
+            let unit = Some(&Unit::Seconds);
+            gauge.encode(encoder.encode_descriptor(name, help, unit, gauge.metric_type())?)?;
+        }
+        Ok(())
+    });
+}
+
+/// Registers the metrics of the cache of declared fields. Every scrape calls `counts` for the number of requests for
+/// fields, and of those that had to read a document.
+pub fn register_declarations<F>(registry: &mut Registry, counts: F)
+where
+    F: Fn() -> [u64; 2] + Send + Sync + 'static,
+{
+    collect(registry, move |mut encoder| {
+        let names = [
+            ("declarations_asked", "Declared objects of which somebody asked for the fields"),
+            ("declarations_read", "Declared objects of which the fields were not at hand and had to be read"),
+        ];
+        for ((name, help), count) in names.into_iter().zip(counts()) {
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        Ok(())
+    });
+}
+
+struct AtScrape<F>(F);
+
+/// Has every scrape call `encode`, which encodes the metrics.
+fn collect<F>(registry: &mut Registry, encode: F)
+where
+    F: Fn(DescriptorEncoder<'_>) -> Result<(), fmt::Error> + Send + Sync + 'static,
+{
+    registry.register_collector(Box::new(AtScrape(encode)));
+}
+
+impl<F> fmt::Debug for AtScrape<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AtScrape")
+    }
+}
+
+impl<F> Collector for AtScrape<F>
+where
+    F: Fn(DescriptorEncoder<'_>) -> Result<(), fmt::Error> + Send + Sync + 'static,
+{
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        (self.0)(encoder)
+    }
+}
+
+pub use RepairResult as Repair; // alias
+
+/// Aliases.
+pub mod declarations {
+    pub use super::register_declarations as register;
+}
+
+pub mod releases {
+    pub use super::{ReleaseStanding as Standing, register_releases as register};
+}
+
+pub mod serving {
+    pub use super::{ServingState as Serving, register_serving as register};
 }
 
 #[cfg(test)]

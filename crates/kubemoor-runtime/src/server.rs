@@ -42,37 +42,32 @@ use crate::metrics::{ConnectionEnd, ConnectionMetrics};
 /// The pause when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The maximum size of a request's head, and of one piece of its body. Every client that may open a
-/// connection could use that much memory.
+/// The maximum size of a request's head, and of one piece of its body. Every client that may open a connection could
+/// use that much memory.
 const BUFFER: usize = 64 << 10;
 
-/// A port that is served.
 pub struct TlsPort {
-    /// Where connections arrive.
     pub listener: TcpListener,
-    /// The TLS configuration.
     pub tls: Arc<ServerConfig>,
-    /// The metrics of the connections.
     pub metrics: ConnectionMetrics,
 }
 
 /// How a server is told to end.
 #[derive(Clone, Debug, Default)]
-pub struct Ending {
-    /// From now on each answer is the last of its connection, so that clients connect to another server while
-    /// this one still answers.
+pub struct ServerShutdown {
+    /// From now on each answer is the last of its connection, so that clients connect to another server while this one
+    /// still answers.
     pub leaving: CancellationToken,
     /// Nothing is accepted any more.
     pub stop: CancellationToken,
 }
 
-/// The client of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Its address, spelled in one way.
     pub address: IpAddr,
-    /// The certificates that the client presented, its own first; it has proved that it holds the key of that
-    /// one. Empty without one.
+    /// The certificates that the client presented, its own first; it has proved that it holds the key of that one.
+    /// Empty without one.
     pub certificates: Arc<[CertificateDer<'static>]>,
 }
 
@@ -90,9 +85,8 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-/// The connections of a port.
 #[derive(Debug)]
-struct Connections {
+struct OpenConnections {
     limit: usize,
     /// Counts connections and answers, and so tells which came first.
     clock: AtomicU64,
@@ -101,8 +95,8 @@ struct Connections {
 
 /// An open connection, until it is dropped.
 #[derive(Debug)]
-struct Connection {
-    all: Arc<Connections>,
+struct OpenConnectionSlot {
+    all: Arc<OpenConnections>,
     id: u64,
     activity: Arc<Activity>,
 }
@@ -118,13 +112,12 @@ struct Activity {
     displaced: Notify,
 }
 
-/// Everything that a connection's task needs.
-struct Shared<H> {
+struct PortService<H> {
     tls: TlsAcceptor,
     answer: H,
     limits: Limits,
     metrics: ConnectionMetrics,
-    ending: Ending,
+    ending: ServerShutdown,
     /// No further patience with requests in flight.
     abort: CancellationToken,
 }
@@ -154,7 +147,7 @@ impl Default for Limits {
 ///
 /// A handshake, head or request that fails ends its connection and is counted in the port's metrics. When the
 /// system refuses further connections, the server pauses and then accepts again.
-pub async fn serve<H, F, B>(port: TlsPort, answer: H, limits: Limits, ending: Ending)
+pub async fn serve<H, F, B>(port: TlsPort, answer: H, limits: Limits, ending: ServerShutdown)
 where
     H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
@@ -163,7 +156,7 @@ where
 {
     let TlsPort { listener, tls, metrics } = port;
     let abort = CancellationToken::new();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(PortService {
         tls: TlsAcceptor::from(tls),
         answer,
         limits,
@@ -171,7 +164,7 @@ where
         ending: ending.clone(),
         abort: abort.clone(),
     });
-    let connections = Connections::new(limits.connections);
+    let connections = OpenConnections::new(limits.connections);
     let tasks = TaskTracker::new();
     while let Some((stream, peer)) = accept(&listener, &connections, &ending.stop).await {
         // One peer, whichever way its address is spelled.
@@ -205,7 +198,7 @@ where
 /// The next connection; `None` after the stop signal.
 async fn accept(
     listener: &TcpListener,
-    connections: &Connections,
+    connections: &OpenConnections,
     stop: &CancellationToken,
 ) -> Option<(TcpStream, SocketAddr)> {
     loop {
@@ -238,7 +231,7 @@ fn is_the_clients(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-impl<H, F, B> Shared<H>
+impl<H, F, B> PortService<H>
 where
     H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
@@ -246,7 +239,12 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// Serves one connection from `address` to its end.
-    async fn serve(&self, stream: TcpStream, address: IpAddr, connection: &Connection) -> ConnectionEnd {
+    async fn serve(
+        &self,
+        stream: TcpStream,
+        address: IpAddr,
+        connection: &OpenConnectionSlot,
+    ) -> ConnectionEnd {
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "small writes may be delayed");
         }
@@ -310,12 +308,12 @@ fn failed(error: &hyper::Error) -> ConnectionEnd {
     if error.is_timeout() { ConnectionEnd::Slow } else { ConnectionEnd::Failed }
 }
 
-impl<H> Shared<H> {
+impl<H> PortService<H> {
     /// Encrypts a connection; tells how it ended where it did.
     async fn handshake(
         &self,
         stream: TcpStream,
-        connection: &Connection,
+        connection: &OpenConnectionSlot,
     ) -> Result<TlsStream<TcpStream>, ConnectionEnd> {
         let handshake = timeout(self.limits.handshake, self.tls.accept(stream));
         tokio::select! {
@@ -336,13 +334,13 @@ impl<H> Shared<H> {
     }
 }
 
-impl Connections {
+impl OpenConnections {
     fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, clock: AtomicU64::default(), open: Mutex::default() })
     }
 
     /// Admits a connection of a peer, if necessary in the place of an idle one; `None` if no idle one may be displaced.
-    fn begin(self: &Arc<Self>, peer: IpAddr) -> Option<Connection> {
+    fn begin(self: &Arc<Self>, peer: IpAddr) -> Option<OpenConnectionSlot> {
         let mut open = self.open.lock();
         if open.len() >= self.limit && !displace(&mut open, Some(peer)) {
             return None;
@@ -356,13 +354,13 @@ impl Connections {
             displaced: Notify::new(),
         });
         open.insert(id, Arc::clone(&activity));
-        Some(Connection { all: Arc::clone(self), id, activity })
+        Some(OpenConnectionSlot { all: Arc::clone(self), id, activity })
     }
 }
 
 /// Tells an idle connection to end: first those without a successful answer, of these one of the peer with most
-/// connections, and of its the one that has been idle for longest. A peer displaces only its own, or those of a peer that has
-/// at least as many. Returns whether there was one.
+/// connections, and of its the one that has been idle for longest. A peer displaces only its own, or those of a peer
+/// that has at least as many. Returns whether there was one.
 fn displace(open: &mut HashMap<u64, Arc<Activity>>, by: Option<IpAddr>) -> bool {
     let mut counts = HashMap::<IpAddr, usize>::new();
     open.values().for_each(|activity| *counts.entry(activity.peer).or_default() += 1);
@@ -383,7 +381,7 @@ fn displace(open: &mut HashMap<u64, Arc<Activity>>, by: Option<IpAddr>) -> bool 
     true
 }
 
-impl Connection {
+impl OpenConnectionSlot {
     /// A request was answered, well or not; the connection is idle from now on.
     fn answered(&self, well: bool) {
         self.activity.since.store(self.all.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
@@ -394,16 +392,15 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for OpenConnectionSlot {
     fn drop(&mut self) {
         // Nothing, if it was displaced.
         self.all.open.lock().remove(&self.id);
     }
 }
 
-/// Raises the soft limit of open descriptors to the hard one: the default of shells and systemd is lower than
-/// the number of connections that a port may have. If the system does not allow it, the limit stays
-/// unchanged.
+/// Raises the soft limit of open descriptors to the hard one: the default of shells and systemd is lower than the
+/// number of connections that a port may have. If the system does not allow it, the limit stays unchanged.
 pub fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -413,6 +410,8 @@ pub fn raise_descriptor_limit() {
         }
     }
 }
+
+pub use ServerShutdown as Ending; // alias
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,8 +1,5 @@
-//! Log lines, on standard error, and spans for a collector (`traces`).
-//!
-//! Entry points: [`init`], once per process; [`FailureLog`] for operations that are retried. A terminal gets
-//! text, everything else one JSON object per line. Invariant: a lasting failure is logged once. Must not be
-//! called from the library's core, which logs nothing.
+//! Log lines, on standard error: text on a terminal, everywhere else one JSON object per line. A lasting failure is
+//! logged once. Spans for a collector are in `traces`.
 
 pub mod traces;
 
@@ -14,27 +11,19 @@ use tracing_subscriber::filter::ParseError;
 
 use kubemoor_declare::model::text::escaped_json;
 
-/// Why logging could not begin.
 #[derive(Debug, Error)]
 pub enum TelemetryError {
-    /// The filter is none.
     #[error(
         "the log filter {filter:?} is not understood ({source}); give a level, such as info, or \
          targets with levels, such as info,kubemoor=debug"
     )]
-    ParseFilter {
-        /// The filter as given.
-        filter: String,
-        /// What is wrong with it.
-        source: ParseError,
-    },
-    /// The process logs already.
+    ParseFilter { filter: String, source: ParseError },
     #[error("logging has begun already in this process")]
     Install,
 }
 
-/// Decides which failures of a retried operation are logged: the first of each series. Use one for each
-/// operation, since one failure must not hide another.
+/// Decides which failures of a retried operation are logged: the first of each series. Use one for each operation,
+/// since one failure must not hide another.
 #[derive(Debug, Default)]
 pub struct FailureLog {
     is_failing: bool,
@@ -54,14 +43,11 @@ impl FailureLog {
 }
 
 /// Begins to log what `filter` lets through, such as `info,kubemoor=debug`.
-///
-/// # Errors
-/// The filter is not understood, or logging has begun before.
 pub fn init(filter: &str) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(parse(filter)?)
-        .with_writer(|| Escaping(std::io::stderr()))
+        .with_writer(|| EscapingWriter(std::io::stderr()))
         .with_ansi(terminal);
     let installed = if terminal {
         builder.try_init()
@@ -72,9 +58,9 @@ pub fn init(filter: &str) -> Result<(), TelemetryError> {
 }
 
 /// Writes lines of a log in which no name from the cluster reverses the order of the text around it. A line comes whole.
-struct Escaping<W>(W);
+struct EscapingWriter<W>(W);
 
-impl<W: Write> Write for Escaping<W> {
+impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match std::str::from_utf8(line) {
             Ok(text) => self.0.write_all(escaped_json(text.to_owned()).as_bytes())?,
@@ -88,7 +74,6 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// Reads a filter.
 fn parse(filter: &str) -> Result<EnvFilter, TelemetryError> {
     EnvFilter::builder()
         .parse(filter)

@@ -7,10 +7,12 @@
 
 mod authority;
 mod clients;
-pub mod files;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,10 +48,8 @@ const KEY: &str = "tls.key";
 /// What is wrong with a file without any certificate.
 const NONE: &str = "there is none in it";
 
-/// From when to when a certificate is valid.
 pub type Validity = (Timestamp, Timestamp);
 
-/// The source of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
     /// It is given, and renewed, by others.
@@ -69,13 +69,10 @@ pub enum CertificateSource {
     /// A replica makes it, by an authority of its own, and all serve it. [`Certificates::adopt`] sets it; until then an
     /// untrusted placeholder is served.
     Shared {
-        /// The namespace that Kubemoor runs in.
         namespace: String,
-        /// The Secret.
         secret: String,
         /// The DNS names and IP addresses by which the API server calls; never empty.
         names: Vec<String>,
-        /// For how long a certificate is valid.
         life: Duration,
     },
 }
@@ -83,67 +80,25 @@ pub enum CertificateSource {
 /// Why there is no certificate to serve. An error names files and never quotes a key.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
-    ReadFile {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// A file cannot be written.
+    ReadFile { path: PathBuf, source: std::io::Error },
     #[error("cannot write {path}: {source}; give a directory that this process may write to")]
-    WriteFile {
-        /// The file, or the directory for it.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// A file holds no certificate.
+    WriteFile { path: PathBuf, source: std::io::Error },
     #[error("{path} holds no PEM certificate that can be read: {reason}")]
-    ParseCertificate {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A file holds no private key.
+    ParseCertificate { path: PathBuf, reason: String },
     #[error("{path} holds no PEM private key that can be used")]
-    ParseKey {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Certificate and key are of two pairs.
+    ParseKey { path: PathBuf },
     #[error("the private key in {key} does not belong to the certificate in {certificate}")]
-    MatchKey {
-        /// The certificate's file.
-        certificate: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-    },
-    /// The authority can sign no more.
+    MatchKey { certificate: PathBuf, key: PathBuf },
     #[error(
         "{key} is missing or does not belong to {certificate}, so no certificate can be signed: put it \
          back, or remove all of ca.crt, ca.key, tls.crt and tls.key for a new authority"
     )]
-    UseAuthority {
-        /// The authority's certificate.
-        certificate: PathBuf,
-        /// The authority's key.
-        key: PathBuf,
-    },
-    /// A certificate cannot be made.
+    UseAuthority { certificate: PathBuf, key: PathBuf },
     #[error("cannot make a certificate for {names}: {source}")]
-    Issue {
-        /// The names in the certificate.
-        names: String,
-        /// What is wrong.
-        source: rcgen::Error,
-    },
-    /// The new certificate is not complete.
+    Issue { names: String, source: rcgen::Error },
     #[error("a certificate that was just made cannot be read back")]
     ReadBack,
-    /// The TLS library refuses its settings.
     #[error("cannot set up TLS: {0}")]
     Configure(#[source] rustls::Error),
 }
@@ -155,12 +110,12 @@ pub struct Certificates {
     resolver: Arc<Resolver>,
     authority: watch::Sender<Option<Arc<str>>>,
     /// The content of the files when they were last loaded.
-    taken: Arc<Mutex<Material>>,
+    taken: Arc<Mutex<CertificateFiles>>,
 }
 
 /// The content of the files. Not `Debug`: it holds the private key.
 #[derive(Clone, PartialEq, Eq)]
-struct Material {
+struct CertificateFiles {
     certificate: String,
     key: String,
     authority: Option<String>,
@@ -169,9 +124,6 @@ struct Material {
 impl Certificates {
     /// Reads the certificate from `source`, and makes it first where `source` asks for that. Reads and writes
     /// files.
-    ///
-    /// # Errors
-    /// There is no usable certificate, and none can be made.
     pub fn load(source: CertificateSource, now: Timestamp) -> Result<Self, TlsError> {
         let material = read(&source, now)?;
         let pair = parse(&source, &material)?;
@@ -187,40 +139,28 @@ impl Certificates {
 
     /// The settings of a port that always shows the current certificate. HTTP/1.1
     /// is the only protocol, TLS 1.2 the lowest version.
-    ///
-    /// # Errors
-    /// The TLS library refuses its settings.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, TlsError> {
         self.configured(WebPkiClientVerifier::no_client_auth())
     }
 
     /// The same for a port whose clients show a certificate of `clients`.
-    ///
-    /// # Errors
-    /// The TLS library refuses its settings.
     pub fn server_config_for(&self, clients: &ClientAuthority) -> Result<Arc<ServerConfig>, TlsError> {
         self.configured(Arc::clone(&clients.0))
     }
 
     /// The same for a port that asks clients for a certificate, which [`UserAuthority::identify`] makes a user of.
-    ///
-    /// # Errors
-    /// The TLS library refuses its settings.
     pub fn server_config_asking(&self, users: &UserAuthority) -> Result<Arc<ServerConfig>, TlsError> {
-        self.configured(Arc::new(clients::Asking::new(users.clone())))
+        self.configured(Arc::new(clients::CertificateRequest::new(users.clone())))
     }
 
     /// From when to when the certificate in use is valid.
-    ///
-    /// # Errors
-    /// Never for a certificate that was taken over.
     pub fn validity(&self) -> Result<Validity, TlsError> {
         Ok(parse(&self.source, &self.taken.lock())?.validity)
     }
 
-    /// The authority that the API server should trust, as PEM text for `caBundle`; sent again whenever it
-    /// changes. `None` for a given certificate without a `ca.crt` beside it: then the API server's own trust
-    /// store must know the issuer.
+    /// The authority that the API server should trust, as PEM text for `caBundle`; sent again whenever it changes.
+    /// `None` for a given certificate without a `ca.crt` beside it: then the API server's own trust store must know the
+    /// issuer.
     pub fn ca_bundle(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.authority.subscribe()
     }
@@ -240,9 +180,6 @@ impl Certificates {
     }
 
     /// Serves the shared certificate from now on. Returns whether anything changed.
-    ///
-    /// # Errors
-    /// Never for a parsed certificate.
     pub fn adopt(&self, shared: &SharedCertificate, now: Timestamp) -> Result<bool, TlsError> {
         self.take(shared.material(), now)
     }
@@ -299,7 +236,7 @@ impl Certificates {
         Ok(Arc::new(config))
     }
 
-    fn take(&self, material: Material, now: Timestamp) -> Result<bool, TlsError> {
+    fn take(&self, material: CertificateFiles, now: Timestamp) -> Result<bool, TlsError> {
         let mut taken = self.taken.lock();
         if *taken == material {
             return Ok(false);
@@ -344,7 +281,7 @@ struct Pair {
 
 impl Pair {
     /// Reads the content of the files `certificate` and `key`.
-    fn parse(certificate: &Path, key: &Path, material: &Material) -> Result<Self, TlsError> {
+    fn parse(certificate: &Path, key: &Path, material: &CertificateFiles) -> Result<Self, TlsError> {
         let chain = certificates(certificate, &material.certificate)?;
         let validity = match chain.first() {
             Some(first) => with_parsed(certificate, first, validity)?,
@@ -381,14 +318,14 @@ pub fn holds(bundle: &str, authorities: &str) -> bool {
     !wanted.is_empty() && wanted.iter().all(|authority| known.contains(authority))
 }
 
-fn read(source: &CertificateSource, now: Timestamp) -> Result<Material, TlsError> {
+fn read(source: &CertificateSource, now: Timestamp) -> Result<CertificateFiles, TlsError> {
     match source {
         CertificateSource::Given { certificate, key } => {
             let authority = certificate.with_file_name(AUTHORITY);
-            let material = Material {
-                certificate: files::read(certificate)?,
-                key: files::read(key)?,
-                authority: files::read_if_there(&authority)?,
+            let material = CertificateFiles {
+                certificate: read_file(certificate)?,
+                key: read_file(key)?,
+                authority: read_file_if_there(&authority)?,
             };
             if let Some(pem) = &material.authority {
                 certificates(&authority, pem)?;
@@ -397,12 +334,12 @@ fn read(source: &CertificateSource, now: Timestamp) -> Result<Material, TlsError
         }
         CertificateSource::SelfMade { directory, names } => authority::provide(directory, names, now),
         CertificateSource::Shared { names, life, .. } => {
-            Ok(Material { authority: None, ..SharedCertificate::make(names, now, *life)?.material() })
+            Ok(CertificateFiles { authority: None, ..SharedCertificate::make(names, now, *life)?.material() })
         }
     }
 }
 
-fn parse(source: &CertificateSource, material: &Material) -> Result<Pair, TlsError> {
+fn parse(source: &CertificateSource, material: &CertificateFiles) -> Result<Pair, TlsError> {
     match source {
         CertificateSource::Given { certificate, key } => Pair::parse(certificate, key, material),
         CertificateSource::SelfMade { directory, .. } => {
@@ -442,6 +379,78 @@ fn validity(certificate: &X509Certificate<'_>) -> Validity {
         seconds(&validity.not_before).unwrap_or(Timestamp::MAX),
         seconds(&validity.not_after).unwrap_or(Timestamp::MAX),
     )
+}
+
+/// The lock's file; it is left behind, because removing it would break the lock.
+const LOCK: &str = ".lock";
+
+fn read_file(path: &Path) -> Result<String, TlsError> {
+    fs::read_to_string(path).map_err(|source| TlsError::ReadFile { path: path.to_owned(), source })
+}
+
+/// The text of a file, if there is one.
+pub fn read_file_if_there(path: &Path) -> Result<Option<String>, TlsError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(TlsError::ReadFile { path: path.to_owned(), source }),
+    }
+}
+
+/// Makes `directory` if it is not there, and keeps other processes out of [`lock_directory`] for it until the result is
+/// dropped.
+pub fn lock_directory(directory: &Path) -> Result<File, TlsError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| TlsError::WriteFile { path, source }
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory))?;
+    let path = directory.join(LOCK);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed(&path))?;
+    file.lock().map_err(failed(&path))?;
+    Ok(file)
+}
+
+/// Replaces a file whole or not at all. A private one is never readable by others, not even for a moment. The caller
+/// holds the directory's [`lock_directory`].
+pub fn write_file(path: &Path, text: &str, is_private: bool) -> Result<(), TlsError> {
+    let mode = if is_private { 0o600 } else { 0o644 };
+    let beside = path.with_extension("new");
+    let write = || {
+        // A file that a dead process left behind must not keep its mode.
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(|source| TlsError::WriteFile { path: path.to_owned(), source })
+}
+
+/// Aliases.
+pub mod files {
+    use std::path::Path;
+
+    pub use super::{lock_directory as lock, read_file_if_there as read_if_there};
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Access {
+        Public,
+        Private,
+    }
+
+    pub fn write(path: &Path, text: &str, access: Access) -> Result<(), super::TlsError> {
+        super::write_file(path, text, access == Access::Private)
+    }
 }
 
 #[cfg(test)]

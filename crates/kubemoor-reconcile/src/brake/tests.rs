@@ -118,3 +118,23 @@ fn a_person_eases_what_he_asks_for() {
     assert!(brake.ease("a", &drifting(100, &[("b", 30)])).is_empty() && brake.is_on("a"));
     assert!(!brake.ease("b", &drifting(100, &[("a", 3)])).is_empty() && !brake.is_on("elsewhere"));
 }
+
+#[test]
+fn tally_counts_by_namespace_and_knows_the_oldest() {
+    let release = |namespace: &str, name: &str| ReleaseId { namespace: namespace.into(), name: name.into() };
+    let at = |second| Some(Timestamp::from_second(second).unwrap());
+    let mut tally = DriftTally::default();
+    for (namespace, name, drifting, oldest) in
+        [("a", "x", 2, at(5)), ("a", "y", 1, at(3)), ("b", "z", 0, at(4)), ("a", "y", 3, at(9))]
+    {
+        tally.set(&release(namespace, name), ReleaseTally { drifting, oldest });
+    }
+    assert_eq!(tally.oldest(), at(4));
+    let drifting = tally.drifting(10);
+    assert_eq!((drifting.of("a"), drifting.of("b"), drifting.total(), drifting.declared), (5, 0, 5, 10));
+    assert_eq!(tally.drifting_besides(&release("a", "x"), 10).total(), 3);
+    for (namespace, name) in [("a", "x"), ("a", "y"), ("b", "z")] {
+        tally.set(&release(namespace, name), ReleaseTally::default());
+    }
+    assert!(tally.oldest().is_none() && tally.drifting(10).by_namespace.is_empty());
+}

@@ -21,12 +21,12 @@ fn key() -> SigningKey {
     SigningKey::new([7; 32])
 }
 
-fn life(release: &str) -> Life {
-    Life {
+fn life(release: &str) -> LastSeen {
+    LastSeen {
         release: ReleaseId { name: release.into(), ..web() }.into(),
         vouched: true,
         alive: true,
-        version: Version::of("7"),
+        version: ResourceVersion::parse("7"),
         managers: Arc::default(),
         judged: None,
         allowed: false,
@@ -88,8 +88,11 @@ fn suspects(drifts: &Drifts) -> Vec<String> {
 }
 
 fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
-    let mut all: Vec<_> =
-        drifts.of(&web()).into_iter().map(|(object, drift)| (object.name.to_string(), drift.kind)).collect();
+    let mut all: Vec<_> = drifts
+        .of_release(&web())
+        .into_iter()
+        .map(|(object, drift)| (object.name.to_string(), drift.kind))
+        .collect();
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
     all
 }
@@ -97,20 +100,20 @@ fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
 #[test]
 fn deleted_object_is_rechecked_before_it_counts_as_missing() {
     let mut drifts = in_sync();
-    assert_eq!(drifts.mark_gone(&id("a"), Version::default(), now()), Some(web()));
+    assert_eq!(drifts.mark_gone(&id("a"), ResourceVersion::default(), now()), Some(web()));
     assert_eq!((suspects(&drifts), drifting(&drifts)), (vec!["a".to_owned()], vec![]));
     assert!(drifts.record_missing(&web(), &id("a"), now()));
     assert_eq!(drifting(&drifts), [("a".to_owned(), DriftKind::Missing)]);
     assert!(suspects(&drifts).is_empty());
     let life = drifts.life(&id("a")).unwrap();
     assert!(!life.alive && life.vouched, "that it was seen alive is remembered");
-    assert_eq!(drifts.mark_gone(&id("nobodys"), Version::default(), now()), None);
+    assert_eq!(drifts.mark_gone(&id("nobodys"), ResourceVersion::default(), now()), None);
 }
 
 #[test]
 fn drift_ends_when_object_returns_as_declared() {
     let mut drifts = in_sync();
-    drifts.mark_gone(&id("a"), Version::default(), now());
+    drifts.mark_gone(&id("a"), ResourceVersion::default(), now());
     drifts.record_missing(&web(), &id("a"), now());
     drifts.record_life(id("a"), life("web"));
     let release = deployed(1, &[("a", "1"), ("b", "1")]);
@@ -123,11 +126,11 @@ fn drift_ends_when_object_returns_as_declared() {
 fn the_same_drift_is_news_once_and_keeps_its_age() {
     let mut drifts = in_sync();
     let later = now() + jiff::SignedDuration::from_secs(9);
-    assert!(drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now())));
+    assert!(drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, now())));
     drifts.get_mut(&web(), &id("a")).unwrap().reported = true;
-    assert!(!drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, later)));
+    assert!(!drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, later)));
     assert!(drifts.get_mut(&web(), &id("a")).unwrap().reported);
-    assert!(drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Missing, later)));
+    assert!(drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Missing, later)));
     assert!(!drifts.get_mut(&web(), &id("a")).unwrap().reported);
     assert_eq!(drifts.oldest(&web()), Some(now()));
 }
@@ -138,7 +141,7 @@ fn new_revision_rechecks_only_the_objects_it_changes() {
     let release = deployed(2, &[("a", "1"), ("b", "2"), ("c", "1")]);
     drifts.notice(&web(), (None, Some(&release)), |_| true, now());
     assert_eq!(suspects(&drifts), ["b", "c"]);
-    assert_eq!(drifts.life(&id("a")).unwrap().judged, Some(ManifestMark::of(&release)));
+    assert_eq!(drifts.life(&id("a")).unwrap().judged, Some(ManifestMark::new(&release)));
 }
 
 #[test]
@@ -176,12 +179,12 @@ fn object_is_rechecked_when_manifest_changes_as_the_operation_ends() {
 fn drift_is_outdated_until_object_is_rechecked_against_new_revision() {
     for (value, is_outdated) in [("1", false), ("2", true)] {
         let mut drifts = in_sync();
-        drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
+        drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, now()));
         assert!(!drifts.has_outdated(&web()));
         drifts.notice(&web(), (None, Some(&deployed(2, &[("a", value), ("b", "2")]))), |_| true, now());
         assert_eq!(suspects(&drifts), ["a", "b"]);
         assert_eq!(drifts.has_outdated(&web()), is_outdated, "{value}");
-        drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
+        drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, now()));
         assert!(!drifts.has_outdated(&web()), "{value}");
     }
 }
@@ -223,7 +226,7 @@ fn objects_that_a_release_no_longer_declares_are_forgotten() {
     let ways: [(&str, Going); 5] = [
         ("alive", |_, _| ()),
         ("not read", |drifts, object| {
-            drifts.mark_gone(object, Version::default(), now());
+            drifts.mark_gone(object, ResourceVersion::default(), now());
         }),
         ("missing", |drifts, object| {
             drifts.record_missing(&web(), object, now());
@@ -259,7 +262,7 @@ fn objects_that_a_release_no_longer_declares_are_forgotten() {
 #[test]
 fn drift_ends_when_another_release_takes_over_the_object() {
     let mut drifts = in_sync();
-    drifts.record_drift(&web(), &id("a"), Drift::new(DriftKind::Changed, now()));
+    drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, now()));
     drifts.record_life(id("a"), life("other"));
     assert!(drifting(&drifts).is_empty());
 }
@@ -270,11 +273,11 @@ fn only_certain_drift_and_deletions_count_for_the_brake() {
     let count = |drifts: &Drifts| drifts.count(&web(), |_, _| true);
     drifts.suspect(&web(), id("b"), now());
     assert_eq!(count(&drifts), 0, "that somebody has to look means nothing");
-    drifts.mark_gone(&id("a"), Version::default(), now());
+    drifts.mark_gone(&id("a"), ResourceVersion::default(), now());
     assert_eq!(count(&drifts), 1);
     drifts.record_missing(&web(), &id("a"), now());
     assert_eq!(count(&drifts), 1);
-    let doubt = Drift { doubt: true, ..Drift::new(DriftKind::Changed, now()) };
+    let doubt = ObjectDrift { doubt: true, ..ObjectDrift::new(DriftKind::Changed, now()) };
     drifts.record_drift(&web(), &id("b"), doubt);
     assert_eq!(count(&drifts), 1);
     assert_eq!(drifts.count(&web(), |object, _| *object == id("b")), 0);
@@ -307,7 +310,7 @@ fn missing_object_stays_in_the_list_of_objects_seen_alive() {
     let dropping = deployed(2, &[("b", "1"), ("c", "1")]);
     drifts.notice(&web(), (Some(&release), Some(&dropping)), |_| false, now());
     assert_eq!(drifts.seen_alive(&dropping), [seen("b")]);
-    drifts.record_life(id("b"), Life { vouched: false, ..life("web") });
+    drifts.record_life(id("b"), LastSeen { vouched: false, ..life("web") });
     assert_eq!(drifts.seen_alive(&dropping), []);
 }
 
@@ -372,22 +375,23 @@ fn an_answer_that_the_watch_has_overtaken_counts_for_nothing() {
     let mut drifts = Drifts::new(key());
     drifts.record_life(id("a"), life("web"));
     assert!(
-        !drifts.is_overtaken(&id("a"), Version::of("7")) && drifts.is_overtaken(&id("a"), Version::of("6"))
+        !drifts.is_overtaken(&id("a"), ResourceVersion::parse("7"))
+            && drifts.is_overtaken(&id("a"), ResourceVersion::parse("6"))
     );
-    assert!(!drifts.is_overtaken(&id("b"), Version::of("6")), "it is not known");
-    assert!(!drifts.is_overtaken(&id("a"), Version::of("odd")), "it tells nothing");
-    let drift = || Drift::new(DriftKind::Changed, now());
+    assert!(!drifts.is_overtaken(&id("b"), ResourceVersion::parse("6")), "it is not known");
+    assert!(!drifts.is_overtaken(&id("a"), ResourceVersion::parse("odd")), "it tells nothing");
+    let drift = || ObjectDrift::new(DriftKind::Changed, now());
     drifts.record_drift(&web(), &id("a"), drift());
     // Somebody has changed it since the guard wrote it.
-    drifts.record_restored(&web(), &id("a"), Version::of("6"));
-    assert_eq!(drifts.of(&web()).len(), 1);
-    drifts.record_restored(&web(), &id("a"), Version::of("8"));
-    assert_eq!(drifts.of(&web()).len(), 0);
+    drifts.record_restored(&web(), &id("a"), ResourceVersion::parse("6"));
+    assert_eq!(drifts.of_release(&web()).len(), 1);
+    drifts.record_restored(&web(), &id("a"), ResourceVersion::parse("8"));
+    assert_eq!(drifts.of_release(&web()).len(), 0);
     // An etcd that was restored counts from an earlier version: the watch is right.
-    drifts.record_life(id("a"), Life { version: Version::of("3"), ..life("web") });
-    assert!(!drifts.is_overtaken(&id("a"), Version::of("3")));
-    drifts.mark_gone(&id("a"), Version::of("9"), now());
-    assert!(drifts.is_overtaken(&id("a"), Version::of("8")), "it was there before it went");
+    drifts.record_life(id("a"), LastSeen { version: ResourceVersion::parse("3"), ..life("web") });
+    assert!(!drifts.is_overtaken(&id("a"), ResourceVersion::parse("3")));
+    drifts.mark_gone(&id("a"), ResourceVersion::parse("9"), now());
+    assert!(drifts.is_overtaken(&id("a"), ResourceVersion::parse("8")), "it was there before it went");
 }
 
 #[test]
@@ -402,8 +406,8 @@ fn field_manager_that_no_object_shows_any_more_is_remembered() {
     assert_eq!(manager(&drifts).as_deref(), Some("deployer"));
     // What is seen counts more, and is what is remembered afterwards.
     let show = |drifts: &mut Drifts, name: &str| {
-        let managers = vec![Manager { name: name.into(), applies: true }].into();
-        drifts.record_life(id("a"), Life { managers, ..life("web") });
+        let managers = vec![HelmManager { name: name.into(), applies: true }].into();
+        drifts.record_life(id("a"), LastSeen { managers, ..life("web") });
         drifts.note_manager(&release);
     };
     show(&mut drifts, "operator");
@@ -413,4 +417,15 @@ fn field_manager_that_no_object_shows_any_more_is_remembered() {
     assert_eq!(manager(&drifts).as_deref(), Some("operator"));
     drifts.record_life(id("a"), life("web"));
     assert_eq!(manager(&drifts).as_deref(), Some("operator"));
+}
+
+#[test]
+fn equal_names_share_memory_and_unused_ones_go() {
+    let mut names = SharedValues::<str>::default();
+    let name = names.adopt(Arc::from("kept"));
+    for number in 0..10 * ROOM {
+        drop(names.adopt(Arc::from(format!("dropped {number}"))));
+    }
+    assert!(Arc::ptr_eq(&name, &names.adopt(Arc::from("kept"))));
+    assert!(names.known.len() <= ROOM, "{} names are kept", names.known.len());
 }

@@ -10,11 +10,12 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::super::event::{
-    Document, Failure, Fault, GovernedRelease, ObjectNews, Order, Outcome, Secret, Work, WorkId, Write,
+    ApiWork, Fault, GovernedRelease, LoopOrder, ManifestDocument, ObjectNews, Secret, WorkFailure, WorkId,
+    WorkOutcome, Write,
 };
-use super::super::live::{Live, Manager, Sighting};
-use super::super::report::ReleaseReport;
-use super::super::scopes::Scope;
+use super::super::event::{HelmManager, LiveObject, Sighting};
+use super::super::report::LoopReport;
+use super::super::scopes::WatchScope;
 use super::*;
 use crate::sample_releases::{Given, assembled};
 use kubemoor_declare::catalog::Catalog;
@@ -59,8 +60,8 @@ struct Scene {
     /// The release as the records say once they were read so often.
     later: Option<(usize, Option<Arc<Release>>)>,
     reads: usize,
-    work: VecDeque<(WorkId, Work)>,
-    report: Option<ReleaseReport>,
+    work: VecDeque<(WorkId, ApiWork)>,
+    report: Option<LoopReport>,
     timer: Option<Timestamp>,
     told: Vec<Occurrence>,
 }
@@ -73,13 +74,13 @@ fn release(status: Status, manifest: &str) -> Arc<Release> {
     Arc::new(assembled(Given { manifest, status, ..Given::default() }, None))
 }
 
-fn settings() -> Settings {
-    Settings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: false }
+fn settings() -> LoopSettings {
+    LoopSettings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: false }
 }
 
 impl Scene {
     /// Everything is listed, and this replica leads.
-    fn new(drift: DriftMode, settings: Settings) -> Self {
+    fn new(drift: DriftMode, settings: LoopSettings) -> Self {
         let policy = Arc::new(Policy::new(EditsMode::Warn, drift, Duration::from_secs(3600)));
         let mut scene = Self {
             machine: Reconciler::new(settings, Suspended::new()),
@@ -102,15 +103,15 @@ impl Scene {
         };
         let id = scene.release.id.clone();
         let ruled = scene.ruled();
-        scene.tell(Event::Release(id, ruled));
-        scene.tell(Event::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
+        scene.tell(LoopEvent::Release(id, ruled));
+        scene.tell(LoopEvent::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
         let live = Box::new(scene.live().unwrap());
         for tidings in
             [ObjectNews::Relisting, ObjectNews::Object { live, is_listed: true }, ObjectNews::Listed]
         {
-            scene.tell(Event::Watch(scope(), tidings));
+            scene.tell(LoopEvent::Watch(scope(), tidings));
         }
-        scene.tell(Event::Leads(true));
+        scene.tell(LoopEvent::Leads(true));
         scene.work();
         scene
     }
@@ -131,9 +132,9 @@ impl Scene {
         }))
     }
 
-    fn live(&self) -> Option<Live> {
+    fn live(&self) -> Option<LiveObject> {
         let object = self.object()?;
-        let managers = vec![Manager { name: "helm".to_owned(), applies: true }];
+        let managers = vec![HelmManager { name: "helm".to_owned(), applies: true }];
         let sighting = Sighting {
             id: web(),
             uid: self.uid.to_owned(),
@@ -145,16 +146,16 @@ impl Scene {
             touched: None,
         };
         let managed = self.managed.as_ref().and_then(|managed| to_raw_value(managed).ok());
-        Some(Live { sighting, object: Some(object), managed })
+        Some(LiveObject { sighting, object: Some(object), managed })
     }
 
-    fn tell(&mut self, event: Event) {
+    fn tell(&mut self, event: LoopEvent) {
         for action in self.machine.handle(event, self.now) {
             match action {
-                Action::Do(errand, _, work) => self.work.push_back((errand, work)),
-                Action::Report(report) => self.report = Some(*report),
-                Action::SetTimer(at) => self.timer = at,
-                Action::Tell(told) => self.told.push(told),
+                LoopAction::Do(errand, _, work) => self.work.push_back((errand, work)),
+                LoopAction::Report(report) => self.report = Some(*report),
+                LoopAction::SetTimer(at) => self.timer = at,
+                LoopAction::Tell(told) => self.told.push(told),
                 _ => {}
             }
         }
@@ -164,7 +165,7 @@ impl Scene {
     fn record(&mut self, release: Arc<Release>) {
         self.release = release;
         let (id, ruled) = (self.release.id.clone(), self.ruled());
-        self.tell(Event::Release(id, ruled));
+        self.tell(LoopEvent::Release(id, ruled));
     }
 
     /// Somebody sets `k`, or deletes the object, and the watch tells.
@@ -174,7 +175,7 @@ impl Scene {
             Some(live) => ObjectNews::Object { live: Box::new(live), is_listed: false },
             None => ObjectNews::Gone { object: web(), version: self.version.to_string() },
         };
-        self.tell(Event::Watch(scope(), tidings));
+        self.tell(LoopEvent::Watch(scope(), tidings));
     }
 
     /// Does what is asked for until nothing is; gives its names.
@@ -184,46 +185,46 @@ impl Scene {
             assert!(names.len() < 50, "hot: {names:?}");
             names.push(name(&work));
             let outcome = self.outcome(work);
-            self.tell(Event::Outcome(errand, outcome));
+            self.tell(LoopEvent::Outcome(errand, outcome));
         }
         names.join(" ")
     }
 
-    fn outcome(&mut self, work: Work) -> Outcome {
+    fn outcome(&mut self, work: ApiWork) -> WorkOutcome {
         match work {
-            Work::ReadObject { .. } => {
+            ApiWork::ReadObject { .. } => {
                 let now = (self.value, self.version);
                 if let Some((value, version)) = self.outdated {
                     (self.value, self.version) = (Some(value), version);
                 }
                 let live = self.live().map(Box::new);
                 (self.value, self.version) = now;
-                Outcome::Object { live, version: "v1".to_owned() }
+                WorkOutcome::Object { live, version: "v1".to_owned() }
             }
-            Work::ReadRecords { .. } => {
+            ApiWork::ReadRecords { .. } => {
                 self.reads += 1;
                 if let Some((_, later)) = self.later.take_if(|(reads, _)| *reads <= self.reads) {
-                    let Some(later) = later else { return Outcome::Records(None) };
+                    let Some(later) = later else { return WorkOutcome::Records(None) };
                     self.release = later;
                 }
-                Outcome::Records(self.ruled())
+                WorkOutcome::Records(self.ruled())
             }
-            Work::ReadDocument { object, .. } => Outcome::Document(Document {
+            ApiWork::ReadDocument { object, .. } => WorkOutcome::Document(ManifestDocument {
                 status: self.release.state.status,
                 apply_method: ApplyMethod::ServerSide,
                 digest: self.release.state.digest,
                 object: document(&self.release.id, MANIFEST, &object, &Catalog::with_core()).map(Secret),
             }),
-            Work::ReadNamespace { .. } => Outcome::Namespace { deleting: false },
-            Work::ReadDefinition { .. } => Outcome::Definition { deleting: false },
-            Work::Ask { .. } | Work::Probe { .. } => Outcome::Failed(Failure::unanswered("no")),
-            Work::Write { write, .. } => {
+            ApiWork::ReadNamespace { .. } => WorkOutcome::Namespace { deleting: false },
+            ApiWork::ReadDefinition { .. } => WorkOutcome::Definition { deleting: false },
+            ApiWork::Ask { .. } | ApiWork::Probe { .. } => WorkOutcome::Failed(WorkFailure::unanswered("no")),
+            ApiWork::Write { write, .. } => {
                 if let Some(fault) = self.writes.pop_front() {
-                    return Outcome::Failed(Failure { fault, message: "refused".to_owned() });
+                    return WorkOutcome::Failed(WorkFailure { fault, message: "refused".to_owned() });
                 }
                 self.version += 1;
                 self.value = if matches!(write, Write::Delete { .. }) { None } else { Some("v") };
-                Outcome::Written(Secret(self.object().unwrap_or_default()))
+                WorkOutcome::Written(Secret(self.object().unwrap_or_default()))
             }
         }
     }
@@ -237,28 +238,33 @@ impl Scene {
         let at = self.timer.expect("a timer is set");
         let waited = at.duration_since(self.now);
         self.now = self.now.max(at);
-        self.tell(Event::Due);
+        self.tell(LoopEvent::Due);
         waited
     }
 }
 
-fn scope() -> Scope {
-    Scope { group: String::new(), version: "v1".to_owned(), kind: "ConfigMap".to_owned(), namespace: None }
+fn scope() -> WatchScope {
+    WatchScope {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: None,
+    }
 }
 
-fn name(work: &Work) -> &'static str {
+fn name(work: &ApiWork) -> &'static str {
     match work {
-        Work::ReadObject { .. } => "object",
-        Work::ReadRecords { .. } => "records",
-        Work::ReadDocument { .. } => "document",
-        Work::ReadNamespace { .. } => "namespace",
-        Work::ReadDefinition { .. } => "definition",
-        Work::Ask { .. } => "ask",
-        Work::Probe { .. } => "probe",
-        Work::Write { write: Write::Create { .. }, .. } => "CREATE",
-        Work::Write { write: Write::Apply { .. }, .. } => "APPLY",
-        Work::Write { write: Write::Merge { .. }, .. } => "MERGE",
-        Work::Write { write: Write::Delete { .. }, .. } => "DELETE",
+        ApiWork::ReadObject { .. } => "object",
+        ApiWork::ReadRecords { .. } => "records",
+        ApiWork::ReadDocument { .. } => "document",
+        ApiWork::ReadNamespace { .. } => "namespace",
+        ApiWork::ReadDefinition { .. } => "definition",
+        ApiWork::Ask { .. } => "ask",
+        ApiWork::Probe { .. } => "probe",
+        ApiWork::Write { write: Write::Create { .. }, .. } => "CREATE",
+        ApiWork::Write { write: Write::Apply { .. }, .. } => "APPLY",
+        ApiWork::Write { write: Write::Merge { .. }, .. } => "MERGE",
+        ApiWork::Write { write: Write::Delete { .. }, .. } => "DELETE",
     }
 }
 
@@ -290,11 +296,11 @@ fn check(before: impl Fn(&mut Scene), missing: &str, changed: &str) {
 
 #[test]
 fn nothing_is_written_that_may_not_be() {
-    check(|scene| scene.tell(Event::Leads(false)), "object", "");
-    check(|scene| scene.tell(Event::Stop), "", "");
+    check(|scene| scene.tell(LoopEvent::Leads(false)), "object", "");
+    check(|scene| scene.tell(LoopEvent::Stop), "", "");
     let suspended = |scene: &mut Scene| {
         let release = scene.release.id.clone();
-        scene.tell(Event::Order(Order::Suspend(release, Some(Suspension::default()))));
+        scene.tell(LoopEvent::Order(LoopOrder::Suspend(release, Some(Suspension::default()))));
     };
     check(suspended, "object", "");
     let underway = |scene: &mut Scene| {
@@ -302,7 +308,7 @@ fn nothing_is_written_that_may_not_be() {
     };
     check(underway, "", "");
     for (drift, read_only) in [(DriftMode::Report, false), (DriftMode::Repair, true)] {
-        let mut scene = Scene::new(drift, Settings { read_only, ..settings() });
+        let mut scene = Scene::new(drift, LoopSettings { read_only, ..settings() });
         scene.change(None);
         assert_eq!(scene.work(), "object");
         assert!(scene.value.is_none() && scene.report.is_some_and(|report| report.drifted.len() == 1));
@@ -356,7 +362,7 @@ fn repairs_back_off_while_the_object_is_repeatedly_changed_back() {
     assert_eq!(waits[..3], [0, 0, 0], "{waits:?}");
     assert!(waits[4..].is_sorted() && waits[13] > 200 && waits[13] <= 300, "{waits:?}");
     let is_contested = |told: &Occurrence| {
-        matches!(told, Occurrence::Object { fate: super::super::occurrence::Fate::Contested, .. })
+        matches!(told, Occurrence::Object { fate: crate::event::ObjectFate::Contested, .. })
     };
     assert!(scene.told.iter().any(is_contested));
 }

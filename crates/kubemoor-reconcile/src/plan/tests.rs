@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::drifts::Version;
+use crate::drifts::ResourceVersion;
 use crate::sample_releases::{Given, assembled};
 use kubemoor_declare::digest::Digest;
 use kubemoor_declare::model::{EditsMode, ReleaseId};
@@ -18,7 +18,7 @@ struct Question {
     release: Release,
     object: ObjectId,
     kind: DriftKind,
-    seen: Option<Life>,
+    seen: Option<LastSeen>,
     first_digest: Option<[u8; 32]>,
     drift: DriftMode,
     rights: RepairRights,
@@ -32,12 +32,12 @@ struct Question {
     now: Timestamp,
 }
 
-fn life(release: ReleaseId) -> Life {
-    Life {
+fn life(release: ReleaseId) -> LastSeen {
+    LastSeen {
         release: release.into(),
         vouched: true,
         alive: false,
-        version: Version::default(),
+        version: ResourceVersion::default(),
         managers: Vec::new().into(),
         judged: None,
         allowed: false,
@@ -86,7 +86,7 @@ fn appeared(status: Status, seconds: i64) -> Question {
 }
 
 #[track_caller]
-fn check(case: Question, wanted: Plan) {
+fn check(case: Question, wanted: RepairPlan) {
     let mut policy = Policy::new(EditsMode::Deny, case.drift, Duration::from_secs(3600));
     policy.repair = case.rights;
     let scale = "/spec/replicas".parse().ok();
@@ -97,7 +97,7 @@ fn check(case: Question, wanted: Plan) {
         let open = open.split_whitespace().map(str::to_owned).collect();
         Agreement::with(&SigningKey::new([7; 32]), &declaration, open)
     });
-    let asked = super::Case {
+    let asked = super::PlanInput {
         release: &case.release,
         object: &case.object,
         kind: case.kind,
@@ -121,16 +121,16 @@ fn an_object_comes_back_only_if_every_rule_agrees() {
         let release = ReleaseId { namespace: namespace.into(), name: name.into() };
         Some(life(release))
     };
-    let never_seen = Plan::Report("the guard never saw it alive with its release's annotations");
-    let changed = Plan::Report("the manifest of its release's revision has changed");
+    let never_seen = RepairPlan::Report("the guard never saw it alive with its release's annotations");
+    let changed = RepairPlan::Report("the manifest of its release's revision has changed");
 
-    check(deployment(|_| {}), Plan::Repair);
-    check(deployment(|case| case.object.name = "other".into()), Plan::Wait);
+    check(deployment(|_| {}), RepairPlan::Repair);
+    check(deployment(|case| case.object.name = "other".into()), RepairPlan::Wait);
     check(
         deployment(|case| case.release.invalid = unbelieved()),
-        Plan::Report("its release's latest record cannot be believed"),
+        RepairPlan::Report("its release's latest record cannot be believed"),
     );
-    check(deployment(|case| case.drift = DriftMode::Report), Plan::Report("drift is only reported"));
+    check(deployment(|case| case.drift = DriftMode::Report), RepairPlan::Report("drift is only reported"));
     check(deployment(|case| case.seen = None), never_seen.clone());
     check(deployment(|case| case.seen = seen_with("shop", "api")), never_seen.clone());
     check(deployment(|case| case.seen = seen_with("bank", "web")), never_seen);
@@ -146,14 +146,14 @@ fn nobody_is_asked_to_confirm_an_object_of_a_kind_that_is_not_served() {
             change(case);
         })
     };
-    let not_served = || Plan::Report("the cluster does not serve its kind");
+    let not_served = || RepairPlan::Report("the cluster does not serve its kind");
     check(unserved(|case| case.seen = None), not_served());
     check(unserved(|case| case.open = None), not_served());
     // The write itself finds out, and looks for the kind again.
-    check(unserved(|_| {}), Plan::Repair);
-    check(unserved(|case| (case.open, case.ordered) = (None, true)), Plan::Repair);
+    check(unserved(|_| {}), RepairPlan::Repair);
+    check(unserved(|case| (case.open, case.ordered) = (None, true)), RepairPlan::Repair);
     // What is there is served.
-    check(unserved(|case| (case.open, case.kind) = (None, DriftKind::Changed)), Plan::Unconfirmed);
+    check(unserved(|case| (case.open, case.kind) = (None, DriftKind::Changed)), RepairPlan::Unconfirmed);
 }
 
 #[test]
@@ -168,13 +168,13 @@ fn nothing_comes_back_while_its_release_is_not_deployed() {
         Status::PendingUpgrade,
         Status::PendingRollback,
     ] {
-        check(deployment(|case| case.release.state.status = status), Plan::Wait);
+        check(deployment(|case| case.release.state.status = status), RepairPlan::Wait);
         // A state that passes by itself is worth no report.
         let reporting = deployment(|case| {
             case.release.state.status = status;
             case.drift = DriftMode::Report;
         });
-        check(reporting, Plan::Wait);
+        check(reporting, RepairPlan::Wait);
     }
 }
 
@@ -183,15 +183,15 @@ fn object_opted_out_by_its_manifest_is_not_recreated() {
     for annotation in ["kubemoor.dev/guard", "helm.toolkit.fluxcd.io/driftDetection"] {
         let opted =
             |value| declaring("apps/v1", "Deployment", &format!(", annotations: {{{annotation}: {value}}}"));
-        check(opted("disabled"), Plan::Wait);
-        check(Question { drift: DriftMode::Report, ..opted("disabled") }, Plan::Wait);
-        check(opted("enabled"), Plan::Repair);
+        check(opted("disabled"), RepairPlan::Wait);
+        check(Question { drift: DriftMode::Report, ..opted("disabled") }, RepairPlan::Wait);
+        check(opted("enabled"), RepairPlan::Repair);
     }
 }
 
 #[test]
 fn kinds_that_cannot_be_recreated_faithfully_are_only_reported() {
-    let never = || Plan::Report("objects of its kind are never re-created");
+    let never = || RepairPlan::Report("objects of its kind are never re-created");
     check(declaring("batch/v1", "Job", ""), never());
     check(declaring("v1", "PersistentVolumeClaim", ""), never());
     check(declaring("v1", "PersistentVolume", ""), never());
@@ -199,31 +199,32 @@ fn kinds_that_cannot_be_recreated_faithfully_are_only_reported() {
     check(declaring("v1", "Namespace", ""), never());
     check(declaring("apiextensions.k8s.io/v1", "CustomResourceDefinition", ""), never());
 
-    check(declaring("batch/v1", "CronJob", ""), Plan::Repair);
-    check(declaring("v1", "Secret", ""), Plan::Repair);
-    check(declaring("v1", "Service", ""), Plan::Repair);
-    check(declaring("apps/v1", "StatefulSet", ""), Plan::Repair);
+    check(declaring("batch/v1", "CronJob", ""), RepairPlan::Repair);
+    check(declaring("v1", "Secret", ""), RepairPlan::Repair);
+    check(declaring("v1", "Service", ""), RepairPlan::Repair);
+    check(declaring("apps/v1", "StatefulSet", ""), RepairPlan::Repair);
     // The same word in another group is another kind.
-    check(declaring("batch.example.com/v1", "Job", ""), Plan::Repair);
+    check(declaring("batch.example.com/v1", "Job", ""), RepairPlan::Repair);
 }
 
 #[test]
 fn rbac_and_webhook_objects_are_only_reported() {
-    let privileged =
-        || Plan::Report("objects that grant rights, intercept requests or define kinds are not repaired");
+    let privileged = || {
+        RepairPlan::Report("objects that grant rights, intercept requests or define kinds are not repaired")
+    };
     for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
         check(declaring("rbac.authorization.k8s.io/v1", kind, ""), privileged());
     }
     for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
         check(declaring("admissionregistration.k8s.io/v1", kind, ""), privileged());
     }
-    check(declaring("v1", "ServiceAccount", ""), Plan::Repair);
+    check(declaring("v1", "ServiceAccount", ""), RepairPlan::Repair);
 }
 
 #[test]
 fn objects_outside_the_release_namespace_are_only_reported() {
-    let foreign = || Plan::Report("it lies outside of its release's namespace");
-    check(declaring("v1", "ConfigMap", ", namespace: shop"), Plan::Repair);
+    let foreign = || RepairPlan::Report("it lies outside of its release's namespace");
+    check(declaring("v1", "ConfigMap", ", namespace: shop"), RepairPlan::Repair);
     check(declaring("v1", "ConfigMap", ", namespace: bank"), foreign());
     check(declaring("storage.k8s.io/v1", "StorageClass", ""), foreign());
     check(declaring("scheduling.k8s.io/v1", "PriorityClass", ""), foreign());
@@ -231,23 +232,23 @@ fn objects_outside_the_release_namespace_are_only_reported() {
 
 #[test]
 fn repairs_are_held_ten_minutes_for_record_appearing_as_deployed() {
-    let hold = |seconds| Plan::Hold(SignedDuration::from_secs(seconds));
+    let hold = |seconds| RepairPlan::Hold(SignedDuration::from_secs(seconds));
     check(appeared(Status::Deployed, 0), hold(600));
     check(appeared(Status::Deployed, 1), hold(599));
     check(appeared(Status::Deployed, 599), hold(1));
-    check(appeared(Status::Deployed, 600), Plan::Repair);
-    check(appeared(Status::Deployed, 86_400), Plan::Repair);
+    check(appeared(Status::Deployed, 600), RepairPlan::Repair);
+    check(appeared(Status::Deployed, 86_400), RepairPlan::Repair);
     // An operation that was watched from its start leaves nothing to wait for.
-    check(appeared(Status::PendingInstall, 0), Plan::Repair);
-    check(appeared(Status::PendingUpgrade, 0), Plan::Repair);
-    check(appeared(Status::Failed, 0), Plan::Repair);
+    check(appeared(Status::PendingInstall, 0), RepairPlan::Repair);
+    check(appeared(Status::PendingUpgrade, 0), RepairPlan::Repair);
+    check(appeared(Status::Failed, 0), RepairPlan::Repair);
 }
 
 #[test]
 fn hold_after_possible_restore_does_not_hide_other_reasons() {
     let unseen = |seconds| Question { seen: None, ..appeared(Status::Deployed, seconds) };
-    let hold = |seconds| Plan::Hold(SignedDuration::from_secs(seconds));
-    let never_seen = || Plan::Report("the guard never saw it alive with its release's annotations");
+    let hold = |seconds| RepairPlan::Hold(SignedDuration::from_secs(seconds));
+    let never_seen = || RepairPlan::Report("the guard never saw it alive with its release's annotations");
     check(unseen(0), hold(600));
     check(unseen(599), hold(1));
     check(unseen(600), never_seen());
@@ -257,11 +258,11 @@ fn hold_after_possible_restore_does_not_hide_other_reasons() {
     let claim = Question { seen: None, ..declaring("v1", "PersistentVolumeClaim", "") };
     let mut held = claim;
     held.release.state.appearance = Appearance::Seen(Status::Deployed);
-    check(held, Plan::Report("objects of its kind are never re-created"));
+    check(held, RepairPlan::Report("objects of its kind are never re-created"));
     let forged = Question { first_digest: Some([0; 32]), ..appeared(Status::Deployed, 0) };
-    check(forged, Plan::Report("the manifest of its release's revision has changed"));
+    check(forged, RepairPlan::Report("the manifest of its release's revision has changed"));
     let reported = Question { drift: DriftMode::Report, ..appeared(Status::Deployed, 0) };
-    check(reported, Plan::Report("drift is only reported"));
+    check(reported, RepairPlan::Report("drift is only reported"));
 }
 
 /// Why an object is never re-created, whatever else holds; none if it may be.
@@ -290,13 +291,13 @@ fn never_repaired_objects_are_known_from_release_and_object_alone() {
 #[test]
 fn kinds_that_are_never_recreated_are_still_repaired_when_changed() {
     let changed = |case: Question| Question { kind: DriftKind::Changed, ..case };
-    check(changed(declaring("batch/v1", "Job", "")), Plan::Repair);
-    check(changed(declaring("v1", "PersistentVolumeClaim", "")), Plan::Repair);
-    check(changed(declaring("v1", "Pod", "")), Plan::Repair);
+    check(changed(declaring("batch/v1", "Job", "")), RepairPlan::Repair);
+    check(changed(declaring("v1", "PersistentVolumeClaim", "")), RepairPlan::Repair);
+    check(changed(declaring("v1", "Pod", "")), RepairPlan::Repair);
     let stays = |kind| Question { kind, ..deployment(|_| {}) };
-    check(stays(DriftKind::Ownership), Plan::Repair);
-    check(stays(DriftKind::Terminating), Plan::Report("it is being deleted"));
-    check(stays(DriftKind::Unreadable), Plan::Report("it is nested deeper than what is judged"));
+    check(stays(DriftKind::Ownership), RepairPlan::Repair);
+    check(stays(DriftKind::Terminating), RepairPlan::Report("it is being deleted"));
+    check(stays(DriftKind::Unreadable), RepairPlan::Report("it is nested deeper than what is judged"));
 }
 
 #[test]
@@ -308,82 +309,88 @@ fn a_policy_may_extend_what_is_repaired() {
         rights: RepairRights { rbac, cluster_scoped },
         ..case
     };
-    let foreign = Plan::Report("it lies outside of its release's namespace");
-    check(with(role(), true, false), Plan::Repair);
+    let foreign = RepairPlan::Report("it lies outside of its release's namespace");
+    check(with(role(), true, false), RepairPlan::Repair);
     check(with(cluster_role(), true, false), foreign);
-    check(with(cluster_role(), true, true), Plan::Repair);
-    check(with(class(), false, true), Plan::Repair);
+    check(with(cluster_role(), true, true), RepairPlan::Repair);
+    check(with(class(), false, true), RepairPlan::Repair);
     let definition = declaring("apiextensions.k8s.io/v1", "CustomResourceDefinition", "");
-    check(with(definition, true, true), Plan::Report("objects of its kind are never re-created"));
+    check(with(definition, true, true), RepairPlan::Report("objects of its kind are never re-created"));
 }
 
 #[test]
 fn manual_request_overrides_report_mode_and_holds_but_no_safeguard() {
     let asked = |case: Question| Question { asked: true, ..case };
-    check(asked(deployment(|case| case.drift = DriftMode::Report)), Plan::Repair);
-    check(asked(appeared(Status::Deployed, 0)), Plan::Repair);
-    check(asked(deployment(|case| case.drift = DriftMode::Ignore)), Plan::Wait);
-    check(asked(deployment(|case| case.release.state.status = Status::PendingUpgrade)), Plan::Wait);
-    check(asked(declaring("v1", "Pod", "")), Plan::Report("objects of its kind are never re-created"));
+    check(asked(deployment(|case| case.drift = DriftMode::Report)), RepairPlan::Repair);
+    check(asked(appeared(Status::Deployed, 0)), RepairPlan::Repair);
+    check(asked(deployment(|case| case.drift = DriftMode::Ignore)), RepairPlan::Wait);
+    check(asked(deployment(|case| case.release.state.status = Status::PendingUpgrade)), RepairPlan::Wait);
+    check(asked(declaring("v1", "Pod", "")), RepairPlan::Report("objects of its kind are never re-created"));
     check(
         asked(deployment(|case| case.seen = None)),
-        Plan::Report("the guard never saw it alive with its release's annotations"),
+        RepairPlan::Report("the guard never saw it alive with its release's annotations"),
     );
 }
 
 #[test]
 fn object_with_a_delete_exception_is_not_recreated() {
-    check(deployment(|case| case.may_be_gone = true), Plan::Wait);
-    check(Question { may_be_gone: true, kind: DriftKind::Changed, ..deployment(|_| {}) }, Plan::Repair);
+    check(deployment(|case| case.may_be_gone = true), RepairPlan::Wait);
+    check(Question { may_be_gone: true, kind: DriftKind::Changed, ..deployment(|_| {}) }, RepairPlan::Repair);
 }
 
 #[test]
 fn missing_object_never_seen_with_release_annotations_is_only_reported() {
     let mut unvouched = deployment(|_| {});
-    unvouched.seen = unvouched.seen.map(|life| Life { vouched: false, ..life });
-    check(unvouched, Plan::Report("the guard never saw it alive with its release's annotations"));
+    unvouched.seen = unvouched.seen.map(|life| LastSeen { vouched: false, ..life });
+    check(unvouched, RepairPlan::Report("the guard never saw it alive with its release's annotations"));
 }
 
 #[test]
 fn values_that_were_never_seen_are_not_written() {
     let open = |open| deployment(|case| case.open = open);
     let changed = |open| Question { kind: DriftKind::Changed, ..deployment(|case| case.open = open) };
-    check(open(Some("")), Plan::Repair);
-    check(changed(Some("")), Plan::Repair);
-    check(open(None), Plan::Unconfirmed);
-    check(changed(None), Plan::Unconfirmed);
+    check(open(Some("")), RepairPlan::Repair);
+    check(changed(Some("")), RepairPlan::Repair);
+    check(open(None), RepairPlan::Unconfirmed);
+    check(changed(None), RepairPlan::Unconfirmed);
     // Of an object that is there it is asked about what is written.
-    check(open(Some("/spec/replicas")), Plan::Unconfirmed);
-    check(changed(Some("/spec/replicas")), Plan::Repair);
+    check(open(Some("/spec/replicas")), RepairPlan::Unconfirmed);
+    check(changed(Some("/spec/replicas")), RepairPlan::Repair);
     // What an autoscaler sets is left out of a new one.
     let scaled = |open| Question { scaled: true, ..deployment(|case| case.open = open) };
-    check(scaled(Some("/spec/replicas")), Plan::Repair);
-    check(scaled(Some("/spec/replicas /spec/paused")), Plan::Unconfirmed);
-    check(scaled(None), Plan::Unconfirmed);
+    check(scaled(Some("/spec/replicas")), RepairPlan::Repair);
+    check(scaled(Some("/spec/replicas /spec/paused")), RepairPlan::Unconfirmed);
+    check(scaled(None), RepairPlan::Unconfirmed);
 }
 
 #[test]
 fn authorized_order_repairs_unconfirmed_fields_but_overrides_no_safeguard() {
     let ordered = |case: Question| Question { asked: true, ordered: true, ..case };
-    check(ordered(deployment(|case| case.open = None)), Plan::Repair);
-    check(Question { asked: true, ..deployment(|case| case.open = None) }, Plan::Unconfirmed);
+    check(ordered(deployment(|case| case.open = None)), RepairPlan::Repair);
+    check(Question { asked: true, ..deployment(|case| case.open = None) }, RepairPlan::Unconfirmed);
     // And no other rule gives way.
     check(
         ordered(deployment(|case| (case.open, case.seen) = (None, None))),
-        Plan::Report("the guard never saw it alive with its release's annotations"),
+        RepairPlan::Report("the guard never saw it alive with its release's annotations"),
     );
     check(
         ordered(deployment(|case| (case.open, case.first_digest) = (None, None))),
-        Plan::Report("the manifest of its release's revision has changed"),
+        RepairPlan::Report("the manifest of its release's revision has changed"),
     );
-    check(ordered(declaring("v1", "Pod", "")), Plan::Report("objects of its kind are never re-created"));
+    check(
+        ordered(declaring("v1", "Pod", "")),
+        RepairPlan::Report("objects of its kind are never re-created"),
+    );
 }
 
 #[test]
 fn unconfirmed_value_hides_no_other_reason() {
     let open = |case: Question| Question { open: None, ..case };
-    check(open(deployment(|case| case.drift = DriftMode::Report)), Plan::Report("drift is only reported"));
-    check(open(appeared(Status::Deployed, 0)), Plan::Hold(SignedDuration::from_secs(600)));
-    check(open(declaring("v1", "Pod", "")), Plan::Report("objects of its kind are never re-created"));
-    check(open(deployment(|case| case.may_be_gone = true)), Plan::Wait);
+    check(
+        open(deployment(|case| case.drift = DriftMode::Report)),
+        RepairPlan::Report("drift is only reported"),
+    );
+    check(open(appeared(Status::Deployed, 0)), RepairPlan::Hold(SignedDuration::from_secs(600)));
+    check(open(declaring("v1", "Pod", "")), RepairPlan::Report("objects of its kind are never re-created"));
+    check(open(deployment(|case| case.may_be_gone = true)), RepairPlan::Wait);
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::stored::{Stored, fields};
 use super::world::World;
-use crate::event::{Outcome, Secret};
+use crate::event::{Secret, WorkOutcome};
 use crate::sample_policies::{policies, policy};
 use kubemoor_declare::model::{Actor, ObjectId, Operation, PROBE_MANAGER, ReleaseId};
 use kubemoor_helm::release::Release;
@@ -107,7 +107,8 @@ impl World {
 
     /// The object as it would be stored if the declaration were applied now, whether it is there or not.
     fn dry_run(&self, release: &Release, object: &ObjectId) -> Option<Value> {
-        let Outcome::Document(document) = self.document(&release.id, release.state.revision, object) else {
+        let WorkOutcome::Document(document) = self.document(&release.id, release.state.revision, object)
+        else {
             return None;
         };
         let Secret(document) = document.object?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use super::super::event::{Document, Failure, Fault, Outcome, Secret};
+use super::super::event::{Fault, ManifestDocument, Secret, WorkFailure, WorkOutcome};
 use super::stored::fields;
 use super::world::{CATALOG, Records, Revision, World};
 use kubemoor_declare::digest::Digest;
@@ -83,10 +83,10 @@ impl World {
     }
 
     /// An object as the manifest of a revision has it.
-    pub(super) fn document(&self, id: &ReleaseId, revision: u64, object: &ObjectId) -> Outcome {
+    pub(super) fn document(&self, id: &ReleaseId, revision: u64, object: &ObjectId) -> WorkOutcome {
         let records = self.records.get(id).into_iter().flatten();
         match records.clone().find(|record| record.revision == revision) {
-            Some(record) => Outcome::Document(Document {
+            Some(record) => WorkOutcome::Document(ManifestDocument {
                 status: record.status,
                 apply_method: record.method,
                 digest: release::digest(&record.manifest),
@@ -103,26 +103,29 @@ impl World {
         id: &ReleaseId,
         (object, uid): (&ObjectId, &str),
         asked: Asked,
-    ) -> Outcome {
+    ) -> WorkOutcome {
         let stored = self.objects.get(object).filter(|stored| stored.uid == uid);
         match (self.document(id, asked.revision, object), stored) {
-            (Outcome::Document(Document { object: Some(Secret(document)), .. }), _)
+            (WorkOutcome::Document(ManifestDocument { object: Some(Secret(document)), .. }), _)
                 if Digest::of(&document) != asked.digest =>
             {
                 failed(Fault::Unanswered, "the record has changed")
             }
-            (Outcome::Document(Document { object: Some(Secret(document)), .. }), Some(stored)) => {
+            (
+                WorkOutcome::Document(ManifestDocument { object: Some(Secret(document)), .. }),
+                Some(stored),
+            ) => {
                 let mut stored = stored.clone();
                 stored.apply(PROBE_MANAGER, &fields(&document), self.now);
                 self.admit(&mut stored);
-                Outcome::Canonical(Arc::new(Secret(stored.value())))
+                WorkOutcome::Canonical(Arc::new(Secret(stored.value())))
             }
-            (Outcome::Failed(failure), _) => Outcome::Failed(failure),
+            (WorkOutcome::Failed(failure), _) => WorkOutcome::Failed(failure),
             _ => failed(Fault::NotFound, "the object is another one, or undeclared"),
         }
     }
 }
 
-pub(super) fn failed(fault: Fault, message: &str) -> Outcome {
-    Outcome::Failed(Failure { fault, message: message.to_owned() })
+pub(super) fn failed(fault: Fault, message: &str) -> WorkOutcome {
+    WorkOutcome::Failed(WorkFailure { fault, message: message.to_owned() })
 }

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 
-use super::super::event::{Work, WorkId, Write};
+use super::super::event::{ApiWork, WorkId, Write};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 
 /// A write on its way.
@@ -23,6 +23,6 @@ pub(super) struct Flight {
 pub(super) struct Awaited {
     pub(super) errand: WorkId,
     pub(super) release: ReleaseId,
-    pub(super) work: Work,
+    pub(super) work: ApiWork,
     pub(super) deadline: Timestamp,
 }

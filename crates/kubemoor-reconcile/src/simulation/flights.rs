@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::event::{Fault, Outcome, Work, WorkId};
+use super::super::event::{ApiWork, Fault, WorkId, WorkOutcome};
 use super::Run;
 use super::answers::failed;
 use super::flight::{Awaited, Flight};
@@ -31,7 +31,7 @@ impl World {
 
     /// The API server takes a write of a guard, or not: somebody has taken the right to it, another webhook denies
     /// it, or a field is not valid.
-    pub(super) fn refuse(&mut self, object: &ObjectId) -> Option<Outcome> {
+    pub(super) fn refuse(&mut self, object: &ObjectId) -> Option<WorkOutcome> {
         if !self.has(REFUSALS) || !self.luck.chance(10) {
             return None;
         }
@@ -49,9 +49,13 @@ impl World {
 
 impl Guard {
     /// Sends a write that arrives a while later.
-    pub(super) fn send_off(&mut self, (errand, release, work): (WorkId, ReleaseId, Work), world: &mut World) {
+    pub(super) fn send_off(
+        &mut self,
+        (errand, release, work): (WorkId, ReleaseId, ApiWork),
+        world: &mut World,
+    ) {
         let lead = self.leads_until().filter(|until| world.now < *until);
-        let (Some(until), Work::Write { object, write, .. }) = (lead, &work) else {
+        let (Some(until), ApiWork::Write { object, write, .. }) = (lead, &work) else {
             return self.answer(
                 (errand, release),
                 work,
@@ -75,7 +79,7 @@ impl Guard {
     }
 
     /// An answer to a write has come.
-    fn hear_answer(&mut self, errand: WorkId, outcome: Outcome) {
+    fn hear_answer(&mut self, errand: WorkId, outcome: WorkOutcome) {
         if let Some(place) = self.unanswered.iter().position(|it| it.errand == errand) {
             let Awaited { errand, release, work, .. } = self.unanswered.swap_remove(place);
             self.answer((errand, release), work, outcome);

@@ -13,10 +13,12 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use self::reads::Reads;
-use super::super::event::{Action, Event, Fault, GovernedRelease, Order, Outcome, Work, WorkId};
-use super::super::machine::{Reconciler, Settings};
-use super::super::report::ReleaseReport;
-use super::super::scopes::Scope;
+use super::super::event::{
+    ApiWork, Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, WorkId, WorkOutcome,
+};
+use super::super::machine::{LoopSettings, Reconciler};
+use super::super::report::LoopReport;
+use super::super::scopes::WatchScope;
 use super::answers::failed;
 use super::flight::Awaited;
 use super::plan::LATE;
@@ -55,7 +57,7 @@ pub(super) struct Guard {
     is_lenient: bool,
     /// The policy has changed since everything was listed.
     is_newly_ruled: bool,
-    scope: Scope,
+    scope: WatchScope,
     watching: bool,
     cursor: usize,
     records: usize,
@@ -64,7 +66,7 @@ pub(super) struct Guard {
     releases: BTreeMap<ReleaseId, (Records, Arc<Release>)>,
     appearances: BTreeMap<(String, u64), Appearance>,
     /// Handed out and not begun.
-    work: VecDeque<(WorkId, ReleaseId, Work)>,
+    work: VecDeque<(WorkId, ReleaseId, ApiWork)>,
     /// Done and not told.
     done: VecDeque<(WorkId, ReleaseId, Finding)>,
     timer: Option<Timestamp>,
@@ -76,7 +78,7 @@ pub(super) struct Guard {
     open: BTreeMap<ReleaseId, String>,
     /// The orders that were handed over.
     ordered: BTreeSet<String>,
-    pub(super) reports: BTreeMap<ReleaseId, ReleaseReport>,
+    pub(super) reports: BTreeMap<ReleaseId, LoopReport>,
     /// What the guard was told of objects last and lately.
     lives: BTreeMap<ObjectId, Vec<(Timestamp, Fields)>>,
     /// The writes whose answers are unanswered.
@@ -92,14 +94,14 @@ pub(super) struct Guard {
 
 /// What came of a piece of work.
 enum Finding {
-    Outcome(Outcome),
+    Outcome(WorkOutcome),
     /// The records of this release were read. What they say is told as it is known by then, as the shell does.
     Records(ReleaseId),
 }
 
 impl Guard {
     pub(super) fn new(number: usize, skew: SignedDuration, world: &mut World) -> Self {
-        let settings = Settings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: true };
+        let settings = LoopSettings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: true };
         world.processes += 1;
         let mut guard = Self {
             number,
@@ -139,10 +141,10 @@ impl Guard {
         }
         for id in listed {
             let ruled = guard.ruled(&id, world);
-            guard.handle(Event::Release(id, ruled), world);
+            guard.handle(LoopEvent::Release(id, ruled), world);
         }
         let wanted = BTreeSet::from([guard.scope.clone()]);
-        guard.handle(Event::Scopes { wanted, unserved: BTreeSet::new() }, world);
+        guard.handle(LoopEvent::Scopes { wanted, unserved: BTreeSet::new() }, world);
         guard
     }
 
@@ -174,7 +176,7 @@ impl Guard {
     }
 
     /// Whether it is this that the guard does next.
-    pub(super) fn is_next(&self, is: impl Fn(&Work) -> bool) -> bool {
+    pub(super) fn is_next(&self, is: impl Fn(&ApiWork) -> bool) -> bool {
         self.work.iter().any(|(_, _, work)| is(work))
     }
 
@@ -198,7 +200,7 @@ impl Guard {
     pub(super) fn wake(&mut self, world: &mut World) {
         let now = self.now(world);
         if self.timer.take_if(|at| *at <= now).is_some() {
-            self.handle(Event::Due, world);
+            self.handle(LoopEvent::Due, world);
         }
     }
 
@@ -213,11 +215,11 @@ impl Guard {
         let Some((errand, id, finding)) = self.done.remove(place) else { return };
         let outcome = match finding {
             Finding::Outcome(outcome) => outcome,
-            Finding::Records(id) => Outcome::Records(self.releases.get(&id).map(|(_, release)| {
+            Finding::Records(id) => WorkOutcome::Records(self.releases.get(&id).map(|(_, release)| {
                 GovernedRelease { release: Arc::clone(release), policy: Arc::clone(&self.policy) }
             })),
         };
-        self.handle(Event::Outcome(errand, outcome), world);
+        self.handle(LoopEvent::Outcome(errand, outcome), world);
         if !self.is_at_work_on(&id) {
             self.decided.remove(&id);
         }
@@ -247,7 +249,7 @@ impl Guard {
         // What is under way has its answer in time.
         let trouble = world.trouble;
         world.trouble &= !LATE;
-        self.handle(Event::Stop, world);
+        self.handle(LoopEvent::Stop, world);
         for _ in 0..luck.below(20) {
             match luck.chance(50) {
                 true if self.follows => self.hear_record(world),
@@ -277,15 +279,15 @@ impl Guard {
             if leads {
                 for (release, kept) in world.kept.clone() {
                     let Kept { first, seen, manager } = kept;
-                    let order = Order::Remember { release, first, seen, contested: Vec::new(), manager };
-                    self.handle(Event::Order(order), world);
+                    let order = LoopOrder::Remember { release, first, seen, contested: Vec::new(), manager };
+                    self.handle(LoopEvent::Order(order), world);
                 }
             } else {
                 self.ordered.clear();
             }
             let number = self.number;
             world.say(|| format!("guard {number} leads: {leads}"));
-            self.handle(Event::Leads(leads), world);
+            self.handle(LoopEvent::Leads(leads), world);
         }
         if self.leads {
             if !world.lags {
@@ -296,8 +298,8 @@ impl Guard {
                 let is_open = world.orders.get(&release) == Some(&at);
                 if is_open && self.ordered.insert(at.clone()) {
                     self.pace.clear();
-                    let order = Order::Reconcile { release, at, ticket: None };
-                    self.handle(Event::Order(order), world);
+                    let order = LoopOrder::Reconcile { release, at, ticket: None };
+                    self.handle(LoopEvent::Order(order), world);
                 }
             }
         }
@@ -313,7 +315,7 @@ impl Guard {
         world.now + self.skew
     }
 
-    fn handle(&mut self, event: Event, world: &mut World) {
+    fn handle(&mut self, event: LoopEvent, world: &mut World) {
         self.note_seen(&event, world);
         let now = self.now(world);
         let actions = self.machine.handle(event, now);
@@ -322,9 +324,9 @@ impl Guard {
         }
         for action in actions {
             match action {
-                Action::Do(errand, release, work) => {
+                LoopAction::Do(errand, release, work) => {
                     self.count(world);
-                    if let Work::Write { object, write, .. } = &work {
+                    if let ApiWork::Write { object, write, .. } = &work {
                         self.check_write(object, world);
                         self.check_decision(&release, object, write, world);
                     }
@@ -333,17 +335,17 @@ impl Guard {
                     }
                     self.work.push_back((errand, release, work));
                 }
-                Action::SetTimer(at) => self.timer = at,
-                Action::Report(report) => self.take_report(*report, world),
-                Action::Withdraw(release) => drop(self.reports.remove(&release)),
-                Action::Relist => self.watching = false,
+                LoopAction::SetTimer(at) => self.timer = at,
+                LoopAction::Report(report) => self.take_report(*report, world),
+                LoopAction::Withdraw(release) => drop(self.reports.remove(&release)),
+                LoopAction::Relist => self.watching = false,
                 _ => {}
             }
         }
     }
 
     /// The leader stores what it knows.
-    fn take_report(&mut self, report: ReleaseReport, world: &mut World) {
+    fn take_report(&mut self, report: LoopReport, world: &mut World) {
         let id = report.release.clone();
         self.check_report(&report, world);
         self.check_answer(&report, world);
@@ -391,6 +393,11 @@ impl Guard {
     }
 }
 
-pub(super) fn scope() -> Scope {
-    Scope { group: String::new(), version: "v1".to_owned(), kind: "ConfigMap".to_owned(), namespace: None }
+pub(super) fn scope() -> WatchScope {
+    WatchScope {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: None,
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::super::event::Work;
+use super::super::event::ApiWork;
 use super::helm::manifest;
 use super::world::{World, object};
 use super::{INSISTENCE, Plan, Run, SEALS};
@@ -19,7 +19,7 @@ const FIELD: (&str, &str) = ("data", "a");
 const BOTH: [usize; 2] = [0, 1];
 
 /// Whether a piece of work is the one that is awaited.
-type IsNext = fn(&Work) -> bool;
+type IsNext = fn(&ApiWork) -> bool;
 
 fn chart(release: &str, count: usize, value: &str) -> Arc<str> {
     let data = BTreeMap::from([("a".to_owned(), value.to_owned())]);
@@ -104,16 +104,16 @@ fn do_next(run: &mut Run) {
     run.guards[0].tell(&mut run.world, &mut run.random);
 }
 
-fn is_object(work: &Work) -> bool {
-    matches!(work, Work::ReadObject { .. })
+fn is_object(work: &ApiWork) -> bool {
+    matches!(work, ApiWork::ReadObject { .. })
 }
 
-fn is_document(work: &Work) -> bool {
-    matches!(work, Work::ReadDocument { .. })
+fn is_document(work: &ApiWork) -> bool {
+    matches!(work, ApiWork::ReadDocument { .. })
 }
 
-fn is_namespace(work: &Work) -> bool {
-    matches!(work, Work::ReadNamespace { .. })
+fn is_namespace(work: &ApiWork) -> bool {
+    matches!(work, ApiWork::ReadNamespace { .. })
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn record_rewritten_before_its_read_is_not_applied() {
             let mut run = installed(0, place, 3);
             let id = run.helms[place].id.clone();
             harm(&mut run, &format!("{}-0", id.name), value);
-            work_until(&mut run, |work| matches!(work, Work::ReadRecords { .. }));
+            work_until(&mut run, |work| matches!(work, ApiWork::ReadRecords { .. }));
             // What it declares of this object stays the same.
             let (first, other) = (chart(&id.name, 1, "v1"), chart(&id.name, 3, "e1"));
             run.world.rewrite(&id, |_| other.replacen(&*chart(&id.name, 1, "e1"), &first, 1));
@@ -186,7 +186,7 @@ fn nothing_is_written_once_the_lead_is_lost() {
         run.world.now += SignedDuration::from_secs(11);
         run.guards[0].note_lead(&mut run.world);
         do_next(&mut run);
-        assert!(!run.guards[0].is_next(Work::is_write), "{place} {value:?}");
+        assert!(!run.guards[0].is_next(ApiWork::is_write), "{place} {value:?}");
         settle(&mut run, 1);
         assert_eq!((run.world.writes, run.world.drift()), (1, Vec::new()), "{place} {value:?}");
     }
@@ -198,7 +198,7 @@ fn change_just_before_the_repair_write_is_also_repaired() {
         let mut run = installed(0, place, 3);
         let name = format!("{}-0", run.helms[place].id.name);
         harm(&mut run, &name, Some("x"));
-        work_until(&mut run, Work::is_write);
+        work_until(&mut run, ApiWork::is_write);
         harm(&mut run, &name, Some("y"));
         do_next(&mut run);
         settle(&mut run, 1);
@@ -241,7 +241,7 @@ fn manifest_that_helm_has_left_behind_is_not_written() {
                 run.helms[place].step(&mut run.world);
             }
             do_next(&mut run);
-            assert!(!run.guards[0].is_next(Work::is_write), "{id} {value:?} {count}");
+            assert!(!run.guards[0].is_next(ApiWork::is_write), "{id} {value:?} {count}");
             settle(&mut run, 30);
             assert_eq!((run.world.writes, run.world.drift()), (0, Vec::new()), "{id} {value:?} {count}");
         }
@@ -255,7 +255,7 @@ fn object_uninstalled_during_its_recreation_is_deleted_again() {
             let mut run = installed(0, place, 2);
             let name = format!("{}-1", run.helms[place].id.name);
             harm(&mut run, &name, None);
-            work_until(&mut run, Work::is_write);
+            work_until(&mut run, ApiWork::is_write);
             run.helms[place].uninstall(&mut run.world);
             while run.helms[place].is_at_work() {
                 run.helms[place].step(&mut run.world);

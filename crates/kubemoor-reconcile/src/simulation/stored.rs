@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::super::live::{Live, Manager, Sighting};
+use super::super::event::{HelmManager, LiveObject, Sighting};
 use kubemoor_declare::model::{MANAGED_BY, ObjectId, RELEASE_NAME, ReleaseId};
 
 /// A field of an object: `data`, `labels` or `annotations`, and its key.
@@ -150,18 +150,18 @@ impl Stored {
     }
 
     /// The object as a guard is told of it.
-    pub(super) fn live(&self) -> Live {
+    pub(super) fn live(&self) -> LiveObject {
         let named = ("annotations", RELEASE_NAME.to_owned());
-        let mut managers: Vec<Manager> = self
+        let mut managers: Vec<HelmManager> = self
             .entries
             .iter()
             .filter(|entry| entry.owns.contains(&named))
-            .map(|entry| Manager { name: entry.manager.clone(), applies: entry.applies })
+            .map(|entry| HelmManager { name: entry.manager.clone(), applies: entry.applies })
             .collect();
         managers.sort_by_key(|manager| !manager.applies);
         let updaters = self.entries.iter().rev().filter(|entry| !entry.applies);
         let managed = serde_json::value::to_raw_value(&self.managed()).unwrap();
-        Live {
+        LiveObject {
             sighting: Sighting {
                 id: self.id.clone(),
                 uid: self.uid.clone(),

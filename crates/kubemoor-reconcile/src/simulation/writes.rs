@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::event::{Fault, Outcome, Secret, Write};
+use super::super::event::{Fault, Secret, WorkOutcome, Write};
 use super::answers::failed;
 use super::stored::{Field, Fields, Stored, fields};
 use super::world::{World, field_manager};
@@ -22,7 +22,7 @@ pub(super) struct Sender {
 
 impl World {
     /// A write of a guard arrives.
-    pub(super) fn write(&mut self, sender: Sender, object: &ObjectId, write: &Write) -> Outcome {
+    pub(super) fn write(&mut self, sender: Sender, object: &ObjectId, write: &Write) -> WorkOutcome {
         let guard = sender.guard;
         self.writes += 1;
         if sender.is_awaited && self.lease.holder != Some(guard) {
@@ -81,10 +81,10 @@ impl World {
         let version = self.version + 1;
         self.say(|| format!("guard {guard} writes {} v{version}: {write:?}", object.name));
         let value = self.store(after);
-        Outcome::Written(Secret(value))
+        WorkOutcome::Written(Secret(value))
     }
 
-    fn take_back(&mut self, guard: usize, object: &ObjectId, uid: &str) -> Outcome {
+    fn take_back(&mut self, guard: usize, object: &ObjectId, uid: &str) -> WorkOutcome {
         match self.objects.get(object) {
             None => failed(Fault::NotFound, "not found"),
             Some(stored) if stored.uid != uid => failed(Fault::Conflict, "another uid"),
@@ -94,7 +94,7 @@ impl World {
                 }
                 self.say(|| format!("guard {guard} takes {} back", object.name));
                 self.delete(object);
-                Outcome::Written(Secret(json!({})))
+                WorkOutcome::Written(Secret(json!({})))
             }
         }
     }

@@ -56,3 +56,45 @@ fn certificate_names_match_the_webhook_service_or_url() {
     let url = Endpoint::Url("https://127.0.0.1:9443".parse().unwrap());
     assert_eq!(url.names(), ["127.0.0.1"]);
 }
+
+#[test]
+fn a_ledger_is_a_file_or_a_postgresql_database() {
+    let read = |text: &str| text.parse::<LedgerUrl>();
+    assert_eq!(read("sqlite:ledger.db"), Ok(LedgerUrl::Sqlite("ledger.db".into())));
+    assert_eq!(read("sqlite:/var/ledger.db"), Ok(LedgerUrl::Sqlite("/var/ledger.db".into())));
+    assert_eq!(read("sqlite:///var/ledger.db"), Ok(LedgerUrl::Sqlite("/var/ledger.db".into())));
+    let postgres = "postgres://moor@db/ledger";
+    assert_eq!(read(postgres), Ok(LedgerUrl::Postgres(postgres.to_owned())));
+    for text in ["", "ledger.db", "sqlite:", "sqlite://", "postgres:", "postgres://", "mysql://db/x"] {
+        assert_eq!(read(text), Err(SettingError::ReadLedger), "{text}");
+    }
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    for text in [
+        "postgres://moor:hunter2@db:5432/ledger",
+        "postgresql://moor:hun@ter2@db/ledger?password=hunter2",
+        "postgres://db/ledger?user=moor&password=hunter2",
+    ] {
+        let url: LedgerUrl = text.parse().unwrap();
+        let shown = format!("{url} {url:?}");
+        assert!(shown.contains("db") && !shown.contains("ter2"), "{shown}");
+    }
+}
+
+#[test]
+fn collector_is_a_url_without_credentials() {
+    for (text, traces) in [
+        ("http://collector:4318", Some("http://collector:4318/v1/traces")),
+        ("https://otel.example/in/", Some("https://otel.example/in/v1/traces")),
+        ("collector:4317", None),
+        ("grpc://collector:4317", None),
+        ("https://user:hunter2@collector", None),
+        ("https://collector?key=hunter2", None),
+    ] {
+        let read = text.parse::<CollectorUrl>();
+        assert_eq!(read.as_ref().ok().map(CollectorUrl::traces).as_deref(), traces, "{text}");
+        assert!(!format!("{:?}", read.err()).contains("hunter2"), "{text}");
+    }
+}

@@ -51,7 +51,7 @@ fn verdicts_are_counted_by_webhook_decision_and_reason() {
             "kubemoor_verdicts_total{webhook=\"edits\",decision=\"error\",reason=\"unreached\"} 0",
         ],
     );
-    assert!(verdicts::expected().count() < 60, "a replica serves too many series");
+    assert!(expected_verdicts().count() < 60, "a replica serves too many series");
     assert!(!scrape(&registry).contains("not-declared"), "allowed edits are served before the first one");
     metrics.answered(Webhook::Edits, Decision::Deny, "drift", Duration::from_micros(700));
     metrics.answered(Webhook::Edits, Decision::Deny, "drift", Duration::from_secs(2));
@@ -99,7 +99,7 @@ fn drifts_are_counted_by_kind_and_outcome_and_timed() {
     let metrics = GuardMetrics::register(&mut registry);
     check(&registry, &["kubemoor_drift_oldest_seconds 0.0"]);
     metrics.found(DriftFound::Missing);
-    metrics.repaired(DriftFound::Missing, Repair::TakenBack);
+    metrics.repaired(DriftFound::Missing, RepairResult::TakenBack);
     metrics.repaired_after(DriftFound::Changed, jiff::SignedDuration::from_millis(300));
     metrics.detected_after(jiff::SignedDuration::from_secs(-1));
     check(

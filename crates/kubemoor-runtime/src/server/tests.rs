@@ -133,7 +133,7 @@ const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 
 #[tokio::test]
 async fn idle_connections_give_way_first_those_without_a_successful_answer() {
-    let connections = Connections::new(4);
+    let connections = OpenConnections::new(4);
     let held: Vec<_> = (0..4).map(|_| connections.begin(PEER).unwrap()).collect();
     let displaced = async || {
         let mut numbers = Vec::new();
@@ -271,13 +271,14 @@ async fn a_certificate_renewed_on_disk_is_served_without_a_restart() {
 
 #[tokio::test]
 async fn peer_displaces_its_own_connections_or_those_of_a_peer_with_as_many() {
-    let connections = Connections::new(5);
+    let connections = OpenConnections::new(5);
     let other = IpAddr::from([10, 0, 0, 2]);
     let many: Vec<_> = (0..4).map(|_| connections.begin(PEER).unwrap()).collect();
     many.iter().for_each(|it| it.answered(true));
     let probe = connections.begin(other).unwrap();
-    let is_displaced =
-        async |it: &Connection| timeout(Duration::ZERO, it.activity.displaced.notified()).await.is_ok();
+    let is_displaced = async |it: &OpenConnectionSlot| {
+        timeout(Duration::ZERO, it.activity.displaced.notified()).await.is_ok()
+    };
     let _fifth = connections.begin(PEER).unwrap();
     assert!(!is_displaced(&probe).await && is_displaced(&many[0]).await);
     probe.answered(true);

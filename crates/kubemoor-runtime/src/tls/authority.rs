@@ -19,9 +19,9 @@ use tracing::{info, warn};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
-use super::files::{self, Access};
 use super::{
-    AUTHORITY, CERTIFICATE, KEY, Material, Pair, TlsError, Validity, certificates, validity, with_parsed,
+    AUTHORITY, CERTIFICATE, CertificateFiles, KEY, Pair, TlsError, Validity, certificates, lock_directory,
+    read_file_if_there, validity, with_parsed, write_file,
 };
 
 /// The authority's key, in a directory and in a Secret.
@@ -37,7 +37,6 @@ const IN_DIRECTORY: Lives = Lives {
     certificate: SignedDuration::from_hours(365 * 24),
 };
 
-/// How long what is made here is valid.
 struct Lives {
     authority: SignedDuration,
     certificate: SignedDuration,
@@ -45,7 +44,7 @@ struct Lives {
 
 /// What a certificate is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum CertificateStanding {
     Good,
     /// To be served, but it or its authority is past two thirds of its life.
     Due,
@@ -54,7 +53,7 @@ enum Standing {
 }
 
 /// What is known of a certificate that an authority of its own has signed.
-struct Facts {
+struct CertificateFacts {
     names: BTreeSet<String>,
     validity: Validity,
     authority: Validity,
@@ -72,9 +71,6 @@ pub struct SharedCertificate {
 
 impl SharedCertificate {
     /// A new one with a new authority. The certificate is valid for `life`, its authority four times as long.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub fn make(names: &[String], now: Timestamp, life: Duration) -> Result<Self, TlsError> {
         Self::signed(None, &generate()?, names, now, life)
     }
@@ -88,7 +84,6 @@ impl SharedCertificate {
         facts(&shared.material()).is_some().then_some(shared)
     }
 
-    /// The content of the Secret, without any encoding.
     pub fn data(&self) -> BTreeMap<String, String> {
         let entry = |name: &str, text: &String| (name.to_owned(), text.clone());
         [
@@ -100,7 +95,6 @@ impl SharedCertificate {
         .into()
     }
 
-    /// The authority's certificate, as PEM.
     pub fn authority(&self) -> &str {
         &self.authority
     }
@@ -112,25 +106,21 @@ impl SharedCertificate {
 
     /// Whether the API server accepts it `now`, once it trusts the authority.
     pub fn is_served(&self, names: &[String], now: Timestamp) -> bool {
-        standing(&self.material(), names, now) != Standing::Useless
+        standing(&self.material(), names, now) != CertificateStanding::Useless
     }
 
-    /// Whether it has to be renewed.
     pub fn is_due(&self, names: &[String], now: Timestamp) -> bool {
-        standing(&self.material(), names, now) != Standing::Good
+        standing(&self.material(), names, now) != CertificateStanding::Good
     }
 
     /// This with a new certificate, and with a new one of the authority if that is due.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub fn renewed(&self, names: &[String], now: Timestamp, life: Duration) -> Result<Self, TlsError> {
         let key = KeyPair::from_pem(&self.authority_key).map_err(|_| TlsError::ReadBack)?;
         Self::signed(Some(&self.authority), &key, names, now, life)
     }
 
-    pub(super) fn material(&self) -> Material {
-        Material {
+    pub(super) fn material(&self) -> CertificateFiles {
+        CertificateFiles {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
             authority: Some(self.authority.clone()),
@@ -154,46 +144,53 @@ impl SharedCertificate {
 
 /// The certificate for `names` that `directory` keeps, made or renewed first where that is due. Processes that share
 /// the directory create one authority together.
-pub(super) fn provide(directory: &Path, names: &[String], now: Timestamp) -> Result<Material, TlsError> {
+pub(super) fn provide(
+    directory: &Path,
+    names: &[String],
+    now: Timestamp,
+) -> Result<CertificateFiles, TlsError> {
     let look = || {
         let read =
-            |name: &str| Ok::<_, TlsError>(files::read_if_there(&directory.join(name))?.unwrap_or_default());
-        let material =
-            Material { certificate: read(CERTIFICATE)?, key: read(KEY)?, authority: Some(read(AUTHORITY)?) };
+            |name: &str| Ok::<_, TlsError>(read_file_if_there(&directory.join(name))?.unwrap_or_default());
+        let material = CertificateFiles {
+            certificate: read(CERTIFICATE)?,
+            key: read(KEY)?,
+            authority: Some(read(AUTHORITY)?),
+        };
         Ok::<_, TlsError>((standing(&material, names, now), material))
     };
     // Nearly always nothing is due. Then nothing is written or locked: the directory may be read-only for
     // this process.
-    if let (Standing::Good, material) = look()? {
+    if let (CertificateStanding::Good, material) = look()? {
         return Ok(material);
     }
-    let renewed = files::lock(directory).and_then(|_lock| match look()? {
-        (Standing::Good, material) => Ok(material),
-        (Standing::Due | Standing::Useless, _) => renew_files(directory, names, now),
+    let renewed = lock_directory(directory).and_then(|_lock| match look()? {
+        (CertificateStanding::Good, material) => Ok(material),
+        (CertificateStanding::Due | CertificateStanding::Useless, _) => renew_files(directory, names, now),
     });
     renewed.or_else(|error| match look()? {
-        (Standing::Good, material) => Ok(material),
-        (Standing::Due, material) => {
+        (CertificateStanding::Good, material) => Ok(material),
+        (CertificateStanding::Due, material) => {
             warn!(%error, "the certificate is due for renewal, which fails");
             Ok(material)
         }
-        (Standing::Useless, _) => Err(error),
+        (CertificateStanding::Useless, _) => Err(error),
     })
 }
 
 /// Makes what is missing or due. The caller holds the directory's lock. An authority that cannot sign is never replaced
 /// without the user.
-fn renew_files(directory: &Path, names: &[String], now: Timestamp) -> Result<Material, TlsError> {
+fn renew_files(directory: &Path, names: &[String], now: Timestamp) -> Result<CertificateFiles, TlsError> {
     let (authority_path, key_path) = (directory.join(AUTHORITY), directory.join(AUTHORITY_KEY));
     let unusable = || TlsError::UseAuthority { certificate: authority_path.clone(), key: key_path.clone() };
-    let present = files::read_if_there(&authority_path)?;
+    let present = read_file_if_there(&authority_path)?;
     // The key is written first, so a key alone is that of a start that was cut short.
-    let authority_key = match files::read_if_there(&key_path)? {
+    let authority_key = match read_file_if_there(&key_path)? {
         Some(key) => KeyPair::from_pem(&key).map_err(|_| unusable())?,
         None if present.is_some() => return Err(unusable()),
         None => {
             let key = generate()?;
-            files::write(&key_path, &key.serialize_pem(), Access::Private)?;
+            write_file(&key_path, &key.serialize_pem(), true)?;
             key
         }
     };
@@ -202,32 +199,32 @@ fn renew_files(directory: &Path, names: &[String], now: Timestamp) -> Result<Mat
     }
     let authority = renew_authority(present.as_deref(), &authority_key, now, &IN_DIRECTORY)?;
     if present.as_ref() != Some(&authority) {
-        files::write(&authority_path, &authority, Access::Public)?;
+        write_file(&authority_path, &authority, false)?;
         info!(directory = %directory.display(), "a certificate authority was made or renewed");
     }
     let (certificate, key) = sign(names, &authority, &authority_key, now, &IN_DIRECTORY)?;
-    files::write(&directory.join(KEY), &key, Access::Private)?;
-    files::write(&directory.join(CERTIFICATE), &certificate, Access::Public)?;
+    write_file(&directory.join(KEY), &key, true)?;
+    write_file(&directory.join(CERTIFICATE), &certificate, false)?;
     info!(directory = %directory.display(), names = names.join(", "), "a certificate was made");
-    Ok(Material { certificate, key, authority: Some(authority) })
+    Ok(CertificateFiles { certificate, key, authority: Some(authority) })
 }
 
-fn standing(material: &Material, names: &[String], now: Timestamp) -> Standing {
-    let Some(Facts { names: present, validity, authority }) = facts(material) else {
-        return Standing::Useless;
+fn standing(material: &CertificateFiles, names: &[String], now: Timestamp) -> CertificateStanding {
+    let Some(CertificateFacts { names: present, validity, authority }) = facts(material) else {
+        return CertificateStanding::Useless;
     };
     let is_over = |(_, until): Validity| until <= now;
     if now < validity.0 || is_over(validity) || is_over(authority) || present != wanted(names) {
-        Standing::Useless
+        CertificateStanding::Useless
     } else if is_due(validity, now) || is_due(authority, now) {
-        Standing::Due
+        CertificateStanding::Due
     } else {
-        Standing::Good
+        CertificateStanding::Good
     }
 }
 
 /// `None` if the parts are not whole, or do not belong together.
-fn facts(material: &Material) -> Option<Facts> {
+fn facts(material: &CertificateFiles) -> Option<CertificateFacts> {
     let path = Path::new(CERTIFICATE);
     let pair = Pair::parse(path, Path::new(KEY), material).ok()?;
     let leaf = pair.key.cert.first()?;
@@ -243,7 +240,7 @@ fn facts(material: &Material) -> Option<Facts> {
     let authorities = certificates(Path::new(AUTHORITY), material.authority.as_deref()?).ok()?;
     let authority = authorities.iter().find_map(signed_by)?;
     let names = with_parsed(path, leaf, alternative_names).ok()??;
-    Some(Facts { names, validity: pair.validity, authority })
+    Some(CertificateFacts { names, validity: pair.validity, authority })
 }
 
 /// The certificate in `pem` of the authority that has this key.

@@ -23,7 +23,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::AttributeTypeAndValue;
 
-use super::{TlsError, certificates, files};
+use super::{TlsError, certificates, read_file};
 use kubemoor_declare::model::Actor;
 
 /// The group of all users that the API server authenticates.
@@ -35,15 +35,15 @@ pub struct ClientAuthority(pub(super) Arc<dyn ClientCertVerifier>);
 
 /// The authorities of users' certificates; `None` until one is adopted. Clones share them.
 #[derive(Clone, Default)]
-pub struct UserAuthority(Arc<ArcSwapOption<Known>>);
+pub struct UserAuthority(Arc<ArcSwapOption<KnownAuthorities>>);
 
-struct Known {
+struct KnownAuthorities {
     pem: String,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
 /// Asks clients for a certificate once an authority is known.
-pub(super) struct Asking {
+pub(super) struct CertificateRequest {
     authority: UserAuthority,
     provider: CryptoProvider,
 }
@@ -51,12 +51,9 @@ pub(super) struct Asking {
 impl ClientAuthority {
     /// The authority from the file `path` in PEM; more than one certificate while one replaces another. Reads the
     /// file.
-    ///
-    /// # Errors
-    /// There is no such file, or it holds no authority.
     pub fn load(path: &Path) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(path, &files::read(path)?)? {
+        for certificate in certificates(path, &read_file(path)?)? {
             roots.add(certificate).map_err(|error| TlsError::parse(path, &error))?;
         }
         verifier(path, roots).map(Self)
@@ -84,15 +81,15 @@ impl UserAuthority {
             let mut roots = RootCertStore::empty();
             // A certificate that cannot be read vouches for no one.
             roots.add_parsable_certificates(certificates(path, pem)?);
-            Ok(Known { pem: pem.to_owned(), verifier: verifier(path, roots)? })
+            Ok(KnownAuthorities { pem: pem.to_owned(), verifier: verifier(path, roots)? })
         });
         let known = known.transpose()?;
         self.0.store(known.map(Arc::new));
         Ok(true)
     }
 
-    /// The user of the first certificate of `chain`, by the API server's rules: the common name is the user,
-    /// the organizations are the groups. `None` for a certificate that is not valid `now`.
+    /// The user of the first certificate of `chain`, by the API server's rules: the common name is the user, the
+    /// organizations are the groups. `None` for a certificate that is not valid `now`.
     pub fn identify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Option<Actor> {
         let (own, intermediates) = chain.split_first()?;
         let known = self.0.load_full()?;
@@ -124,13 +121,13 @@ fn subject(certificate: &CertificateDer<'_>) -> Option<Actor> {
     Some(Actor { user, groups, ..Actor::default() })
 }
 
-impl Asking {
+impl CertificateRequest {
     pub(super) fn new(authority: UserAuthority) -> Self {
         Self { authority, provider: aws_lc_rs::default_provider() }
     }
 }
 
-impl ClientCertVerifier for Asking {
+impl ClientCertVerifier for CertificateRequest {
     fn offer_client_auth(&self) -> bool {
         self.authority.0.load().is_some()
     }
@@ -176,9 +173,9 @@ impl ClientCertVerifier for Asking {
     }
 }
 
-impl fmt::Debug for Asking {
+impl fmt::Debug for CertificateRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Asking")
+        f.write_str("CertificateRequest")
     }
 }
 

@@ -9,7 +9,7 @@ fn agrees(drifts: &mut Drifts, release: &Arc<Release>, name: &str, spared: &[&st
     drifts.record_agreement(
         release,
         &id(name),
-        &Agreed { declared, spared, allowed: false, has_additions: false },
+        &AgreedDeclaration { declared, spared, allowed: false, has_additions: false },
     )
 }
 
@@ -39,7 +39,7 @@ fn objects_are_confirmed_one_by_one() {
 #[test]
 fn nothing_is_confirmed_that_was_not_seen_with_annotations() {
     let (release, mut drifts) = (deployed(1, &[("a", "1"), ("b", "1"), ("c", "1")]), in_sync());
-    drifts.record_life(id("a"), Life { vouched: false, ..life("web") });
+    drifts.record_life(id("a"), LastSeen { vouched: false, ..life("web") });
     drifts.record_life(id("b"), life("api"));
     for name in ["a", "b", "c"] {
         assert!(!agrees(&mut drifts, &release, name, &[]), "{name}");
@@ -109,7 +109,10 @@ fn agreement_is_told_on_and_remembered() {
     // What was seen meanwhile counts, unless the earlier guard knew more of what is declared now.
     let second = deployed(2, &[("a", "2"), ("b", "1")]);
     agrees(&mut next, &release, "b", &[]);
-    next.record_life(id("a"), Life { agreed: next.life(&id("a")).unwrap().agreed.clone(), ..life("web") });
+    next.record_life(
+        id("a"),
+        LastSeen { agreed: next.life(&id("a")).unwrap().agreed.clone(), ..life("web") },
+    );
     agrees(&mut next, &second, "a", &[]);
     next.remember(&second, earlier(2, second.state.digest), told.clone());
     assert_eq!((is_seen(&next, &second, "a"), is_seen(&next, &second, "b")), (Some(true), Some(true)));
@@ -129,7 +132,7 @@ fn additions_are_confirmed_only_after_object_was_seen_without_them() {
     };
     let added = |drifts: &mut Drifts, release: &Arc<Release>| {
         let declared = release.declared(&id("a")).unwrap();
-        drifts.record_agreement(release, &id("a"), &Agreed::but_for_additions(declared))
+        drifts.record_agreement(release, &id("a"), &AgreedDeclaration::but_for_additions(declared))
     };
     agrees(&mut drifts, &first, "a", &[]);
     assert!(!clean(&drifts, &first), "without a seal nobody has looked for additions");

@@ -7,18 +7,18 @@ use super::*;
 fn objects_that_only_closed_watches_showed_are_forgotten() {
     let mut scene = Scene::new(DriftMode::Repair, settings());
     let remembered = |scene: &Scene| scene.machine.drifts.remembered().count();
-    scene.tell(Event::Release(scene.release.id.clone(), None));
+    scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
     assert_eq!(remembered(&scene), 0);
     scene.change(Some("x"));
     assert_eq!(remembered(&scene), 1, "its record may be on its way");
-    scene.tell(Event::Scopes { wanted: BTreeSet::new(), unserved: BTreeSet::new() });
+    scene.tell(LoopEvent::Scopes { wanted: BTreeSet::new(), unserved: BTreeSet::new() });
     assert_eq!(remembered(&scene), 0);
 }
 
 #[test]
 fn answers_about_objects_that_nobody_declares_are_ignored() {
     let mut scene = Scene::new(DriftMode::Repair, settings());
-    scene.tell(Event::Order(Order::Reconcile {
+    scene.tell(LoopEvent::Order(LoopOrder::Reconcile {
         release: scene.release.id.clone(),
         at: "2026-05-01T12:30:00Z".to_owned(),
         ticket: None,
@@ -26,8 +26,8 @@ fn answers_about_objects_that_nobody_declares_are_ignored() {
     let (errand, work) = scene.work.pop_front().unwrap();
     let answer = scene.outcome(work);
     scene.change(None);
-    scene.tell(Event::Release(scene.release.id.clone(), None));
-    scene.tell(Event::Outcome(errand, answer));
+    scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
+    scene.tell(LoopEvent::Outcome(errand, answer));
     assert_eq!(scene.machine.drifts.remembered().count(), 0);
 }
 
@@ -35,7 +35,7 @@ fn answers_about_objects_that_nobody_declares_are_ignored() {
 fn object_is_judged_for_the_other_release_that_declares_it() {
     let mut scene = Scene::new(DriftMode::Report, settings());
     let other = Arc::new(assembled(Given { name: "api", manifest: MANIFEST, ..Given::default() }, None));
-    scene.tell(Event::Release(
+    scene.tell(LoopEvent::Release(
         other.id.clone(),
         Some(GovernedRelease { release: Arc::clone(&other), policy: Arc::clone(&scene.policy) }),
     ));
@@ -47,7 +47,7 @@ fn object_is_judged_for_the_other_release_that_declares_it() {
         (report.release.name.to_string(), report.drifted.len(), report.foreign.len())
     };
     assert_eq!(drifted(&scene), ("web".to_owned(), 1, 0));
-    scene.tell(Event::Release(scene.release.id.clone(), None));
+    scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
     assert_eq!(scene.work(), "object");
     assert_eq!(drifted(&scene), ("api".to_owned(), 1, 0));
 }
@@ -56,8 +56,8 @@ fn object_is_judged_for_the_other_release_that_declares_it() {
 fn times_of_a_gone_release_are_not_waited_for() {
     let mut scene = Scene::new(DriftMode::Report, settings());
     let (id, later) = (scene.release.id.clone(), scene.now + Duration::from_secs(60));
-    scene.machine.alarms.set(&id, &web(), Some(later));
-    scene.tell(Event::Release(id, None));
+    scene.machine.alarms.set(&(id.clone(), web()), Some(later));
+    scene.tell(LoopEvent::Release(id, None));
     assert_eq!((scene.machine.alarms.next(), scene.timer), (None, None));
 }
 
@@ -70,9 +70,9 @@ fn nothing_is_done_for_a_release_that_went_during_a_repair() {
             let (is_write, outcome) = (work.is_write(), scene.outcome(work));
             if is_write && scene.later.is_none() {
                 scene.later = Some((0, None));
-                scene.tell(Event::Release(scene.release.id.clone(), None));
+                scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
             }
-            scene.tell(Event::Outcome(errand, outcome));
+            scene.tell(LoopEvent::Outcome(errand, outcome));
         }
         let machine = &scene.machine;
         assert!(machine.drifts.concerned().is_empty(), "{value:?}: {:?}", machine.drifts.concerned());

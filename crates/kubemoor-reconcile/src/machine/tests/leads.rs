@@ -12,9 +12,9 @@ fn scene_without_lead() -> Scene {
         let is_written = work.is_write();
         let outcome = scene.outcome(work);
         if is_written {
-            scene.tell(Event::Leads(false));
+            scene.tell(LoopEvent::Leads(false));
         }
-        scene.tell(Event::Outcome(errand, outcome));
+        scene.tell(LoopEvent::Outcome(errand, outcome));
     }
     assert_eq!(scene.value, Some("v"), "a replica that does not lead deletes nothing");
     scene.later = Some((0, None));
@@ -34,8 +34,8 @@ fn brake(scene: &mut Scene) {
 #[test]
 fn stopped_repairs_go_on_in_a_later_lead_and_in_a_later_namespace() {
     let ends: [fn(&mut Scene); 2] = [
-        |scene| scene.tell(Event::Leads(false)),
-        |scene| scene.tell(Event::Release(scene.release.id.clone(), None)),
+        |scene| scene.tell(LoopEvent::Leads(false)),
+        |scene| scene.tell(LoopEvent::Release(scene.release.id.clone(), None)),
     ];
     for end in ends {
         let mut scene = Scene::new(DriftMode::Repair, settings());
@@ -50,10 +50,10 @@ fn stopped_repairs_go_on_in_a_later_lead_and_in_a_later_namespace() {
 #[test]
 fn recreated_object_is_taken_back_once_after_the_lead_returns() {
     let mut scene = scene_without_lead();
-    scene.tell(Event::Leads(true));
+    scene.tell(LoopEvent::Leads(true));
     assert_eq!((scene.work().as_str(), scene.value), ("object records DELETE", None));
     for leads in [false, true] {
-        scene.tell(Event::Leads(leads));
+        scene.tell(LoopEvent::Leads(leads));
     }
     assert_eq!(scene.work(), "");
 }
@@ -62,7 +62,7 @@ fn recreated_object_is_taken_back_once_after_the_lead_returns() {
 fn recreated_object_stays_if_helm_declares_it_again() {
     let mut scene = scene_without_lead();
     scene.later = None;
-    scene.tell(Event::Leads(true));
+    scene.tell(LoopEvent::Leads(true));
     assert_eq!((scene.work().as_str(), scene.value), ("object records object", Some("v")));
 }
 
@@ -77,7 +77,7 @@ fn recreated_object_stays_after_ten_minutes_or_for_another_owner() {
     for (name, change, expected) in cases {
         let mut scene = scene_without_lead();
         change(&mut scene);
-        scene.tell(Event::Leads(true));
+        scene.tell(LoopEvent::Leads(true));
         assert_eq!((scene.work().as_str(), scene.value), (expected, Some("v")), "{name}");
     }
 }
@@ -86,9 +86,9 @@ fn recreated_object_stays_after_ten_minutes_or_for_another_owner() {
 fn recreated_object_is_not_taken_back_while_repairs_are_suspended() {
     let mut scene = scene_without_lead();
     let id = scene.release.id.clone();
-    let suspend = |to: Option<Suspension>| Event::Order(Order::Suspend(id.clone(), to));
+    let suspend = |to: Option<Suspension>| LoopEvent::Order(LoopOrder::Suspend(id.clone(), to));
     scene.tell(suspend(Some(Suspension::default())));
-    scene.tell(Event::Leads(true));
+    scene.tell(LoopEvent::Leads(true));
     assert_eq!((scene.work().as_str(), scene.value), ("", Some("v")));
     scene.tell(suspend(None));
     assert_eq!((scene.work().as_str(), scene.value), ("object records DELETE", None));
@@ -98,7 +98,7 @@ fn recreated_object_is_not_taken_back_while_repairs_are_suspended() {
 fn taking_back_waits_between_its_tries() {
     let mut scene = scene_without_lead();
     scene.writes = [Fault::NotLeading].into();
-    scene.tell(Event::Leads(true));
+    scene.tell(LoopEvent::Leads(true));
     assert_eq!(scene.work(), "object records DELETE");
     scene.later = Some((0, None));
     assert_eq!((scene.wait().as_secs(), scene.work().as_str()), (5, "object records DELETE"));
@@ -109,12 +109,12 @@ fn failed_tries_do_not_lengthen_the_time_of_taking_back() {
     let mut scene = scene_without_lead();
     scene.now += SignedDuration::from_mins(9);
     scene.writes = [Fault::NotLeading].into();
-    scene.tell(Event::Leads(true));
+    scene.tell(LoopEvent::Leads(true));
     assert_eq!(scene.work(), "object records DELETE");
     scene.later = Some((0, None));
     scene.now += SignedDuration::from_mins(2);
     for leads in [false, true] {
-        scene.tell(Event::Leads(leads));
+        scene.tell(LoopEvent::Leads(leads));
     }
     assert_eq!((scene.work().contains("DELETE"), scene.value), (false, Some("v")));
 }

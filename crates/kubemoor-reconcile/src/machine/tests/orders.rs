@@ -9,7 +9,7 @@ fn order_repairs_what_is_only_reported_and_is_answered_once() {
     assert_eq!(scene.work(), "object");
     let order = |at: &str, scene: &mut Scene| {
         let (release, at) = (scene.release.id.clone(), at.to_owned());
-        scene.tell(Event::Order(Order::Reconcile { release, at, ticket: None }));
+        scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at, ticket: None }));
         scene.work()
     };
     assert_eq!(order("1", &mut scene), RECREATED);
@@ -21,14 +21,14 @@ fn order_repairs_what_is_only_reported_and_is_answered_once() {
     scene.change(None);
     assert_eq!(scene.work(), "object");
     for leads in [false, true] {
-        scene.tell(Event::Leads(leads));
+        scene.tell(LoopEvent::Leads(leads));
     }
     assert_eq!(order("2", &mut scene), "");
     assert_eq!((answer(&scene).message.as_str(), scene.value), ("nothing had to be repaired", None));
     // The same while it is carried out.
     let told_twice = |scene: &mut Scene| {
         let release = scene.release.id.clone();
-        scene.tell(Event::Order(Order::Reconcile { release, at: "3".to_owned(), ticket: None }));
+        scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at: "3".to_owned(), ticket: None }));
     };
     told_twice(&mut scene);
     // The order is a reason to read the object again.
@@ -44,12 +44,12 @@ fn order_that_another_replica_may_have_answered_repairs_nothing_until_it_is_give
         assert_eq!(scene.work(), "object");
         let tell = |scene: &mut Scene| {
             let release = scene.release.id.clone();
-            scene.tell(Event::Order(Order::Reconcile { release, at: "1".to_owned(), ticket: None }));
+            scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at: "1".to_owned(), ticket: None }));
         };
         tell(&mut scene);
         // The lead is lost and won back while the object is read.
         for leads in [false, true] {
-            scene.tell(Event::Leads(leads));
+            scene.tell(LoopEvent::Leads(leads));
         }
         if is_given_again {
             tell(&mut scene);

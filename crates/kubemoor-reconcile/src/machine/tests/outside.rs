@@ -40,7 +40,7 @@ impl Scene {
             json!({"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": namespace});
         object["data"]["k"] = json!(value);
         let live = Box::new(live);
-        self.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
+        self.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
     }
 
     /// The objects that are not judged because they are outside, and how many are named otherwise.
@@ -57,7 +57,7 @@ impl Scene {
 fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
     let mut scene = Scene::new(DriftMode::Report, settings());
     scene.record(release(Status::Deployed, BOTH));
-    scene.tell(Event::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
+    scene.tell(LoopEvent::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
     assert_eq!(scene.work(), "");
     let both = (vec!["theirs".to_owned(), "bank".to_owned()], 0);
     assert_eq!(scene.outside(), both);
@@ -67,7 +67,7 @@ fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
         ObjectNews::Object { live: Box::new(scene.live().unwrap()), is_listed: true },
         ObjectNews::Listed,
     ] {
-        scene.tell(Event::Watch(scope(), tidings));
+        scene.tell(LoopEvent::Watch(scope(), tidings));
     }
     assert_eq!((scene.work().as_str(), scene.outside()), ("", both.clone()));
     scene.show(("bank", "other"), "x");
@@ -92,7 +92,7 @@ fn object_elsewhere_that_an_earlier_guard_saw_is_missed() {
     let (id, state) = (scene.release.id.clone(), &scene.release.state);
     let first = First { uid: None, revision: state.revision, digest: state.digest };
     let seen = vec![seen(theirs())];
-    scene.tell(Event::Order(Order::Remember {
+    scene.tell(LoopEvent::Order(LoopOrder::Remember {
         release: id,
         first,
         seen,
@@ -111,7 +111,7 @@ fn object_elsewhere_that_is_seen_before_its_record_is_judged_whoever_declares_it
     let forged = Given { manifest: BOTH, namespace: "thief", name: "forged", ..Given::default() };
     let forged = Arc::new(assembled(forged, None));
     let ruled = GovernedRelease { release: Arc::clone(&forged), policy: Arc::clone(&scene.policy) };
-    scene.tell(Event::Release(forged.id.clone(), Some(ruled)));
+    scene.tell(LoopEvent::Release(forged.id.clone(), Some(ruled)));
     scene.work();
     scene.show(("shop", "web"), "x");
     scene.record(release(Status::Deployed, BOTH));

@@ -1,8 +1,8 @@
 //! A person who puts a contested object right, by tables of events.
 
-use super::super::super::backoff::Backoff;
 use super::revisions::taken;
 use super::*;
+use crate::waits::Backoff;
 
 /// Somebody changes the object back until its repairs wait.
 fn contested() -> Scene {

@@ -11,7 +11,7 @@ fn release_is_not_in_sync_before_changed_object_is_checked() {
         scene.change(value);
         // Something else makes the guard say how the release stands.
         let (id, ruled) = (scene.release.id.clone(), scene.ruled());
-        scene.tell(Event::Release(id, ruled));
+        scene.tell(LoopEvent::Release(id, ruled));
         assert_ne!(scene.reason(), Some(Reason::InSync), "{value:?}");
         scene.work();
         assert_eq!(scene.reason(), Some(Reason::InSync), "{value:?}");
@@ -37,11 +37,13 @@ fn release_is_not_in_sync_after_outdated_api_server_answer() {
 
 #[test]
 fn release_is_not_in_sync_before_the_watch_of_a_new_kind_has_listed() {
-    let secrets = Scope { kind: "Secret".to_owned(), ..scope() };
+    let secrets = WatchScope { kind: "Secret".to_owned(), ..scope() };
     let manifest = format!("{MANIFEST}---\napiVersion: v1\nkind: Secret\nmetadata: {{name: web}}\n");
-    let wanted =
-        || Event::Scopes { wanted: BTreeSet::from([scope(), secrets.clone()]), unserved: BTreeSet::new() };
-    let broken = ObjectNews::Broken(Failure::unanswered("no"));
+    let wanted = || LoopEvent::Scopes {
+        wanted: BTreeSet::from([scope(), secrets.clone()]),
+        unserved: BTreeSet::new(),
+    };
+    let broken = ObjectNews::Broken(WorkFailure::unanswered("no"));
     for (news, expected) in
         [(vec![ObjectNews::Relisting, ObjectNews::Listed], None), (vec![broken], Some(Reason::Unwatched))]
     {
@@ -54,12 +56,12 @@ fn release_is_not_in_sync_before_the_watch_of_a_new_kind_has_listed() {
         scene.work();
         assert_eq!(scene.reason(), None, "it is not listed yet");
         for news in news {
-            scene.tell(Event::Watch(secrets.clone(), news));
+            scene.tell(LoopEvent::Watch(secrets.clone(), news));
         }
         if expected.is_none() {
             // It is looked for by its name.
             assert!(
-                matches!(scene.work.front(), Some((_, Work::ReadObject { object, .. })) if object.kind == "Secret")
+                matches!(scene.work.front(), Some((_, ApiWork::ReadObject { object, .. })) if object.kind == "Secret")
             );
         }
         assert_eq!(scene.reason(), expected);
@@ -73,7 +75,7 @@ fn stopping_loop_reports_what_it_still_sees() {
         let mut scene = Scene::new(DriftMode::Repair, settings());
         scene.record(Arc::new(second(status, &changed, MANIFEST)));
         let before = scene.report.clone().unwrap();
-        scene.tell(Event::Stop);
+        scene.tell(LoopEvent::Stop);
         scene.change(Some("w"));
         scene.work();
         let report = scene.report.clone().unwrap();
@@ -85,7 +87,7 @@ fn stopping_loop_reports_what_it_still_sees() {
 #[test]
 fn stopping_loop_does_not_say_in_sync_of_what_it_has_not_read() {
     let mut scene = Scene::new(DriftMode::Repair, settings());
-    scene.tell(Event::Stop);
+    scene.tell(LoopEvent::Stop);
     scene.change(None);
     assert!(scene.work.is_empty(), "it reads nothing any more");
     assert_ne!(scene.report.as_ref().map(|it| it.health().reason), Some(Reason::InSync));

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::*;
-use crate::effort::looks;
+use crate::EFFORT;
 
 const RELEASES: usize = 2000;
 const OBJECTS: usize = 10;
@@ -34,7 +34,7 @@ struct Crowd {
     releases: Vec<Arc<Release>>,
     policy: Arc<Policy>,
     answers: Answers,
-    work: VecDeque<(WorkId, Work)>,
+    work: VecDeque<(WorkId, ApiWork)>,
     timer: Option<Timestamp>,
     actions: usize,
 }
@@ -67,32 +67,32 @@ impl Crowd {
         };
         for release in crowd.releases.clone() {
             let ruled = GovernedRelease { release: Arc::clone(&release), policy: Arc::clone(&crowd.policy) };
-            crowd.tell(Event::Release(release.id.clone(), Some(ruled)));
+            crowd.tell(LoopEvent::Release(release.id.clone(), Some(ruled)));
         }
-        crowd.tell(Event::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
-        crowd.tell(Event::Leads(true));
+        crowd.tell(LoopEvent::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
+        crowd.tell(LoopEvent::Leads(true));
         crowd
     }
 
     /// The watch lists these objects of each release.
     fn list(&mut self, objects: usize) {
-        self.tell(Event::Watch(scope(), ObjectNews::Relisting));
+        self.tell(LoopEvent::Watch(scope(), ObjectNews::Relisting));
         for release in self.releases.clone() {
             for number in 0..objects {
                 let live = Box::new(self.live(&object(&release, number), &release, "v"));
-                self.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
+                self.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
             }
         }
-        self.tell(Event::Watch(scope(), ObjectNews::Listed));
+        self.tell(LoopEvent::Watch(scope(), ObjectNews::Listed));
     }
 
     /// The watch is refused.
     fn refuse(&mut self) {
-        let failure = Failure { fault: Fault::Forbidden, message: "no right".to_owned() };
-        self.tell(Event::Watch(scope(), ObjectNews::Broken(failure)));
+        let failure = WorkFailure { fault: Fault::Forbidden, message: "no right".to_owned() };
+        self.tell(LoopEvent::Watch(scope(), ObjectNews::Broken(failure)));
     }
 
-    fn live(&self, object: &ObjectId, release: &Release, value: &str) -> Live {
+    fn live(&self, object: &ObjectId, release: &Release, value: &str) -> LiveObject {
         let annotations = json!({
             "meta.helm.sh/release-name": release.id.name, "meta.helm.sh/release-namespace": release.id.namespace,
         });
@@ -110,19 +110,19 @@ impl Crowd {
             resource_version: version.to_owned(),
             deleting: false,
             release: Some(release.id.clone()),
-            managers: vec![Manager { name: "helm".to_owned(), applies: true }],
+            managers: vec![HelmManager { name: "helm".to_owned(), applies: true }],
             updaters: Vec::new(),
             touched: None,
         };
-        Live { sighting, object: Some(value), managed: None }
+        LiveObject { sighting, object: Some(value), managed: None }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn tell(&mut self, event: LoopEvent) {
         for action in self.machine.handle(event, self.now) {
             self.actions += 1;
             match action {
-                Action::Do(errand, _, work) => self.work.push_back((errand, work)),
-                Action::SetTimer(at) => self.timer = at,
+                LoopAction::Do(errand, _, work) => self.work.push_back((errand, work)),
+                LoopAction::SetTimer(at) => self.timer = at,
                 _ => {}
             }
         }
@@ -133,8 +133,8 @@ impl Crowd {
         Arc::clone(&self.releases[number])
     }
 
-    fn outcome(&self, work: Work) -> Outcome {
-        let failed = |fault| Outcome::Failed(Failure { fault, message: "no".to_owned() });
+    fn outcome(&self, work: ApiWork) -> WorkOutcome {
+        let failed = |fault| WorkOutcome::Failed(WorkFailure { fault, message: "no".to_owned() });
         let fault = match self.answers {
             Answers::Forbidden => Some(Fault::Forbidden),
             Answers::Unserved => Some(Fault::Unserved),
@@ -142,13 +142,13 @@ impl Crowd {
             _ => None,
         };
         match (work, fault) {
-            (Work::ReadRecords { release }, _) => {
+            (ApiWork::ReadRecords { release }, _) => {
                 let release = self.release(&release);
-                Outcome::Records(Some(GovernedRelease { release, policy: Arc::clone(&self.policy) }))
+                WorkOutcome::Records(Some(GovernedRelease { release, policy: Arc::clone(&self.policy) }))
             }
-            (Work::ReadNamespace { .. }, _) => Outcome::Namespace { deleting: false },
+            (ApiWork::ReadNamespace { .. }, _) => WorkOutcome::Namespace { deleting: false },
             (_, Some(fault)) => failed(fault),
-            (Work::ReadObject { object, .. }, _) => {
+            (ApiWork::ReadObject { object, .. }, _) => {
                 let of = object.name.split_once('-').unwrap().0;
                 let release = self.release(&ReleaseId { namespace: "".into(), name: of.into() });
                 let value = match self.answers {
@@ -157,12 +157,12 @@ impl Crowd {
                     _ => None,
                 };
                 let live = value.map(|value| Box::new(self.live(&object, &release, value)));
-                Outcome::Object { live, version: "v1".to_owned() }
+                WorkOutcome::Object { live, version: "v1".to_owned() }
             }
-            (Work::ReadDocument { object, .. }, _) => {
+            (ApiWork::ReadDocument { object, .. }, _) => {
                 let of = object.name.split_once('-').unwrap().0;
                 let release = self.release(&ReleaseId { namespace: "".into(), name: of.into() });
-                Outcome::Document(Document {
+                WorkOutcome::Document(ManifestDocument {
                     status: release.state.status,
                     apply_method: ApplyMethod::ServerSide,
                     digest: release.state.digest,
@@ -175,21 +175,21 @@ impl Crowd {
 
     /// Lets so much time go by, doing all that is asked for; what it costs.
     fn rest(&mut self, time: SignedDuration) -> Cost {
-        let (end, actions, before) = (self.now + time, self.actions, looks());
+        let (end, actions, before) = (self.now + time, self.actions, EFFORT.get());
         loop {
             if let Some((errand, work)) = self.work.pop_front() {
                 let outcome = self.outcome(work);
-                self.tell(Event::Outcome(errand, outcome));
+                self.tell(LoopEvent::Outcome(errand, outcome));
             } else if let Some(at) = self.timer.filter(|at| *at <= end) {
                 self.now = self.now.max(at);
                 self.timer = None;
-                self.tell(Event::Due);
+                self.tell(LoopEvent::Due);
             } else {
                 break;
             }
         }
         self.now = end;
-        Cost { actions: self.actions - actions, looks: looks() - before }
+        Cost { actions: self.actions - actions, looks: EFFORT.get() - before }
     }
 }
 
@@ -253,7 +253,7 @@ fn forbidden_objects_cause_no_requests_until_access_is_granted() {
     let quiet = crowd.rest(HOUR);
     assert_eq!((quiet.actions, quiet.looks), (0, 0), "a watch that is refused tells when it is not");
     crowd.answers = Answers::Nothing;
-    crowd.tell(Event::Watch(scope(), ObjectNews::Watching));
+    crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Watching));
     let cost = crowd.rest(SignedDuration::from_secs(1));
     assert!(cost.actions > ALL, "the right has come, and only so much is done: {cost:?}");
 }
@@ -300,7 +300,7 @@ fn repairs_that_fail_are_tried_every_few_minutes() {
     for place in 0..few {
         let release = Arc::clone(&crowd.releases[place]);
         let live = Box::new(crowd.live(&object(&release, 0), &release, "x"));
-        crowd.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
+        crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
     }
     let attempts = 3600 / 225;
     check(crowd, (300 * few, 600 * few), (attempts * 9 * few, attempts * 8 * OBJECTS * few));
@@ -315,9 +315,9 @@ fn one_event_costs_its_release_however_many_objects_drift() {
     crowd.rest(HOUR);
     let release = Arc::clone(&crowd.releases[7]);
     let live = Box::new(crowd.live(&object(&release, 0), &release, "v"));
-    let before = looks();
-    crowd.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
-    let cost = looks() - before;
+    let before = EFFORT.get();
+    crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
+    let cost = EFFORT.get() - before;
     assert!(cost > 0 && cost <= 10 * OBJECTS, "one object came back: {cost} objects looked at");
 }
 
@@ -342,8 +342,8 @@ fn change_that_no_event_told_of_is_found_by_the_next_listing() {
     let release = Arc::clone(&crowd.releases[7]);
     for (value, is_news) in [("v", false), ("x", true)] {
         let live = Box::new(crowd.live(&object(&release, 0), &release, value));
-        crowd.tell(Event::Watch(scope(), ObjectNews::Relisting));
-        crowd.tell(Event::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
+        crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Relisting));
+        crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
         assert_eq!(!crowd.work.is_empty(), is_news, "{value}");
     }
 }

@@ -79,7 +79,7 @@ fn fields_return_to_helm_once_in_each_installation() {
         assert_eq!(taken_again(&mut scene), "object records MERGE");
         assert_eq!(taken_again(&mut scene), "object records", "once");
         if is_told {
-            scene.tell(Event::Release(scene.release.id.clone(), None));
+            scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
         }
         let mut anew = Release::clone(&scene.release);
         Arc::make_mut(&mut anew.latest).uid = "another".to_owned();

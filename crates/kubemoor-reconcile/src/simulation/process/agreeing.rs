@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::super::super::event::{Event, ObjectNews, Outcome};
-use super::super::super::live::Live;
+use super::super::super::event::LiveObject;
+use super::super::super::event::{LoopEvent, ObjectNews, WorkOutcome};
 use super::super::stored::{Field, Fields, fields};
 use super::super::world::World;
 use super::Guard;
@@ -20,12 +20,14 @@ const LATELY: SignedDuration = SignedDuration::from_secs(10);
 
 impl Guard {
     /// Notes which declared values an event shows in live objects.
-    pub(super) fn note_seen(&mut self, event: &Event, world: &mut World) {
+    pub(super) fn note_seen(&mut self, event: &LoopEvent, world: &mut World) {
         match event {
-            Event::Watch(_, ObjectNews::Object { live, .. })
-            | Event::Outcome(_, Outcome::Object { live: Some(live), .. }) => self.see(live, world),
-            Event::Watch(_, ObjectNews::Gone { object, .. }) => self.remember(object, Fields::new(), world),
-            Event::Release(_, Some(ruled)) | Event::Outcome(_, Outcome::Records(Some(ruled))) => {
+            LoopEvent::Watch(_, ObjectNews::Object { live, .. })
+            | LoopEvent::Outcome(_, WorkOutcome::Object { live: Some(live), .. }) => self.see(live, world),
+            LoopEvent::Watch(_, ObjectNews::Gone { object, .. }) => {
+                self.remember(object, Fields::new(), world)
+            }
+            LoopEvent::Release(_, Some(ruled)) | LoopEvent::Outcome(_, WorkOutcome::Records(Some(ruled))) => {
                 let objects: Vec<ObjectId> = self.lives.keys().cloned().collect();
                 objects.iter().for_each(|object| self.compare(&ruled.release, object, world));
             }
@@ -33,7 +35,7 @@ impl Guard {
         }
     }
 
-    fn see(&mut self, live: &Live, world: &mut World) {
+    fn see(&mut self, live: &LiveObject, world: &mut World) {
         let object = live.sighting.id.clone();
         self.remember(&object, live.object.as_ref().map(fields).unwrap_or_default(), world);
         let known: Vec<Arc<Release>> = self.machine.known.releases().cloned().collect();

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 
 use super::super::super::event::Write;
 use super::super::super::plan::HOLD;
-use super::super::super::report::{DriftKind, Drifted, ReleaseReport};
+use super::super::super::report::{DriftKind, Drifted, LoopReport};
 use super::super::standings::View;
 use super::super::world::World;
 use super::Guard;
@@ -118,13 +118,13 @@ impl Guard {
     }
 
     /// What is said of a release was so at some time since the watch told last.
-    pub(super) fn check_report(&mut self, report: &ReleaseReport, world: &mut World) {
+    pub(super) fn check_report(&mut self, report: &LoopReport, world: &mut World) {
         self.check_standing(report, world);
     }
 
     /// An order that was answered is carried out by no leader again. An answer that came too late to be stored stays in
     /// the reports of its guard.
-    pub(super) fn check_answer(&self, report: &ReleaseReport, world: &mut World) {
+    pub(super) fn check_answer(&self, report: &LoopReport, world: &mut World) {
         let before = self.reports.get(&report.release).and_then(|before| before.answer.as_ref());
         let new = report.answer.as_ref().filter(|answer| before != Some(answer));
         let new = new.filter(|_| self.leads);
@@ -139,7 +139,7 @@ impl Guard {
 
     /// Each object is held to the manifest that the loop knows, after a failed operation to that or the one before:
     /// somebody may have put another one in its place of which no news has come yet.
-    fn check_standing(&mut self, report: &ReleaseReport, world: &mut World) {
+    fn check_standing(&mut self, report: &LoopReport, world: &mut World) {
         let (id, number, from) = (&report.release, self.number, self.cursor);
         let Some(known) = self.machine.known.release(id) else { return };
         let [latest, baseline] = manifests(known, world);
@@ -176,7 +176,7 @@ impl Guard {
 }
 
 /// Whether a report says that each object is as the release declares it, or was never created.
-fn is_said_to_match(report: &ReleaseReport) -> bool {
+fn is_said_to_match(report: &LoopReport) -> bool {
     let Health { reason, counts, .. } = report.health();
     match reason {
         Reason::ReleaseFailed => counts.matching + counts.not_created == counts.declared,

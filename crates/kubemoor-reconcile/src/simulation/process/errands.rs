@@ -3,7 +3,7 @@
 //! Entry points: `Guard::work`, `answer`. Invariant: each has one outcome, whether it was done or not. Must not decide
 //! what the guard does next.
 
-use super::super::super::event::{Fault, Outcome, Work, WorkId};
+use super::super::super::event::{ApiWork, Fault, WorkId, WorkOutcome};
 use super::super::answers::{Asked, failed};
 use super::super::plan::LATE;
 use super::super::random::Random;
@@ -35,12 +35,12 @@ impl Guard {
     pub(in super::super) fn answer(
         &mut self,
         (errand, release): (WorkId, ReleaseId),
-        work: Work,
-        outcome: Outcome,
+        work: ApiWork,
+        outcome: WorkOutcome,
     ) {
         self.reads.note(&release, &work, &outcome);
         let finding = match (work, outcome) {
-            (Work::ReadRecords { release }, Outcome::Records(_)) => Finding::Records(release),
+            (ApiWork::ReadRecords { release }, WorkOutcome::Records(_)) => Finding::Records(release),
             (_, outcome) => Finding::Outcome(outcome),
         };
         self.done.push_back((errand, release, finding));
@@ -48,7 +48,7 @@ impl Guard {
 
     fn try_to_do(
         &mut self,
-        (errand, release, work): (WorkId, ReleaseId, Work),
+        (errand, release, work): (WorkId, ReleaseId, ApiWork),
         world: &mut World,
         (lost, unanswered): (bool, bool),
     ) {
@@ -63,21 +63,21 @@ impl Guard {
         self.answer((errand, release), work, outcome);
     }
 
-    fn carry_out(&mut self, release: &ReleaseId, work: &Work, world: &mut World) -> Outcome {
+    fn carry_out(&mut self, release: &ReleaseId, work: &ApiWork, world: &mut World) -> WorkOutcome {
         match work {
-            Work::ReadObject { object, .. } => {
+            ApiWork::ReadObject { object, .. } => {
                 let live = world.objects.get(object).map(|stored| Box::new(stored.live()));
-                Outcome::Object { live, version: "v1".to_owned() }
+                WorkOutcome::Object { live, version: "v1".to_owned() }
             }
-            Work::ReadRecords { release } => Outcome::Records(self.ruled(release, world)),
-            Work::ReadDocument { revision, object } => world.document(release, *revision, object),
-            Work::ReadNamespace { .. } => Outcome::Namespace { deleting: world.terminating },
-            Work::ReadDefinition { .. } => Outcome::Definition { deleting: false },
-            Work::Ask { object, uid, revision, digest } => {
+            ApiWork::ReadRecords { release } => WorkOutcome::Records(self.ruled(release, world)),
+            ApiWork::ReadDocument { revision, object } => world.document(release, *revision, object),
+            ApiWork::ReadNamespace { .. } => WorkOutcome::Namespace { deleting: world.terminating },
+            ApiWork::ReadDefinition { .. } => WorkOutcome::Definition { deleting: false },
+            ApiWork::Ask { object, uid, revision, digest } => {
                 world.canonical(release, (object, uid), Asked { revision: *revision, digest: *digest })
             }
-            Work::Probe { .. } => failed(Fault::AlreadyExists, "already exists"),
-            Work::Write { object, write, .. } => {
+            ApiWork::Probe { .. } => failed(Fault::AlreadyExists, "already exists"),
+            ApiWork::Write { object, write, .. } => {
                 if self.leads_until.is_none_or(|until| world.now >= until) {
                     return failed(Fault::NotLeading, "this replica does not lead");
                 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::super::event::{Outcome, Work, Write};
+use super::super::super::event::{ApiWork, WorkOutcome, Write};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 
 /// The reads of each release's passes.
@@ -20,14 +20,14 @@ pub(super) struct Reads {
 
 impl Reads {
     /// A piece of work for a release came to this.
-    pub(super) fn note(&mut self, release: &ReleaseId, work: &Work, outcome: &Outcome) {
+    pub(super) fn note(&mut self, release: &ReleaseId, work: &ApiWork, outcome: &WorkOutcome) {
         self.count += 1;
         match (work, outcome) {
-            (Work::ReadObject { object, .. }, Outcome::Object { live, .. }) => {
+            (ApiWork::ReadObject { object, .. }, WorkOutcome::Object { live, .. }) => {
                 let key = (release.clone(), object.clone());
                 self.objects.insert(key, (self.count, live.is_some()));
             }
-            (Work::ReadRecords { release: of }, Outcome::Records(_)) if of == release => {
+            (ApiWork::ReadRecords { release: of }, WorkOutcome::Records(_)) if of == release => {
                 self.records.insert(release.clone(), self.count);
             }
             _ => {}

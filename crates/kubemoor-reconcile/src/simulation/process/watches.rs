@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::super::super::event::{Event, ObjectNews};
+use super::super::super::event::{LoopEvent, ObjectNews};
 use super::super::world::{Change, World};
 use super::Guard;
 
@@ -17,7 +17,7 @@ impl Guard {
             (self.is_lenient, self.policy) = (world.is_lenient, world.policy());
             self.is_newly_ruled = true;
             let policies = self.releases.keys().map(|id| (id.clone(), Arc::clone(&self.policy))).collect();
-            return self.handle(Event::Policies { policies, open: false }, world);
+            return self.handle(LoopEvent::Policies { policies, open: false }, world);
         }
         if !self.follows {
             return self.list_records(world);
@@ -26,7 +26,7 @@ impl Guard {
             self.records += 1;
             if let Change::Record(id) = change {
                 let ruled = self.ruled(&id, world);
-                self.handle(Event::Release(id, ruled), world);
+                self.handle(LoopEvent::Release(id, ruled), world);
                 return;
             }
         }
@@ -49,7 +49,7 @@ impl Guard {
                 Some(stored) => ObjectNews::Object { live: Box::new(stored.live()), is_listed: false },
                 None => ObjectNews::Gone { object, version: version.to_string() },
             };
-            return self.handle(Event::Watch(self.scope.clone(), tidings), world);
+            return self.handle(LoopEvent::Watch(self.scope.clone(), tidings), world);
         }
     }
 
@@ -82,7 +82,7 @@ impl Guard {
             known.chain(self.releases.keys()).chain(world.records.keys()).cloned().collect();
         for id in known {
             let ruled = self.ruled(&id, world);
-            self.handle(Event::Release(id, ruled), world);
+            self.handle(LoopEvent::Release(id, ruled), world);
         }
     }
 
@@ -94,13 +94,13 @@ impl Guard {
             .filter(|stored| stored.is_labelled())
             .map(|stored| stored.live())
             .collect();
-        self.handle(Event::Watch(self.scope.clone(), ObjectNews::Relisting), world);
+        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Relisting), world);
         for live in lives {
             let tidings = ObjectNews::Object { live: Box::new(live), is_listed: true };
-            self.handle(Event::Watch(self.scope.clone(), tidings), world);
+            self.handle(LoopEvent::Watch(self.scope.clone(), tidings), world);
         }
-        self.handle(Event::Watch(self.scope.clone(), ObjectNews::Listed), world);
+        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Listed), world);
         (self.cursor, self.is_newly_ruled) = (world.log.len(), false);
-        self.handle(Event::Watch(self.scope.clone(), ObjectNews::Watching), world);
+        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Watching), world);
     }
 }

@@ -115,3 +115,69 @@ fn object_is_contested_while_it_needs_repeated_repairs() {
     backoff.forget(&a);
     assert!(!backoff.is_contested(&a, now) && backoff.until(&a, now).is_none());
 }
+
+#[test]
+fn elapsed_time_is_maximal_when_the_clock_is_set_back() {
+    let then: Timestamp = "2026-05-01T12:00:00Z".parse().unwrap();
+    for (millis, expected) in [
+        (0, Duration::ZERO),
+        (1500, Duration::from_millis(1500)),
+        (-1000, Duration::ZERO),
+        (-1001, Duration::MAX),
+        (-86_400_000, Duration::MAX),
+    ] {
+        assert_eq!(elapsed(then, then + SignedDuration::from_millis(millis)), expected, "{millis}");
+    }
+}
+
+fn release(name: &str) -> ReleaseId {
+    ReleaseId { namespace: "n".into(), name: name.into() }
+}
+
+fn at_second(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+#[test]
+fn all_releases_are_due_at_once_after_clock_moves_back() {
+    let mut agenda = Timetable::default();
+    for (name, second) in [("a", 9000), ("b", 3), ("c", 9999)] {
+        agenda.put_off(&release(name), at_second(second));
+    }
+    agenda.hurry(at_second(5));
+    assert_eq!(agenda.take_due(at_second(4)), [release("b")]);
+    assert_eq!(agenda.take_due(at_second(5)), [release("a"), release("c")]);
+    assert_eq!(agenda.next(), None);
+}
+
+#[test]
+fn release_is_due_once_at_its_earliest_scheduled_time() {
+    let mut agenda = Timetable::default();
+    for (name, second) in [("a", 5), ("b", 3), ("a", 2), ("a", 9)] {
+        agenda.put_off(&release(name), at_second(second));
+    }
+    assert_eq!(agenda.next(), Some(at_second(2)));
+    assert_eq!(agenda.take_due(at_second(1)), []);
+    assert_eq!(agenda.take_due(at_second(9)), [release("a"), release("b")]);
+    assert_eq!((agenda.next(), agenda.take_due(at_second(99))), (None, Vec::new()));
+}
+
+#[test]
+fn suspension_that_was_prolonged_or_ended_early_has_one_end() {
+    let release = |name: &str| ReleaseId { namespace: "n".into(), name: name.into() };
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let until = |end: Option<i64>| Suspension { until: end.map(at), ..Suspension::default() };
+    let mut suspensions = Suspensions::new(Suspended::from([(release("a"), until(Some(5)))]));
+    for (name, suspension) in
+        [("a", Some(until(Some(9)))), ("b", Some(until(Some(3)))), ("b", None), ("c", Some(until(None)))]
+    {
+        suspensions.set(release(name), suspension);
+    }
+    assert_eq!(suspensions.next_end(), Some(at(9)));
+    assert_eq!(suspensions.take_ended(at(8)), []);
+    assert!(suspensions.get(&release("a"), at(8)).is_some());
+    assert!(suspensions.get(&release("a"), at(9)).is_none(), "before it is taken");
+    assert_eq!(suspensions.take_ended(at(9)), [release("a")]);
+    assert_eq!(suspensions.next_end(), None);
+    assert!(suspensions.get(&release("c"), at(i64::from(u32::MAX))).is_some());
+}

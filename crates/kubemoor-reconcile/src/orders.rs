@@ -1,0 +1,187 @@
+//! Repairs that people have ordered, and the answers to these orders.
+//!
+//! One order repairs each object at most once, however long other objects of its release keep it waiting. An order from
+//! before another replica led is not carried out: it comes again if nobody has answered it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor_policy::order::Ticket;
+use kubemoor_verdict::health::named;
+
+#[derive(Debug, Default)]
+pub(crate) struct RepairOrders {
+    orders: HashMap<ReleaseId, RepairOrder>,
+    answers: HashMap<ReleaseId, GivenAnswer>,
+    /// How often this replica has lost the lead.
+    term: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct RepairOrder {
+    pub(crate) at: String,
+    /// The objects that could not be repaired at once; `None` if no object was tried yet.
+    rest: Option<HashSet<ObjectId>>,
+    pub(crate) repaired: BTreeSet<ObjectId>,
+    /// The objects that the person may write themself.
+    pub(crate) ticket: Option<Arc<Ticket>>,
+    /// The term in which it was given.
+    term: u64,
+}
+
+#[derive(Debug)]
+struct GivenAnswer {
+    answer: OrderAnswer,
+    /// The term in which the order was given.
+    term: u64,
+}
+
+impl RepairOrders {
+    /// Whether an order has its final answer. A replica that becomes leader again receives an order once more if its
+    /// answer was not stored.
+    pub(crate) fn is_done(&self, release: &ReleaseId, at: &str) -> bool {
+        let is_final = |GivenAnswer { answer, .. }: &GivenAnswer| {
+            answer.at == at && answer.result != OrderResult::Waiting
+        };
+        self.answers.get(release).is_some_and(is_final)
+    }
+
+    /// Records that an order was given again which has its final answer here: nobody else has answered it, so the
+    /// answer counts.
+    pub(crate) fn renew_answer(&mut self, release: &ReleaseId) {
+        let answered = self.answers.get_mut(release).into_iter();
+        answered.for_each(|answered| answered.term = self.term);
+    }
+
+    pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
+        if self.is_done(&release, &at) {
+            return;
+        }
+        self.orders.insert(
+            release,
+            RepairOrder { at, rest: None, repaired: BTreeSet::new(), ticket, term: self.term },
+        );
+    }
+
+    /// Drops all orders that are not finished: this replica does not lead any more, and another one may carry them out
+    /// or refuse them.
+    pub(crate) fn end_term(&mut self) {
+        self.term = self.term.saturating_add(1);
+        self.orders.clear();
+    }
+
+    /// The `spec.reconcileAt` of an order that is not finished yet.
+    pub(crate) fn waits(&self, release: &ReleaseId) -> Option<String> {
+        self.orders.get(release).map(|order| order.at.clone())
+    }
+
+    /// Answers an order that was not taken. After a final answer, the same order is not carried out again.
+    pub(crate) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
+        self.answered_in(release, self.term, answer);
+    }
+
+    /// Answers an order that was taken, perhaps before another replica led.
+    pub(crate) fn answered_by(&mut self, release: &ReleaseId, order: &RepairOrder, answer: OrderAnswer) {
+        self.answered_in(release, order.term, answer);
+    }
+
+    /// The answer to the last order of a release. None to an order from before another replica led, which may have
+    /// answered it, unless it was given again.
+    pub(crate) fn answer(&self, release: &ReleaseId) -> Option<OrderAnswer> {
+        let answered = self.answers.get(release).filter(|answered| answered.term == self.term)?;
+        Some(answered.answer.clone())
+    }
+
+    pub(crate) fn forget(&mut self, release: &ReleaseId) {
+        self.orders.remove(release);
+        self.answers.remove(release);
+    }
+
+    /// Whether this replica has led ever since an order was given. Otherwise another one may have answered it.
+    pub(crate) fn is_current(&self, order: &RepairOrder) -> bool {
+        order.term == self.term
+    }
+
+    pub(crate) fn take(&mut self, release: &ReleaseId) -> Option<RepairOrder> {
+        self.orders.remove(release)
+    }
+
+    /// Puts back an order of this term of which nothing could be tried yet; a newer order takes precedence.
+    pub(crate) fn give_back(&mut self, release: &ReleaseId, order: RepairOrder) {
+        if self.is_current(&order) && self.orders.get(release).is_none_or(|other| other.at == order.at) {
+            self.orders.insert(release.clone(), order);
+        }
+    }
+
+    /// Keeps the objects of an order that are not repaired yet, unless there is a newer order.
+    pub(crate) fn leave(&mut self, release: &ReleaseId, order: RepairOrder, rest: HashSet<ObjectId>) {
+        if !rest.is_empty() {
+            self.give_back(release, RepairOrder { rest: Some(rest), ..order });
+        }
+    }
+
+    fn answered_in(&mut self, release: &ReleaseId, term: u64, answer: OrderAnswer) {
+        let is_given_again = self.orders.get(release).is_some_and(|order| order.at == answer.at);
+        let is_final = answer.result != OrderResult::Waiting;
+        if is_given_again && is_final {
+            self.orders.remove(release);
+        }
+        let term = if is_given_again { self.term } else { term };
+        self.answers.insert(release.clone(), GivenAnswer { answer, term });
+    }
+}
+
+impl RepairOrder {
+    pub(crate) fn means(&self, object: &ObjectId) -> bool {
+        self.rest.as_ref().is_none_or(|rest| rest.contains(object))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct OrderOutcome {
+    pub(crate) repaired: usize,
+    /// The objects that have to wait, and why.
+    pub(crate) waiting: Vec<(ObjectId, String)>,
+    /// The objects that stay unchanged, and why.
+    pub(crate) left: Vec<(ObjectId, String)>,
+    /// Advice about the whole release, as a sentence.
+    pub(crate) advice: Option<String>,
+}
+
+/// The answer to the order of `at`.
+pub(crate) fn answer(at: &str, outcome: &OrderOutcome) -> OrderAnswer {
+    let OrderOutcome { repaired, waiting, left, advice } = outcome;
+    let told = |objects: &[(ObjectId, String)]| {
+        named(objects.iter().map(|(object, why)| format!("{object}: {why}")))
+    };
+    let mut clauses = Vec::new();
+    match (repaired, waiting.is_empty() && left.is_empty()) {
+        (0, true) => clauses.push("nothing had to be repaired".to_owned()),
+        (0, false) => {}
+        (1, _) => clauses.push("1 object is repaired".to_owned()),
+        (many, _) => clauses.push(format!("{many} objects are repaired")),
+    }
+    match waiting.len() {
+        0 => {}
+        1 => clauses.push(format!("1 object has to wait: {}", told(waiting))),
+        many => clauses.push(format!("{many} objects have to wait: {}", told(waiting))),
+    }
+    match left.len() {
+        0 => {}
+        1 => clauses.push(format!("1 object stays as it is: {}", told(left))),
+        many => clauses.push(format!("{many} objects stay as they are: {}", told(left))),
+    }
+    let result = match (repaired, waiting.is_empty(), left.is_empty()) {
+        (_, false, _) => OrderResult::Waiting,
+        (_, true, false) => OrderResult::Refused,
+        (0, true, true) => OrderResult::NothingToDo,
+        (_, true, true) => OrderResult::Repaired,
+    };
+    let message = clauses.join("; ") + &advice.as_ref().map_or_else(String::new, |it| format!(". {it}"));
+    OrderAnswer { at: at.to_owned(), result, message }
+}
+
+#[cfg(test)]
+mod tests;

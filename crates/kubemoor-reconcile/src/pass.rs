@@ -1,0 +1,637 @@
+//! One pass over a release: suspects are read and judged, then drifts are repaired or reported, one object after the
+//! other in Helm's order; in the end an order is answered.
+//!
+//! There is one pass of a release at a time, and one piece of work of a pass. During a Helm operation nothing is read or
+//! written; a replica that does not lead reads and never writes.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::drifts::{ObjectDrift, Suspect};
+use crate::event::{ApiWork, Fault, WorkFailure, WorkId, WorkOutcome};
+use crate::machine::Reconciler;
+use crate::orders::{OrderOutcome, RepairOrder, answer};
+use crate::plan::install_order;
+use crate::repair::{AGAIN, AttemptResult, RETRY, RepairState, RepairStep, Task, UNSERVED};
+use crate::report::DriftKind;
+use crate::restore::{TargetError, Towards};
+use crate::waits::{Timetable, elapsed, growing};
+use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
+use kubemoor_helm::record::Status;
+use kubemoor_helm::release::Release;
+use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor_verdict::health::{RecordFacts, RecordState};
+
+/// The number of releases with a pass at the same time.
+const RELEASES_AT_ONCE: usize = 8;
+
+/// The most passes that one event begins: other events are handled in between.
+const BEGUN_AT_ONCE: usize = 64;
+
+/// The first wait where the guard lacks the right to read.
+const FORBIDDEN: Duration = Duration::from_secs(60);
+
+/// The longest such wait, and the longest after any other failure.
+const LONGEST_FORBIDDEN: Duration = Duration::from_secs(900);
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// An object counts as unread after this number of outdated answers.
+const OLD_ANSWERS: u32 = 4;
+
+#[derive(Default)]
+pub(crate) struct Passes {
+    working: BTreeMap<ReleaseId, ReleasePass>,
+    /// Those of `working` that need another pass afterwards.
+    again: BTreeSet<ReleaseId>,
+    waiting: VecDeque<ReleaseId>,
+    /// Those of `waiting`.
+    queued: HashSet<ReleaseId>,
+    /// When releases have a pass without an event.
+    pub(crate) agenda: Timetable<ReleaseId>,
+}
+
+struct ReleasePass {
+    release: Arc<Release>,
+    phase: PassPhase,
+    /// The objects that the phase has still to go through.
+    queue: VecDeque<ObjectId>,
+    order: Option<RepairOrder>,
+    unfinished: HashSet<ObjectId>,
+    /// After which time to look again.
+    again: Option<Duration>,
+    towards: Option<Arc<Towards>>,
+    /// The step that waits for the outcome of this work.
+    job: Option<Job>,
+    work: Option<WorkId>,
+    /// Whether the pass handed out any work.
+    worked: bool,
+}
+
+/// The phases of a pass, in order. A pass that deletes orphans has no other phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PassPhase {
+    /// What this replica created before it lost the lead, and could not check again, is deleted.
+    DeletingOrphans,
+    /// Suspects are read and judged.
+    Looking,
+    /// For an order after a failed operation, the revision to repair towards is read.
+    Choosing,
+    Repairing,
+    /// Fields go back to Helm in objects that do not drift, after an order towards an earlier revision.
+    Returning,
+}
+
+enum Job {
+    Look { object: ObjectId, suspect: Suspect },
+    Choose,
+    Repair { task: Task, repair: Box<RepairState> },
+}
+
+enum PassStep {
+    HandOut(ApiWork, Job),
+    GoOn,
+    /// The pass ends at once, and its order stays open for another pass or replica.
+    Leave,
+    Finish,
+}
+
+impl Passes {
+    pub(crate) fn may_begin(&self) -> bool {
+        self.working.len() < RELEASES_AT_ONCE
+            && self.waiting.iter().any(|release| !self.working.contains_key(release))
+    }
+}
+
+impl ReleasePass {
+    fn new(release: Arc<Release>, phase: PassPhase, queue: VecDeque<ObjectId>) -> Self {
+        Self {
+            release,
+            phase,
+            queue,
+            order: None,
+            unfinished: HashSet::new(),
+            again: None,
+            towards: None,
+            job: None,
+            work: None,
+            worked: false,
+        }
+    }
+
+    /// Looks again after that time, or sooner.
+    fn put_off(&mut self, delay: Duration) {
+        self.again = Some(self.again.map_or(delay, |again| again.min(delay)));
+    }
+}
+
+impl Reconciler {
+    pub(crate) fn attend(&mut self, release: &ReleaseId) {
+        if self.passes.working.contains_key(release) {
+            self.passes.again.insert(release.clone());
+        } else if self.passes.queued.insert(release.clone()) {
+            self.passes.waiting.push_back(release.clone());
+        }
+    }
+
+    pub(crate) fn begin_passes(&mut self) {
+        if self.stopping {
+            return self.publish_waiting();
+        }
+        for _ in 0..self.passes.waiting.len().min(BEGUN_AT_ONCE) {
+            if self.passes.working.len() >= RELEASES_AT_ONCE {
+                return;
+            }
+            let Some(release) = self.passes.waiting.pop_front() else { return };
+            self.passes.queued.remove(&release);
+            // It was asked for while a pass went on.
+            if self.passes.working.contains_key(&release) {
+                self.passes.again.insert(release);
+                continue;
+            }
+            match self.begin(&release) {
+                Some(pass) => self.advance(&release, pass, None),
+                None => {
+                    self.publish(&release);
+                    self.forget_gone(&release);
+                }
+            }
+        }
+    }
+
+    /// Publishes what is known of the waiting releases, since the loop ends and reads nothing more. A running pass
+    /// publishes at its end.
+    fn publish_waiting(&mut self) {
+        self.passes.queued.clear();
+        for release in std::mem::take(&mut self.passes.waiting) {
+            if !self.passes.working.contains_key(&release) {
+                self.publish(&release);
+                self.forget_gone(&release);
+            }
+        }
+    }
+
+    pub(crate) fn resume(&mut self, release: &ReleaseId, work: WorkId, outcome: WorkOutcome) {
+        if self.passes.working.get(release).is_some_and(|pass| pass.work == Some(work))
+            && let Some(pass) = self.passes.working.remove(release)
+        {
+            self.advance(release, pass, Some(outcome));
+        }
+    }
+
+    fn begin(&mut self, id: &ReleaseId) -> Option<ReleasePass> {
+        if let Some((release, objects)) = self.orphans(id) {
+            // An ordinary pass follows.
+            self.passes.again.insert(id.clone());
+            return Some(ReleasePass::new(
+                release,
+                PassPhase::DeletingOrphans,
+                in_order(objects.into_iter()),
+            ));
+        }
+        let release = Arc::clone(self.known.release(id)?);
+        self.answer_at_once(&release);
+        if release.state.status.is_pending() || release.state.status == Status::Uninstalling {
+            if let Some(left) = self.until_locked(&release) {
+                self.put_off(id, left);
+            }
+            return None;
+        }
+        let (due, waiting): (Vec<_>, Vec<_>) =
+            self.drifts.suspects(id).into_iter().partition(|(_, suspect)| suspect.is_due(self.now));
+        let queue = in_order(due.into_iter().map(|(object, _)| object));
+        let order = self.asked.take(id);
+        let is_asked = |object: &ObjectId| order.as_ref().is_some_and(|order| order.means(object));
+        let open = waiting.into_iter().filter(|(object, suspect)| !suspect.barred && is_asked(object));
+        let unfinished = open.map(|(object, _)| object).collect();
+        Some(ReleasePass { order, unfinished, ..ReleasePass::new(release, PassPhase::Looking, queue) })
+    }
+
+    fn advance(&mut self, id: &ReleaseId, mut pass: ReleasePass, mut outcome: Option<WorkOutcome>) {
+        loop {
+            let step = match (pass.job.take(), outcome.take()) {
+                (Some(job), Some(outcome)) => self.go_on(&mut pass, job, outcome),
+                _ => self.next(&mut pass),
+            };
+            match step {
+                PassStep::HandOut(work, job) if work.is_write() && !self.leads => {
+                    pass.job = Some(job);
+                    outcome = Some(WorkOutcome::Failed(WorkFailure {
+                        fault: Fault::NotLeading,
+                        message: "this replica does not lead and writes nothing".to_owned(),
+                    }));
+                }
+                PassStep::HandOut(work, job) => {
+                    pass.job = Some(job);
+                    pass.worked = true;
+                    pass.work = Some(self.hand_out(id, work));
+                    self.passes.working.insert(id.clone(), pass);
+                    return;
+                }
+                PassStep::GoOn => {}
+                PassStep::Leave => return self.end(id, &pass, None),
+                PassStep::Finish => {
+                    if let Some(order) = self.order_of(&mut pass) {
+                        let unfinished = std::mem::take(&mut pass.unfinished);
+                        self.answer(&pass.release, order, unfinished, pass.towards.as_deref());
+                    }
+                    let again = pass.again;
+                    return self.end(id, &pass, again);
+                }
+            }
+        }
+    }
+
+    fn next(&mut self, pass: &mut ReleasePass) -> PassStep {
+        if self.stopping {
+            return PassStep::Leave;
+        }
+        let Some(object) = pass.queue.pop_front() else { return self.next_phase(pass) };
+        if pass.phase == PassPhase::Looking {
+            return self.look(&pass.release, object);
+        }
+        if !self.leads || pass.order.as_ref().is_some_and(|order| !self.asked.is_current(order)) {
+            return PassStep::Leave;
+        }
+        let mut task =
+            Task { id: pass.release.id.clone(), object, asked: false, ticket: None, towards: None };
+        let next = match pass.phase {
+            PassPhase::DeletingOrphans => self.delete_orphan_after_failover(&task),
+            PassPhase::Returning => {
+                (task.asked, task.towards) = (true, pass.towards.clone());
+                self.return_ownership(&task)
+            }
+            _ => {
+                if let Some(order) = &pass.order {
+                    task.asked = order.means(&task.object);
+                    task.ticket.clone_from(&order.ticket);
+                    task.towards = pass.towards.clone().filter(|_| task.asked);
+                }
+                self.attempt(&task)
+            }
+        };
+        self.go_on_with(pass, task, next)
+    }
+
+    fn next_phase(&mut self, pass: &mut ReleasePass) -> PassStep {
+        let id = pass.release.id.clone();
+        match pass.phase {
+            PassPhase::Looking => {
+                pass.phase = PassPhase::Choosing;
+                if pass.order.is_some() && pass.release.state.status == Status::Failed {
+                    return match Towards::question(&pass.release) {
+                        Ok(work) => PassStep::HandOut(work, Job::Choose),
+                        Err(error) => self.end_without_target(pass, error),
+                    };
+                }
+                PassStep::GoOn
+            }
+            PassPhase::Choosing => {
+                pass.phase = PassPhase::Repairing;
+                let drifting = self.drifts.of_release(&id);
+                if !self.leads && !drifting.is_empty() {
+                    return PassStep::Leave;
+                }
+                pass.queue = in_order(drifting.into_iter().map(|(object, _)| ObjectId::clone(&object)));
+                PassStep::GoOn
+            }
+            PassPhase::Repairing => {
+                pass.phase = PassPhase::Returning;
+                if let (Some(towards), Some(order)) = (&pass.towards, &pass.order) {
+                    let is_free = |object: &ObjectId| !self.drifts.is_known(&id, object);
+                    let objects = towards.objects().into_iter();
+                    pass.queue = objects.filter(|it| order.means(it) && is_free(it)).collect();
+                }
+                PassStep::GoOn
+            }
+            PassPhase::DeletingOrphans | PassPhase::Returning => PassStep::Finish,
+        }
+    }
+
+    /// Continues the step that has waited for an outcome.
+    fn go_on(&mut self, pass: &mut ReleasePass, job: Job, outcome: WorkOutcome) -> PassStep {
+        match job {
+            Job::Look { object, suspect } => {
+                if let Some(wait) = self.looked(&pass.release, &object, suspect, outcome) {
+                    pass.put_off(wait);
+                    // An object that the guard may not read is shown in the release's status and does not delay an
+                    // order.
+                    if pass.order.as_ref().is_some_and(|order| order.means(&object)) {
+                        pass.unfinished.insert(object);
+                    }
+                }
+                PassStep::GoOn
+            }
+            Job::Choose => match Towards::answered(&pass.release, outcome) {
+                Ok(towards) => {
+                    pass.towards = Some(Arc::new(towards));
+                    PassStep::GoOn
+                }
+                Err(error) => self.end_without_target(pass, error),
+            },
+            Job::Repair { task, repair } => {
+                let next = match *repair {
+                    RepairState::Recreate(state) => self.recreate(&task, state, outcome),
+                    RepairState::Restore(state) => self.restore(&task, state, outcome),
+                };
+                self.go_on_with(pass, task, next)
+            }
+        }
+    }
+
+    /// Ends a pass whose order has no revision to repair towards.
+    fn end_without_target(&mut self, pass: &mut ReleasePass, error: TargetError) -> PassStep {
+        let Some(order) = self.order_of(pass) else { return PassStep::Finish };
+        let id = &pass.release.id;
+        match error {
+            TargetError::NoneEligible(why) => {
+                let message = format!("nothing is repaired: {why}. {}", ways_out(&pass.release, None));
+                let answer = OrderAnswer { at: order.at.clone(), result: OrderResult::Refused, message };
+                self.asked.answered_by(id, &order, answer);
+            }
+            TargetError::Unreadable(why) => {
+                let message = format!("the revision that was deployed last cannot be read yet: {why}");
+                let answer = OrderAnswer { at: order.at.clone(), result: OrderResult::Waiting, message };
+                self.asked.answered_by(id, &order, answer);
+                self.asked.give_back(id, order);
+                pass.put_off(RETRY);
+            }
+        }
+        PassStep::Finish
+    }
+
+    /// Continues with the next step of a repair, or notes its result.
+    fn go_on_with(&mut self, pass: &mut ReleasePass, task: Task, next: RepairStep) -> PassStep {
+        let done = match next {
+            RepairStep::Do(next) => {
+                let (work, repair) = *next;
+                return PassStep::HandOut(work, Job::Repair { task, repair: Box::new(repair) });
+            }
+            RepairStep::Done(done) => done,
+        };
+        let Task { id, object, asked, .. } = &task;
+        // A failed repair counts as tried, as the order demanded.
+        let drift = self.drifts.get_mut(id, object);
+        let failed = drift.as_ref().is_some_and(|drift| drift.repaired.is_some());
+        let wait = match done {
+            AttemptResult::Later(wait) => Some(wait),
+            AttemptResult::Again(first) => {
+                Some(drift.map_or(first, |drift| drift.lengthen_wait(&object.name, first)))
+            }
+            AttemptResult::Settled | AttemptResult::Repaired => None,
+        };
+        if pass.phase == PassPhase::Repairing && *asked && !failed && wait.is_some() {
+            pass.unfinished.insert(object.clone());
+        } else if let Some(order) = pass.order.as_mut().filter(|_| *asked && done == AttemptResult::Repaired)
+        {
+            order.repaired.insert(object.clone());
+        }
+        if let Some(wait) = wait.filter(|_| pass.phase != PassPhase::Returning) {
+            pass.put_off(wait);
+        }
+        self.forget_undeclared(id, object);
+        PassStep::GoOn
+    }
+
+    /// Takes the order of a pass, unless its release is gone: the next one of this name is another one.
+    fn order_of(&self, pass: &mut ReleasePass) -> Option<RepairOrder> {
+        pass.order.take().filter(|_| self.known.release(&pass.release.id).is_some())
+    }
+
+    fn put_off(&mut self, id: &ReleaseId, delay: Duration) {
+        self.passes.agenda.put_off(id, self.after(delay));
+    }
+
+    /// The time until an operation counts as dead, plus a moment.
+    fn until_locked(&self, release: &Release) -> Option<Duration> {
+        let policy = self.known.policy(&release.id)?;
+        let timeout = SignedDuration::try_from(policy.operation_timeout).ok()?;
+        let left = timeout - self.now.duration_since(release.state.touched.max(release.state.created));
+        let left = Duration::try_from(left).ok()?;
+        Some(left + Duration::from_secs(1))
+    }
+
+    fn end(&mut self, id: &ReleaseId, pass: &ReleasePass, again: Option<Duration>) {
+        self.publish(id);
+        self.forget_gone(id);
+        if let Some(again) = again {
+            self.put_off(id, again);
+        }
+        if let Some(at) = self.drifts.next_look(id) {
+            self.passes.agenda.put_off(id, at.max(self.after(AGAIN)));
+        }
+        if self.passes.again.remove(id) {
+            match pass.worked {
+                true => self.attend(id),
+                // A pass that requests itself again has to wait a moment.
+                false => self.put_off(id, AGAIN),
+            }
+        }
+    }
+
+    fn look(&mut self, release: &Release, object: ObjectId) -> PassStep {
+        let Some(suspect) = self.drifts.suspicion(&release.id, &object) else { return PassStep::GoOn };
+        let Some(declared) = release.declared(&object).filter(|_| self.may_look(release, &object)) else {
+            self.drifts.record_undeclared(&release.id, &object);
+            return PassStep::GoOn;
+        };
+        let work = ApiWork::ReadObject { object: object.clone(), version: Arc::clone(&declared.version) };
+        PassStep::HandOut(work, Job::Look { object, suspect })
+    }
+
+    /// An object was read, to be judged. Returns the wait before another look.
+    fn looked(
+        &mut self,
+        release: &Release,
+        object: &ObjectId,
+        suspect: Suspect,
+        outcome: WorkOutcome,
+    ) -> Option<Duration> {
+        let id = &release.id;
+        match outcome {
+            WorkOutcome::Object { live: Some(live), version } => {
+                let is_old = self.drifts.has_new_reason(id, object, &suspect);
+                if !self.take_in(id, &live, &version) {
+                    return self.look_after_old_answer(release, object, suspect);
+                }
+                // No release declares it any more.
+                if self.drifts.is_suspect(id, object) {
+                    self.drifts.record_undeclared(id, object);
+                }
+                if is_old {
+                    // A listing that came meanwhile may lack it.
+                    self.drifts.suspect(id, object.clone(), self.now);
+                    return Some(AGAIN);
+                }
+                None
+            }
+            // It may have been created since it was read.
+            WorkOutcome::Object { live: None, .. } if self.drifts.has_new_reason(id, object, &suspect) => {
+                Some(AGAIN)
+            }
+            WorkOutcome::Object { live: None, .. } => {
+                // Otherwise a watch has reported meanwhile that it exists.
+                if self.drifts.is_suspect(id, object) {
+                    self.note_gone_by_now(release, object, suspect.since);
+                }
+                None
+            }
+            WorkOutcome::Failed(WorkFailure { fault: Fault::Unserved, .. }) => {
+                // A kind that is not served has no objects.
+                if elapsed(suspect.since, self.now) < UNSERVED {
+                    return self.look_later(id, object, UNSERVED);
+                }
+                self.note_gone_by_now(release, object, suspect.since);
+                None
+            }
+            // A watch that is refused too reports when the guard gains the right.
+            WorkOutcome::Failed(WorkFailure { fault: Fault::Forbidden, .. }) => {
+                let wait = growing(FORBIDDEN, suspect.tries, LONGEST_FORBIDDEN, &id.name);
+                let due = if self.scopes.is_forbidden(object) { Timestamp::MAX } else { self.after(wait) };
+                self.drifts.put_off(id, object, due, true);
+                None
+            }
+            _ => self.look_later(id, object, growing(RETRY, suspect.tries, LONGEST, &id.name)),
+        }
+    }
+
+    /// The answer is older than what is known. An object is read from etcd itself, so answers stay old only where etcd
+    /// was restored, until the watches list everything again.
+    fn look_after_old_answer(
+        &mut self,
+        release: &Release,
+        object: &ObjectId,
+        suspect: Suspect,
+    ) -> Option<Duration> {
+        if !self.drifts.is_suspect(&release.id, object) {
+            // The news of the watch is enough.
+            return None;
+        }
+        let wait = growing(AGAIN, suspect.tries, LONGEST, &object.name);
+        if suspect.tries >= OLD_ANSWERS {
+            return self.look_later(&release.id, object, wait);
+        }
+        self.drifts.ask_again(&release.id, object, self.after(wait));
+        Some(wait)
+    }
+
+    fn look_later(&mut self, release: &ReleaseId, object: &ObjectId, wait: Duration) -> Option<Duration> {
+        self.drifts.put_off(release, object, self.after(wait), false);
+        Some(wait)
+    }
+
+    /// The same by the present declaration: the release may have changed while the object was read.
+    fn note_gone_by_now(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
+        if let Some(release) = self.known.release(&release.id).cloned() {
+            self.note_gone(&release, object, since);
+        }
+    }
+
+    /// Answers an order that cannot be carried out in the present state of its release, or at all.
+    fn answer_at_once(&mut self, release: &Release) {
+        let id = &release.id;
+        let Some(at) = self.asked.waits(id) else { return };
+        let Some(policy) = self.known.policy(id) else { return };
+        let RecordFacts { revision, deployed, state } =
+            RecordFacts::of(release, policy.operation_timeout, self.now);
+        let (name, namespace) = (&id.name, &id.namespace);
+        let (result, message) = match state {
+            RecordState::Underway => (
+                OrderResult::Waiting,
+                format!(
+                    "a Helm operation is under way at revision {revision}; the guard carries the order out when it ends"
+                ),
+            ),
+            RecordState::Locked => (
+                OrderResult::Refused,
+                format!(
+                    "a Helm operation has been under way for too long at revision {revision}; `helm rollback {name} -n {namespace}` ends it"
+                ),
+            ),
+            RecordState::Invalid => (
+                OrderResult::Refused,
+                "the latest record of the release cannot be read, so nothing is repaired".to_owned(),
+            ),
+            RecordState::Gone => (OrderResult::Refused, "the release is uninstalled".to_owned()),
+            RecordState::Failed if deployed.is_none() => (
+                OrderResult::Refused,
+                format!(
+                    "the installation failed, and no revision was ever deployed to repair towards; run `helm upgrade --install {name} CHART -n {namespace}`, or `helm uninstall {name} -n {namespace}`"
+                ),
+            ),
+            RecordState::Failed | RecordState::Deployed if self.enforcement_disabled => (
+                OrderResult::Refused,
+                "the emergency is open, so nothing is repaired until `kubemoor emergency close`".to_owned(),
+            ),
+            RecordState::Failed | RecordState::Deployed if policy.drift == DriftMode::Ignore => (
+                OrderResult::Refused,
+                "the policy says `drift: Ignore`, so the guard does not look at the objects".to_owned(),
+            ),
+            RecordState::Failed | RecordState::Deployed => return,
+        };
+        if result == OrderResult::Refused {
+            self.asked.take(id);
+        }
+        self.asked.answered(id, OrderAnswer { at, result, message });
+    }
+
+    /// Answers an order after a pass; the `unfinished` objects have to wait.
+    fn answer(
+        &mut self,
+        release: &Release,
+        order: RepairOrder,
+        unfinished: HashSet<ObjectId>,
+        towards: Option<&Towards>,
+    ) {
+        let id = &release.id;
+        let mut outcome = OrderOutcome { repaired: order.repaired.len(), ..OrderOutcome::default() };
+        let mut waiting = unfinished.clone();
+        let left = self.drifts.of_release(id).into_iter();
+        for (object, drift) in left.filter(|(object, drift)| order.means(object) && !drift.allowed) {
+            let is_waiting = waiting.remove(&object);
+            let why = why(&object, &drift, towards);
+            let object = ObjectId::clone(&object);
+            if is_waiting { outcome.waiting.push((object, why)) } else { outcome.left.push((object, why)) }
+        }
+        let unread = waiting.into_iter().map(|object| (object, "it could not be read yet".to_owned()));
+        outcome.waiting.extend(unread);
+        outcome.waiting.sort();
+        outcome.left.sort();
+        outcome.advice = towards.map(|towards| ways_out(release, Some(towards.deployed.state.revision)));
+        self.asked.answered_by(id, &order, answer(&order.at, &outcome));
+        self.asked.leave(id, order, unfinished);
+    }
+}
+
+/// Objects in Helm's order of installation.
+fn in_order(objects: impl Iterator<Item = ObjectId>) -> VecDeque<ObjectId> {
+    let mut objects: Vec<ObjectId> = objects.collect();
+    objects.sort_by(|a, b| (install_order(&a.kind), a).cmp(&(install_order(&b.kind), b)));
+    objects.into()
+}
+
+/// Why an object is not repaired, or not yet.
+fn why(object: &ObjectId, drift: &ObjectDrift, towards: Option<&Towards>) -> String {
+    match (&drift.kept, &drift.repaired) {
+        _ if towards.is_some_and(|towards| !towards.deployed.objects.contains_key(object)) => {
+            "only the failed revision declares it".to_owned()
+        }
+        (Some(kept), _) => kept.to_string(),
+        (None, Some(Err(error))) => error.clone(),
+        (None, _) if drift.doubt => "only a dry run could tell whether it matches".to_owned(),
+        (None, _) if drift.kind == DriftKind::Terminating => "it is being deleted".to_owned(),
+        (None, _) => "the guard tries again".to_owned(),
+    }
+}
+
+/// The ways out of a release's failed state.
+fn ways_out(release: &Release, deployed: Option<u64>) -> String {
+    let (name, namespace) = (&release.id.name, &release.id.namespace);
+    let back = deployed
+        .map_or_else(String::new, |revision| format!(" or `helm rollback {name} {revision} -n {namespace}`"));
+    format!(
+        "The release stays failed until `helm upgrade {name} CHART -n {namespace}`{back}; add `--force-conflicts` if Helm reports a conflict"
+    )
+}

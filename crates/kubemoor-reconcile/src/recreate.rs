@@ -1,0 +1,337 @@
+//! Re-creates a missing object as Helm itself would write it, and deletes it again if Helm dropped it meanwhile.
+//!
+//! The guard looks for the object first, then reads the records, writes only the declaration that it has judged, and
+//! reads the records again after the write. It replaces no object, and deletes only what it created, by uid.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::body;
+use crate::drifts::{ObjectDrift, ResourceVersion};
+use crate::event::{
+    ApiWork, Fault, GovernedRelease, ManifestDocument, ObjectFate, Occurrence, Secret, WorkFailure,
+    WorkOutcome, Write,
+};
+use crate::machine::Reconciler;
+use crate::plan::RepairPlan;
+use crate::repair::{AGAIN, AttemptResult, RETRY, RepairStep, Situation, Task, api_version};
+use crate::report::DriftKind;
+use crate::waits::elapsed;
+use kubemoor_declare::digest::Digest;
+use kubemoor_declare::document::prepare;
+use kubemoor_declare::embedded;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_helm::record::ApplyMethod;
+use kubemoor_helm::release::Release;
+use kubemoor_helm::state::{self, Deletion};
+
+/// The number of tries to read the records after a write.
+const LOOKS: usize = 4;
+
+/// For how long an object is deleted again after it was created. Later, somebody may rely on it.
+const LATE: Duration = Duration::from_secs(600);
+
+pub(crate) enum Recreate {
+    Reading(Arc<Release>),
+    /// The definition of its kind is looked at; the version in which the kind is served.
+    Definition(String),
+    /// The records are read; the version in which the kind is served.
+    Records(String),
+    Document(Box<Situation>, String),
+    /// It is written by this field manager, in this attempt.
+    Writing {
+        situation: Box<Situation>,
+        manager: String,
+        attempts: u32,
+    },
+    /// It is unknown whether the write was done: the guard looks for the object.
+    LookingAgain {
+        release: Arc<Release>,
+        manager: String,
+        done: AttemptResult,
+    },
+    /// After a failover the object is read again before it is deleted: it may belong to somebody else by now.
+    OrphanReading(Created),
+    /// The records are read again: Helm may have dropped the object, or begun to uninstall it, during the write.
+    RecordsAgain {
+        created: Created,
+        looks: usize,
+        done: AttemptResult,
+    },
+    Deleting(Created),
+}
+
+/// An object that the guard has created by a manifest of this release.
+pub(crate) struct Created {
+    release: Arc<Release>,
+    uid: String,
+    at: Timestamp,
+    due: Timestamp,
+}
+
+impl Reconciler {
+    pub(crate) fn recreate(&mut self, task: &Task, recreate: Recreate, outcome: WorkOutcome) -> RepairStep {
+        match (recreate, outcome) {
+            (Recreate::Reading(_), WorkOutcome::Object { live: Some(live), version }) => {
+                if !self.take_in(&task.id, &live, &version) {
+                    return RepairStep::again(AGAIN);
+                }
+                self.leave_present(task)
+            }
+            (Recreate::Reading(_), WorkOutcome::Object { live: None, version }) => {
+                // A kind that is built into every API server has no definition.
+                if embedded::core().facts(&task.object.group, &task.object.kind).is_some() {
+                    return read_records(task, version);
+                }
+                let work = ApiWork::ReadDefinition { object: task.object.clone() };
+                RepairStep::recreate(work, Recreate::Definition(version))
+            }
+            // The API server deletes the objects of a kind before the kind, and takes new ones for
+            // a moment. One that stays behind breaks the kind if it is ever defined anew.
+            (Recreate::Definition(_), WorkOutcome::Definition { deleting: true }) => {
+                self.keep(task, "the CustomResourceDefinition of its kind is being deleted");
+                RepairStep::later(RETRY)
+            }
+            (Recreate::Definition(version), WorkOutcome::Definition { deleting: false }) => {
+                read_records(task, version)
+            }
+            (
+                Recreate::Definition(version),
+                WorkOutcome::Failed(WorkFailure { fault: Fault::Forbidden, .. }),
+            ) => read_records(task, version),
+            (Recreate::Reading(release), WorkOutcome::Failed(failure)) => {
+                self.fail_by(task, &release, &failure)
+            }
+            (Recreate::Records(version), WorkOutcome::Records(governed)) => {
+                self.learn_records(&task.id, governed);
+                let Some(situation) = self.situation(task) else { return RepairStep::settled() };
+                if situation.plan != RepairPlan::Repair {
+                    return RepairStep::again(AGAIN);
+                }
+                RepairStep::recreate(
+                    task.read_manifest(&situation.release),
+                    Recreate::Document(Box::new(situation), version),
+                )
+            }
+            (Recreate::Document(situation, version), WorkOutcome::Document(document)) => {
+                self.write_anew(task, situation, &version, document)
+            }
+            (Recreate::Writing { situation, manager, attempts }, outcome) => {
+                self.written_anew(task, &situation, manager, attempts, outcome)
+            }
+            (Recreate::LookingAgain { release, manager, done }, outcome) => {
+                if let WorkOutcome::Object { live: Some(live), .. } = outcome
+                    && live.sighting.managers.iter().any(|it| it.name == manager)
+                    && live.sighting.release.as_ref() == Some(&task.id)
+                {
+                    return read_records_again(task, self.created(release, live.sighting.uid), 1, done);
+                }
+                RepairStep::Done(done)
+            }
+            (Recreate::OrphanReading(created), WorkOutcome::Object { live, .. }) => {
+                let is_own = live.is_some_and(|live| {
+                    live.sighting.uid == created.uid && live.sighting.release.as_ref() == Some(&task.id)
+                });
+                match is_own {
+                    true => read_records_again(task, created, 1, AttemptResult::Settled),
+                    false => RepairStep::settled(),
+                }
+            }
+            (Recreate::OrphanReading(created), _) => self.delete_later(task, created),
+            (Recreate::RecordsAgain { created, done, .. }, WorkOutcome::Records(governed)) => {
+                self.delete_if_dropped(task, created, governed, done)
+            }
+            (Recreate::RecordsAgain { created, looks, done }, WorkOutcome::Failed(failure)) => {
+                if looks < LOOKS {
+                    return read_records_again(task, created, looks + 1, done);
+                }
+                self.tell_of_created(task, created.release, ObjectFate::Unread(failure.message));
+                RepairStep::Done(done)
+            }
+            (Recreate::RecordsAgain { done, .. }, _) => RepairStep::Done(done),
+            (Recreate::Deleting(created), outcome) => self.deleted(task, created, outcome),
+            (_, WorkOutcome::Failed(failure)) => self.fail_with(task, &failure),
+            _ => RepairStep::again(AGAIN),
+        }
+    }
+
+    fn write_anew(
+        &mut self,
+        task: &Task,
+        situation: Box<Situation>,
+        version: &str,
+        document: ManifestDocument,
+    ) -> RepairStep {
+        let ManifestDocument { status, apply_method, object, .. } = document;
+        let object = object.map(|Secret(value)| value);
+        // What is written is what was weighed.
+        let is_weighed = object.as_ref().map(Digest::of) == Some(situation.declared.digest);
+        // The record was read meanwhile and may have changed.
+        if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
+            return RepairStep::again(AGAIN);
+        }
+        let prepared = object.and_then(|object| prepare(object, api_version(&task.object, version)));
+        let Some(mut document) = prepared else {
+            return RepairStep::again(AGAIN);
+        };
+        if let Some(path) = situation.left_out() {
+            body::leave_out(path, &mut document);
+        }
+        let attempts = self.repairs.backoff.attempt(&task.object, self.now);
+        let manager = self.manager(&situation.release, apply_method);
+        let (document, by) = (Secret(document), manager.clone());
+        let write = match apply_method {
+            ApplyMethod::ServerSide => Write::Apply { document, manager: by },
+            _ => Write::Create { document, manager: by },
+        };
+        RepairStep::recreate(
+            task.write(&situation.declared, write),
+            Recreate::Writing { situation, manager, attempts },
+        )
+    }
+
+    fn written_anew(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        manager: String,
+        attempts: u32,
+        outcome: WorkOutcome,
+    ) -> RepairStep {
+        match outcome.written() {
+            Ok(created) => {
+                let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+                self.note_repaired(
+                    task,
+                    situation,
+                    situation.drift.clone(),
+                    ObjectFate::Repaired { attempts },
+                );
+                self.note_restored(task, situation, ResourceVersion::written(&created));
+                let created = self.created(Arc::clone(&situation.release), uid.to_owned());
+                read_records_again(task, created, 1, AttemptResult::Repaired)
+            }
+            Err(WorkFailure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
+            // The namespace is deleted with all its objects; nothing can be created in it.
+            Err(WorkFailure { fault: Fault::Terminating, .. }) => {
+                self.keep(task, "its namespace is being deleted");
+                RepairStep::again(RETRY)
+            }
+            // It is unknown whether the write was done. If the release has dropped the object, no
+            // later pass would look at it again.
+            Err(WorkFailure { fault: Fault::Unanswered, message }) => {
+                let RepairStep::Done(done) = self.fail(task, &message) else { return RepairStep::settled() };
+                let work = task.read_object(&situation.declared);
+                let release = Arc::clone(&situation.release);
+                RepairStep::recreate(work, Recreate::LookingAgain { release, manager, done })
+            }
+            Err(failure) => self.fail_by(task, &situation.release, &failure),
+        }
+    }
+
+    fn leave_present(&mut self, task: &Task) -> RepairStep {
+        let drift = self.drifts.get_mut(&task.id, &task.object).map(|drift| drift.kind);
+        if drift.is_some_and(|kind| kind != DriftKind::Missing) {
+            return RepairStep::again(AGAIN);
+        }
+        self.drifts.clear_drift(&task.id, &task.object);
+        self.tell(Occurrence::Present(DriftKind::Missing));
+        RepairStep::settled()
+    }
+
+    /// Deletes a created object unless its release declares it by now.
+    fn delete_if_dropped(
+        &mut self,
+        task: &Task,
+        created: Created,
+        governed: Option<GovernedRelease>,
+        done: AttemptResult,
+    ) -> RepairStep {
+        self.learn_records(&task.id, governed);
+        let declared = created.release.declared(&task.object);
+        let Some(declared) = declared.filter(|_| !created.uid.is_empty() && !self.is_wanted(task)) else {
+            return RepairStep::Done(done);
+        };
+        let write = Write::Delete { uid: created.uid.clone() };
+        RepairStep::recreate(task.write(&declared, write), Recreate::Deleting(created))
+    }
+
+    fn deleted(&mut self, task: &Task, created: Created, outcome: WorkOutcome) -> RepairStep {
+        match outcome.written() {
+            Ok(_) => self.tell_of_created(task, created.release, ObjectFate::TakenBack),
+            Err(failure) if matches!(failure.fault, Fault::NotFound | Fault::Conflict) => {}
+            Err(failure) if failure.fault == Fault::NotLeading => return self.delete_later(task, created),
+            Err(failure) => {
+                self.tell_of_created(task, created.release, ObjectFate::CannotTakeBack(failure.message));
+            }
+        }
+        RepairStep::settled()
+    }
+
+    /// Ends the waits of objects that the guard created and could not delete again, since this replica leads again.
+    /// Returns their releases.
+    pub(crate) fn hurry_orphans(&mut self) -> Vec<ReleaseId> {
+        let now = self.now;
+        self.repairs.orphans.retain(|_, created| elapsed(created.at, now) <= LATE);
+        self.repairs.orphans.values_mut().for_each(|created| created.due = now);
+        self.repairs.orphans.keys().map(|(release, _)| release.clone()).collect()
+    }
+
+    /// The objects of a release that are to be deleted after a failover by now, with the release by which they were
+    /// created. None while nothing may be repaired.
+    pub(crate) fn orphans(&self, id: &ReleaseId) -> Option<(Arc<Release>, Vec<ObjectId>)> {
+        if !self.leads || self.enforcement_disabled || self.suspensions.get(id, self.now).is_some() {
+            return None;
+        }
+        let is_due = |created: &Created| created.due <= self.now && elapsed(created.at, self.now) <= LATE;
+        let all = self.repairs.orphans.iter();
+        let due = all.filter(|((release, _), created)| release == id && is_due(created));
+        let (release, objects): (Vec<_>, Vec<_>) =
+            due.map(|((_, object), created)| (&created.release, object.clone())).unzip();
+        Some((Arc::clone(release.first()?), objects))
+    }
+
+    /// Begins to delete one of them, unless it belongs to somebody else or a record declares it by now.
+    pub(crate) fn delete_orphan_after_failover(&mut self, task: &Task) -> RepairStep {
+        let created = self.repairs.orphans.remove(&(task.id.clone(), task.object.clone()));
+        let Some(created) = created else { return RepairStep::settled() };
+        let Some(declared) = created.release.declared(&task.object) else { return RepairStep::settled() };
+        let work = task.read_object(&declared);
+        RepairStep::recreate(work, Recreate::OrphanReading(created))
+    }
+
+    fn created(&self, release: Arc<Release>, uid: String) -> Created {
+        Created { release, uid, at: self.now, due: self.now }
+    }
+
+    fn delete_later(&mut self, task: &Task, created: Created) -> RepairStep {
+        let created = Created { due: self.after(RETRY), ..created };
+        self.repairs.orphans.insert((task.id.clone(), task.object.clone()), created);
+        RepairStep::later(RETRY)
+    }
+
+    /// Whether the release declares the object and no operation of its own drops it.
+    fn is_wanted(&self, task: &Task) -> bool {
+        let release = self.known.release(&task.id).zip(self.known.policy(&task.id));
+        release.is_some_and(|(release, policy)| {
+            let standing = state::standing(release, &task.object, policy.operation_timeout, self.now);
+            standing.is_some_and(|it| !matches!(it.deletion, Deletion::Dropped | Deletion::Uninstalled))
+        })
+    }
+
+    fn tell_of_created(&mut self, task: &Task, release: Arc<Release>, fate: ObjectFate) {
+        self.tell_object(task, release, ObjectDrift::new(DriftKind::Missing, self.now), fate);
+    }
+}
+
+/// Reads the records after the object, because their present state counts.
+fn read_records(task: &Task, version: String) -> RepairStep {
+    RepairStep::recreate(task.read_records(), Recreate::Records(version))
+}
+
+fn read_records_again(task: &Task, created: Created, looks: usize, done: AttemptResult) -> RepairStep {
+    RepairStep::recreate(task.read_records(), Recreate::RecordsAgain { created, looks, done })
+}

@@ -1,0 +1,742 @@
+//! Repairs one drift, or reports why it does not.
+//!
+//! The object is read first, then the record, then the object is written: a record that was read earlier could be one
+//! that Helm has replaced since. Writes use Helm's own field manager and method, otherwise the next upgrade would
+//! conflict. Each repair is one value that waits for one outcome.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::brake::{Brake, Pull, ReleaseTally};
+use crate::drifts::{LastSeen, ObjectDrift, ResourceVersion};
+use crate::event::{ApiWork, Fault, LiveObject, ObjectFate, Occurrence, WorkFailure, Write};
+use crate::machine::Reconciler;
+use crate::plan::{NOT_SERVED, PlanInput, RepairPlan, never, plan};
+use crate::recreate::{Created, Recreate};
+use crate::report::DriftKind;
+use crate::restore::{JudgedObject, Restore, Towards};
+use crate::rollout::Rollouts;
+use crate::waits::Backoff;
+use kubemoor_declare::equality::Agreement as FieldAgreement;
+use kubemoor_declare::fields::FieldChange;
+use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
+use kubemoor_declare::path::Path;
+use kubemoor_helm::record::{ApplyMethod, Status};
+use kubemoor_helm::release::{Declared, Release};
+use kubemoor_policy::Policy;
+use kubemoor_policy::agreement::Agreement;
+use kubemoor_policy::declaration::Declaration;
+use kubemoor_policy::order::{Ticket, Verb};
+use kubemoor_verdict::circumstances::{Circumstances, DeclaredObject};
+use kubemoor_verdict::exceptions::Exceptions;
+
+/// The wait before another look at an object whose release changed meanwhile.
+pub(crate) const AGAIN: Duration = Duration::from_millis(100);
+
+pub(crate) const RETRY: Duration = Duration::from_secs(5);
+
+/// The wait for a kind that the cluster does not serve: it may be about to appear.
+pub(crate) const UNSERVED: Duration = Duration::from_secs(15);
+
+/// The reason of a doubt that a dry run has not settled.
+const IN_DOUBT: &str = "a dry run does not tell";
+
+/// The wait before another look at the brake while there is too much drift.
+const SLIPPING: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(crate) struct Repairs {
+    pub(crate) brake: Brake,
+    pub(crate) backoff: Backoff,
+    pub(crate) rollouts: Rollouts,
+    /// The fields of objects that the API server refuses to set.
+    fixed: RecordNotes,
+    pub(crate) returned: RecordNotes,
+    /// Releases that are on hold, of which that was told, and until when.
+    held: BTreeMap<ReleaseId, Timestamp>,
+    /// The objects that the guard created, and would have deleted again if it had not lost the lead.
+    pub(crate) orphans: BTreeMap<(ReleaseId, ObjectId), Created>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AttemptResult {
+    Settled,
+    Repaired,
+    Later(Duration),
+    /// Nothing could be done: another pass after this time, and after a longer one each time.
+    Again(Duration),
+}
+
+#[derive(Clone)]
+pub(crate) struct Task {
+    pub(crate) id: ReleaseId,
+    pub(crate) object: ObjectId,
+    pub(crate) asked: bool,
+    /// The objects that the person may write themself, as checked with the API server.
+    pub(crate) ticket: Option<Arc<Ticket>>,
+    /// The revision to repair towards, where the last operation failed.
+    pub(crate) towards: Option<Arc<Towards>>,
+}
+
+pub(crate) enum RepairStep {
+    /// Do this work, then continue the repair in this state.
+    Do(Box<(ApiWork, RepairState)>),
+    Done(AttemptResult),
+}
+
+pub(crate) enum RepairState {
+    Recreate(Recreate),
+    Restore(Restore),
+}
+
+/// An object as it was read, and in which version.
+pub(crate) struct ObjectRead {
+    pub(crate) live: LiveObject,
+    pub(crate) version: String,
+}
+
+/// What repairs of objects have shown, for one record of their release: texts by object, for the record with this uid.
+/// Notes of another record, even of the same revision, count for nothing: a release that is installed anew begins at
+/// revision 1 again.
+#[derive(Debug, Default)]
+pub(crate) struct RecordNotes(BTreeMap<ObjectId, (String, BTreeSet<String>)>);
+
+impl RecordNotes {
+    fn knows(&self, object: &ObjectId) -> bool {
+        self.0.contains_key(object)
+    }
+
+    /// Whether that was noted of the object, for this record.
+    pub(crate) fn has(&self, object: &ObjectId, record: &str, text: &str) -> bool {
+        self.0.get(object).is_some_and(|(of, texts)| of == record && texts.contains(text))
+    }
+
+    /// Notes that of the object, for this record alone.
+    pub(crate) fn note(&mut self, object: &ObjectId, record: &str, texts: impl IntoIterator<Item = String>) {
+        let (of, noted) = self.0.entry(object.clone()).or_default();
+        if of != record {
+            (*of, *noted) = (record.to_owned(), BTreeSet::new());
+        }
+        noted.extend(texts);
+    }
+
+    fn forget(&mut self, object: &ObjectId) {
+        self.0.remove(object);
+    }
+}
+
+impl Repairs {
+    /// Ends the waits for an object that another writer put right, and lets them lose its fields to Helm once more.
+    pub(crate) fn forgive(&mut self, object: &ObjectId, now: Timestamp) {
+        if self.backoff.forgive(object, now) {
+            self.returned.forget(object);
+        }
+    }
+
+    /// Forgets an object that a release has ceased to declare.
+    pub(crate) fn forget(&mut self, release: &ReleaseId, object: &ObjectId) {
+        self.fixed.forget(object);
+        self.returned.forget(object);
+        self.backoff.forget(object);
+        self.rollouts.forget(release, object);
+    }
+}
+
+impl ObjectRead {
+    pub(crate) fn api_version(&self) -> String {
+        api_version(&self.live.sighting.id, &self.version)
+    }
+}
+
+impl RepairStep {
+    pub(crate) fn restore(work: ApiWork, state: Restore) -> Self {
+        Self::Do(Box::new((work, RepairState::Restore(state))))
+    }
+
+    pub(crate) fn recreate(work: ApiWork, state: Recreate) -> Self {
+        Self::Do(Box::new((work, RepairState::Recreate(state))))
+    }
+
+    pub(crate) fn later(delay: Duration) -> Self {
+        Self::Done(AttemptResult::Later(delay))
+    }
+
+    pub(crate) fn again(first: Duration) -> Self {
+        Self::Done(AttemptResult::Again(first))
+    }
+
+    pub(crate) fn settled() -> Self {
+        Self::Done(AttemptResult::Settled)
+    }
+}
+
+/// Helm's field manager where no object reveals it: its program's name.
+const HELM: &str = "helm";
+
+#[derive(Clone)]
+pub(crate) struct Situation {
+    pub(crate) release: Arc<Release>,
+    pub(crate) declared: Arc<Declared>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) circumstances: Circumstances,
+    pub(crate) life: Option<LastSeen>,
+    pub(crate) drift: ObjectDrift,
+    pub(crate) plan: RepairPlan,
+    pub(crate) agreement: Option<Agreement>,
+    /// The person who ordered the repair and may write the object themself.
+    pub(crate) ordered_by: Option<String>,
+    /// The object was seen with nothing added below sealed paths.
+    was_without_additions: bool,
+}
+
+impl Situation {
+    pub(crate) fn exceptions<'s>(&'s self, object: &'s ObjectId, now: Timestamp) -> Exceptions<'s> {
+        let Self { release, declared, policy, circumstances, .. } = self;
+        let of = DeclaredObject { object, release: &release.id, declared };
+        Exceptions::new(of, policy, circumstances, None, now).of_live(of, release)
+    }
+
+    /// Whether the declared values of these fields were seen in the live object, or are ordered by a person who may
+    /// write it.
+    pub(crate) fn confirms(&self, changes: &[FieldChange]) -> bool {
+        let paths = || changes.iter().map(|change| &change.path);
+        self.ordered_by.is_some() || self.agreement.as_ref().is_some_and(|it| it.confirms(paths()))
+    }
+
+    /// Whether an addition may be removed: the object was seen without it, or a person who may write the object orders
+    /// it. An addition may be intended if it existed before its path was sealed, or came with Helm's own operation.
+    /// Never where the former value is unknown.
+    pub(crate) fn removes(&self, change: &FieldChange) -> bool {
+        match change.agreement {
+            FieldAgreement::Within => false,
+            FieldAgreement::Added => self.ordered_by.is_some() || self.was_without_additions,
+            _ => true,
+        }
+    }
+
+    /// The path of the replicas, where the autoscaler sets them in a new object because the guard has never seen them
+    /// as declared.
+    pub(crate) fn left_out(&self) -> Option<&Path> {
+        let is_open = self.agreement.as_ref().is_some_and(|agreement| !agreement.confirms_all(None));
+        self.declared.scale().filter(|_| is_open && self.ordered_by.is_none())
+    }
+}
+
+impl Task {
+    pub(crate) fn read_object(&self, declared: &Declared) -> ApiWork {
+        ApiWork::ReadObject { object: self.object.clone(), version: Arc::clone(&declared.version) }
+    }
+
+    pub(crate) fn read_records(&self) -> ApiWork {
+        ApiWork::ReadRecords { release: self.id.clone() }
+    }
+
+    /// Reads the object as the manifest of a release's revision has it.
+    pub(crate) fn read_manifest(&self, release: &Release) -> ApiWork {
+        ApiWork::ReadDocument { revision: release.state.revision, object: self.object.clone() }
+    }
+
+    pub(crate) fn write(&self, declared: &Declared, write: Write) -> ApiWork {
+        ApiWork::Write { object: self.object.clone(), version: Arc::clone(&declared.version), write }
+    }
+
+    pub(crate) fn is_to_write(&self, status: Status) -> bool {
+        status == Status::Deployed || (self.towards.is_some() && status == Status::Superseded)
+    }
+}
+
+const ADDED: &str = "the guard has never seen the object without what was added below a sealed path; `kubemoor reconcile` removes it";
+
+/// Why a change of what a webhook or the server added stays.
+const WITHIN: &str = "the guard does not know the former value of what was changed in an addition of a webhook or the API server; undo the change by hand";
+
+const UNCONFIRMED: &str = "the guard has never seen the live object with these values";
+
+impl Reconciler {
+    pub(crate) fn attempt(&mut self, task: &Task) -> RepairStep {
+        if self.is_held_to_another(task) {
+            self.drifts.clear_drift(&task.id, &task.object);
+            return RepairStep::settled();
+        }
+        let Some(situation) = self.situation(task) else { return RepairStep::settled() };
+        self.mark_unconfirmed(task, false);
+        self.mark_allowed(task, &situation);
+        match situation.plan {
+            RepairPlan::Wait => match situation.exceptions(&task.object, self.now).next_change() {
+                Some(until) => match Duration::try_from(until.duration_since(self.now)) {
+                    Ok(left) => RepairStep::later(left),
+                    Err(_) => RepairStep::again(AGAIN),
+                },
+                None => RepairStep::settled(),
+            },
+            RepairPlan::Hold(left) => {
+                self.tell_held(&situation.release, left);
+                let why =
+                    "its release's records may come from a backup, so repairs are on hold for 10 minutes";
+                self.keep(task, why);
+                RepairStep::later(Duration::try_from(left).unwrap_or(RETRY))
+            }
+            RepairPlan::Report(reason) => self.report(task, &situation, reason),
+            RepairPlan::Unconfirmed => self.leave_unconfirmed(task, &situation),
+            RepairPlan::Repair if self.settings.read_only => {
+                self.report(task, &situation, "the guard was told to write nothing")
+            }
+            RepairPlan::Repair if self.suspensions.get(&task.id, self.now).is_some() && !task.asked => {
+                self.keep(task, "repairs of its release are suspended");
+                RepairStep::settled()
+            }
+            // Drift is not certain yet, and a doubt alone leads to no write. A repair towards an earlier revision
+            // settles its doubts itself, because the drift is a difference from another manifest.
+            RepairPlan::Repair if situation.drift.doubt && task.towards.is_none() => {
+                self.report(task, &situation, IN_DOUBT)
+            }
+            RepairPlan::Repair => {
+                if task.asked {
+                    self.repairs.backoff.forget(&task.object);
+                } else if let Some(done) = self.wait(task, &situation.drift) {
+                    return RepairStep::Done(done);
+                }
+                if !situation.drift.doubt {
+                    self.count_found(task, situation.drift.kind);
+                }
+                match situation.drift.kind {
+                    DriftKind::Missing => RepairStep::recreate(
+                        task.read_object(&situation.declared),
+                        Recreate::Reading(situation.release),
+                    ),
+                    _ => Self::begin_restoring(task, &situation, situation.drift.since, 0),
+                }
+            }
+        }
+    }
+
+    /// Whether the object has named another release that declares it since its drift was found.
+    fn is_held_to_another(&self, task: &Task) -> bool {
+        self.drifts.life(&task.object).is_some_and(|life| {
+            life.vouched && *life.release != task.id && self.known.declares(&life.release, &task.object)
+        })
+    }
+
+    fn tell_held(&mut self, release: &Arc<Release>, left: SignedDuration) {
+        let now = self.now;
+        let until = now.checked_add(left).unwrap_or(Timestamp::MAX);
+        let held = &mut self.repairs.held;
+        held.retain(|_, until| *until > now);
+        if self.leads && held.insert(release.id.clone(), until).is_none() {
+            self.tell(Occurrence::Held { release: Arc::clone(release), until });
+        }
+    }
+
+    /// The wait that delays the repair of the object; `None` if there is no reason to wait. While the brake is on,
+    /// nothing is scheduled: the order that releases it triggers another look at everything.
+    fn wait(&mut self, task: &Task, drift: &ObjectDrift) -> Option<AttemptResult> {
+        match self.pull_brake(&task.id) {
+            Pull::Free => {}
+            Pull::Slipping => return Some(AttemptResult::Later(SLIPPING)),
+            Pull::Sets(_) | Pull::On => {
+                self.keep(task, "too many objects drift at once, so repairs have stopped");
+                return Some(AttemptResult::Settled);
+            }
+        }
+        // Fields go back once for each manager and revision, so nobody is fought.
+        if drift.kind == DriftKind::Ownership && !matches!(drift.repaired, Some(Err(_))) {
+            return None;
+        }
+        let wait = self.repairs.backoff.until(&task.object, self.now)?;
+        if self.repairs.backoff.is_contested(&task.object, self.now) {
+            self.contest(task);
+        }
+        Some(AttemptResult::Later(wait))
+    }
+
+    /// The present situation of a task; `None` if the object does not drift any more.
+    pub(crate) fn situation(&mut self, task: &Task) -> Option<Situation> {
+        let drift = self.drifts.get_mut(&task.id, &task.object)?.clone();
+        self.situation_of(task, drift)
+    }
+
+    /// The same for a drift that is not recorded.
+    pub(crate) fn situation_of(&self, task: &Task, drift: ObjectDrift) -> Option<Situation> {
+        let Task { id, object, .. } = task;
+        let release = self.release_of(task)?;
+        let declared = Arc::clone(release.declared(object)?);
+        let policy = Arc::clone(self.known.policy(id)?);
+        let circumstances = self.known.circumstances(&release, object);
+        let of = DeclaredObject { object, release: &release.id, declared: &declared };
+        let exceptions = Exceptions::new(of, &policy, &circumstances, None, self.now);
+        let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired();
+        let scaled = exceptions.is_autoscaled().then_some(declared.scale()).flatten();
+        let agreement = self.drifts.agreement(id, object, &declared).cloned();
+        let was_without_additions = self.drifts.is_seen_without_additions(id, object, &declared);
+        let life = self.drifts.life(object).cloned();
+        let ordered_by = ordered_by(task, &release, drift.kind);
+        let case = PlanInput {
+            release: &release,
+            object,
+            kind: drift.kind,
+            life: life.as_ref(),
+            first_digest: self.first_digest(task, &release),
+            policy: &policy,
+            may_be_gone,
+            asked: task.asked,
+            ordered: ordered_by.is_some(),
+            agreement: agreement.as_ref(),
+            scaled,
+            is_unserved: self.is_unserved(object),
+        };
+        let plan = plan(&case, self.now);
+        drop(exceptions);
+        Some(Situation {
+            release,
+            declared,
+            policy,
+            circumstances,
+            life,
+            drift,
+            plan,
+            agreement,
+            ordered_by,
+            was_without_additions,
+        })
+    }
+
+    /// The release that the object is repaired for; `None` if it is gone, or has changed since the order.
+    fn release_of(&self, task: &Task) -> Option<Arc<Release>> {
+        let now = self.known.release(&task.id)?;
+        match &task.towards {
+            None => Some(Arc::clone(now)),
+            Some(towards) => towards.instead_of(now),
+        }
+    }
+
+    pub(crate) fn is_in_force(&self, task: &Task, situation: &Situation) -> bool {
+        let is_release = self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release));
+        is_release && self.is_governed_alike(&task.object, situation)
+    }
+
+    /// Whether policy, allowances and autoscalers are still those of a situation.
+    pub(crate) fn is_governed_alike(&self, object: &ObjectId, situation: &Situation) -> bool {
+        let Situation { release, policy, circumstances, .. } = situation;
+        let now = self.known.circumstances(release, object);
+        self.known.policy(&release.id).is_some_and(|now| Arc::ptr_eq(now, policy))
+            && now.allowances == circumstances.allowances
+            && now.autoscalers == circumstances.autoscalers
+            && now.departed == circumstances.departed
+    }
+
+    pub(crate) fn manager(&self, release: &Release, method: ApplyMethod) -> String {
+        self.drifts.manager(release, method).map_or_else(|| HELM.to_owned(), String::from)
+    }
+
+    /// The digest of the first seen manifest of the revision to repair towards. For an earlier deployed revision only
+    /// the last digest is known; even then, each value that is written was seen in the live object.
+    fn first_digest(&self, task: &Task, release: &Release) -> Option<[u8; 32]> {
+        let first = self.drifts.first(&task.id, release.state.revision).map(|first| first.digest);
+        first.or_else(|| task.towards.as_ref().map(|_| release.state.digest))
+    }
+
+    fn pull_brake(&mut self, release: &ReleaseId) -> Pull {
+        if self.repairs.brake.is_on(&release.namespace) {
+            return Pull::On;
+        }
+        self.recount();
+        let drifting = self.tally.drifting(self.known.objects());
+        let pull = self.repairs.brake.pull(&release.namespace, drifting, self.now);
+        if let Pull::Sets(reach) = pull {
+            let drifting = drifting.clone();
+            self.tell(Occurrence::Braked { reach, namespace: release.namespace.to_string(), drifting });
+        }
+        pull
+    }
+
+    /// Handles a person's repair order: the brake is released if most of the drift is in `release`. Returns whether it
+    /// was.
+    pub(crate) fn ease(&mut self, release: &ReleaseId) -> bool {
+        self.recount();
+        let drifting = self.tally.drifting_besides(release, self.known.objects());
+        let eased = self.repairs.brake.ease(&release.namespace, &drifting);
+        for reach in &eased {
+            self.tell(Occurrence::Eased { reach: *reach, release: release.clone() });
+        }
+        !eased.is_empty()
+    }
+
+    /// Only who leads repairs, and so has a brake.
+    pub(crate) fn release_brake(&mut self) {
+        let released = self.repairs.brake.release_all();
+        if !released.is_empty() {
+            released.into_iter().for_each(|namespace| self.tell(Occurrence::Unbraked { namespace }));
+            self.attend_all();
+        }
+    }
+
+    /// A namespace without releases has no brake: one of the same name is another one.
+    pub(crate) fn forget_brake(&mut self, namespace: &str) {
+        let is_left = |release: &Arc<Release>| release.id.namespace == namespace;
+        if self.repairs.brake.is_on_in(namespace) && !self.known.releases().any(is_left) {
+            self.repairs.brake.forget(namespace);
+            self.tell(Occurrence::Unbraked { namespace: Some(namespace.to_owned()) });
+        }
+    }
+
+    pub(crate) fn recount(&mut self) {
+        for id in self.drifts.take_touched() {
+            let share = ReleaseTally { drifting: self.count_drifting(&id), oldest: self.drifts.oldest(&id) };
+            self.tally.set(&id, share);
+        }
+    }
+
+    fn count_drifting(&self, id: &ReleaseId) -> usize {
+        let Some((release, policy)) = self.known.release(id).zip(self.known.policy(id)) else { return 0 };
+        if release.state.status != Status::Deployed || policy.drift != DriftMode::Repair {
+            return 0;
+        }
+        let is_confirmed = |object: &ObjectId, life: &LastSeen| {
+            let digest = release.declared(object).and_then(|declared| declared.digest.as_ref());
+            let declaration = digest.map(|digest| Declaration { release: id, object, digest, seal: None });
+            let agreed = life.agreed.as_ref().zip(declaration);
+            agreed.is_some_and(|(agreement, declaration)| {
+                life.is_with(&self.settings.key, agreement, &declaration)
+            })
+        };
+        self.drifts.count(id, |object, life| {
+            let kind = if life.alive { DriftKind::Changed } else { DriftKind::Missing };
+            release.declared(object).is_some_and(|it| !it.opted_out && it.plural().is_some())
+                && never(release, object, kind, policy.repair).is_none()
+                && is_confirmed(object, life)
+        })
+    }
+
+    pub(crate) fn keep(&mut self, task: &Task, why: &str) {
+        self.drifts.keep(&task.id, &task.object, why);
+    }
+
+    fn count_found(&mut self, task: &Task, kind: DriftKind) {
+        let known = self.drifts.get_mut(&task.id, &task.object);
+        if known.is_some_and(|known| !std::mem::replace(&mut known.counted, true)) {
+            self.tell(Occurrence::Found(kind));
+        }
+    }
+
+    pub(crate) fn contest(&mut self, task: &Task) {
+        let Some(drift) = self.drifts.get_mut(&task.id, &task.object) else { return };
+        if matches!(drift.repaired, Some(Err(_))) || std::mem::replace(&mut drift.contested, true) {
+            return;
+        }
+        let drift = drift.clone();
+        if let Some(release) = self.known.release(&task.id).cloned() {
+            self.tell_object(task, release, drift, ObjectFate::Contested);
+        }
+    }
+
+    /// Reports once that a drift stays. The arbiter is asked about a doubt first.
+    pub(crate) fn report(&mut self, task: &Task, situation: &Situation, reason: &'static str) -> RepairStep {
+        if situation.drift.doubt {
+            let doubt = Restore::DoubtReading(Box::new(situation.clone()), reason);
+            return RepairStep::restore(task.read_object(&situation.declared), doubt);
+        }
+        self.leave(task, &situation.release, reason)
+    }
+
+    pub(crate) fn say(&mut self, task: &Task, release: &Arc<Release>, reason: &str) {
+        self.drifts.keep(&task.id, &task.object, reason);
+        let Some(drift) = self.drifts.get_mut(&task.id, &task.object) else { return };
+        if std::mem::replace(&mut drift.reported, true) {
+            return;
+        }
+        let drift = drift.clone();
+        let fate = if drift.doubt { ObjectFate::InDoubt } else { ObjectFate::Reported };
+        if fate == ObjectFate::Reported {
+            self.count_found(task, drift.kind);
+        }
+        self.tell_object(task, Arc::clone(release), drift, fate);
+    }
+
+    /// Reports once that a drift stays, and is done with it.
+    pub(crate) fn leave(&mut self, task: &Task, release: &Arc<Release>, reason: &str) -> RepairStep {
+        self.say(task, release, reason);
+        RepairStep::settled()
+    }
+
+    /// Reports that the object stays unchanged. A doubt is settled first: an object that turns out to match is
+    /// confirmed by that, and a remaining doubt is reported as one.
+    pub(crate) fn leave_unconfirmed(&mut self, task: &Task, situation: &Situation) -> RepairStep {
+        if situation.drift.doubt {
+            return self.report(task, situation, UNCONFIRMED);
+        }
+        self.mark_unconfirmed(task, true);
+        if task.asked
+            && let Some(drift) = self.drifts.get_mut(&task.id, &task.object)
+        {
+            // An order is answered each time.
+            drift.reported = false;
+        }
+        self.leave(task, &situation.release, UNCONFIRMED)
+    }
+
+    pub(crate) fn leave_additions(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        changes: &[FieldChange],
+    ) -> RepairStep {
+        self.mark_unconfirmed(task, true);
+        let are_within = changes.iter().all(|change| change.agreement == FieldAgreement::Within);
+        self.leave(task, &situation.release, if are_within { WITHIN } else { ADDED })
+    }
+
+    /// Records whether the object stays unchanged because a person has to confirm the repair.
+    fn mark_unconfirmed(&mut self, task: &Task, unconfirmed: bool) {
+        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
+            drift.unconfirmed = unconfirmed;
+        }
+    }
+
+    /// Records whether an exception, or its own time to live, allows the object to be missing.
+    fn mark_allowed(&mut self, task: &Task, situation: &Situation) {
+        let exceptions = situation.exceptions(&task.object, self.now);
+        let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired();
+        let allowed = situation.drift.kind == DriftKind::Missing && may_be_gone;
+        let drift = self.drifts.get_mut(&task.id, &task.object);
+        if let Some(drift) = drift.filter(|drift| drift.allowed != allowed) {
+            drift.allowed = allowed;
+            self.drifts.touch(&task.id);
+        }
+    }
+
+    pub(crate) fn fail_by(
+        &mut self,
+        task: &Task,
+        release: &Arc<Release>,
+        failure: &WorkFailure,
+    ) -> RepairStep {
+        match failure.fault {
+            Fault::Unserved => {
+                self.say(task, release, NOT_SERVED);
+                RepairStep::again(UNSERVED)
+            }
+            // The next leader does it, or this one when it leads again.
+            Fault::NotLeading => RepairStep::again(RETRY),
+            _ => self.fail_with(task, failure),
+        }
+    }
+
+    /// Records an attempt that failed at the API server, or did not reach it.
+    pub(crate) fn fail_with(&mut self, task: &Task, failure: &WorkFailure) -> RepairStep {
+        if failure.fault == Fault::Unanswered {
+            self.repairs.backoff.attempt_unanswered(&task.object, self.now);
+        } else if self.repairs.backoff.attempt(&task.object, self.now) == 1
+            && failure.fault == Fault::NoRecord
+        {
+            // The release may be gone, and the watch of records tells that in a moment.
+            return RepairStep::again(RETRY);
+        }
+        self.wait_after(task, &failure.message)
+    }
+
+    pub(crate) fn fail(&mut self, task: &Task, reason: &str) -> RepairStep {
+        self.repairs.backoff.attempt(&task.object, self.now);
+        self.wait_after(task, reason)
+    }
+
+    pub(crate) fn note_repaired(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        drift: ObjectDrift,
+        fate: ObjectFate,
+    ) {
+        let confirmed_by = situation.ordered_by.clone();
+        let drift = ObjectDrift { repaired: Some(Ok(())), kept: None, confirmed_by, ..drift };
+        self.tell_object(task, Arc::clone(&situation.release), drift, fate);
+    }
+
+    /// Records the version of the guard's own write. Where the release or its policy changed meanwhile, the write
+    /// followed the earlier state, and the object is read again.
+    pub(crate) fn note_restored(&mut self, task: &Task, situation: &Situation, version: ResourceVersion) {
+        match self.is_in_force(task, situation) {
+            true => self.drifts.record_restored(&task.id, &task.object, version),
+            false => {
+                self.drifts.suspect(&task.id, task.object.clone(), self.now);
+            }
+        }
+    }
+
+    /// Remembers fields that the API server refuses to set by this record.
+    pub(crate) fn learn_fixed(&mut self, task: &Task, judged: &JudgedObject, paths: &[Path]) {
+        self.repairs.fixed.note(&task.object, &attempted(judged), paths.iter().map(ToString::to_string));
+    }
+
+    /// Whether all the changes are known to be of such fields.
+    pub(crate) fn are_known_fixed(&self, task: &Task, judged: &JudgedObject) -> bool {
+        let fixed = &self.repairs.fixed;
+        if !fixed.knows(&task.object) {
+            return false;
+        }
+        let attempted = attempted(judged);
+        judged.changes.iter().all(|change| fixed.has(&task.object, &attempted, &change.path.to_string()))
+    }
+
+    pub(crate) fn tell_object(
+        &mut self,
+        task: &Task,
+        release: Arc<Release>,
+        drift: ObjectDrift,
+        fate: ObjectFate,
+    ) {
+        let object = self.drifts.name(&task.id, &task.object);
+        self.tell(Occurrence::Object { release, object, drift: Box::new(drift), fate });
+    }
+
+    /// Says that the attempt failed, and waits for the next one.
+    fn wait_after(&mut self, task: &Task, reason: &str) -> RepairStep {
+        let wait = self.repairs.backoff.until(&task.object, self.now).unwrap_or(RETRY);
+        if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
+            drift.repaired = Some(Err(reason.to_owned()));
+            drift.kept = None;
+            let drift = drift.clone();
+            if let Some(release) = self.known.release(&task.id).cloned() {
+                self.tell_object(task, release, drift, ObjectFate::Failed);
+            }
+        }
+        RepairStep::Done(AttemptResult::Later(wait))
+    }
+}
+
+pub(crate) fn api_version(object: &ObjectId, version: &str) -> String {
+    match object.group.as_str() {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
+    }
+}
+
+/// The person who ordered the repair of such a drift and may write the object themself.
+fn ordered_by(task: &Task, release: &Release, kind: DriftKind) -> Option<String> {
+    let verb = if kind == DriftKind::Missing { Verb::Create } else { Verb::Update };
+    let state = &release.state;
+    let ticket = task.ticket.as_ref();
+    let ticket = ticket.filter(|it| it.confirms(&task.object, verb, (state.revision, &state.digest)));
+    ticket.map(|ticket| ticket.user.clone())
+}
+
+/// What an attempt was made with: once somebody has changed what the object holds, the next one may succeed. A number
+/// of replicas changes nothing about that.
+fn attempted(JudgedObject { situation, seen, .. }: &JudgedObject) -> String {
+    let mut content = seen.live.object.clone().unwrap_or_default();
+    if let Value::Object(content) = &mut content {
+        content.retain(|name, _| name != "metadata" && name != "status");
+        if let Some(Value::Object(spec)) = content.get_mut("spec") {
+            spec.remove("replicas");
+        }
+    }
+    let content = BuildHasherDefault::<DefaultHasher>::default().hash_one(content.to_string());
+    format!("{}/{content:x}", situation.release.latest.uid)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1076 @@
+//! Restores the declared state of a changed object: reads it and the records, settles doubts, writes, compares.
+//!
+//! What is written is decided on one version of the object, and on records that were read after it; a write in between
+//! makes the guard start over. Dry runs are made only for doubts, and once for each doubt.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::body::{self, Restoration};
+use crate::drifts::{ObjectDrift, ResourceVersion};
+use crate::event::{
+    ApiWork, Fault, ManifestDocument, ObjectFate, Occurrence, Secret, WorkFailure, WorkOutcome, Write,
+};
+use crate::judge::{self, ObjectStanding, record, returned, weigh};
+use crate::machine::Reconciler;
+use crate::plan::RepairPlan;
+use crate::repair::{AGAIN, AttemptResult, ObjectRead, RETRY, RepairStep, Situation, Task};
+use crate::report::DriftKind;
+use crate::rollout::touches_template;
+use crate::waits::elapsed;
+use kubemoor_declare::compare::Move;
+use kubemoor_declare::digest::Digest;
+use kubemoor_declare::document::prepare;
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::FieldChange;
+use kubemoor_declare::model::{Cause, DriftMode, ObjectId, ReleaseId};
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::record::ApplyMethod;
+use kubemoor_helm::release::Release;
+use kubemoor_helm::state;
+use kubemoor_policy::declaration::Declaration;
+use kubemoor_policy::mask::Mask;
+use kubemoor_policy::pattern::Pattern;
+use kubemoor_policy::settled::Settled;
+use kubemoor_verdict::drift::{self, Subject, settle_obstructed};
+use kubemoor_verdict::edit::Evidence;
+use kubemoor_verdict::ownership::{self, Operation, Owners, Replacement, Taken, abandons, set_beside};
+use kubemoor_verdict::sealed;
+
+/// The number of immediate restarts after writes by others.
+const ROUNDS: usize = 3;
+
+/// Why the guard leaves a sealed field alone.
+const LEFT: &str = "whoever has set this has to undo it, or delete the object, which is re-created then";
+
+/// The reason where no dry run is made.
+const NO_DRY_RUNS: &str = "the guard makes no dry runs in its modes";
+
+/// The most fields that a reason names.
+const NAMED: usize = 5;
+
+/// What a restoration waits for; its phases in order.
+pub(crate) enum Restore {
+    Reading(Start),
+    Records(Start, Box<ObjectRead>),
+    /// The records of the release that the object's annotations name are read.
+    Owner(Start, Box<ObjectRead>, ReleaseId),
+    /// The API server is asked about doubts.
+    Asking(Box<JudgedObject>),
+    Namespace(Box<JudgedObject>),
+    /// Another workload of the release is read, which still makes its new pods.
+    Rollout(Box<JudgedObject>, ObjectId),
+    /// The manifest is read, to apply it.
+    Manifest(Box<Sending>),
+    Writing(Box<Sending>, WriteStage),
+    /// After the writes, with their result: the manifest is read, to check whether the API server accepts it at all.
+    ManifestAgain(Box<Sending>, Result<Value, WorkFailure>),
+    /// The check whether the API server accepts it.
+    Probe(Box<Sending>, Result<Value, WorkFailure>),
+    /// Fields are being returned from this manager to Helm.
+    GivingBack(Box<Situation>, String),
+    /// An object that does not drift is read, and then the records, to see whether fields are to be given back.
+    OwnershipReading(Box<Situation>),
+    OwnershipRecords(Box<Situation>, Box<ObjectRead>),
+    /// An object of which only a dry run can tell whether it drifts is read; the reason to report if that stays so.
+    DoubtReading(Box<Situation>, &'static str),
+    DoubtAsking(Box<Situation>, Box<ObjectRead>, &'static str),
+}
+
+/// The write that waits for an answer.
+pub(crate) enum WriteStage {
+    /// The patch that restores what was moved; the body to apply afterwards.
+    PutBack(Value),
+    /// The apply; whether something was moved before it.
+    Applied {
+        moved: bool,
+    },
+    /// The fields that the patch wrote are assigned to Helm's apply manager.
+    Owned,
+    Last,
+}
+
+/// The beginning of a restoration.
+#[derive(Clone)]
+pub(crate) struct Start {
+    release: Arc<Release>,
+    since: Timestamp,
+    round: usize,
+}
+
+pub(crate) struct JudgedObject {
+    pub(crate) situation: Situation,
+    pub(crate) seen: ObjectRead,
+    pub(crate) changes: Vec<FieldChange>,
+    pub(crate) answer: DryRunAnswer,
+    pub(crate) start: Start,
+}
+
+/// The answer of the API server about a doubt.
+pub(crate) enum DryRunAnswer {
+    Unasked,
+    Canonical(Arc<Secret>),
+    /// It cannot tell, or must not be asked: the reason.
+    Unknown(String),
+    /// It refuses the manifest for this object, so the doubtful value is a different one; `in_place`: it would take the
+    /// manifest as a new object.
+    Refused {
+        why: String,
+        in_place: bool,
+    },
+}
+
+impl DryRunAnswer {
+    fn read(outcome: WorkOutcome) -> Self {
+        match outcome {
+            WorkOutcome::Canonical(value) => Self::Canonical(value),
+            WorkOutcome::Failed(WorkFailure { fault: Fault::Refused, message: why }) => {
+                Self::Refused { why, in_place: false }
+            }
+            WorkOutcome::Failed(WorkFailure { fault: Fault::Obstructed, message: why }) => {
+                Self::Refused { why, in_place: true }
+            }
+            WorkOutcome::Failed(WorkFailure { message, .. }) => Self::Unknown(message),
+            _ => Self::Unknown("the answer is to another question".to_owned()),
+        }
+    }
+
+    fn canonical(&self) -> Option<&Value> {
+        if let Self::Canonical(value) = self { Some(&value.0) } else { None }
+    }
+
+    /// Why it does not tell, if it was asked.
+    fn unknown(&self) -> Option<&str> {
+        match self {
+            Self::Unknown(why) | Self::Refused { why, .. } => Some(why),
+            Self::Unasked | Self::Canonical(_) => None,
+        }
+    }
+
+    fn evidence(&self) -> Evidence<'_> {
+        match self {
+            Self::Canonical(value) => Evidence::Canonical(&value.0),
+            Self::Refused { .. } => Evidence::Unavailable,
+            Self::Unasked | Self::Unknown(_) => Evidence::None,
+        }
+    }
+}
+
+pub(crate) struct Sending {
+    judged: JudgedObject,
+    fixed: Vec<Path>,
+    /// What takes the place of declared fields and may not be removed.
+    in_the_way: Vec<Replacement>,
+    /// What the API server named when it refused the first write; removed by the second one.
+    suspected: Vec<Move>,
+    /// The message of the API server, if it refused the first write.
+    refusal: Option<String>,
+    tries: usize,
+    attempts: u32,
+    manager: String,
+}
+
+impl Sending {
+    /// What takes the place of declared elements and fields: what has to be removed, and what may not be.
+    fn replaced(&self, mask: &Mask) -> (Vec<Move>, Vec<Replacement>) {
+        let Some(whole) = self.judged.seen.live.whole() else { return (Vec::new(), Vec::new()) };
+        let fields = &self.judged.situation.declared.fields();
+        let found = ownership::replacements(fields, &whole, &Owners::of(&whole), Some(&self.manager));
+        let is_excused = |it: &Move| mask.covers(&it.live) || mask.covers(&it.declared);
+        let is_open =
+            |it: &Move| !it.is_of_field() || self.open().iter().any(|change| it.concerns(&change.path));
+        let found = found.into_iter().filter(|it| is_open(&it.found));
+        let (removed, left): (Vec<_>, Vec<_>) =
+            found.partition(|it| it.is_removable && !is_excused(&it.found));
+        (removed.into_iter().map(|it| it.found).collect(), left)
+    }
+
+    /// The same without what may not be removed, and with what is suspected.
+    fn moved(&self, mask: &Mask) -> Vec<Move> {
+        let mut moved = self.replaced(mask).0;
+        moved.extend(self.suspected.iter().filter(|it| !mask.covers(&it.live)).cloned());
+        moved
+    }
+
+    /// The undeclared fields beside the changed ones that an editor has set, and that the API server's refusal names:
+    /// it does not say which field excludes which.
+    fn named_by(&self, causes: &[Cause]) -> Vec<Move> {
+        let Some(whole) = self.judged.seen.live.whole() else { return Vec::new() };
+        let (fields, owners) = (self.judged.situation.declared.fields(), Owners::of(&whole));
+        // The message repeats the refused value, with all its fields, before it says why.
+        let why = |text: &str| text.rsplit(": ").next().unwrap_or_default().to_owned();
+        let last = |field: &str| field.rsplit('.').next().unwrap_or_default().to_owned();
+        let texts: Vec<_> = causes.iter().flat_map(|it| [last(&it.field), why(&it.message)]).collect();
+        let words = || texts.iter().flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric()));
+        let is_named = |it: &Replacement| match it.found.live.0.last() {
+            Some(Segment::Field(name)) => words().any(|word| word.eq_ignore_ascii_case(name)),
+            _ => false,
+        };
+        let open = self.open();
+        let beside =
+            open.iter().flat_map(|it| set_beside(&fields, &whole, &owners, Some(&self.manager), &it.path));
+        beside.filter(is_named).map(|it| it.found).collect()
+    }
+
+    /// Whether something that may not be removed is in the place of a changed field.
+    fn is_excluded(&self, path: &Path) -> bool {
+        self.in_the_way.iter().any(|it| it.found.is_of_field() && it.found.concerns(path))
+    }
+
+    fn immutable(&self) -> Vec<Path> {
+        self.fixed.iter().filter(|path| !self.is_excluded(path)).cloned().collect()
+    }
+
+    fn why(&self) -> String {
+        let fixed = self.immutable();
+        let ways = self.in_the_way.iter().filter(|it| it.found.is_of_field()).map(excluded);
+        ways.chain((!fixed.is_empty()).then(|| fixed_fields(&fixed))).collect::<Vec<_>>().join("; ")
+    }
+
+    fn open(&self) -> Vec<FieldChange> {
+        self.judged.changes.iter().filter(|change| !self.stays(change)).cloned().collect()
+    }
+
+    /// Whether a change stays: a doubt alone leads to no write.
+    fn stays(&self, change: &FieldChange) -> bool {
+        let is_doubt = change.agreement == Agreement::Doubt && self.judged.answer.unknown().is_some();
+        is_doubt || self.fixed.contains(&change.path)
+    }
+
+    fn write(self: Box<Self>, task: &Task, write: Write, stage: WriteStage) -> RepairStep {
+        RepairStep::restore(task.write(&self.judged.situation.declared, write), Restore::Writing(self, stage))
+    }
+
+    fn merge(self: Box<Self>, task: &Task, patch: Value, stage: WriteStage) -> RepairStep {
+        let write = Write::Merge { patch: Secret(patch), manager: self.manager.clone() };
+        self.write(task, write, stage)
+    }
+
+    fn read_manifest(self: Box<Self>, task: &Task, then: impl FnOnce(Box<Self>) -> Restore) -> RepairStep {
+        RepairStep::restore(task.read_manifest(&self.judged.situation.release), then(self))
+    }
+}
+
+/// The revision to repair towards: the one that was deployed before the failed operation. Only an order leads here.
+pub(crate) struct Towards {
+    failed: Arc<Release>,
+    /// The release as it was deployed last.
+    pub(crate) deployed: Arc<Release>,
+}
+
+/// Why there is no revision to repair towards.
+pub(crate) enum TargetError {
+    NoneEligible(String),
+    Unreadable(String),
+}
+
+impl Towards {
+    /// The request that finds the revision that was deployed before the failed operation.
+    pub(crate) fn question(failed: &Release) -> Result<ApiWork, TargetError> {
+        let declared =
+            failed.objects.iter().filter(|(_, it)| it.baseline.is_some()).map(|(object, _)| object);
+        let question = failed.baseline.as_ref().zip(declared.min());
+        let work = question.map(|(head, object)| ApiWork::ReadDocument {
+            revision: head.revision,
+            object: ObjectId::clone(object),
+        });
+        work.ok_or_else(no_revision)
+    }
+
+    /// The revision, by the answer to that request.
+    pub(crate) fn answered(failed: &Arc<Release>, outcome: WorkOutcome) -> Result<Self, TargetError> {
+        match outcome {
+            WorkOutcome::Document(ManifestDocument { apply_method, digest, .. }) => {
+                let deployed = failed.before(apply_method, digest).ok_or_else(no_revision)?;
+                Ok(Self { failed: Arc::clone(failed), deployed: Arc::new(deployed) })
+            }
+            WorkOutcome::Failed(WorkFailure { fault: Fault::NoRecord, message }) => {
+                Err(TargetError::NoneEligible(message))
+            }
+            WorkOutcome::Failed(WorkFailure { message, .. }) => Err(TargetError::Unreadable(message)),
+            _ => Err(TargetError::Unreadable("the answer is to another question".to_owned())),
+        }
+    }
+
+    pub(crate) fn objects(&self) -> Vec<ObjectId> {
+        let mut objects: Vec<_> =
+            self.deployed.objects.keys().map(|object| ObjectId::clone(object)).collect();
+        objects.sort();
+        objects
+    }
+
+    /// The release as it was deployed last, as long as its state has not changed since the order.
+    pub(crate) fn instead_of(&self, now: &Arc<Release>) -> Option<Arc<Release>> {
+        Arc::ptr_eq(now, &self.failed).then(|| Arc::clone(&self.deployed))
+    }
+}
+
+impl Reconciler {
+    pub(crate) fn begin_restoring(
+        task: &Task,
+        situation: &Situation,
+        since: Timestamp,
+        round: usize,
+    ) -> RepairStep {
+        let start = Start { release: Arc::clone(&situation.release), since, round };
+        RepairStep::restore(task.read_object(&situation.declared), Restore::Reading(start))
+    }
+
+    fn start_over(&mut self, task: &Task, start: &Start) -> RepairStep {
+        if start.round + 1 >= ROUNDS {
+            return RepairStep::again(AGAIN);
+        }
+        let Some(situation) = self.situation(task) else { return RepairStep::settled() };
+        Self::begin_restoring(task, &situation, start.since, start.round + 1)
+    }
+
+    pub(crate) fn restore(&mut self, task: &Task, restore: Restore, outcome: WorkOutcome) -> RepairStep {
+        match (restore, outcome) {
+            (Restore::Reading(start), WorkOutcome::Object { live: Some(live), version }) => {
+                let seen = Box::new(ObjectRead { live: *live, version });
+                // The records are read after the object: what they say now is what counts.
+                RepairStep::restore(task.read_records(), Restore::Records(start, seen))
+            }
+            (Restore::Reading(_), WorkOutcome::Object { live: None, .. }) => {
+                // A watch may have told since that it was created again: a look decides.
+                self.drifts.suspect(&task.id, task.object.clone(), self.now);
+                RepairStep::again(AGAIN)
+            }
+            (Restore::Records(start, seen), WorkOutcome::Records(governed)) => {
+                self.learn_records(&task.id, governed);
+                // Helm writes the record first, but of the two the object may be known first;
+                // what Helm has just taken over must not be taken back.
+                match seen.live.sighting.release.clone().filter(|named| *named != task.id) {
+                    Some(named) => {
+                        let work = ApiWork::ReadRecords { release: named.clone() };
+                        RepairStep::restore(work, Restore::Owner(start, seen, named))
+                    }
+                    None => self.judge_read(task, start, *seen),
+                }
+            }
+            (Restore::Owner(start, seen, named), WorkOutcome::Records(governed)) => {
+                self.learn_records(&named, governed);
+                if self.known.declares(&named, &task.object) {
+                    // The release that it belongs to now learns of it by its own record.
+                    self.take_in(&task.id, &seen.live, &seen.version);
+                    return RepairStep::settled();
+                }
+                self.judge_read(task, start, *seen)
+            }
+            (Restore::Asking(mut judged), outcome) => {
+                judged.answer = DryRunAnswer::read(outcome);
+                let standing = self.weigh_answered(task, &judged.situation, &judged.seen, &judged.answer);
+                self.weighed(task, judged, standing)
+            }
+            (Restore::Namespace(_), WorkOutcome::Namespace { deleting: true }) => {
+                self.keep(task, "its namespace is being deleted");
+                RepairStep::settled()
+            }
+            // A guard that may not read namespaces learns it from the write.
+            (Restore::Namespace(judged), _) => self.restore_unless_held(task, judged),
+            (Restore::Rollout(judged, other), outcome) => self.rolls_on(task, judged, &other, outcome),
+            (Restore::Manifest(sending), WorkOutcome::Document(document)) => {
+                self.apply(task, sending, document)
+            }
+            (Restore::ManifestAgain(sending, result), outcome) => self.probe(task, sending, result, outcome),
+            (Restore::Probe(sending, result), outcome) => {
+                let is_invalid = |failure: &WorkFailure| matches!(failure.fault, Fault::Invalid { .. });
+                let outdated = outcome.written().err().filter(is_invalid).map(|_| {
+                    let message = sending.refusal.as_deref().unwrap_or_default();
+                    format!("the API server does not take what its manifest says any more: {message}")
+                });
+                self.conclude(task, &sending, result, outdated)
+            }
+            (Restore::Writing(sending, stage), outcome) => match outcome.written() {
+                Ok(now) => self.go_on_sending(task, sending, stage, now),
+                Err(failure) => self.send_less(task, sending, failure),
+            },
+            (Restore::GivingBack(situation, from), outcome) => {
+                self.given_back(task, &situation, from, outcome)
+            }
+            (Restore::OwnershipReading(situation), WorkOutcome::Object { live: Some(live), version }) => {
+                let seen = Box::new(ObjectRead { live: *live, version });
+                RepairStep::restore(task.read_records(), Restore::OwnershipRecords(situation, seen))
+            }
+            (Restore::OwnershipRecords(situation, seen), WorkOutcome::Records(governed)) => {
+                self.learn_records(&task.id, governed);
+                self.give_back_taken(task, &situation, &seen)
+            }
+            (Restore::OwnershipReading(_) | Restore::OwnershipRecords(..), _) => RepairStep::settled(),
+            (Restore::DoubtReading(situation, reason), WorkOutcome::Object { live: Some(live), version }) => {
+                self.ask_about_doubt(task, situation, ObjectRead { live: *live, version }, reason)
+            }
+            (Restore::DoubtReading(situation, reason), WorkOutcome::Object { live: None, .. }) => {
+                self.leave(task, &situation.release, reason)
+            }
+            (Restore::DoubtReading(..), _) => RepairStep::again(RETRY),
+            (Restore::DoubtAsking(situation, seen, reason), outcome) => {
+                self.settle_doubt(task, &situation, &seen, &DryRunAnswer::read(outcome), reason)
+            }
+            (Restore::Reading(start), WorkOutcome::Failed(failure)) => {
+                self.fail_by(task, &start.release, &failure)
+            }
+            (_, WorkOutcome::Failed(WorkFailure { fault: Fault::NotLeading, .. })) => {
+                RepairStep::again(RETRY)
+            }
+            (_, WorkOutcome::Failed(failure)) => self.fail_with(task, &failure),
+            _ => RepairStep::again(AGAIN),
+        }
+    }
+
+    fn judge_read(&mut self, task: &Task, start: Start, seen: ObjectRead) -> RepairStep {
+        let Some(situation) = self.situation(task) else { return RepairStep::settled() };
+        if !Arc::ptr_eq(&start.release, &situation.release) {
+            // Helm may just have written it.
+            self.take_in(&task.id, &seen.live, &seen.version);
+        }
+        if situation.plan != RepairPlan::Repair {
+            return RepairStep::again(AGAIN);
+        }
+        let standing = self.weigh(&situation, &seen, Evidence::None);
+        let answer = DryRunAnswer::Unasked;
+        let mut judged = Box::new(JudgedObject { situation, seen, changes: Vec::new(), answer, start });
+        if !doubts(&standing).is_empty() {
+            if self.settings.dry_runs {
+                let work = question(task, &judged.situation, &judged.seen);
+                return RepairStep::restore(work, Restore::Asking(judged));
+            }
+            judged.answer = DryRunAnswer::Unknown(NO_DRY_RUNS.to_owned());
+        }
+        self.weighed(task, judged, standing)
+    }
+
+    fn weighed(
+        &mut self,
+        task: &Task,
+        mut judged: Box<JudgedObject>,
+        standing: ObjectStanding,
+    ) -> RepairStep {
+        let JudgedObject { situation, seen, answer, changes, .. } = &mut *judged;
+        match standing {
+            ObjectStanding::Taken(taken, _) => return self.give_back(task, situation, seen, &taken),
+            ObjectStanding::Drifts(DriftKind::Changed, found) => *changes = found,
+            other => return self.leave_as_found(task, situation, seen, other),
+        }
+        if let Some(why) = answer.unknown()
+            && changes.iter().all(|change| change.agreement == Agreement::Doubt)
+        {
+            return self.leave(task, &situation.release, why);
+        }
+        if changes.iter().all(|change| is_left(&task.object, change)) {
+            return self.leave(task, &situation.release, LEFT);
+        }
+        let Some(name) = &task.object.namespace else { return self.restore_unless_held(task, judged) };
+        let work = ApiWork::ReadNamespace { name: name.to_string() };
+        RepairStep::restore(work, Restore::Namespace(judged))
+    }
+
+    /// Leaves an object that no longer has the reported drift.
+    fn leave_as_found(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        seen: &ObjectRead,
+        standing: ObjectStanding,
+    ) -> RepairStep {
+        if task.towards.is_some() {
+            self.take_in(&task.id, &seen.live, &seen.version);
+            return RepairStep::settled();
+        }
+        self.note(task, situation, seen, standing);
+        if self.situation(task).is_none() {
+            self.tell(Occurrence::Present(situation.drift.kind));
+        }
+        RepairStep::settled()
+    }
+
+    /// Restores the object unless an earlier attempt has shown that its fields cannot be changed.
+    fn restore_unless_held(&mut self, task: &Task, mut judged: Box<JudgedObject>) -> RepairStep {
+        let is_known = self.are_known_fixed(task, &judged);
+        let JudgedObject { situation, changes, .. } = &mut *judged;
+        if is_known {
+            let reason = fixed_fields(changes.iter().map(|change| &change.path));
+            return self.leave(task, &situation.release, &reason);
+        }
+        // Other drift is repaired even if an addition stays unconfirmed.
+        if changes.iter().any(|change| situation.removes(change)) {
+            changes.retain(|change| situation.removes(change));
+        } else {
+            return self.leave_additions(task, situation, changes);
+        }
+        if !situation.confirms(changes) {
+            return self.leave_unconfirmed(task, situation);
+        }
+        let rolls = changes.iter().any(|change| touches_template(&task.object, &change.path));
+        let other = self.repairs.rollouts.of_another(&task.id, &task.object, self.now).filter(|_| rolls);
+        let Some(other) = other else { return self.send(task, *judged) };
+        let declared = situation.release.declared(&other.object);
+        let Some(version) = declared.map(|declared| Arc::clone(&declared.version)) else {
+            self.repairs.rollouts.end(&task.id);
+            return self.send(task, *judged);
+        };
+        let work = ApiWork::ReadObject { object: other.object.clone(), version };
+        RepairStep::restore(work, Restore::Rollout(judged, other.object))
+    }
+
+    fn rolls_on(
+        &mut self,
+        task: &Task,
+        judged: Box<JudgedObject>,
+        other: &ObjectId,
+        outcome: WorkOutcome,
+    ) -> RepairStep {
+        let live = match outcome {
+            WorkOutcome::Object { live, .. } => live.and_then(|live| live.object),
+            _ => None,
+        };
+        match live {
+            Some(object) => {
+                self.repairs.rollouts.see(&task.id, other, &object, self.now);
+            }
+            None => self.repairs.rollouts.end(&task.id),
+        }
+        let Some(rollout) = self.repairs.rollouts.of_another(&task.id, &task.object, self.now) else {
+            return self.send(task, *judged);
+        };
+        let why = format!("{} of its release is still being rolled out", rollout.object);
+        self.keep(task, &why);
+        // The watch reports when it is done. If it does not, the workload is read at growing
+        // intervals.
+        RepairStep::Done(AttemptResult::Later(elapsed(rollout.since, self.now).clamp(AGAIN, RETRY)))
+    }
+
+    fn ask_about_doubt(
+        &mut self,
+        task: &Task,
+        situation: Box<Situation>,
+        seen: ObjectRead,
+        reason: &'static str,
+    ) -> RepairStep {
+        if doubts(&self.weigh(&situation, &seen, Evidence::None)).is_empty() {
+            return self.settle_doubt(task, &situation, &seen, &DryRunAnswer::Unasked, reason);
+        }
+        if !self.settings.dry_runs {
+            let answer = DryRunAnswer::Unknown(NO_DRY_RUNS.to_owned());
+            return self.settle_doubt(task, &situation, &seen, &answer, reason);
+        }
+        RepairStep::restore(
+            question(task, &situation, &seen),
+            Restore::DoubtAsking(situation, Box::new(seen), reason),
+        )
+    }
+
+    /// Records what is certain by the answer; reports what stays in doubt.
+    fn settle_doubt(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        seen: &ObjectRead,
+        answer: &DryRunAnswer,
+        reason: &'static str,
+    ) -> RepairStep {
+        let standing = self.weigh_answered(task, situation, seen, answer);
+        let is_certain = matches!(
+            &standing,
+            ObjectStanding::Drifts(_, changes) if changes.iter().any(|it| it.agreement != Agreement::Doubt)
+        );
+        if let (Some(why), false) = (answer.unknown(), is_certain) {
+            return self.leave(task, &situation.release, why);
+        }
+        if is_certain && task.towards.is_some() {
+            // The recorded drift stays a doubt: it is a difference from the manifest that failed.
+            return self.leave(task, &situation.release, reason);
+        }
+        self.note(task, situation, seen, standing);
+        // The situation is gathered again, with the new result.
+        match self.situation(task) {
+            None => RepairStep::settled(),
+            Some(now) if !now.drift.doubt => RepairStep::again(AGAIN),
+            // Something has changed meanwhile: another look follows.
+            Some(_) if self.drifts.is_suspect(&task.id, &task.object) => RepairStep::again(AGAIN),
+            Some(_) => self.leave(task, &situation.release, reason),
+        }
+    }
+
+    pub(crate) fn weigh(
+        &self,
+        situation: &Situation,
+        seen: &ObjectRead,
+        evidence: Evidence<'_>,
+    ) -> ObjectStanding {
+        let Situation { release, policy, circumstances, .. } = situation;
+        weigh(release, &seen.live, policy, circumstances, self.now, evidence)
+    }
+
+    /// Compares the object with its release by the answer. Remembers the values that the answer has settled: those that
+    /// are in doubt without it and not with it.
+    fn weigh_answered(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        seen: &ObjectRead,
+        answer: &DryRunAnswer,
+    ) -> ObjectStanding {
+        let mut stands = self.weigh(situation, seen, answer.evidence());
+        if let (ObjectStanding::Drifts(_, changes), DryRunAnswer::Refused { in_place: true, .. }) =
+            (&mut stands, answer)
+        {
+            settle_obstructed(changes);
+        }
+        let (DryRunAnswer::Canonical(_), Some(digest)) = (answer, &situation.declared.digest) else {
+            return stands;
+        };
+        let left = match &stands {
+            ObjectStanding::Drifts(_, changes) => changes.as_slice(),
+            _ => &[],
+        };
+        let before = doubts(&self.weigh(situation, seen, Evidence::None));
+        let declaration = Declaration { release: &task.id, object: &task.object, digest, seal: None };
+        let settled = before.iter().filter(|doubt| left.iter().all(|it| it.path != doubt.path));
+        let settled = settled.map(|doubt| (&doubt.path, doubt.new.as_ref()));
+        let settled = Settled::of(&self.settings.key, &declaration, settled);
+        self.settle(&task.object, settled);
+        stands
+    }
+
+    pub(crate) fn note(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        seen: &ObjectRead,
+        standing: ObjectStanding,
+    ) {
+        let release = &situation.release;
+        let Some(current) = self.known.release(&release.id) else { return };
+        // A suspicion that the looks before have left is newer than this, such as that a listing lacks the object.
+        let is_old = self.drifts.is_overtaken(&task.object, seen.live.version())
+            || self.drifts.is_suspect(&task.id, &task.object);
+        if !Arc::ptr_eq(current, release) || !self.is_governed_alike(&task.object, situation) || is_old {
+            // Newer knowledge contradicts this, or soon will.
+            self.drifts.suspect(&release.id, task.object.clone(), self.now);
+            return;
+        }
+        if standing.agrees() {
+            self.note_put_right(release, &seen.live);
+        }
+        record(&mut self.drifts, release, &seen.live, standing, self.now);
+    }
+
+    fn send(&mut self, task: &Task, judged: JudgedObject) -> RepairStep {
+        let release = &judged.situation.release;
+        let mut sending = Sending {
+            attempts: self.repairs.backoff.attempt(&task.object, self.now),
+            manager: self.manager(release, release.state.apply_method),
+            judged,
+            fixed: Vec::new(),
+            in_the_way: Vec::new(),
+            suspected: Vec::new(),
+            refusal: None,
+            tries: 0,
+        };
+        if let Some(live) = &sending.judged.seen.live.object {
+            let mask = sending.judged.situation.exceptions(&task.object, self.now).mask(live);
+            sending.in_the_way = sending.replaced(&mask).1;
+        }
+        let changes = || sending.judged.changes.iter();
+        let left = changes().filter(|it| is_left(&task.object, it) || sending.is_excluded(&it.path));
+        sending.fixed = left.map(|change| change.path.clone()).collect();
+        if !sending.fixed.is_empty() && changes().all(|it| sending.is_excluded(&it.path)) {
+            return self.fail(task, &sending.why());
+        }
+        self.send_open(task, Box::new(sending))
+    }
+
+    /// Writes what is not fixed.
+    fn send_open(&mut self, task: &Task, sending: Box<Sending>) -> RepairStep {
+        let JudgedObject { situation, seen, answer, .. } = &sending.judged;
+        if situation.release.state.apply_method == ApplyMethod::ServerSide {
+            return sending.read_manifest(task, Restore::Manifest);
+        }
+        // What is written is what was weighed.
+        if !self.is_in_force(task, situation) {
+            let start = sending.judged.start.clone();
+            return self.start_over(task, &start);
+        }
+        let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
+        let mask = situation.exceptions(&task.object, self.now).mask(live);
+        let moved = sending.moved(&mask);
+        let (object, fields, changes) = (&task.object, &*situation.declared.fields(), &sending.open());
+        let restoration = Restoration { object, fields, changes, moved: &moved };
+        match restoration.merged(live, answer.canonical(), &mask) {
+            Some(patch) => sending.merge(task, patch, WriteStage::Last),
+            None => self.conclude_nothing(task),
+        }
+    }
+
+    fn conclude_nothing(&mut self, task: &Task) -> RepairStep {
+        self.fail(task, "nothing can be written that would change it")
+    }
+
+    fn go_on_sending(
+        &mut self,
+        task: &Task,
+        sending: Box<Sending>,
+        stage: WriteStage,
+        now: Value,
+    ) -> RepairStep {
+        let is_over = matches!(stage, WriteStage::Last);
+        if !is_over && !self.is_in_force(task, &sending.judged.situation) {
+            // Helm is at work, or has been, since the write before.
+            return self.start_over(task, &sending.judged.start);
+        }
+        match stage {
+            WriteStage::PutBack(mut body) => {
+                body::set_version(&mut body, &now);
+                let write = Write::Apply { document: Secret(body), manager: sending.manager.clone() };
+                sending.write(task, write, WriteStage::Applied { moved: true })
+            }
+            WriteStage::Applied { moved: true } => {
+                let name = sending.manager.clone();
+                let helm =
+                    ownership::Manager { name, operation: Operation::Apply, subresource: String::new() };
+                let Some(live) = &sending.judged.seen.live.object else {
+                    return self.conclude_nothing(task);
+                };
+                let mask = sending.judged.situation.exceptions(&task.object, self.now).mask(live);
+                let paths: Vec<Path> = sending.moved(&mask).into_iter().map(|it| it.declared).collect();
+                match returned(&now, &helm, &paths) {
+                    Some(patch) => sending.merge(task, patch, WriteStage::Owned),
+                    None => self.unseal(task, sending, now),
+                }
+            }
+            WriteStage::Applied { moved: false } | WriteStage::Owned => self.unseal(task, sending, now),
+            _ => self.finish_sending(task, sending, Ok(now)),
+        }
+    }
+
+    /// Removes fields that the manifest does not name, which no apply removes.
+    fn unseal(&mut self, task: &Task, sending: Box<Sending>, now: Value) -> RepairStep {
+        match body::unsealed(&task.object, &sending.open(), &now) {
+            Some(patch) => sending.merge(task, patch, WriteStage::Last),
+            None => self.finish_sending(task, sending, Ok(now)),
+        }
+    }
+
+    /// Applies the manifest, as far as it is not masked or fixed.
+    fn apply(&mut self, task: &Task, sending: Box<Sending>, document: ManifestDocument) -> RepairStep {
+        let JudgedObject { situation, seen, start, .. } = &sending.judged;
+        let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
+        let ManifestDocument { status, digest, object, .. } = document;
+        let object = object.map(|Secret(value)| value);
+        // The manifest of an earlier revision was not compared with the first seen one.
+        let is_other =
+            task.towards.is_some() && object.as_ref().map(Digest::of) != Some(situation.declared.digest);
+        // What is written is what was weighed.
+        let moved_on = !task.is_to_write(status) || digest != situation.release.state.digest || is_other;
+        let is_in_force = self.is_in_force(task, situation);
+        let document = object
+            .and_then(|object| prepare(object, seen.api_version()))
+            .filter(|_| !moved_on && is_in_force);
+        let Some(document) = document else {
+            let start = start.clone();
+            return self.start_over(task, &start);
+        };
+        let mut mask = situation.exceptions(&task.object, self.now).mask(live);
+        let moved = sending.moved(&mask);
+        let staying = sending.judged.changes.iter().filter(|change| sending.stays(change));
+        let excluded = sending.in_the_way.iter().map(|it| &it.found.declared);
+        let left = staying.map(|change| &change.path).chain(&sending.fixed).chain(excluded);
+        mask.0.extend(left.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
+        // Fields that Helm has applied and the record no longer holds were not seen to be removed.
+        let abandons =
+            |body: &Value| seen.live.whole().is_none_or(|whole| abandons(&whole, &sending.manager, body));
+        let fields = situation.declared.fields();
+        let body = body::applied((&document, &fields), live, &mask, abandons);
+        if situation.ordered_by.is_none() && abandons(&body) {
+            // This was no undone repair.
+            self.repairs.backoff.forget(&task.object);
+            return self.leave_unconfirmed(task, situation);
+        }
+        let changes = &sending.open();
+        let restoration = Restoration { object: &task.object, fields: &fields, changes, moved: &moved };
+        // What is only suspected goes with everything that the patch restores, or not at all.
+        let canonical = sending.judged.answer.canonical();
+        let room = match sending.suspected.is_empty() {
+            true => restoration.making_room(live, canonical, &mask),
+            false => restoration.merged(live, canonical, &mask),
+        };
+        match room {
+            Some(patch) => sending.merge(task, patch, WriteStage::PutBack(body)),
+            None => {
+                let write = Write::Apply { document: Secret(body), manager: sending.manager.clone() };
+                sending.write(task, write, WriteStage::Applied { moved: false })
+            }
+        }
+    }
+
+    /// Writes again after a refusal: first without what the API server names beside the changed fields, then without
+    /// the fields that it refuses.
+    fn send_less(&mut self, task: &Task, mut sending: Box<Sending>, failure: WorkFailure) -> RepairStep {
+        let Fault::Invalid { said, causes } = &failure.fault else {
+            return self.finish_sending(task, sending, Err(failure));
+        };
+        if sending.refusal.is_none() {
+            sending.refusal = Some(said.clone());
+            sending.suspected = sending.named_by(causes);
+            if !sending.suspected.is_empty() {
+                return self.send_open(task, sending);
+            }
+        }
+        sending.suspected.clear();
+        let before = sending.fixed.len();
+        for path in body::immutable(&sending.judged.changes, causes) {
+            if !sending.fixed.contains(&path) {
+                sending.fixed.push(path);
+            }
+        }
+        // A field that stays can make another one invalid.
+        sending.tries += 1;
+        let is_less = sending.fixed.len() != before && sending.fixed.len() != sending.judged.changes.len();
+        if is_less && sending.tries <= ROUNDS {
+            return self.send_open(task, sending);
+        }
+        self.finish_sending(task, sending, Err(failure))
+    }
+
+    /// Ends the writes. Where fields could not be changed, the API server may no longer accept the manifest itself.
+    fn finish_sending(
+        &mut self,
+        task: &Task,
+        sending: Box<Sending>,
+        result: Result<Value, WorkFailure>,
+    ) -> RepairStep {
+        if sending.refusal.is_none() || sending.fixed.is_empty() {
+            return self.conclude(task, &sending, result, None);
+        }
+        sending.read_manifest(task, |sending| Restore::ManifestAgain(sending, result))
+    }
+
+    /// Checks whether the API server accepts the manifest as a new object.
+    fn probe(
+        &mut self,
+        task: &Task,
+        sending: Box<Sending>,
+        result: Result<Value, WorkFailure>,
+        outcome: WorkOutcome,
+    ) -> RepairStep {
+        let document = match outcome {
+            WorkOutcome::Document(ManifestDocument { object: Some(Secret(object)), .. }) => {
+                prepare(object, sending.judged.seen.api_version())
+            }
+            _ => None,
+        };
+        let Some(document) = document else { return self.conclude(task, &sending, result, None) };
+        let version = Arc::clone(&sending.judged.situation.declared.version);
+        let work = ApiWork::Probe { object: task.object.clone(), version, document: Secret(document) };
+        RepairStep::restore(work, Restore::Probe(sending, result))
+    }
+
+    fn conclude(
+        &mut self,
+        task: &Task,
+        sending: &Sending,
+        result: Result<Value, WorkFailure>,
+        outdated: Option<String>,
+    ) -> RepairStep {
+        let release = Arc::clone(&sending.judged.situation.release);
+        let failure = match result {
+            Ok(now) => return self.compare(task, sending, &now, outdated),
+            Err(failure) => failure,
+        };
+        match failure.fault {
+            Fault::Conflict => self.start_over(task, &sending.judged.start),
+            Fault::Invalid { .. } if let Some(reason) = outdated => self.fail(task, &reason),
+            Fault::Invalid { said, .. } if !sending.fixed.is_empty() => {
+                self.learn_fixed(task, &sending.judged, &sending.immutable());
+                self.say(task, &release, &format!("{}: {said}", sending.why()));
+                self.tell(Occurrence::Untaken(DriftKind::Changed));
+                RepairStep::settled()
+            }
+            _ => self.fail_by(task, &release, &failure),
+        }
+    }
+
+    fn compare(
+        &mut self,
+        task: &Task,
+        sending: &Sending,
+        now: &Value,
+        outdated: Option<String>,
+    ) -> RepairStep {
+        let JudgedObject { situation, seen, changes, .. } = &sending.judged;
+        if changes.iter().any(|change| touches_template(&task.object, &change.path)) {
+            self.repairs.rollouts.begin(&task.id, &task.object, now, self.now);
+        }
+        let mut left = self.left_after(task, &sending.judged, now);
+        left.retain(|change| change.agreement > Agreement::Doubt);
+        let (left, added): (Vec<_>, Vec<_>) = left.into_iter().partition(|change| situation.removes(change));
+        let (known, open): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|it| sending.fixed.contains(&it.path));
+        if !open.is_empty() {
+            let paths: Vec<String> = open.iter().map(|change| change.path.to_string()).collect();
+            let paths = paths.join(", ");
+            return self.fail(
+                task,
+                &format!("the API server took the write, and something set it back at once: {paths}"),
+            );
+        }
+        let contested = self.repairs.backoff.is_contested(&task.object, self.now);
+        let helms = situation.life.as_ref().map(|life| Arc::clone(&life.managers)).unwrap_or_default();
+        let drift = |changes: &[FieldChange]| {
+            let drift = ObjectDrift::new(DriftKind::Changed, situation.drift.since);
+            judge::seen(&seen.live, changes, &helms, drift)
+        };
+        let attempts = sending.attempts;
+        let told = ObjectDrift { contested, ..drift(changes) };
+        if known.is_empty() && added.is_empty() {
+            self.note_repaired(task, situation, told, ObjectFate::Repaired { attempts });
+            self.note_restored(task, situation, ResourceVersion::written(now));
+            return RepairStep::Done(AttemptResult::Repaired);
+        }
+        let rest = drift(&[known.as_slice(), &added].concat());
+        self.note_repaired(task, situation, told, ObjectFate::Partly { attempts });
+        self.drifts.record_drift(&task.id, &task.object, rest);
+        if known.is_empty() {
+            return self.leave_additions(task, situation, &added);
+        }
+        if let Some(reason) = &outdated {
+            return self.fail(task, reason);
+        }
+        self.learn_fixed(task, &sending.judged, &sending.immutable());
+        self.leave(task, &Arc::clone(&situation.release), &sending.why())
+    }
+
+    fn left_after(&self, task: &Task, judged: &JudgedObject, now: &Value) -> Vec<FieldChange> {
+        let JudgedObject { situation, answer, .. } = judged;
+        let timeout = situation.policy.operation_timeout;
+        let standing = state::standing(&situation.release, &task.object, timeout, self.now);
+        let stands = standing.map(|standing| {
+            let subject = Subject {
+                object: &task.object,
+                standing: &standing,
+                policy: &situation.policy,
+                circumstances: &situation.circumstances,
+                now: self.now,
+            };
+            let evidence = answer.canonical().map_or(Evidence::None, Evidence::Canonical);
+            match drift::compare(&subject, Some(now), evidence) {
+                drift::Live::Drifted(drift) => drift.changes,
+                _ => Vec::new(),
+            }
+        });
+        stands.unwrap_or_default()
+    }
+
+    /// Returns fields that other managers own to Helm, with the values of the last deployed revision.
+    pub(crate) fn return_ownership(&mut self, task: &Task) -> RepairStep {
+        let drift = ObjectDrift::new(DriftKind::Ownership, self.now);
+        let Some(situation) = self.situation_of(task, drift) else { return RepairStep::settled() };
+        if situation.plan != RepairPlan::Repair {
+            return RepairStep::settled();
+        }
+        RepairStep::restore(
+            task.read_object(&situation.declared),
+            Restore::OwnershipReading(Box::new(situation)),
+        )
+    }
+
+    /// Returns what others have taken of an object that was read before the records.
+    fn give_back_taken(&mut self, task: &Task, situation: &Situation, seen: &ObjectRead) -> RepairStep {
+        // A later operation decides.
+        if !self.is_in_force(task, situation) {
+            return RepairStep::settled();
+        }
+        // Ownership is part of the declaration for a user who orders a repair.
+        let mut policy = (*situation.policy).clone();
+        policy.drift = DriftMode::Repair;
+        let Situation { release, circumstances, .. } = situation;
+        match weigh(release, &seen.live, &policy, circumstances, self.now, Evidence::None) {
+            ObjectStanding::Taken(taken, _) => self.give_back(task, situation, seen, &taken),
+            _ => RepairStep::settled(),
+        }
+    }
+
+    /// Returns fields to Helm, once for each manager and revision.
+    fn give_back(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        seen: &ObjectRead,
+        taken: &Taken,
+    ) -> RepairStep {
+        let record = &situation.release.latest.uid;
+        // The guard may finish its own incomplete return.
+        if taken.by != taken.helm.name && self.repairs.returned.has(&task.object, record, &taken.by) {
+            return self.leave(task, &situation.release, "it was given back once, and was taken again");
+        }
+        let patch = seen.live.whole().and_then(|whole| returned(&whole, &taken.helm, &taken.paths));
+        let Some(patch) = patch else { return RepairStep::settled() };
+        let version = Arc::clone(&situation.declared.version);
+        let write = Write::Merge { patch: Secret(patch), manager: taken.helm.name.clone() };
+        let work = ApiWork::Write { object: task.object.clone(), version, write };
+        RepairStep::restore(work, Restore::GivingBack(Box::new(situation.clone()), taken.by.clone()))
+    }
+
+    fn given_back(
+        &mut self,
+        task: &Task,
+        situation: &Situation,
+        from: String,
+        outcome: WorkOutcome,
+    ) -> RepairStep {
+        match outcome.written() {
+            Ok(now) => {
+                self.repairs.returned.note(&task.object, &situation.release.latest.uid, [from]);
+                let drift = situation.drift.clone();
+                self.note_repaired(task, situation, drift, ObjectFate::Repaired { attempts: 1 });
+                self.note_restored(task, situation, ResourceVersion::written(&now));
+                RepairStep::Done(AttemptResult::Repaired)
+            }
+            Err(WorkFailure { fault: Fault::Conflict, .. }) => RepairStep::again(AGAIN),
+            Err(failure) => self.fail_by(task, &situation.release, &failure),
+        }
+    }
+}
+
+fn no_revision() -> TargetError {
+    TargetError::NoneEligible("no revision was deployed before it".to_owned())
+}
+
+/// Whether a change is of a sealed field that no repair may undo.
+pub(crate) fn is_left(object: &ObjectId, change: &FieldChange) -> bool {
+    sealed::is_sealed(object, &change.path) && change.declared.is_none() && sealed::stays(object, change)
+}
+
+/// Why the guard leaves fields that the API server does not let it set: they are immutable, or something that it does
+/// not name excludes them.
+fn fixed_fields<'p>(paths: impl IntoIterator<Item = &'p Path>) -> String {
+    let paths: Vec<String> = paths.into_iter().take(NAMED).map(ToString::to_string).collect();
+    format!("the API server refuses to set these fields in place: {}", paths.join(", "))
+}
+
+pub(crate) fn doubts(standing: &ObjectStanding) -> Vec<FieldChange> {
+    match standing {
+        ObjectStanding::Drifts(_, changes) => {
+            changes.iter().filter(|it| it.agreement == Agreement::Doubt).cloned().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+pub(crate) fn question(task: &Task, situation: &Situation, seen: &ObjectRead) -> ApiWork {
+    ApiWork::Ask {
+        object: task.object.clone(),
+        uid: seen.live.sighting.uid.clone(),
+        revision: situation.release.state.revision,
+        digest: situation.declared.digest,
+    }
+}
+
+/// Why a declared field stays away: what is in its place, and whose that is.
+fn excluded(Replacement { found, by, .. }: &Replacement) -> String {
+    let by = by.as_ref().map_or_else(String::new, |by| format!(" of field manager {}", by.name));
+    format!("the undeclared field {}{by} is in the place of {}; remove it there", found.live, found.declared)
+}
