@@ -2,7 +2,7 @@
 //! an editor wrote, and none holds a character that a database refuses.
 
 use super::id;
-use super::row::{FieldChange, LedgerRow, RowKind};
+use super::row::{LedgerRow, RowChange, RowKind};
 use jiff::Timestamp;
 use kubemoor_verdict::difference::Difference;
 use kubemoor_verdict::edit::{Outcome, Reason};
@@ -224,14 +224,14 @@ pub(super) fn cut(text: &str) -> String {
 }
 
 /// As many fields as the cap allows, and how many were left out.
-fn seal_fields(changes: &[FieldChange], key: Option<&SealingKey>) -> (Vec<EntryField>, usize) {
+fn seal_fields(changes: &[RowChange], key: Option<&SealingKey>) -> (Vec<EntryField>, usize) {
     let shown = |value: &Option<Shown>| {
         value.as_ref().map(|value| cut(&key.map_or_else(|| value.to_string(), |key| value.sealed(key))))
     };
     let mut fields = Vec::new();
     let mut size = 0;
     for change in changes {
-        let FieldChange { path, declared, old, new, difference } = change;
+        let RowChange { path, declared, old, new, difference } = change;
         let field = |path: &str, [declared, old, new]: [&Option<Shown>; 3]| EntryField {
             path: cut(path),
             declared: shown(declared),

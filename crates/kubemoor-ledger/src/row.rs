@@ -16,9 +16,9 @@ use kubemoor_verdict::recorded;
 use kubemoor_verdict::shown::Shown;
 
 pub use ExceptionEvent as Permitted; // alias
-pub use FieldChange as Change; // alias
-pub use FieldChanges as Changes; // alias
 pub use LedgerRow as Row; // alias
+pub use RowChange as Change; // alias
+pub use RowChanges as Changes; // alias
 pub use RowKind as Kind; // alias
 
 /// An enum whose variants are the words of rows.
@@ -115,7 +115,7 @@ pub struct LedgerRow {
     /// A sentence for a person; may be empty.
     pub detail: String,
     /// The declared fields that it hung on.
-    pub fields: FieldChanges,
+    pub fields: RowChanges,
     /// The changes of an edit, in the form of [`recorded::text`], so that other policies can judge them.
     pub facts: Option<String>,
     /// The uid of the admission request; may be empty.
@@ -147,7 +147,7 @@ impl LedgerRow {
             verdict: "",
             reason: "",
             detail: String::new(),
-            fields: FieldChanges::default(),
+            fields: RowChanges::default(),
             facts: None,
             uid: String::new(),
             same: None,
@@ -165,7 +165,7 @@ impl LedgerRow {
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
             detail: grounds.map(|grounds| grounds.exceptions.join("; ")).unwrap_or_default(),
-            fields: grounds.map_or_else(FieldChanges::default, FieldChanges::of),
+            fields: grounds.map_or_else(RowChanges::default, RowChanges::of),
             uid,
             ..Self::about(time, RowKind::Verdict, object)
         }
@@ -222,7 +222,7 @@ impl LedgerRow {
         time: Timestamp,
         of: GuardedObject<'_>,
         repaired: Repaired,
-        fields: Vec<FieldChange>,
+        fields: Vec<RowChange>,
         detail: &str,
     ) -> Self {
         let operation = match repaired {
@@ -237,7 +237,7 @@ impl LedgerRow {
             verdict: repaired.as_str(),
             reason: "drift",
             detail: detail.to_owned(),
-            fields: FieldChanges::Listed(fields, 0),
+            fields: RowChanges::Listed(fields, 0),
             ..Self::about(time, RowKind::Repair, of.object.clone())
         }
     }
@@ -274,13 +274,13 @@ impl LedgerRow {
         };
         let mut words = vec![format!("{how} {until}")];
         words.extend((!reason.is_empty()).then(|| reason.clone()));
-        let change = |path| FieldChange { path, declared: None, old: None, new: None, difference: None };
+        let change = |path| RowChange { path, declared: None, old: None, new: None, difference: None };
         Self {
             release,
             actor: by.clone(),
             verdict,
             detail: words.join("; "),
-            fields: FieldChanges::Listed(
+            fields: RowChanges::Listed(
                 grant.paths().take(FIELDS).map(change).collect(),
                 grant.paths().count().saturating_sub(FIELDS),
             ),
@@ -351,15 +351,15 @@ words! {
 const FIELDS: usize = 100;
 
 #[derive(Clone, Debug)]
-pub enum FieldChanges {
+pub enum RowChanges {
     /// Those of a verdict, which are put into words when the row is sealed.
     Grounds(Arc<Grounds>),
     /// These, and so many more that are not kept.
-    Listed(Vec<FieldChange>, usize),
+    Listed(Vec<RowChange>, usize),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct FieldChange {
+pub struct RowChange {
     pub path: String,
     /// Its declared value; `None` where the manifest has none.
     pub declared: Option<Shown>,
@@ -369,12 +369,12 @@ pub struct FieldChange {
     pub difference: Option<Box<Difference>>,
 }
 
-impl FieldChanges {
+impl RowChanges {
     /// The changes of a passing edit of `object`; only the first of many are kept.
     pub fn passing(object: &ObjectId, changes: &[ChangeFacts]) -> Self {
         let of = |ChangeFacts { change, .. }: &ChangeFacts| {
             let values = [&change.declared, &change.old, &change.new].map(Option::as_ref);
-            FieldChange::of(&Finding::of(change.path.clone(), Values::of(object, &change.path, values)))
+            RowChange::of(&Finding::of(change.path.clone(), Values::of(object, &change.path, values)))
         };
         Self::Listed(changes.iter().take(FIELDS).map(of).collect(), changes.len().saturating_sub(FIELDS))
     }
@@ -382,29 +382,27 @@ impl FieldChanges {
     /// The fields of a verdict. Of many only the first are kept.
     fn of(grounds: &Arc<Grounds>) -> Self {
         match grounds.fields.len().checked_sub(FIELDS) {
-            Some(more) => {
-                Self::Listed(grounds.fields.iter().take(FIELDS).map(FieldChange::of).collect(), more)
-            }
+            Some(more) => Self::Listed(grounds.fields.iter().take(FIELDS).map(RowChange::of).collect(), more),
             None => Self::Grounds(Arc::clone(grounds)),
         }
     }
 
     /// The fields in words, and the number of further ones.
-    pub(crate) fn into_listed(self) -> (Vec<FieldChange>, usize) {
+    pub(crate) fn into_listed(self) -> (Vec<RowChange>, usize) {
         match self {
-            Self::Grounds(grounds) => (grounds.fields.iter().map(FieldChange::of).collect(), 0),
+            Self::Grounds(grounds) => (grounds.fields.iter().map(RowChange::of).collect(), 0),
             Self::Listed(changes, more) => (changes, more),
         }
     }
 }
 
-impl Default for FieldChanges {
+impl Default for RowChanges {
     fn default() -> Self {
         Self::Listed(Vec::new(), 0)
     }
 }
 
-impl FieldChange {
+impl RowChange {
     /// The change that an edit makes to a field.
     pub fn of(finding: &Finding) -> Self {
         let Finding { path, declared, old, new, difference, doubt: _, added: _ } = finding;

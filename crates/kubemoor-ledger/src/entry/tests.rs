@@ -12,15 +12,15 @@ fn of<'a>(release: &'a ReleaseId, object: &'a ObjectId) -> GuardedObject<'a> {
     GuardedObject { release, revision: 2, object }
 }
 
-fn entry(object: &ObjectId, fields: Vec<FieldChange>, actor: Actor) -> LedgerEntry {
+fn entry(object: &ObjectId, fields: Vec<RowChange>, actor: Actor) -> LedgerEntry {
     let release = ReleaseId { namespace: "apps".into(), name: "web".into() };
     let row = LedgerRow::repair(Timestamp::now(), of(&release, object), Repaired::Restored, fields, "");
     LedgerEntry::seal(LedgerRow { actor, ..row }, 1 << 40, "east", Some(&SealingKey::new([3; 32])))
 }
 
-fn change(object: &ObjectId, path: &str, value: &serde_json::Value) -> FieldChange {
+fn change(object: &ObjectId, path: &str, value: &serde_json::Value) -> RowChange {
     let shown = Shown::of(object, &path.parse().unwrap(), value);
-    FieldChange {
+    RowChange {
         path: path.to_owned(),
         declared: Some(shown.clone()),
         old: Some(shown.clone()),
