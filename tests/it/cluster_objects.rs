@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kubemoor_cluster::client::Resource;
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::connect;
 use kubemoor_cluster::client::identity::own_name;
 use kubemoor_cluster::client::objects::{Objects, Target, WriteError};
-use kubemoor_cluster::client::Resource;
 use kubemoor_reconcile::live::Manager;
 use serde_json::{Value, json};
 

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, DRIFT_POLICIES, Identity, Ran, SOON, Scene, charts, drift_policy, eventually, moor, run,
-    unguarded,
+    Caller, DRIFT_POLICIES, Identity, Ran, SOON, Scene, charts, drift_policy, eventually, moor, unguarded,
 };
 
 const TEMPLATES: &str = concat!(
