@@ -262,11 +262,10 @@ impl Trimmer {
             let mut transaction = pool.begin().await?;
             let until = drop_months(&mut transaction).await?;
             transaction.commit().await?;
-            let clusters: Vec<i16> = match until {
-                Some(_) => sqlx::query_scalar("SELECT id FROM clusters").fetch_all(pool).await?,
-                None => Vec::new(),
-            };
-            Ok((until.unwrap_or_default(), clusters))
+            let marked = "SELECT DISTINCT cluster FROM entry_marks WHERE id < $1";
+            let until = until.unwrap_or_default();
+            let clusters: Vec<i16> = sqlx::query_scalar(marked).bind(until).fetch_all(pool).await?;
+            Ok((until, clusters))
         };
         let (until, clusters) = dropped.await.map_err(self.store.failed("trimmed"))?;
         for cluster in clusters {

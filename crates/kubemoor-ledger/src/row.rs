@@ -165,7 +165,7 @@ impl LedgerRow {
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
             detail: grounds.map(|grounds| grounds.exceptions.join("; ")).unwrap_or_default(),
-            fields: grounds.map_or_else(RowChanges::default, RowChanges::of),
+            fields: grounds.map_or_else(RowChanges::default, RowChanges::from_grounds),
             uid,
             ..Self::about(time, RowKind::Verdict, object)
         }
@@ -380,7 +380,7 @@ impl RowChanges {
     }
 
     /// The fields of a verdict. Of many only the first are kept.
-    fn of(grounds: &Arc<Grounds>) -> Self {
+    fn from_grounds(grounds: &Arc<Grounds>) -> Self {
         match grounds.fields.len().checked_sub(FIELDS) {
             Some(more) => Self::Listed(grounds.fields.iter().take(FIELDS).map(RowChange::of).collect(), more),
             None => Self::Grounds(Arc::clone(grounds)),
