@@ -523,7 +523,7 @@ impl DaySpan {
 
 impl DriftHistory {
     /// The drift of the newest rows.
-    pub(super) fn of(span: &DaySpan, newest: &EntryPage) -> Self {
+    fn count(span: &DaySpan, newest: &EntryPage) -> Self {
         let span = span.reached(newest);
         let mut days: BTreeMap<Date, (u64, u64)> = span.by_day();
         for entry in &newest.items {
@@ -537,7 +537,7 @@ impl DriftHistory {
 
 impl DenialHistory {
     /// The changes of the newest rows.
-    pub(super) fn of(span: &DaySpan, newest: &EntryPage) -> Self {
+    fn count(span: &DaySpan, newest: &EntryPage) -> Self {
         let span = span.reached(newest);
         let mut days: BTreeMap<Date, u64> = span.by_day();
         let mut users: BTreeMap<&str, u64> = BTreeMap::new();
@@ -570,8 +570,8 @@ async fn read_history(
     let mut missing = drift.missing.clone();
     add_new(&mut missing, denials.missing.clone());
     Ok(RecentHistory {
-        drift: DriftHistory::of(&span, &drift),
-        denials: DenialHistory::of(&span, &denials),
+        drift: DriftHistory::count(&span, &drift),
+        denials: DenialHistory::count(&span, &denials),
         missing,
     })
 }

@@ -35,7 +35,7 @@ fn days_and_users_are_counted_since_one_time() {
         entry("2026-01-01T00:00:00Z", "alice", "Deny"),
         entry("2026-01-01T00:00:00Z", "bob", "Deny"),
     ];
-    let denials = DenialHistory::of(&span(), &newest(entries, None));
+    let denials = DenialHistory::count(&span(), &newest(entries, None));
     assert_eq!(denials.users, [("alice".to_owned(), 2), ("bob".to_owned(), 1)]);
     assert_eq!(denials.days.len(), 10);
     assert_eq!(denials.days.values().sum::<u64>(), 3);
@@ -53,7 +53,7 @@ fn days_beyond_the_newest_rows_are_named_and_not_shown() {
         entry("2026-01-10T12:00:00Z", "alice", "Reported"),
         entry("2026-01-09T12:00:00Z", "alice", "Restored"),
     ];
-    let drift = DriftHistory::of(&span(), &newest(entries, Some("7")));
+    let drift = DriftHistory::count(&span(), &newest(entries, Some("7")));
     let days: Vec<_> = drift.days.iter().map(|(day, counts)| (day.to_string(), *counts)).collect();
     assert_eq!(days, [("2026-01-09".to_owned(), (0, 1)), ("2026-01-10".to_owned(), (1, 0))]);
     let place = LinkScope { cluster: None, namespace: None };
@@ -69,7 +69,7 @@ fn days_beyond_the_newest_rows_are_named_and_not_shown() {
 #[test]
 fn as_many_rows_as_are_counted_are_not_called_cut() {
     let entry = entry("2026-01-02T12:00:00Z", "alice", "Deny");
-    let denials = DenialHistory::of(&span(), &newest(vec![entry; COUNTED], None));
+    let denials = DenialHistory::count(&span(), &newest(vec![entry; COUNTED], None));
     assert!(!denials.span.is_cut && denials.days.len() == 10, "{:?}", denials.span);
 }
 
@@ -85,8 +85,8 @@ async fn counts_are_kept_for_their_place_until_rights_end() {
             }
             let (span, none) = (DaySpan::until(Timestamp::UNIX_EPOCH), EntryPage::default());
             Ok(RecentHistory {
-                drift: DriftHistory::of(&span, &none),
-                denials: DenialHistory::of(&span, &none),
+                drift: DriftHistory::count(&span, &none),
+                denials: DenialHistory::count(&span, &none),
                 missing: Vec::new(),
             })
         };
