@@ -98,14 +98,6 @@ async fn finalizers_come_and_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn undeclared_keys_of_a_config_map_are_anybodys() {
-    let edited = Edited::new(SETTINGS, "api/v1", "configmaps/settings").await;
-    let object = edited.merge(json!({"data": {"mine": "yes"}})).await;
-    assert_eq!(object["data"]["mine"], "yes");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn status_writes_pass() {
     for (edited, field) in
         [(Edited::deployment().await, "collisionCount"), (Edited::widget().await, "replicas")]

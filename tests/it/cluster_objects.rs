@@ -4,16 +4,16 @@ use std::num::NonZeroU32;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kubemoor_cluster::client::Resource;
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::connect;
 use kubemoor_cluster::client::identity::own_name;
 use kubemoor_cluster::client::objects::{Objects, Target, WriteError};
-use kubemoor_cluster::client::{Event, Resource};
-use kubemoor_reconcile::live::{Live, Manager, Sighting};
+use kubemoor_reconcile::live::Manager;
 use serde_json::{Value, json};
 
 use crate::cluster_releases::{config_map, release_id};
-use crate::support::{ControlPlane, Identity, SOON, eventually, soon};
+use crate::support::{ControlPlane, Identity, SOON, eventually};
 
 async fn objects(control_plane: &ControlPlane, identity: Identity) -> Objects {
     let connection = connect(Some(&control_plane.kubeconfig(identity))).await.unwrap();
@@ -180,53 +180,6 @@ async fn no_error_quotes_a_secrets_values() {
             assert!(!told.contains("424242"), "{data}: {told}");
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn names_cannot_lead_to_another_object() {
-    let control_plane = ControlPlane::get();
-    let namespace = control_plane.namespace("paths").await;
-    let objects = objects(control_plane, Identity::Admin).await;
-    for name in ["../../../secrets/x", "..", "", "a%2f..", "x/status"] {
-        assert!(objects.read(&target(config_maps(), &namespace, name)).await.is_err(), "{name}");
-    }
-    for name in ["x?dryRun=All", "x#y", "x y"] {
-        assert!(objects.read(&target(config_maps(), &namespace, name)).await.unwrap().is_none(), "{name}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn sightings_tell_the_whole_life_of_an_object() {
-    let control_plane = ControlPlane::get();
-    let namespace = control_plane.namespace("sightings").await;
-    let objects = objects(control_plane, Identity::Admin).await;
-    let settings = target(config_maps(), &namespace, "settings");
-    let other = target(config_maps(), &namespace, "other");
-    let mut unmanaged = object(&namespace, "red");
-    unmanaged["metadata"]["name"] = "other".into();
-    unmanaged["metadata"]["labels"] = json!({});
-    objects.create(&settings, &object(&namespace, "red"), "helm").await.unwrap();
-    objects.create(&other, &unmanaged, "helm").await.unwrap();
-
-    let mut sightings =
-        objects.watch(&config_maps(), Some(&namespace), Some("app.kubernetes.io/managed-by=Helm"));
-    let mut next = async || soon("an event comes", sightings.next()).await;
-    assert!(matches!(next().await, Event::Relisting));
-    let Event::Listed(Live { sighting: listed, .. }) = next().await else { panic!("the object is listed") };
-    assert_eq!(listed.id, config_map(&namespace, "settings"));
-    assert!(matches!(next().await, Event::Synced));
-    assert!(matches!(next().await, Event::Watching));
-    objects.apply(&settings, &object(&namespace, "blue"), "helm", true).await.unwrap();
-    let Event::Applied(Live { sighting: Sighting { uid, resource_version, .. }, .. }) = next().await else {
-        panic!("it has changed")
-    };
-    assert_eq!(uid, listed.uid);
-    assert_ne!(resource_version, listed.resource_version);
-    objects.delete(&settings, &uid).await.unwrap();
-    let Event::Deleted(gone) = next().await else { panic!("it is gone") };
-    assert_eq!(gone.sighting.uid, uid);
 }
 
 #[tokio::test(flavor = "multi_thread")]

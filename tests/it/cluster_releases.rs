@@ -194,26 +194,6 @@ async fn releases_come_change_and_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn consumers_are_told_of_every_release_and_of_each_change() {
-    let control_plane = unguarded();
-    let namespace = control_plane.namespace("changes").await;
-    let helm = Helm::start(control_plane, Identity::Deployer);
-    helm.install(&namespace, "web", &settings("web"), color("red")).await.unwrap();
-    let watched = Watched::of(control_plane, &namespace).await;
-    let web = release_id(&namespace, "web");
-
-    let changes = watched.releases.changes();
-    assert_eq!(changes.next().await, web, "what is there already is told first");
-    helm.uninstall(&namespace, "web", json!({})).await.unwrap();
-    eventually("the end of the release is told", SOON, || async {
-        let told = soon("a change is told", changes.next()).await;
-        told == web && watched.state(&web).is_none()
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn a_fresh_look_overtakes_a_lagging_watch() {
     let Lagging { namespace, helm, lag, watched, web } = Lagging::of("lag").await;
 

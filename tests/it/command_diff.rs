@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, DRIFT_POLICIES, Identity, Ran, SOON, Scene, charts, drift_policy, eventually, moor, run,
-    unguarded,
+    Caller, DRIFT_POLICIES, Identity, Ran, SOON, Scene, charts, drift_policy, eventually, moor, unguarded,
 };
 
 const TEMPLATES: &str = concat!(
@@ -242,33 +241,6 @@ async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies()
     assert!(prod.code == 1 && prod.out.contains("/spec/replicas"), "{prod:?}");
     let dev = diff(&namespace, &["--cluster-label", "env=dev"]);
     assert!(dev.code == 1 && !dev.out.contains("/spec/replicas"), "{dev:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn diff_failure_is_reported_in_one_sentence_with_exit_2() {
-    let namespace = install("diff-bad", TEMPLATES).await;
-    let control_plane = unguarded();
-    let as_alice = |arguments: &[&str]| moor(control_plane, Identity::Alice, arguments);
-    as_alice(&["diff", "nothing", "-n", &namespace]).assert_failed(&[
-        "no release nothing",
-        &namespace,
-        "helm list",
-    ]);
-    as_alice(&["diff", "shop", "-n", &namespace, "--context", "other"]).assert_failed(&["other"]);
-    assert_eq!(as_alice(&["diff", "Shop!"]).code, 2);
-    assert_eq!(as_alice(&["diff", "shop", "-l", "a=b"]).code, 2);
-    assert_eq!(as_alice(&["diff", "shop", "-A"]).code, 2);
-    assert_eq!(as_alice(&["diff", "shop", "--as-group", "x"]).code, 2);
-    run(&["diff", "shop", "--kubeconfig", "/nonexistent/config"], "").assert_failed(&["/nonexistent/config"]);
-    let folder = tempfile::tempdir().unwrap();
-    let nowhere = folder.path().join("config");
-    let text = std::fs::read_to_string(control_plane.kubeconfig(Identity::Alice)).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
-    config["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
-    std::fs::write(&nowhere, config.to_string()).unwrap();
-    run(&["diff", "shop", "--kubeconfig", nowhere.to_str().unwrap()], "")
-        .assert_failed(&["127.0.0.1:1", "reached"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

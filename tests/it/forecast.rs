@@ -221,19 +221,3 @@ async fn a_client_side_release_meets_no_conflict() {
     assert!(text.contains("client-side"), "{text}");
     upgrade(&shop, json!({"tag": "two"})).await.unwrap();
 }
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn forecast_failure_is_reported_in_one_sentence_with_exit_2() {
-    let shop = install(json!({})).await;
-    let (code, text) = run(&shop, "none", "table");
-    assert_eq!(code, 2);
-    assert!(text.contains(&format!("there is no release none in namespace {}", shop.namespace)), "{text}");
-    let output = Command::new(env!("CARGO_BIN_EXE_kubemoor"))
-        .args(["forecast", RELEASE, "--context", "elsewhere", "--kubeconfig"])
-        .arg(shop.control_plane.kubeconfig(Identity::Admin))
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
-}

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, free_port};
+use crate::stage::{DemoStage, free_port};
 
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -58,15 +58,15 @@ data:
     ),
 ];
 
-pub(crate) struct Cluster<'a> {
-    stage: &'a Stage,
+pub(crate) struct DemoCluster<'a> {
+    stage: &'a DemoStage,
     minor: u32,
     kubectl: PathBuf,
     helm_python: PathBuf,
 }
 
-impl<'a> Cluster<'a> {
-    pub(crate) fn start(stage: &'a Stage) -> Result<Self> {
+impl<'a> DemoCluster<'a> {
+    pub(crate) fn start(stage: &'a DemoStage) -> Result<Self> {
         let assets = provided("KUBEBUILDER_ASSETS")?;
         let own_kubectl = assets.join("kubectl");
         let kubectl = if own_kubectl.exists() { own_kubectl } else { "kubectl".into() };

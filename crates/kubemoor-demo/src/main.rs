@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use cluster::{Cluster, GUARD_FLAGS};
-use stage::Stage;
+use cluster::{DemoCluster, GUARD_FLAGS};
+use stage::DemoStage;
 
 fn main() -> ExitCode {
     match run() {
@@ -33,14 +33,14 @@ fn run() -> Result<()> {
     let program = env::args_os().nth(1).map(PathBuf::from);
     let program = program.context("name the program of the guard: kubemoor-demo target/debug/kubemoor")?;
     ensure!(program.is_file(), "{} is not there: build it with `cargo build`", program.display());
-    let stage = Stage::open()?;
+    let stage = DemoStage::open()?;
     play(&stage, &program).map_err(|error| stage.explain(&error))?;
     stage.say("Done. Stopping all programs");
     Ok(())
 }
 
-fn play(stage: &Stage, program: &Path) -> Result<()> {
-    let cluster = &Cluster::start(stage)?;
+fn play(stage: &DemoStage, program: &Path) -> Result<()> {
+    let cluster = &DemoCluster::start(stage)?;
 
     stage.say("Helm installs the release \"shop\": a Deployment and a ConfigMap");
     cluster.helm("install", "registry.example/shop:1")?;
@@ -82,14 +82,14 @@ fn play(stage: &Stage, program: &Path) -> Result<()> {
 }
 
 /// Runs kubectl as Alice, shows command and output, and returns what it wrote to standard output.
-fn show(cluster: &Cluster, command: &str) -> Result<String> {
+fn show(cluster: &DemoCluster, command: &str) -> Result<String> {
     let output = cluster.kubectl("alice", command)?;
     println!("alice$ kubectl {}\n{}\n", quoted(command), output.text());
     ensure!(output.succeeded, "`kubectl {command}` failed, although nothing forbids it");
     Ok(output.stdout)
 }
 
-fn assert_denied(cluster: &Cluster, command: &str) -> Result<()> {
+fn assert_denied(cluster: &DemoCluster, command: &str) -> Result<()> {
     let output = cluster.kubectl("alice", command)?;
     println!("alice$ kubectl {}\n{}\n", quoted(command), output.text());
     ensure!(
@@ -100,7 +100,7 @@ fn assert_denied(cluster: &Cluster, command: &str) -> Result<()> {
     Ok(())
 }
 
-fn assert_image(cluster: &Cluster, command: &str, expected: &str) -> Result<()> {
+fn assert_image(cluster: &DemoCluster, command: &str, expected: &str) -> Result<()> {
     let image = show(cluster, command)?;
     ensure!(image == expected, "the image is \"{image}\" after the upgrade, not \"{expected}\"");
     Ok(())
@@ -114,7 +114,7 @@ fn quoted(command: &str) -> String {
     }
 }
 
-fn uid_of_settings(cluster: &Cluster) -> Result<Option<String>> {
+fn uid_of_settings(cluster: &DemoCluster) -> Result<Option<String>> {
     let get = "get configmap/settings --ignore-not-found --output=jsonpath={.metadata.uid}";
     let output = cluster.kubectl("alice", get)?;
     ensure!(output.succeeded, "cannot read ConfigMap \"settings\": {}", output.text());
@@ -122,7 +122,7 @@ fn uid_of_settings(cluster: &Cluster) -> Result<Option<String>> {
 }
 
 /// The guard registers its webhook again at once, so a deletion may still be denied. Alice tries again.
-fn delete_behind_the_guards_back(cluster: &Cluster) -> Result<()> {
+fn delete_behind_the_guards_back(cluster: &DemoCluster) -> Result<()> {
     let delete =
         "delete validatingwebhookconfiguration/kubemoor configmap/settings --ignore-not-found --wait=false";
     for _ in 0..100 {

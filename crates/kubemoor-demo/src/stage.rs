@@ -28,7 +28,7 @@ rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
 /// The folder of the demo, its clock, and its programs. Dropping it ends all programs and removes the folder.
-pub(crate) struct Stage {
+pub(crate) struct DemoStage {
     pub(crate) folder: PathBuf,
     opened: Instant,
     cleaner: Child,
@@ -42,7 +42,7 @@ struct Program {
     log: PathBuf,
 }
 
-impl Stage {
+impl DemoStage {
     pub(crate) fn open() -> Result<Self> {
         let folder = env::temp_dir().join(format!("kubemoor-demo-{}", process::id()));
         // It holds the tokens of the demo's users: nobody else may read it.
@@ -107,7 +107,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for DemoStage {
     fn drop(&mut self) {
         drop(self.cleaner.stdin.take());
         // Waiting fails only for what has ended and was waited for.

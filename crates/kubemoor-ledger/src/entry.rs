@@ -1,17 +1,17 @@
-//! A row as it is kept, shown and sent: text, sealed and bounded.
-//!
-//! Entry point: `Entry::seal`. Invariant: no entry is larger than its caps
-//! allow, whatever an editor wrote, and none holds a character that a database
-//! refuses. Pure.
-
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+//! A row as it is kept, shown and sent: text, sealed and bounded. No entry is larger than its caps allow, whatever
+//! an editor wrote, and none holds a character that a database refuses.
 
 use super::id;
-use super::row::{Change, Kind, Row};
+use super::row::{LedgerRow, RowChange, RowKind};
+use jiff::Timestamp;
 use kubemoor_verdict::difference::Difference;
 use kubemoor_verdict::edit::{Outcome, Reason};
 use kubemoor_verdict::shown::{SealingKey, Shown};
+use serde::{Deserialize, Serialize};
+
+pub use EntryField as Field; // alias
+pub use EntryObject as Object; // alias
+pub use LedgerEntry as Entry; // alias
 
 /// The most bytes of the fields of one entry, as JSON.
 const FIELDS_CAP: usize = 4 << 10;
@@ -39,7 +39,8 @@ const REFUSED: [Reason; 7] = [
 /// One row of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+#[schemars(rename = "Entry")]
+pub struct LedgerEntry {
     /// The id, which orders rows by time; a text, because JSON numbers cannot hold it exactly.
     #[serde(with = "id_text")]
     #[schemars(with = "String")]
@@ -58,7 +59,7 @@ pub struct Entry {
     /// The revision of its record.
     pub revision: Option<i64>,
     /// The object.
-    pub object: Object,
+    pub object: EntryObject,
     /// `CREATE`, `UPDATE` or `DELETE`.
     pub operation: Option<String>,
     /// The user; empty for events without a user.
@@ -72,7 +73,7 @@ pub struct Entry {
     /// Details, as a sentence; may be empty.
     pub detail: String,
     /// The declared fields that decided.
-    pub fields: Vec<Field>,
+    pub fields: Vec<EntryField>,
     /// The number of fields that are not kept.
     pub more_fields: i64,
     /// How many equal refusals within the minute after this one have no row of their own.
@@ -91,7 +92,8 @@ pub struct Entry {
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Object {
+#[schemars(rename = "Object")]
+pub struct EntryObject {
     /// The API group; empty for the core group.
     pub group: String,
     /// The kind.
@@ -104,7 +106,8 @@ pub struct Object {
 
 /// A field, with the values of Secrets as keyed hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Field {
+#[schemars(rename = "Field")]
+pub struct EntryField {
     /// The path.
     pub path: String,
     /// The declared value.
@@ -118,17 +121,17 @@ pub struct Field {
     pub new: Option<String>,
     /// The first place where long or nested values differ.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub difference: Option<Box<Field>>,
+    pub difference: Option<Box<EntryField>>,
     /// The line of a long text, from 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<usize>,
 }
 
-impl Entry {
+impl LedgerEntry {
     /// `row` as it is kept under this id in the name of `cluster`. Without a
     /// key, values of Secrets show as nothing but masked.
-    pub(super) fn seal(row: Row, id: i64, cluster: &str, key: Option<&SealingKey>) -> Self {
-        let Row {
+    pub(super) fn seal(row: LedgerRow, id: i64, cluster: &str, key: Option<&SealingKey>) -> Self {
+        let LedgerRow {
             kind,
             release,
             object,
@@ -144,7 +147,6 @@ impl Entry {
             ..
         } = row;
         let (fields, beyond) = fields.into_listed();
-        let beyond = i64::try_from(beyond).unwrap_or(i64::MAX);
         let own_namespace = release.as_ref().map(|(release, _)| release.namespace.clone());
         let (release, revision) = release.map(|(release, revision)| (release.name, revision)).unzip();
         let (fields, more_fields) = seal_fields(&fields, key);
@@ -157,7 +159,7 @@ impl Entry {
             namespace: cut(&namespace),
             release: release.as_deref().map(cut),
             revision: revision.map(|revision| i64::try_from(revision).unwrap_or(i64::MAX)),
-            object: Object {
+            object: EntryObject {
                 group: cut(&object.group),
                 kind: cut(&object.kind),
                 namespace: object.namespace.as_deref().map(cut),
@@ -170,17 +172,15 @@ impl Entry {
             reason: reason.to_owned(),
             detail: cut(&detail),
             fields,
-            more_fields: more_fields.saturating_add(beyond),
+            more_fields: i64::try_from(more_fields.saturating_add(beyond)).unwrap_or(i64::MAX),
             repeats: 0,
             // A NUL stands there as six letters.
             facts,
             uid: cut(&uid),
-            same: same.as_deref().map(id::of_same),
+            same: same.as_deref().map(id::number_of_same),
         }
     }
-}
 
-impl Entry {
     /// Whether all groups of the user are kept.
     pub fn has_all_groups(&self) -> bool {
         !self.groups.last().is_some_and(|group| group.starts_with(MORE))
@@ -191,13 +191,13 @@ impl Entry {
         let is = |outcomes: &[Outcome]| outcomes.iter().any(|outcome| outcome.as_str() == self.verdict);
         let because = |reasons: &[Reason]| reasons.iter().any(|reason| reason.as_str() == self.reason);
         // Nobody is warned of an edit that passes in every mode, unless it stays in doubt.
-        self.kind == Kind::Verdict.as_str()
+        self.kind == RowKind::Verdict.as_str()
             && (is(&[Outcome::Warn]) && !because(&[Reason::Unsettled])
                 || is(&[Outcome::Record, Outcome::Revert]) && because(&REFUSED))
     }
 }
 
-impl Field {
+impl EntryField {
     /// About what it takes, in bytes.
     fn length(&self) -> usize {
         let texts = [&self.declared, &self.old, &self.new].into_iter().flatten();
@@ -206,7 +206,7 @@ impl Field {
     }
 }
 
-impl Object {
+impl EntryObject {
     /// `Deployment/web`.
     pub fn short(&self) -> String {
         format!("{}/{}", self.kind, self.name)
@@ -224,15 +224,15 @@ pub(super) fn cut(text: &str) -> String {
 }
 
 /// As many fields as the cap allows, and how many were left out.
-fn seal_fields(changes: &[Change], key: Option<&SealingKey>) -> (Vec<Field>, i64) {
+fn seal_fields(changes: &[RowChange], key: Option<&SealingKey>) -> (Vec<EntryField>, usize) {
     let shown = |value: &Option<Shown>| {
         value.as_ref().map(|value| cut(&key.map_or_else(|| value.to_string(), |key| value.sealed(key))))
     };
     let mut fields = Vec::new();
     let mut size = 0;
     for change in changes {
-        let Change { path, declared, old, new, difference } = change;
-        let field = |path: &str, [declared, old, new]: [&Option<Shown>; 3]| Field {
+        let RowChange { path, declared, old, new, difference } = change;
+        let field = |path: &str, [declared, old, new]: [&Option<Shown>; 3]| EntryField {
             path: cut(path),
             declared: shown(declared),
             old: shown(old),
@@ -242,10 +242,10 @@ fn seal_fields(changes: &[Change], key: Option<&SealingKey>) -> (Vec<Field>, i64
         };
         let of_place = |it: &Difference| {
             let field = field(&it.path, [&it.declared, &it.old, &it.new]);
-            Box::new(Field { line: it.line, ..field })
+            Box::new(EntryField { line: it.line, ..field })
         };
         let difference = difference.as_deref().map(of_place);
-        let field = Field { difference, ..field(path, [declared, old, new]) };
+        let field = EntryField { difference, ..field(path, [declared, old, new]) };
         size += field.length();
         if size > FIELDS_CAP {
             break;
@@ -253,7 +253,7 @@ fn seal_fields(changes: &[Change], key: Option<&SealingKey>) -> (Vec<Field>, i64
         fields.push(field);
     }
     let more = changes.len().saturating_sub(fields.len());
-    (fields, i64::try_from(more).unwrap_or(i64::MAX))
+    (fields, more)
 }
 
 /// As many groups as the cap allows; the last one tells of others.
@@ -290,100 +290,4 @@ mod id_text {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::row::{GuardedObject, Repaired};
-    use kubemoor_declare::model::{Actor, ObjectId, ReleaseId};
-
-    fn object(kind: &str) -> ObjectId {
-        ObjectId::namespaced("", kind, "shop", "a")
-    }
-
-    fn of<'a>(release: &'a ReleaseId, object: &'a ObjectId) -> GuardedObject<'a> {
-        GuardedObject { release, revision: 2, object }
-    }
-
-    fn entry(object: &ObjectId, fields: Vec<Change>, actor: Actor) -> Entry {
-        let release = ReleaseId { namespace: "apps".into(), name: "web".into() };
-        let row = Row::repair(Timestamp::now(), of(&release, object), Repaired::Restored, fields, "");
-        Entry::seal(Row { actor, ..row }, 1 << 40, "east", Some(&SealingKey::new([3; 32])))
-    }
-
-    fn change(object: &ObjectId, path: &str, value: &serde_json::Value) -> Change {
-        let shown = Shown::of(object, &path.parse().unwrap(), value);
-        Change {
-            path: path.to_owned(),
-            declared: Some(shown.clone()),
-            old: Some(shown.clone()),
-            new: Some(shown),
-            difference: None,
-        }
-    }
-
-    #[test]
-    fn no_row_grows_beyond_its_caps() {
-        let long = "x".repeat(100_000);
-        let config = object("ConfigMap");
-        let fields = (0..5000).map(|n| change(&config, &format!("/data/{n}{long}"), &json!(long))).collect();
-        let groups = (0..5000).map(|n| format!("{n}{long}")).collect();
-        let entry = entry(&config, fields, Actor { user: long.clone(), groups, ..Actor::default() });
-        let size = serde_json::to_string(&entry).unwrap().len();
-        assert!(size < 16 << 10, "{size}");
-        assert_eq!(i64::try_from(entry.fields.len()).unwrap() + entry.more_fields, 5000);
-        assert!(entry.groups.last().unwrap().starts_with("… ") && entry.user.ends_with('…'), "{entry:?}");
-    }
-
-    #[test]
-    fn row_namespace_comes_from_release_or_else_from_object() {
-        let config = object("ConfigMap");
-        let of_release = entry(&config, Vec::new(), Actor::default());
-        assert_eq!(
-            (of_release.namespace.as_str(), of_release.object.namespace.as_deref()),
-            ("apps", Some("shop"))
-        );
-        let release = ReleaseId { namespace: "".into(), name: "".into() };
-        let row = Row::repair(Timestamp::now(), of(&release, &config), Repaired::Restored, Vec::new(), "");
-        let alone = Entry::seal(Row { release: None, ..row }, 1, "east", None);
-        assert_eq!((alone.namespace.as_str(), alone.release), ("shop", None));
-    }
-
-    #[test]
-    fn without_a_key_a_secret_shows_nothing() {
-        let secret = object("Secret");
-        let release = ReleaseId { namespace: "apps".into(), name: "web".into() };
-        let fields = vec![change(&secret, "/data/password", &json!("aHVudGVyMg=="))];
-        let row = Row::repair(Timestamp::now(), of(&release, &secret), Repaired::Restored, fields, "");
-        let entry = Entry::seal(row, 1, "east", None);
-        assert_eq!(entry.fields[0].new.as_deref(), Some("(redacted)"));
-    }
-
-    #[test]
-    fn deny_mode_would_refuse_recorded_drift_but_not_excused_changes() {
-        let edit = |verdict: &str, reason: &str| {
-            let entry = entry(&object("ConfigMap"), Vec::new(), Actor::default());
-            let (kind, verdict, reason) = ("verdict".to_owned(), verdict.to_owned(), reason.to_owned());
-            Entry { kind, verdict, reason, ..entry }
-        };
-        for verdict in ["Record", "Warn", "Revert"] {
-            for reason in ["request", "drift", "deletion", "dependants", "record", "too-large", "too-deep"] {
-                assert!(edit(verdict, reason).would_be_denied(), "{verdict} {reason}");
-            }
-        }
-        for (verdict, reason) in [
-            ("Record", "allowed"),
-            ("Record", "exempt"),
-            ("Record", "unsettled"),
-            ("Record", "busy"),
-            ("Record", "late"),
-            ("Warn", "unsettled"),
-            ("Deny", "drift"),
-            ("Error", "unreached"),
-        ] {
-            assert!(!edit(verdict, reason).would_be_denied(), "{verdict} {reason}");
-        }
-        let transition = Entry { kind: "record".to_owned(), ..edit("Record", "drift") };
-        assert!(!transition.would_be_denied());
-    }
-}
+mod tests;

@@ -1,15 +1,18 @@
-//! The states of releases in many clusters, as the guards store them in a shared PostgreSQL database.
-//!
-//! Entry points: [`ReleaseState`] for writers, [`FleetFilter`] for readers. Invariant: one row per cluster
-//! and release. Times are the database's own, so that clocks of clusters need not agree. Of the users' values
-//! only a keyed hash is stored. Plain values.
+//! The states of releases in many clusters, as the guards store them in a shared PostgreSQL database: one row per
+//! cluster and release. Times are the database's own, so that clocks of clusters need not agree. Of the users' values
+//! only a keyed hash is stored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, PgPool, Postgres, QueryBuilder, Row as _};
 
+use crate::entry::cut;
+use crate::store::{ClusterNumber, DatabasePool, LONGEST, Store, StoreError};
 use kubemoor_declare::model::ReleaseId;
+use kubemoor_verdict::shown::SealingKey;
 
 /// A cluster whose guard has not reported for that long is shown as stale. The view `fleet` uses the same
 /// value.
@@ -18,58 +21,42 @@ pub const STALE_AFTER: Duration = Duration::from_secs(120);
 /// The state of one release in its guard's status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReleaseState {
-    /// The release.
     pub release: ReleaseId,
-    /// Its revision.
     pub revision: u64,
-    /// How many objects it declares.
     pub declared: u64,
-    /// How many of them drifted.
     pub drifted: u64,
     /// Since when the oldest drift lasts.
     pub oldest_drift: Option<Timestamp>,
     /// `True`, `False` or `Unknown`.
     pub ready: &'static str,
-    /// The state in one word.
     pub reason: &'static str,
-    /// Helm's status of the release.
     pub status: &'static str,
     /// Its chart, with the version.
     pub chart: Option<String>,
     /// SHA-256 of the values that the user gave; it is kept under the ledger's key alone.
     pub values: Option<[u8; 32]>,
-    /// The mode for edits that drift.
     pub edits: String,
-    /// The mode for drift.
     pub drift: String,
-    /// The state in a sentence.
     pub message: String,
 }
 
-/// The guard's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardState {
-    /// Its version.
     pub version: &'static str,
-    /// When its certificate ends.
     pub certificate_until: Option<Timestamp>,
 }
 
 /// The filter on rows. An empty field matches all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetFilter {
-    /// The clusters: one of them.
     pub clusters: Vec<String>,
-    /// The namespace.
     pub namespace: Option<String>,
-    /// The release's name.
     pub release: Option<String>,
 }
 
 /// What releases are looked for, and in which order. What is empty or false does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetSearch {
-    /// Which rows.
     pub filter: FleetFilter,
     /// In one of these states, by their words, or in one of the two below.
     pub reasons: Vec<String>,
@@ -79,36 +66,26 @@ pub struct FleetSearch {
     pub stale: bool,
     /// Each of them is part of the namespace, the name, the chart or the message.
     pub words: Vec<String>,
-    /// The order.
     pub order: FleetOrder,
     /// Whether it is the other way round.
     pub is_reversed: bool,
-    /// From which row on.
     pub offset: u32,
-    /// The most rows.
     pub limit: u32,
 }
 
-/// The order of releases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FleetOrder {
-    /// By name.
     #[default]
     Name,
-    /// By cluster.
     Cluster,
     /// By state: as these words come, then others, and `InSync` last.
     State(Vec<&'static str>),
-    /// The most drift first.
     Drifted,
-    /// The highest revision first.
     Revision,
 }
 
-/// Releases that were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetFound {
-    /// Some of them.
     pub releases: Vec<ReleaseView>,
     /// How many there are, up to [`COUNTED`] and one.
     pub total: u64,
@@ -117,67 +94,386 @@ pub struct FleetFound {
 /// Up to so many releases that were found are counted.
 pub const COUNTED: u64 = 10_000;
 
-/// One cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
-    /// Its name.
     pub cluster: String,
-    /// The releases in each state, by its word.
     pub states: BTreeMap<String, StateCount>,
     /// Since when the oldest drift lasts.
     pub oldest_drift: Option<Timestamp>,
-    /// The version of its guard.
     pub version: String,
     /// When the certificate of its guard ends.
     pub certificate_until: Option<Timestamp>,
     /// When its guard was heard of last.
     pub heard: Timestamp,
-    /// Whether the last update is too old.
     pub is_stale: bool,
 }
 
 /// The releases of one cluster in one state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateCount {
-    /// How many there are.
     pub releases: u64,
     /// How many of them have objects that drifted.
     pub drifted: u64,
 }
 
-/// One release of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseView {
-    /// The cluster's name.
     pub cluster: String,
-    /// The release.
     pub release: ReleaseId,
-    /// Its revision.
     pub revision: u64,
-    /// How many objects it declares.
     pub declared: u64,
-    /// How many of them drifted.
     pub drifted: u64,
     /// Since when the oldest drift lasts.
     pub oldest_drift: Option<Timestamp>,
-    /// Since when it is in this state.
     pub since: Timestamp,
     /// `True`, `False` or `Unknown`.
     pub ready: String,
-    /// The state in one word.
     pub reason: String,
-    /// Helm's status of the release.
     pub status: String,
     /// Its chart, with the version.
     pub chart: Option<String>,
     /// A hash of its values, which differs from other hashes in this ledger if the values do.
     pub values: Option<String>,
-    /// The mode for edits that drift.
     pub edits: String,
-    /// The mode for drift.
     pub drift: String,
-    /// The state in a sentence.
     pub message: String,
     /// Since when its guard is silent, where it is.
     pub stale_since: Option<Timestamp>,
+}
+
+/// A row that says the same already is left alone.
+const PUT: &str = "INSERT INTO releases AS old (namespace, name, revision, declared, drifted, oldest_drift, ready, \
+     reason, status, chart, values_hash, edits, drift, message, cluster, since) \
+     SELECT new.namespace, new.name, new.revision, new.declared, new.drifted, to_timestamp(new.oldest), new.ready, \
+     new.reason, new.status, new.chart, new.values_hash, new.edits, new.drift, new.message, $15::int2, now() \
+     FROM unnest($1::text[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::text[], $8::text[], \
+     $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS new (namespace, name, revision, \
+     declared, drifted, oldest, ready, reason, status, chart, values_hash, edits, drift, message) \
+     ON CONFLICT (cluster, namespace, name) DO UPDATE SET revision = excluded.revision, \
+     declared = excluded.declared, drifted = excluded.drifted, oldest_drift = excluded.oldest_drift, \
+     ready = excluded.ready, reason = excluded.reason, status = excluded.status, chart = excluded.chart, \
+     values_hash = excluded.values_hash, edits = excluded.edits, drift = excluded.drift, \
+     message = excluded.message, since = CASE WHEN old.reason = excluded.reason THEN old.since ELSE now() END \
+     WHERE (old.revision, old.declared, old.drifted, old.oldest_drift, old.ready, old.reason, old.status, old.chart, \
+     old.values_hash, old.edits, old.drift, old.message) IS DISTINCT FROM (excluded.revision, excluded.declared, \
+     excluded.drifted, excluded.oldest_drift, excluded.ready, excluded.reason, excluded.status, excluded.chart, \
+     excluded.values_hash, excluded.edits, excluded.drift, excluded.message)";
+
+const REMOVE: &str = "DELETE FROM releases USING unnest($1::text[], $2::text[]) AS gone (namespace, name) \
+     WHERE releases.cluster = $3 AND releases.namespace = gone.namespace AND releases.name = gone.name";
+
+const BEAT: &str = "INSERT INTO guards (cluster, version, certificate_until, heard) \
+     VALUES ($1, $2, to_timestamp($3::int8), now()) ON CONFLICT (cluster) DO UPDATE SET \
+     version = excluded.version, certificate_until = excluded.certificate_until, heard = excluded.heard";
+
+const CLUSTERS: &str = "SELECT guards.cluster AS number, clusters.name, guards.version, \
+     floor(extract(epoch FROM guards.certificate_until))::int8 AS certificate_until, \
+     floor(extract(epoch FROM guards.heard))::int8 AS heard, \
+     guards.heard < now() - make_interval(secs => $2) AS is_stale \
+     FROM guards JOIN clusters ON clusters.id = guards.cluster \
+     WHERE $1::text[] = '{}' OR clusters.name = ANY($1) ORDER BY clusters.name";
+
+const STATES: &str = "SELECT cluster, reason, count(*) AS releases, count(*) FILTER (WHERE drifted > 0) AS drifted, \
+     floor(extract(epoch FROM min(oldest_drift)))::int8 AS oldest FROM releases \
+     WHERE ($1::text IS NULL OR namespace = $1) GROUP BY cluster, reason";
+
+/// What is read of a release; between the parts comes the time after which a guard is silent.
+const RELEASES: [&str; 2] = [
+    "SELECT clusters.name AS cluster, releases.namespace, releases.name, revision, declared, \
+     drifted, floor(extract(epoch FROM oldest_drift))::int8 AS oldest, floor(extract(epoch FROM since))::int8 AS since, ready, \
+     reason, status, chart, values_hash, edits, drift, message, CASE WHEN guards.heard < now() - \
+     make_interval(secs => ",
+    ") THEN floor(extract(epoch FROM guards.heard))::int8 END AS stale",
+];
+
+const FROM: &str = " FROM releases JOIN clusters ON clusters.id = releases.cluster \
+     JOIN guards ON guards.cluster = releases.cluster WHERE true";
+
+/// Another text as soon as a release, or the silence of a guard, has changed.
+const MARK: &str = "SELECT concat_ws(' ', count(*), sum(revision), sum(drifted), sum(hashtext(reason || message)::int8), \
+     max(since), (SELECT concat_ws(' ', count(*), count(*) FILTER (WHERE heard < now() - make_interval(secs => $1))) \
+     FROM guards), (SELECT string_agg(concat(clusters.id, ':', newest.id), ' ' ORDER BY clusters.id) FROM clusters \
+     CROSS JOIN LATERAL (SELECT id FROM entries WHERE cluster = clusters.id AND id >= \
+     ((extract(epoch FROM now() - interval '10 minutes') * 1000000)::int8 - 1577836800000000) << 12 \
+     ORDER BY id DESC LIMIT 1) AS newest)) FROM releases";
+
+/// The rows of one cluster, for its guard.
+#[derive(Clone)]
+pub struct ClusterFleet {
+    pub(crate) store: Store,
+    pub(crate) cluster: ClusterNumber,
+    pub(crate) key: SealingKey,
+    /// Clusters that were silent for longer are forgotten.
+    pub(crate) age: Duration,
+}
+
+impl ClusterFleet {
+    pub async fn releases(&self) -> Result<Vec<ReleaseId>, StoreError> {
+        let pool = self.store.shared()?;
+        let select = sqlx::query_as("SELECT namespace, name FROM releases WHERE cluster = $1");
+        let rows: Result<Vec<(String, String)>, _> = select.bind(self.cluster.0).fetch_all(pool).await;
+        let rows = rows.map_err(self.store.failed("read"))?;
+        Ok(rows
+            .into_iter()
+            .map(|(namespace, name)| ReleaseId { namespace: namespace.into(), name: name.into() })
+            .collect())
+    }
+
+    /// Writes how some releases stand, and that others are gone: all or nothing.
+    pub async fn write(&self, states: &[ReleaseState], gone: &[ReleaseId]) -> Result<(), StoreError> {
+        let pool = self.store.shared()?;
+        let written = async {
+            let mut transaction = pool.begin().await?;
+            if !states.is_empty() {
+                put(&mut transaction, self.cluster, &self.key, states).await?;
+            }
+            if !gone.is_empty() {
+                let namespaces: Vec<_> = gone.iter().map(|release| release.namespace.as_str()).collect();
+                let names: Vec<_> = gone.iter().map(|release| release.name.as_str()).collect();
+                let remove = sqlx::query(REMOVE).bind(namespaces).bind(names).bind(self.cluster.0);
+                remove.execute(&mut *transaction).await?;
+            }
+            transaction.commit().await
+        };
+        written.await.map_err(self.store.failed("written"))
+    }
+
+    /// Says that the guard is there. Forgets clusters that were silent for too long.
+    pub async fn beat(&self, guard: &GuardState) -> Result<(), StoreError> {
+        let pool = self.store.shared()?;
+        let written = async {
+            let until = guard.certificate_until.map(Timestamp::as_second);
+            sqlx::query(BEAT).bind(self.cluster.0).bind(guard.version).bind(until).execute(pool).await?;
+            let silent = "SELECT cluster FROM guards WHERE heard < now() - make_interval(secs => $1)";
+            let silent = sqlx::query_scalar(silent).bind(self.age.min(LONGEST).as_secs_f64());
+            let silent: Vec<i16> = silent.fetch_all(pool).await?;
+            if silent.is_empty() {
+                return Ok(());
+            }
+            let mut transaction = pool.begin().await?;
+            for delete in
+                ["DELETE FROM releases WHERE cluster = ANY($1)", "DELETE FROM guards WHERE cluster = ANY($1)"]
+            {
+                sqlx::query(delete).bind(&silent).execute(&mut *transaction).await?;
+            }
+            transaction.commit().await
+        };
+        written.await.map_err(self.store.failed("written"))
+    }
+}
+
+impl Store {
+    /// The clusters that `filter` asks for, by name.
+    pub async fn fleet(&self, filter: &FleetFilter) -> Result<Vec<ClusterView>, StoreError> {
+        let pool = self.shared()?;
+        let read = async {
+            let clusters = sqlx::query(CLUSTERS).bind(&filter.clusters).bind(STALE_AFTER.as_secs_f64());
+            let clusters = clusters.fetch_all(pool).await?;
+            let mut views = BTreeMap::new();
+            for row in &clusters {
+                views.insert(row.try_get::<i16, _>("number")?, cluster(row)?);
+            }
+            for row in sqlx::query(STATES).bind(&filter.namespace).fetch_all(pool).await? {
+                let Some(view) = views.get_mut(&row.try_get::<i16, _>("cluster")?) else { continue };
+                let counted =
+                    StateCount { releases: number(&row, "releases")?, drifted: number(&row, "drifted")? };
+                view.states.insert(row.try_get("reason")?, counted);
+                view.oldest_drift = [view.oldest_drift, time(&row, "oldest")?].into_iter().flatten().min();
+            }
+            let mut views: Vec<_> = views.into_values().collect();
+            views.sort_by(|left, right| left.cluster.cmp(&right.cluster));
+            Ok(views)
+        };
+        read.await.map_err(self.failed("read"))
+    }
+
+    /// The releases that `filter` asks for, by namespace, name and cluster.
+    pub async fn fleet_releases(&self, filter: &FleetFilter) -> Result<Vec<ReleaseView>, StoreError> {
+        let search = FleetSearch { filter: filter.clone(), ..FleetSearch::default() };
+        let mut query = releases(&search);
+        query.push(" ORDER BY releases.namespace, releases.name, clusters.name");
+        let rows = query.build().fetch_all(self.shared()?).await;
+        let views = rows.and_then(|rows| rows.iter().map(view).collect());
+        views.map_err(self.failed("read"))
+    }
+
+    /// Some of the releases that `search` asks for, in its order, and how many there are.
+    pub async fn fleet_search(&self, search: &FleetSearch) -> Result<FleetFound, StoreError> {
+        let pool = self.shared()?;
+        let read = async {
+            let mut query = releases(search);
+            order(&mut query, search);
+            query.push(" LIMIT ").push_bind(i64::from(search.limit));
+            query.push(" OFFSET ").push_bind(i64::from(search.offset));
+            let rows = query.build().fetch_all(pool).await?;
+            let mut count = QueryBuilder::<Postgres>::new("SELECT count(*) FROM (SELECT 1");
+            count.push(FROM);
+            conditions(&mut count, search);
+            count.push(" LIMIT ").push_bind(i64::try_from(COUNTED).unwrap_or(i64::MAX).saturating_add(1));
+            count.push(") AS found");
+            let total: i64 = count.build_query_scalar().fetch_one(pool).await?;
+            let releases: Result<Vec<_>, _> = rows.iter().map(view).collect();
+            Ok(FleetFound { releases: releases?, total: u64::try_from(total).unwrap_or_default() })
+        };
+        read.await.map_err(self.failed("read"))
+    }
+
+    /// A text that is another one as soon as what is kept of the clusters has changed, but for their signs of life, or
+    /// there are new rows of the last minutes.
+    pub async fn fleet_mark(&self) -> Result<String, StoreError> {
+        let mark = sqlx::query_scalar(MARK).bind(STALE_AFTER.as_secs_f64()).fetch_one(self.shared()?).await;
+        mark.map_err(self.failed("read"))
+    }
+
+    fn shared(&self) -> Result<&PgPool, StoreError> {
+        match &self.pool {
+            DatabasePool::Postgres(pool) => Ok(pool),
+            DatabasePool::Sqlite { .. } => Err(StoreError::Unshared { place: self.place.clone() }),
+        }
+    }
+}
+
+fn releases(search: &FleetSearch) -> QueryBuilder<Postgres> {
+    let [columns, end] = RELEASES;
+    let mut query = QueryBuilder::new(columns);
+    query.push_bind(STALE_AFTER.as_secs_f64()).push(end).push(FROM);
+    conditions(&mut query, search);
+    query
+}
+
+fn conditions(query: &mut QueryBuilder<Postgres>, search: &FleetSearch) {
+    let FleetSearch { filter, reasons, drifted, stale, words, .. } = search;
+    if !filter.clusters.is_empty() {
+        query.push(" AND clusters.name = ANY(").push_bind(filter.clusters.clone()).push(")");
+    }
+    for (column, text) in
+        [(" AND releases.namespace = ", &filter.namespace), (" AND releases.name = ", &filter.release)]
+    {
+        if let Some(text) = text {
+            query.push(column).push_bind(text.clone());
+        }
+    }
+    if !reasons.is_empty() || *drifted || *stale {
+        query.push(" AND (reason = ANY(").push_bind(reasons.clone()).push(")");
+        if *drifted {
+            query.push(" OR drifted > 0");
+        }
+        if *stale {
+            query.push(" OR guards.heard < now() - make_interval(secs => ");
+            query.push_bind(STALE_AFTER.as_secs_f64()).push(")");
+        }
+        query.push(")");
+    }
+    for word in words {
+        query.push(" AND position(").push_bind(word.to_lowercase());
+        query.push(
+            " IN lower(concat_ws(' ', releases.namespace || '/' || releases.name, chart, message))) > 0",
+        );
+    }
+}
+
+fn order(query: &mut QueryBuilder<Postgres>, search: &FleetSearch) {
+    let (up, down) = if search.is_reversed { (" DESC", " ASC") } else { (" ASC", " DESC") };
+    query.push(" ORDER BY ");
+    match &search.order {
+        FleetOrder::Name => {}
+        FleetOrder::Cluster => {
+            query.push("clusters.name").push(up).push(", ");
+        }
+        FleetOrder::State(words) => {
+            let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+            query.push("(reason = 'InSync')").push(up);
+            query
+                .push(", coalesce(array_position(")
+                .push_bind(words)
+                .push("::text[], reason), 1000)")
+                .push(up)
+                .push(", ");
+        }
+        FleetOrder::Drifted => {
+            query.push("drifted").push(down).push(", ");
+        }
+        FleetOrder::Revision => {
+            query.push("revision").push(down).push(", ");
+        }
+    }
+    for (place, column) in ["releases.name", "releases.namespace", "clusters.name"].iter().enumerate() {
+        query.push(if place == 0 { "" } else { ", " }).push(column).push(up);
+    }
+}
+
+async fn put(
+    connection: &mut PgConnection,
+    cluster: ClusterNumber,
+    key: &SealingKey,
+    states: &[ReleaseState],
+) -> Result<(), sqlx::Error> {
+    fn column<'s, T>(states: &'s [ReleaseState], of: impl Fn(&'s ReleaseState) -> T) -> Vec<T> {
+        states.iter().map(of).collect()
+    }
+    let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    sqlx::query(PUT)
+        .bind(column(states, |it| it.release.namespace.as_str()))
+        .bind(column(states, |it| it.release.name.as_str()))
+        .bind(column(states, |it| whole(it.revision)))
+        .bind(column(states, |it| whole(it.declared)))
+        .bind(column(states, |it| whole(it.drifted)))
+        .bind(column(states, |it| it.oldest_drift.map(Timestamp::as_second)))
+        .bind(column(states, |it| it.ready))
+        .bind(column(states, |it| it.reason))
+        .bind(column(states, |it| it.status))
+        .bind(column(states, |it| it.chart.as_deref().map(cut)))
+        .bind(column(states, |it| it.values.as_ref().and_then(|digest| key.seal(digest))))
+        .bind(column(states, |it| it.edits.as_str()))
+        .bind(column(states, |it| it.drift.as_str()))
+        .bind(column(states, |it| cut(&it.message)))
+        .bind(cluster.0)
+        .execute(connection)
+        .await
+        .map(drop)
+}
+
+fn cluster(row: &PgRow) -> Result<ClusterView, sqlx::Error> {
+    Ok(ClusterView {
+        cluster: row.try_get("name")?,
+        version: row.try_get("version")?,
+        certificate_until: time(row, "certificate_until")?,
+        heard: time(row, "heard")?.unwrap_or_default(),
+        is_stale: row.try_get("is_stale")?,
+        ..ClusterView::default()
+    })
+}
+
+fn view(row: &PgRow) -> Result<ReleaseView, sqlx::Error> {
+    Ok(ReleaseView {
+        cluster: row.try_get("cluster")?,
+        release: ReleaseId {
+            namespace: row.try_get::<String, _>("namespace")?.into(),
+            name: row.try_get::<String, _>("name")?.into(),
+        },
+        revision: number(row, "revision")?,
+        declared: number(row, "declared")?,
+        drifted: number(row, "drifted")?,
+        oldest_drift: time(row, "oldest")?,
+        since: time(row, "since")?.unwrap_or_default(),
+        ready: row.try_get("ready")?,
+        reason: row.try_get("reason")?,
+        status: row.try_get("status")?,
+        chart: row.try_get("chart")?,
+        values: row.try_get("values_hash")?,
+        edits: row.try_get("edits")?,
+        drift: row.try_get("drift")?,
+        message: row.try_get("message")?,
+        stale_since: time(row, "stale")?,
+    })
+}
+
+/// A count, which nobody keeps below zero.
+fn number(row: &PgRow, column: &str) -> Result<u64, sqlx::Error> {
+    Ok(u64::try_from(row.try_get::<i64, _>(column)?).unwrap_or_default())
+}
+
+fn time(row: &PgRow, column: &str) -> Result<Option<Timestamp>, sqlx::Error> {
+    let seconds: Option<i64> = row.try_get(column)?;
+    Ok(seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()))
 }

@@ -1,16 +1,12 @@
-//! The ids of rows: unique times.
-//!
-//! Invariant: an id is microseconds since 2020, shifted left by [`TAG_BITS`], plus a tag that each writer
-//! draws at random. So ids order rows by time, a row keeps its id through every attempt to write it, and
+//! The ids of rows: unique times. An id is microseconds since 2020, shifted left by [`TAG_BITS`], plus a tag that
+//! each writer draws at random. So ids order rows by time, a row keeps its id through every attempt to write it, and
 //! replicas need no coordination. Each replica gives the same id to an event that all replicas see, so that
 //! it is stored once.
 
+use super::row::LedgerRow;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, Timestamp};
-
 use sha2::{Digest, Sha256};
-
-use super::row::Row;
 
 /// The low bits of an id, which tell writers apart.
 const TAG_BITS: u32 = 12;
@@ -22,7 +18,6 @@ const SLACK: i64 = 1_000_000;
 /// 2020-01-01T00:00:00Z in microseconds. The migrations use the same value.
 const EPOCH: i64 = 1_577_836_800_000_000;
 
-/// The operating system gives no random bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the operating system gives no random bytes")]
 pub struct NoRandomness;
@@ -34,14 +29,13 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// With a tag drawn at random.
     pub(super) fn new() -> Result<Self, NoRandomness> {
         let [high, low] = random()?;
         Ok(Self { tag: i64::from(u16::from_be_bytes([high, low])) & ((1 << TAG_BITS) - 1), last: 0 })
     }
 
     /// The id of a row: of one that every guard writes, the same to each.
-    pub(super) fn of(&mut self, row: &Row) -> i64 {
+    pub(super) fn next_for(&mut self, row: &LedgerRow) -> i64 {
         match &row.same {
             Some(same) => shared(row.time, same),
             None => self.next(row.time),
@@ -60,13 +54,12 @@ impl Ids {
 
 /// The number for `same` in the database; rows with the same number are one row. Different texts must not
 /// share a number.
-pub(super) fn of_same(same: &str) -> i64 {
+pub(super) fn number_of_same(same: &str) -> i64 {
     let digest: [u8; 32] = Sha256::digest(same.as_bytes()).into();
     let [a, b, c, d, e, f, g, h, ..] = digest;
     i64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The time of a row.
 pub(super) fn time(id: i64) -> Timestamp {
     Timestamp::from_microsecond((id >> TAG_BITS).saturating_add(EPOCH)).unwrap_or(Timestamp::MAX)
 }
@@ -109,51 +102,4 @@ fn shared(time: Timestamp, same: &str) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_order_rows_by_time_and_give_the_time_back() {
-        let mut ids = Ids::new().unwrap();
-        let now: Timestamp = "2026-11-21T05:00:00.123456Z".parse().unwrap();
-        let (a, b) = (ids.next(now), ids.next(now));
-        assert!(a < b && time(a) == now, "{a} {b}");
-        assert!(time(b) > now);
-        // Rows hardly out of order stay apart; a clock that is set back is believed.
-        assert!(ids.next(now - SignedDuration::from_micros(5)) > b);
-        let before = now - SignedDuration::from_secs(60);
-        assert_eq!(time(ids.next(before)), before);
-        assert!(first(now) <= a && first(now + SignedDuration::from_micros(1)) > a);
-    }
-
-    #[test]
-    fn shared_row_has_the_same_id_in_every_guard() {
-        let now: Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();
-        let id = shared(now, "uid/7");
-        assert_eq!(id, shared(now, "uid/7"));
-        assert_ne!(id, shared(now, "uid/8"));
-        assert_eq!(time(id).as_second(), now.as_second());
-        // Databases hold it already.
-        assert_eq!(of_same("abc").to_be_bytes(), [0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea]);
-    }
-
-    #[test]
-    fn month_begins_on_its_first_day_in_utc() {
-        for (time, months, begin) in [
-            ("2026-11-30T23:59:59.999999Z", 0, "2026-11-01T00:00:00Z"),
-            ("2026-11-01T00:00:00Z", 0, "2026-11-01T00:00:00Z"),
-            ("2026-11-30T12:00:00Z", 2, "2027-01-01T00:00:00Z"),
-            ("2027-12-31T12:00:00Z", 2, "2028-02-01T00:00:00Z"),
-        ] {
-            assert_eq!(month(time.parse().unwrap(), months), first(begin.parse().unwrap()), "{time}");
-        }
-        assert_eq!(month(Timestamp::MAX, 2), first(Timestamp::MAX));
-    }
-
-    #[test]
-    fn times_out_of_range_bend_to_the_ends() {
-        assert_eq!(first(Timestamp::MIN), 0);
-        assert!(first(Timestamp::MAX) > 0);
-        assert_eq!(cutoff("2026-11-21T05:00:00Z".parse().unwrap(), std::time::Duration::MAX), 0);
-    }
-}
+mod tests;

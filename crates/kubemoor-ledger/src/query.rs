@@ -1,12 +1,14 @@
 //! Queries of the ledger, and the words that they are made of.
 
+use super::entry::LedgerEntry;
+use super::row::{Act, ExceptionEvent, Repaired};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-
-use super::entry::Entry;
 use kubemoor_declare::model::{NamedObject, Operation};
 use kubemoor_helm::record::Status;
 use kubemoor_verdict::edit::Outcome;
+use serde::{Deserialize, Serialize};
+
+pub use EntryPage as Page; // alias
 
 /// The most rows of one page.
 pub const PAGE: u32 = 1000;
@@ -14,19 +16,14 @@ pub const PAGE: u32 = 1000;
 /// The filter on rows. `None` or an empty field matches all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The cluster's name.
     pub cluster: Option<String>,
     /// The release's namespace; without a release the object's.
     pub namespace: Option<String>,
-    /// The release's name.
     pub release: Option<String>,
-    /// The user.
     pub user: Option<String>,
     /// The outcomes, such as `Deny`: one of them.
     pub verdicts: Vec<String>,
-    /// The operations: one of them.
     pub operations: Vec<Operation>,
-    /// The object.
     pub object: Option<NamedObject>,
     /// No rows before this time.
     pub since: Option<Timestamp>,
@@ -42,9 +39,8 @@ pub struct Filter {
 
 /// Rows, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
-    /// The rows.
-    pub items: Vec<Entry>,
+pub struct EntryPage {
+    pub items: Vec<LedgerEntry>,
     /// The start of the next page; `None` after the last one.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none", default)]
     pub next: Option<String>,
@@ -53,7 +49,7 @@ pub struct Page {
     pub missing: Vec<String>,
 }
 
-impl Page {
+impl EntryPage {
     /// One page of several ledgers, each of which was asked by the same filter. A row that is in several of them is shown
     /// once.
     #[must_use]
@@ -75,16 +71,12 @@ impl Page {
 }
 
 impl Filter {
-    /// How many rows a page has.
     pub(super) fn size(&self) -> u32 {
         self.limit.unwrap_or(PAGE).clamp(1, PAGE)
     }
 }
 
 /// An operation by its name, in any case.
-///
-/// # Errors
-/// There is no such operation: the names that there are.
 pub fn parse_operation(text: &str) -> Result<Operation, String> {
     let is_meant = |operation: &Operation| operation.as_str().eq_ignore_ascii_case(text);
     Operation::ALL
@@ -103,39 +95,6 @@ const EDITS: [&str; 6] = [
     "Error",
 ];
 
-/// Of repairs, of exceptions and of acts.
-const OTHERS: [&str; 28] = [
-    "Recreated",
-    "Restored",
-    "TakenBack",
-    "Failed",
-    "Reported",
-    "Ended",
-    "Opened",
-    "Closed",
-    "Reconcile",
-    "Suspend",
-    "Resume",
-    "Open",
-    "Close",
-    "CreatePolicy",
-    "ChangePolicy",
-    "DeletePolicy",
-    "ChangeWebhooks",
-    "DeleteWebhooks",
-    "RenewCertificate",
-    "LabelNamespace",
-    "StartAutoscaling",
-    "ChangeAutoscaling",
-    "StopAutoscaling",
-    "Start",
-    "Stop",
-    "EngageBrake",
-    "ReleaseBrake",
-    "HoldRepairs",
-];
-
-/// Of records.
 const RECORDS: [&str; 11] = [
     Status::Deployed.as_str(),
     Status::Failed.as_str(),
@@ -152,13 +111,11 @@ const RECORDS: [&str; 11] = [
 
 /// Every outcome that a row can have.
 pub fn verdicts() -> impl Iterator<Item = &'static str> {
-    EDITS.into_iter().chain(OTHERS).chain(RECORDS)
+    let others = [Repaired::WORDS, ExceptionEvent::WORDS, Act::WORDS].into_iter().flatten().copied();
+    EDITS.into_iter().chain(others).chain(RECORDS)
 }
 
 /// The outcome of this name, in any case unless two names differ by it alone.
-///
-/// # Errors
-/// There is no such outcome: the names that there are.
 pub fn parse_verdict(text: &str) -> Result<&'static str, String> {
     let exact = verdicts().find(|verdict| *verdict == text);
     let alike: Vec<_> = verdicts().filter(|verdict| verdict.eq_ignore_ascii_case(text)).collect();
@@ -208,79 +165,4 @@ pub(crate) fn possible_kinds(object: &NamedObject) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn page(ids: &[i64], next: Option<i64>) -> Page {
-        let entry = |id: &i64| {
-            json!({
-                "id": id.to_string(), "time": "2026-11-21T08:00:00Z", "kind": "act", "cluster": "", "namespace": "",
-                "release": null, "revision": null, "operation": null, "user": "", "groups": [], "verdict": "",
-                "object": {"group": "", "kind": "", "namespace": null, "name": ""},
-                "reason": "", "detail": "", "fields": [], "moreFields": 0, "uid": "",
-            })
-        };
-        let items: Vec<_> = ids.iter().map(entry).collect();
-        serde_json::from_value(json!({"items": items, "continue": next.map(|next| next.to_string())}))
-            .unwrap()
-    }
-
-    #[test]
-    fn pages_of_several_ledgers_become_one_in_the_order_of_time() {
-        let filter = Filter { limit: Some(3), ..Filter::default() };
-        for (pages, ids, next) in [
-            (vec![page(&[9, 5], None)], vec![9, 5], None),
-            (vec![page(&[9, 5], None), page(&[7], None)], vec![9, 7, 5], None),
-            // Each of them has seen 7.
-            (vec![page(&[9, 7], None), page(&[7, 5], None)], vec![9, 7, 5], None),
-            (vec![page(&[9, 5, 4], Some(4)), page(&[7], None)], vec![9, 7, 5], Some(5)),
-            (vec![page(&[9, 5], None), page(&[7, 2], None)], vec![9, 7, 5], Some(5)),
-            (vec![page(&[9, 5, 4], Some(4)), page(&[9, 5, 4], Some(4))], vec![9, 5, 4], Some(4)),
-            (vec![page(&[], None), page(&[], None)], vec![], None),
-        ] {
-            let merged = Page::merge(pages, &filter);
-            assert_eq!(merged.items.iter().map(|entry| entry.id).collect::<Vec<_>>(), ids);
-            assert_eq!(merged.next, next.map(|next: i64| next.to_string()));
-        }
-    }
-
-    #[test]
-    fn an_object_is_named_as_kubectl_users_name_it() {
-        for (text, kind) in [
-            ("Deployment/web", "deployment"),
-            ("deployments.apps/web", "deployment"),
-            ("deploy/web", "deployment"),
-            ("ingresses/web", "ingress"),
-            ("NetworkPolicies/web", "networkpolicy"),
-            ("svc/web", "service"),
-        ] {
-            let filter: NamedObject = text.parse().unwrap();
-            assert!(possible_kinds(&filter).iter().any(|found| found == kind), "{text}: {filter:?}");
-            assert_eq!(filter.to_string().parse(), Ok(filter), "{text}");
-        }
-        for text in ["web", "/web", "deployment/", "deployment/web/scale", ""] {
-            assert!(text.parse::<NamedObject>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn verdict_parsing_ignores_case_unless_two_verdicts_collide() {
-        for (text, verdict) in
-            [("Deny", "Deny"), ("deny", "Deny"), ("failed", "failed"), ("Failed", "Failed"), ("GONE", "gone")]
-        {
-            assert_eq!(parse_verdict(text), Ok(verdict));
-        }
-        for text in ["FAILED", "Denied", "", "Deny,Warn"] {
-            let error = parse_verdict(text).unwrap_err();
-            assert!(error.contains("Deny, Revert") && error.ends_with("gone"), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn no_verdict_is_named_twice() {
-        let distinct: std::collections::BTreeSet<_> = verdicts().collect();
-        assert_eq!(distinct.len(), verdicts().count());
-    }
-}
+mod tests;

@@ -15,10 +15,32 @@ use kubemoor_verdict::facts::ChangeFacts;
 use kubemoor_verdict::recorded;
 use kubemoor_verdict::shown::Shown;
 
-/// The subject of a row.
+pub use ExceptionEvent as Permitted; // alias
+pub use LedgerRow as Row; // alias
+pub use RowChange as Change; // alias
+pub use RowChanges as Changes; // alias
+pub use RowKind as Kind; // alias
+
+/// An enum whose variants are the words of rows.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            pub(crate) const WORDS: &[&str] = &[$(stringify!($variant)),*];
+
+            /// The word in rows.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant),)* }
+            }
+        }
+    };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An edit that was not plainly allowed.
+pub enum RowKind {
     Verdict,
     /// A release's latest record reached another status or revision.
     Record,
@@ -33,9 +55,7 @@ pub enum Kind {
 /// An edit, as the review of it tells.
 #[derive(Clone, Debug)]
 pub struct ReviewedEdit {
-    /// The object.
     pub object: ObjectId,
-    /// The operation on it; `None` where that is unknown.
     pub operation: Option<Operation>,
     /// By whom.
     pub actor: Actor,
@@ -46,64 +66,56 @@ pub struct ReviewedEdit {
 /// An object of a release that the loop guards.
 #[derive(Clone, Copy, Debug)]
 pub struct GuardedObject<'a> {
-    /// The release.
     pub release: &'a ReleaseId,
-    /// Its revision.
     pub revision: u64,
-    /// The object.
     pub object: &'a ObjectId,
 }
 
-/// The result of a repair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repaired {
-    /// A missing object was created again.
-    Recreated,
-    /// Fields were set back to what is declared.
-    Restored,
-    /// An object was removed again, since its release dropped it meanwhile.
-    TakenBack,
-    /// The API server refused, or did not answer.
-    Failed,
-    /// It may not be repaired, and was reported.
-    Reported,
-    /// It drifts no more, and the guard did not repair it.
-    Ended,
+words! {
+    pub enum Repaired {
+        /// A missing object was created again.
+        Recreated,
+        /// Fields were set back to what is declared.
+        Restored,
+        /// An object was removed again, since its release dropped it meanwhile.
+        TakenBack,
+        /// The API server refused, or did not answer.
+        Failed,
+        /// It may not be repaired, and was reported.
+        Reported,
+        /// It drifts no more, and the guard did not repair it.
+        Ended,
+    }
 }
 
-/// Whether an allowance begins or ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Permitted {
-    /// It begins.
-    Opened,
-    /// It ran out, or was taken back.
-    Closed,
+words! {
+    /// Whether an allowance begins or ends.
+    pub enum ExceptionEvent {
+        Opened,
+        /// It ran out, or was taken back.
+        Closed,
+    }
 }
 
 /// One row, before it is sealed.
 #[derive(Clone, Debug)]
-pub struct Row {
-    /// When it happened.
+pub struct LedgerRow {
     pub time: Timestamp,
-    /// What it is about.
-    pub kind: Kind,
+    pub kind: RowKind,
     /// The release concerned; none where the request was not read that far.
     pub release: Option<(ReleaseId, u64)>,
-    /// The object concerned.
     pub object: ObjectId,
-    /// What was done to it.
     pub operation: Option<Operation>,
     /// By whom; nobody for events without a user.
     pub actor: Actor,
     /// The outcome in one word: of an edit `Record`, `Warn`, `Revert` or `Deny`, or
     /// `Error` where `failurePolicy` decided; of a record its status, of repairs, allowances and acts theirs.
     pub verdict: &'static str,
-    /// Why, as one word; may be empty.
     pub reason: &'static str,
     /// A sentence for a person; may be empty.
     pub detail: String,
     /// The declared fields that it hung on.
-    pub fields: Changes,
+    pub fields: RowChanges,
     /// The changes of an edit, in the form of [`recorded::text`], so that other policies can judge them.
     pub facts: Option<String>,
     /// The uid of the admission request; may be empty.
@@ -122,9 +134,9 @@ impl ReviewedEdit {
     }
 }
 
-impl Row {
+impl LedgerRow {
     /// A row about an object, of which nothing else is known.
-    fn about(time: Timestamp, kind: Kind, object: ObjectId) -> Self {
+    fn about(time: Timestamp, kind: RowKind, object: ObjectId) -> Self {
         Self {
             time,
             kind,
@@ -135,7 +147,7 @@ impl Row {
             verdict: "",
             reason: "",
             detail: String::new(),
-            fields: Changes::default(),
+            fields: RowChanges::default(),
             facts: None,
             uid: String::new(),
             same: None,
@@ -143,7 +155,6 @@ impl Row {
         }
     }
 
-    /// An edit that was not plainly allowed.
     pub fn verdict(time: Timestamp, edit: ReviewedEdit, verdict: &Verdict) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
         let grounds = verdict.grounds.as_ref();
@@ -154,9 +165,9 @@ impl Row {
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
             detail: grounds.map(|grounds| grounds.exceptions.join("; ")).unwrap_or_default(),
-            fields: grounds.map_or_else(Changes::default, Changes::of),
+            fields: grounds.map_or_else(RowChanges::default, RowChanges::from_grounds),
             uid,
-            ..Self::about(time, Kind::Verdict, object)
+            ..Self::about(time, RowKind::Verdict, object)
         }
     }
 
@@ -176,7 +187,7 @@ impl Row {
             verdict: "Error",
             reason,
             uid,
-            ..Self::about(time, Kind::Verdict, object)
+            ..Self::about(time, RowKind::Verdict, object)
         }
     }
 
@@ -202,7 +213,7 @@ impl Row {
             verdict,
             detail: invalid.map(|invalid| invalid.reason.clone()).unwrap_or_default(),
             same: Some(format!("{} {} {verdict}", release.latest.uid, release.latest.resource_version)),
-            ..Self::about(if gone { now } else { release.latest.touched }, Kind::Record, object)
+            ..Self::about(if gone { now } else { release.latest.touched }, RowKind::Record, object)
         }
     }
 
@@ -211,32 +222,36 @@ impl Row {
         time: Timestamp,
         of: GuardedObject<'_>,
         repaired: Repaired,
-        fields: Vec<Change>,
+        fields: Vec<RowChange>,
         detail: &str,
     ) -> Self {
-        let (operation, verdict) = match repaired {
-            Repaired::Recreated => (Some(Operation::Create), "Recreated"),
-            Repaired::Restored => (Some(Operation::Update), "Restored"),
-            Repaired::TakenBack => (Some(Operation::Delete), "TakenBack"),
-            Repaired::Failed => (None, "Failed"),
-            Repaired::Reported => (None, "Reported"),
-            Repaired::Ended => (None, "Ended"),
+        let operation = match repaired {
+            Repaired::Recreated => Some(Operation::Create),
+            Repaired::Restored => Some(Operation::Update),
+            Repaired::TakenBack => Some(Operation::Delete),
+            Repaired::Failed | Repaired::Reported | Repaired::Ended => None,
         };
         Self {
             release: Some((of.release.clone(), of.revision)),
             operation,
-            verdict,
+            verdict: repaired.as_str(),
             reason: "drift",
             detail: detail.to_owned(),
-            fields: Changes::Listed(fields, 0),
-            ..Self::about(time, Kind::Repair, of.object.clone())
+            fields: RowChanges::Listed(fields, 0),
+            ..Self::about(time, RowKind::Repair, of.object.clone())
         }
     }
 
-    /// An order to the guard, by an edit of `edit.object`.
     pub fn act(time: Timestamp, edit: ReviewedEdit, release: Option<(ReleaseId, u64)>, act: Act) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
-        Self { release, operation, actor, verdict: act.as_str(), uid, ..Self::about(time, Kind::Act, object) }
+        Self {
+            release,
+            operation,
+            actor,
+            verdict: act.as_str(),
+            uid,
+            ..Self::about(time, RowKind::Act, object)
+        }
     }
 
     /// An allowance for `object` that opened, or that is over by `now`: it ran
@@ -246,36 +261,36 @@ impl Row {
         release: Option<(ReleaseId, u64)>,
         object: &ObjectId,
         allowance: &Allowance,
-        permitted: Permitted,
+        permitted: ExceptionEvent,
     ) -> Self {
         let Allowance { grant, until, reason, by, version: (uid, generation), created, .. } = allowance;
         let ran_out = *until <= now;
-        let (time, verdict, how) = match permitted {
+        let verdict = permitted.as_str();
+        let (time, how) = match permitted {
             // Another generation came at some later time that nothing tells.
-            Permitted::Opened => (created.filter(|_| *generation <= 1).unwrap_or(now), "Opened", "until"),
-            Permitted::Closed if ran_out => (*until, "Closed", "ran out at"),
-            Permitted::Closed => (now, "Closed", "taken back or changed before"),
+            ExceptionEvent::Opened => (created.filter(|_| *generation <= 1).unwrap_or(now), "until"),
+            ExceptionEvent::Closed if ran_out => (*until, "ran out at"),
+            ExceptionEvent::Closed => (now, "taken back or changed before"),
         };
         let mut words = vec![format!("{how} {until}")];
         words.extend((!reason.is_empty()).then(|| reason.clone()));
-        let change = |path| Change { path, declared: None, old: None, new: None, difference: None };
+        let change = |path| RowChange { path, declared: None, old: None, new: None, difference: None };
         Self {
             release,
             actor: by.clone(),
             verdict,
             detail: words.join("; "),
-            fields: Changes::Listed(
+            fields: RowChanges::Listed(
                 grant.paths().take(FIELDS).map(change).collect(),
                 grant.paths().count().saturating_sub(FIELDS),
             ),
             same: Some(format!("{uid} {generation} {verdict}")),
-            ..Self::about(time, Kind::Allowance, object.clone())
+            ..Self::about(time, RowKind::Allowance, object.clone())
         }
     }
 }
 
-impl Kind {
-    /// The kind's name.
+impl RowKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Verdict => "verdict",
@@ -287,76 +302,47 @@ impl Kind {
     }
 }
 
-/// An order to the guard, or an action of the guard on itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// To repair a release now.
-    Reconcile,
-    /// To repair a release no more.
-    Suspend,
-    /// To repair a release again.
-    Resume,
-    /// To judge and repair nothing.
-    Open,
-    /// To judge and repair again.
-    Close,
-    /// To follow a new policy.
-    CreatePolicy,
-    /// To follow a policy that says something else.
-    ChangePolicy,
-    /// To follow a policy no more.
-    DeletePolicy,
-    /// No order: another user changed the webhook configuration that the guard maintains.
-    ChangeWebhooks,
-    /// No order: another user deleted it.
-    DeleteWebhooks,
-    /// Nothing: the guard serves another certificate, or makes the one that its replicas share.
-    RenewCertificate,
-    /// To judge other policies in a namespace, by its labels.
-    LabelNamespace,
-    /// To let an autoscaler set the replicas of a declared workload.
-    StartAutoscaling,
-    /// To let it set them in another range.
-    ChangeAutoscaling,
-    /// To guard the replicas again that an autoscaler has set.
-    StopAutoscaling,
-    /// Nothing: a guard started, with these settings.
-    Start,
-    /// Nothing: a guard was told to stop, or cannot go on.
-    Stop,
-    /// Nothing: so much drifts that the guard stopped repairs.
-    EngageBrake,
-    /// To repair again what the guard had stopped repairing.
-    ReleaseBrake,
-    /// Nothing: the guard puts repairs of a release on hold.
-    HoldRepairs,
-}
-
-impl Act {
-    /// The act's name, as rows have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Reconcile => "Reconcile",
-            Self::Suspend => "Suspend",
-            Self::Resume => "Resume",
-            Self::Open => "Open",
-            Self::Close => "Close",
-            Self::CreatePolicy => "CreatePolicy",
-            Self::ChangePolicy => "ChangePolicy",
-            Self::DeletePolicy => "DeletePolicy",
-            Self::ChangeWebhooks => "ChangeWebhooks",
-            Self::DeleteWebhooks => "DeleteWebhooks",
-            Self::RenewCertificate => "RenewCertificate",
-            Self::LabelNamespace => "LabelNamespace",
-            Self::StartAutoscaling => "StartAutoscaling",
-            Self::ChangeAutoscaling => "ChangeAutoscaling",
-            Self::StopAutoscaling => "StopAutoscaling",
-            Self::Start => "Start",
-            Self::Stop => "Stop",
-            Self::EngageBrake => "EngageBrake",
-            Self::ReleaseBrake => "ReleaseBrake",
-            Self::HoldRepairs => "HoldRepairs",
-        }
+words! {
+    /// An order to the guard, or an action of the guard on itself.
+    pub enum Act {
+        Reconcile,
+        /// To repair a release no more.
+        Suspend,
+        /// To repair a release again.
+        Resume,
+        /// To judge and repair nothing.
+        Open,
+        /// To judge and repair again.
+        Close,
+        CreatePolicy,
+        /// To follow a policy that says something else.
+        ChangePolicy,
+        /// To follow a policy no more.
+        DeletePolicy,
+        /// No order: another user changed the webhook configuration that the guard maintains.
+        ChangeWebhooks,
+        /// No order: another user deleted it.
+        DeleteWebhooks,
+        /// Nothing: the guard serves another certificate, or makes the one that its replicas share.
+        RenewCertificate,
+        /// To judge other policies in a namespace, by its labels.
+        LabelNamespace,
+        /// To let an autoscaler set the replicas of a declared workload.
+        StartAutoscaling,
+        /// To let it set them in another range.
+        ChangeAutoscaling,
+        /// To guard the replicas again that an autoscaler has set.
+        StopAutoscaling,
+        /// Nothing: a guard started, with these settings.
+        Start,
+        /// Nothing: a guard was told to stop, or cannot go on.
+        Stop,
+        /// Nothing: so much drifts that the guard stopped repairs.
+        EngageBrake,
+        /// To repair again what the guard had stopped repairing.
+        ReleaseBrake,
+        /// Nothing: the guard puts repairs of a release on hold.
+        HoldRepairs,
     }
 }
 
@@ -364,64 +350,59 @@ impl Act {
 /// way to fill the memory.
 const FIELDS: usize = 100;
 
-/// The fields of a row.
 #[derive(Clone, Debug)]
-pub enum Changes {
+pub enum RowChanges {
     /// Those of a verdict, which are put into words when the row is sealed.
-    Of(Arc<Grounds>),
+    Grounds(Arc<Grounds>),
     /// These, and so many more that are not kept.
-    Listed(Vec<Change>, usize),
+    Listed(Vec<RowChange>, usize),
 }
 
-/// One field.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
-    /// The field.
+pub struct RowChange {
     pub path: String,
     /// Its declared value; `None` where the manifest has none.
     pub declared: Option<Shown>,
-    /// Its value before.
     pub old: Option<Shown>,
-    /// Its value after.
     pub new: Option<Shown>,
     /// The first place at which long or nested values differ.
     pub difference: Option<Box<Difference>>,
 }
 
-impl Changes {
+impl RowChanges {
     /// The changes of a passing edit of `object`; only the first of many are kept.
     pub fn passing(object: &ObjectId, changes: &[ChangeFacts]) -> Self {
         let of = |ChangeFacts { change, .. }: &ChangeFacts| {
             let values = [&change.declared, &change.old, &change.new].map(Option::as_ref);
-            Change::of(&Finding::of(change.path.clone(), Values::of(object, &change.path, values)))
+            RowChange::of(&Finding::of(change.path.clone(), Values::of(object, &change.path, values)))
         };
         Self::Listed(changes.iter().take(FIELDS).map(of).collect(), changes.len().saturating_sub(FIELDS))
     }
 
     /// The fields of a verdict. Of many only the first are kept.
-    fn of(grounds: &Arc<Grounds>) -> Self {
+    fn from_grounds(grounds: &Arc<Grounds>) -> Self {
         match grounds.fields.len().checked_sub(FIELDS) {
-            Some(more) => Self::Listed(grounds.fields.iter().take(FIELDS).map(Change::of).collect(), more),
-            None => Self::Of(Arc::clone(grounds)),
+            Some(more) => Self::Listed(grounds.fields.iter().take(FIELDS).map(RowChange::of).collect(), more),
+            None => Self::Grounds(Arc::clone(grounds)),
         }
     }
 
     /// The fields in words, and the number of further ones.
-    pub(crate) fn into_listed(self) -> (Vec<Change>, usize) {
+    pub(crate) fn into_listed(self) -> (Vec<RowChange>, usize) {
         match self {
-            Self::Of(grounds) => (grounds.fields.iter().map(Change::of).collect(), 0),
+            Self::Grounds(grounds) => (grounds.fields.iter().map(RowChange::of).collect(), 0),
             Self::Listed(changes, more) => (changes, more),
         }
     }
 }
 
-impl Default for Changes {
+impl Default for RowChanges {
     fn default() -> Self {
         Self::Listed(Vec::new(), 0)
     }
 }
 
-impl Change {
+impl RowChange {
     /// The change that an edit makes to a field.
     pub fn of(finding: &Finding) -> Self {
         let Finding { path, declared, old, new, difference, doubt: _, added: _ } = finding;

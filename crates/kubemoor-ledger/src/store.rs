@@ -1,31 +1,29 @@
-//! The database: SQLite or PostgreSQL, with the same tables and the same words.
-//!
-//! Entry points: `Store::connect_to_write` and `Store::migrate` for writers, [`Store::read`] for
-//! readers. Invariants: a row that is written twice is there once; a reader
-//! changes nothing, not even an old schema; no connection is held longer than
-//! a statement or a transaction takes.
+//! The database: SQLite or PostgreSQL, with the same tables and the same words. A row that is written twice is there
+//! once. A reader changes nothing, not even an old schema. No error quotes a password of the URL.
 
-mod error;
-mod fleet;
-mod months;
-mod rows;
-mod schema;
-mod trim;
-
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
+use rustls::{CertificateError, Error as TlsError};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, SqlitePool};
+use sqlx::{
+    ColumnIndex, Connection as _, Decode, PgConnection, PgPool, Postgres, QueryBuilder, Row, SqlSafeStr,
+    Sqlite, SqliteConnection, SqlitePool, Type,
+};
 
-pub use self::error::StoreError;
-use self::error::said;
-pub use self::fleet::ClusterFleet;
-pub(super) use self::months::DroppedMonths;
-pub(super) use self::schema::Cluster;
-use crate::query::PAGE;
+use crate::entry::{EntryObject, LedgerEntry};
+pub use crate::fleet::ClusterFleet;
+use crate::id::{self, NoRandomness};
+use crate::query::{EntryPage, Filter, PAGE, possible_kinds};
+use crate::row::RowKind;
+use crate::writer::Batch;
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::shown::SealingKey;
 
@@ -43,13 +41,13 @@ const WRITING: u32 = 1;
 /// The database of a ledger. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Store {
-    pub(super) pool: Pool,
+    pub(crate) pool: DatabasePool,
     /// What it is called in messages.
-    place: String,
+    pub(crate) place: String,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Pool {
+pub(crate) enum DatabasePool {
     Sqlite {
         /// Where nothing is written, the same as `reading`.
         writing: SqlitePool,
@@ -62,52 +60,134 @@ pub(super) enum Pool {
 macro_rules! on_pool {
     ($store:expr, $access:ident, |$pool:ident| $asked:expr) => {
         match &$store.pool {
-            $crate::store::Pool::Sqlite { $access: $pool, .. } => $asked,
-            $crate::store::Pool::Postgres($pool) => $asked,
+            $crate::store::DatabasePool::Sqlite { $access: $pool, .. } => $asked,
+            $crate::store::DatabasePool::Postgres($pool) => $asked,
         }
     };
 }
-use on_pool;
+pub(crate) use on_pool;
+
+/// The statement that writes rows, for a database. A row that is there already, from an attempt before or from another
+/// guard, stays as it is.
+macro_rules! insertion {
+    ($database:ty, $insert:literal, $cluster:expr, $entries:expr) => {{
+        let mut query = QueryBuilder::<$database>::new(concat!(
+            $insert,
+            " INTO entries (id, cluster, same, kind, namespace, release, revision, object_group, object_kind, \
+             object_namespace, object_name, operation, user_name, user_groups, verdict, reason, detail, fields, \
+             more_fields, uid, facts) "
+        ));
+        let (cluster, entries): (ClusterNumber, &[&LedgerEntry]) = ($cluster, $entries);
+        query.push_values(entries, |mut values, entry| {
+            values
+                .push_bind(entry.id)
+                .push_bind(cluster.0)
+                .push_bind(entry.same)
+                .push_bind(entry.kind.as_str())
+                .push_bind(entry.namespace.as_str())
+                .push_bind(entry.release.as_deref())
+                .push_bind(entry.revision)
+                .push_bind(entry.object.group.as_str())
+                .push_bind(entry.object.kind.as_str())
+                .push_bind(entry.object.namespace.as_deref())
+                .push_bind(entry.object.name.as_str())
+                .push_bind(entry.operation.as_deref())
+                .push_bind(entry.user.as_str())
+                .push_bind(json(&entry.groups))
+                .push_bind(entry.verdict.as_str())
+                .push_bind(entry.reason.as_str())
+                .push_bind(entry.detail.as_str())
+                .push_bind(json(&entry.fields))
+                .push_bind(entry.more_fields)
+                .push_bind(entry.uid.as_str())
+                .push_bind(entry.facts.as_deref());
+        });
+        query
+    }};
+}
+
+/// The statement for a page, for a database: by the indexes the newest ids of each cluster and of these the newest of all,
+/// then the rows of these ids.
+macro_rules! selection {
+    ($database:ty, $filter:expr, [$each:literal, $clusters:literal, $end:literal]) => {{
+        let filter: &Filter = $filter;
+        let limit = i64::from(filter.size()) + 1;
+        let facts = if filter.facts { "facts" } else { "NULL AS facts" };
+        let mut query =
+            QueryBuilder::<$database>::new(format!("SELECT {COLUMNS}, {facts}, name AS cluster "));
+        query.push($each).push(" (SELECT id FROM entries WHERE cluster = clusters.id");
+        let object = filter.object.as_ref();
+        for (column, name) in [
+            ("namespace", filter.namespace.as_deref()),
+            ("release", filter.release.as_deref()),
+            ("user_name", filter.user.as_deref()),
+            ("object_name", object.map(|object| object.name.as_str())),
+            ("object_group", object.and_then(|object| object.group.as_deref())),
+            ("kind", filter.facts.then(|| RowKind::Verdict.as_str())),
+        ] {
+            if let Some(name) = name {
+                query.push(format_args!(" AND {column} = ")).push_bind(name);
+            }
+        }
+        let operations = filter.operations.iter().map(|operation| operation.as_str().to_owned()).collect();
+        let kinds = object.map(possible_kinds).unwrap_or_default();
+        for (column, names) in
+            [("verdict", &filter.verdicts), ("operation", &operations), ("lower(object_kind)", &kinds)]
+        {
+            if !names.is_empty() {
+                query.push(format_args!(" AND {column} IN ("));
+                let mut list = query.separated(", ");
+                for name in names {
+                    list.push_bind(name.as_str());
+                }
+                query.push(")");
+            }
+        }
+        if let Some(since) = filter.since {
+            query.push(" AND id >= ").push_bind(id::first(since));
+        }
+        if let Some(end) = filter.before.into_iter().chain(filter.until.map(id::first)).min() {
+            query.push(" AND id < ").push_bind(end);
+        }
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(limit).push($clusters);
+        if let Some(cluster) = &filter.cluster {
+            query.push(" AND clusters.name = ").push_bind(cluster.as_str());
+        }
+        query.push(" ORDER BY entries.id DESC LIMIT ").push_bind(limit).push($end);
+        query
+    }};
+}
 
 impl Store {
-    /// Connects to the database to write to it: makes the file where it is
-    /// absent. The tables may be older, or absent, until they are brought up to date.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub(super) async fn connect_to_write(url: &LedgerUrl) -> Result<Self, StoreError> {
-        Self::connect(url, false).await
-    }
-
     /// Opens the database to read from it.
-    ///
-    /// # Errors
-    /// See [`StoreError`]; also when a guard of this version has not written to
-    /// it yet.
     pub async fn read(url: &LedgerUrl) -> Result<Self, StoreError> {
         let store = Self::connect(url, true).await?;
         store.check_version().await?;
         Ok(store)
     }
 
-    /// Gives up its connections.
     pub async fn close(&self) {
         match &self.pool {
-            Pool::Sqlite { writing, reading } => {
+            DatabasePool::Sqlite { writing, reading } => {
                 reading.close().await;
                 writing.close().await;
             }
-            Pool::Postgres(pool) => pool.close().await,
+            DatabasePool::Postgres(pool) => pool.close().await,
         }
     }
 
     /// The key of this ledger, made when it is asked for the first time.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
     pub async fn key(&self) -> Result<SealingKey, StoreError> {
-        let fresh: [u8; 32] = super::id::random()?;
-        let bytes = self.key_or(&fresh).await.map_err(self.failed("read"))?;
+        let fresh: [u8; 32] = id::random()?;
+        let insert = "INSERT INTO sealing_key (id, bytes) VALUES (1, $1) ON CONFLICT (id) DO NOTHING";
+        let select = "SELECT bytes FROM sealing_key WHERE id = 1";
+        let read = async {
+            on_pool!(self, writing, |pool| {
+                sqlx::query(insert).bind(fresh.as_slice()).execute(pool).await?;
+                sqlx::query_scalar(select).fetch_one(pool).await
+            })
+        };
+        let bytes: Vec<u8> = read.await.map_err(self.failed("read"))?;
         let key: [u8; 32] = bytes.as_slice().try_into().map_err(|_| StoreError::Statement {
             place: self.place.clone(),
             action: "read",
@@ -116,17 +196,17 @@ impl Store {
         Ok(SealingKey::new(key))
     }
 
-    /// What a failed statement becomes.
-    pub(super) fn failed(&self, action: &'static str) -> impl Fn(sqlx::Error) -> StoreError + '_ {
+    pub(crate) fn failed(&self, action: &'static str) -> impl Fn(sqlx::Error) -> StoreError + '_ {
         move |error| StoreError::Statement { place: self.place.clone(), action, reason: said(&error) }
     }
 
-    async fn connect(url: &LedgerUrl, reads: bool) -> Result<Self, StoreError> {
+    /// Connects to the database; to write to it, makes the file where it is absent. The tables may be older, or absent.
+    pub(crate) async fn connect(url: &LedgerUrl, reads: bool) -> Result<Self, StoreError> {
         let place = url.to_string();
         let failed = |error: sqlx::Error| StoreError::Connect { place: place.clone(), reason: said(&error) };
         let pool = match url {
             LedgerUrl::Sqlite(path) => {
-                if reads && !exists(path).await {
+                if reads && !tokio::fs::try_exists(path).await.unwrap_or(false) {
                     return Err(StoreError::Absent { place });
                 }
                 let options = SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE);
@@ -138,7 +218,7 @@ impl Store {
                 let reading = reading.connect_lazy_with(reader);
                 if reads {
                     reading.acquire().await.map_err(&failed)?;
-                    Pool::Sqlite { writing: reading.clone(), reading }
+                    DatabasePool::Sqlite { writing: reading.clone(), reading }
                 } else {
                     make(path).map_err(sqlx::Error::Io).map_err(&failed)?;
                     // A commit does not wait for the disk; the file survives a crash of the program,
@@ -152,16 +232,16 @@ impl Store {
                         .pragma("wal_autocheckpoint", "10000")
                         .pragma("cache_size", "-16000");
                     let writing = pool.max_connections(WRITING).connect_with(options);
-                    Pool::Sqlite { writing: writing.await.map_err(&failed)?, reading }
+                    DatabasePool::Sqlite { writing: writing.await.map_err(&failed)?, reading }
                 }
             }
             LedgerUrl::Postgres(text) => {
                 let options = postgres(text, url)?;
                 let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
                 match pool.connect_with(options).await {
-                    Ok(pool) => Pool::Postgres(pool),
+                    Ok(pool) => DatabasePool::Postgres(pool),
                     Err(error) => {
-                        let reason = error::fault_of_file(text, &error).await.unwrap_or_else(|| said(&error));
+                        let reason = fault_of_file(text, &error).await.unwrap_or_else(|| said(&error));
                         return Err(StoreError::Connect { place, reason });
                     }
                 }
@@ -169,21 +249,156 @@ impl Store {
         };
         Ok(Self { pool, place })
     }
-}
 
-/// A key of no ledger: what it seals can be compared within one answer alone.
-///
-/// # Errors
-/// When the operating system gives no random bytes.
-pub fn fresh_key() -> Result<SealingKey, StoreError> {
-    Ok(SealingKey::new(super::id::random()?))
+    /// Makes the tables, or brings them up to date. One guard does so at a time.
+    pub(crate) async fn migrate(&self) -> Result<(), StoreError> {
+        let done = match &self.pool {
+            DatabasePool::Sqlite { writing, .. } => migrator(SQLITE).run(writing).await,
+            DatabasePool::Postgres(pool) => migrator(POSTGRES).run(pool).await,
+        };
+        done.map_err(|error| match error {
+            MigrateError::VersionMissing(found) => {
+                StoreError::Newer { place: self.place.clone(), found, wanted: self.version() }
+            }
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+                StoreError::Migrate { place: self.place.clone(), reason: said(&error) }
+            }
+            other => StoreError::Migrate { place: self.place.clone(), reason: other.to_string() },
+        })
+    }
+
+    pub(crate) async fn check_version(&self) -> Result<(), StoreError> {
+        let version = "SELECT max(version) FROM kubemoor_migrations";
+        let found: Result<Option<i64>, _> =
+            on_pool!(self, reading, |pool| sqlx::query_scalar(version).fetch_one(pool).await);
+        let found = match found {
+            Ok(found) => found.unwrap_or(0),
+            Err(error) if is_absent_table(&error) => 0,
+            Err(error) => return Err(self.failed("read")(error)),
+        };
+        let (place, wanted) = (self.place.clone(), self.version());
+        match found.cmp(&wanted) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less => Err(StoreError::Older { place, found, wanted }),
+            Ordering::Greater => Err(StoreError::Newer { place, found, wanted }),
+        }
+    }
+
+    /// The number that stands for a cluster's name in the rows; a new one for a new name.
+    pub(crate) async fn cluster(&self, name: &str) -> Result<ClusterNumber, StoreError> {
+        // An attempt that conflicts uses a number up, and replicas start often.
+        let insert = "INSERT INTO clusters (name) SELECT $1 WHERE NOT EXISTS \
+                      (SELECT 1 FROM clusters WHERE name = $1) ON CONFLICT (name) DO NOTHING";
+        let select = "SELECT id FROM clusters WHERE name = $1";
+        let number = async {
+            on_pool!(self, writing, |pool| {
+                sqlx::query(insert).bind(name).execute(pool).await?;
+                sqlx::query_scalar(select).bind(name).fetch_one(pool).await
+            })
+        };
+        number.await.map(ClusterNumber).map_err(self.failed("written"))
+    }
+
+    /// Asks the database for nothing: whether it answers. A file is there, or it is not.
+    pub(crate) async fn answers(&self) -> Result<(), StoreError> {
+        let answered = match &self.pool {
+            DatabasePool::Sqlite { .. } => return Ok(()),
+            DatabasePool::Postgres(pool) => sqlx::query("SELECT 1").execute(pool).await,
+        };
+        answered.map(drop).map_err(self.failed("read"))
+    }
+
+    /// Whether the database accepts writes: writes the cluster's row unchanged. False if the tables, or the row of the
+    /// cluster of that number and name, are not there.
+    pub(crate) async fn probe(&self, cluster: ClusterNumber, name: &str) -> Result<bool, StoreError> {
+        let update = "UPDATE clusters SET name = name WHERE id = $1 AND name = $2";
+        let updated = on_pool!(self, writing, |pool| {
+            let update = sqlx::query(update).bind(cluster.0).bind(name).execute(pool);
+            update.await.map(|done| done.rows_affected())
+        });
+        match updated {
+            Ok(rows) => Ok(rows > 0),
+            Err(error) if is_absent_table(&error) => Ok(false),
+            Err(error) => Err(self.failed("written")(error)),
+        }
+    }
+
+    fn version(&self) -> i64 {
+        let scripts = match &self.pool {
+            DatabasePool::Sqlite { .. } => SQLITE.len(),
+            DatabasePool::Postgres(_) => POSTGRES.len(),
+        };
+        i64::try_from(scripts).unwrap_or(i64::MAX)
+    }
+
+    /// Writes rows and counts repeats of rows, all or none.
+    pub(crate) async fn insert(&self, cluster: ClusterNumber, batch: &Batch<'_>) -> Result<(), StoreError> {
+        let written = async {
+            match &self.pool {
+                DatabasePool::Sqlite { writing, .. } => {
+                    let mut connection = writing.acquire().await?;
+                    let written = write_to_sqlite(&mut connection, cluster, batch).await;
+                    if written.is_err() {
+                        // SQLite has ended the transaction by itself, and the driver does not know: it would take
+                        // the next one for a part of it, whose rows nobody ever sees.
+                        connection.close_on_drop();
+                    }
+                    written
+                }
+                DatabasePool::Postgres(pool) => {
+                    write_to_postgres(&mut *pool.acquire().await?, cluster, batch).await
+                }
+            }
+        };
+        written.await.map_err(self.failed("written"))
+    }
+
+    /// The rows that `filter` asks for, newest first.
+    pub async fn page(&self, filter: &Filter) -> Result<EntryPage, StoreError> {
+        let read = async {
+            match &self.pool {
+                DatabasePool::Sqlite { reading, .. } => {
+                    let mut query = selection!(
+                        Sqlite,
+                        filter,
+                        ["FROM clusters CROSS JOIN entries WHERE entries.id IN", ")", ""]
+                    );
+                    query
+                        .build()
+                        .persistent(false)
+                        .fetch_all(reading)
+                        .await?
+                        .iter()
+                        .map(entry)
+                        .collect::<Result<Vec<_>, _>>()
+                }
+                DatabasePool::Postgres(pool) => {
+                    let mut query = selection!(
+                        Postgres,
+                        filter,
+                        [
+                            "FROM (SELECT clusters.id AS number, name, entries.id FROM clusters CROSS JOIN LATERAL",
+                            ") AS entries WHERE true",
+                            ") AS page JOIN entries ON cluster = page.number AND entries.id = page.id \
+                         ORDER BY entries.id DESC"
+                        ]
+                    );
+                    query.build().persistent(false).fetch_all(pool).await?.iter().map(entry).collect()
+                }
+            }
+        };
+        let mut items = read.await.map_err(self.failed("read"))?;
+        let size = usize::try_from(filter.size()).unwrap_or(usize::MAX);
+        // One more than the page tells whether there is another one.
+        let more = items.len() > size;
+        items.truncate(size);
+        let next = items.last().filter(|_| more).map(|entry| entry.id.to_string());
+        Ok(EntryPage { items, next, missing: Vec::new() })
+    }
 }
 
 /// Whether that can be the URL of a database. Nobody is asked.
-///
-/// # Errors
-/// [`StoreError::Url`].
-pub(super) fn check(url: &LedgerUrl) -> Result<(), StoreError> {
+pub(crate) fn check(url: &LedgerUrl) -> Result<(), StoreError> {
     match url {
         LedgerUrl::Sqlite(_) => Ok(()),
         LedgerUrl::Postgres(text) => postgres(text, url).map(drop),
@@ -204,6 +419,272 @@ fn make(path: &Path) -> std::io::Result<()> {
     std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).map(drop)
 }
 
-async fn exists(path: &Path) -> bool {
-    tokio::fs::try_exists(path).await.unwrap_or(false)
+const SQLITE: [&str; 5] = [
+    include_str!("migrations/sqlite.1.sql"),
+    include_str!("migrations/sqlite.2.sql"),
+    include_str!("migrations/sqlite.3.sql"),
+    include_str!("migrations/sqlite.4.sql"),
+    include_str!("migrations/sqlite.5.sql"),
+];
+const POSTGRES: [&str; 9] = [
+    include_str!("migrations/postgres.1.sql"),
+    include_str!("migrations/postgres.2.sql"),
+    include_str!("migrations/postgres.3.sql"),
+    include_str!("migrations/postgres.4.sql"),
+    include_str!("migrations/postgres.5.sql"),
+    include_str!("migrations/postgres.6.sql"),
+    include_str!("migrations/postgres.7.sql"),
+    include_str!("migrations/postgres.8.sql"),
+    include_str!("migrations/postgres.9.sql"),
+];
+
+/// In a database of others the name says whose it is.
+const TABLE: &str = "kubemoor_migrations";
+
+/// A cluster, as the rows of one ledger name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterNumber(pub(crate) i16);
+
+/// The longest age that is handed to PostgreSQL, which cannot count further back.
+pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86400);
+
+fn migrator<const COUNT: usize>(scripts: [&'static str; COUNT]) -> Migrator {
+    let migrations = (1..).zip(scripts).map(|(version, script)| {
+        Migration::new(version, "ledger".into(), MigrationType::Simple, script.into_sql_str(), false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    migrator.dangerous_set_table_name(TABLE);
+    migrator
 }
+
+fn is_absent_table(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else { return false };
+    // PostgreSQL's undefined_table; SQLite has no code of its own for it.
+    error.code().as_deref() == Some("42P01") || error.message().starts_with("no such table")
+}
+
+/// Rows of one statement: less than 32,766 values, which SQLite takes, and PostgreSQL takes more.
+const ROWS: usize = 1000;
+
+/// Counts repeats on the row that they repeat, if it is still there.
+const REPEAT: &str = "UPDATE entries SET repeats = repeats + $3 WHERE cluster = $1 AND id = $2";
+
+/// Which events that every guard sees have no row yet. In their order: guards that write the same ones wait for each
+/// other, and not in a circle.
+const MARK: &str = "INSERT INTO entry_marks (cluster, same, id) SELECT $1, same, id \
+                    FROM unnest($2::int8[], $3::int8[]) AS new (same, id) ORDER BY same \
+                    ON CONFLICT DO NOTHING RETURNING same, id";
+
+/// What is read of a row; the facts are long, and are read only where they are asked for.
+const COLUMNS: &str = "entries.id, kind, namespace, release, revision, object_group, object_kind, object_namespace, \
+                       object_name, operation, user_name, user_groups, verdict, reason, detail, fields, more_fields, \
+                       repeats, uid";
+
+async fn write_to_sqlite(
+    connection: &mut SqliteConnection,
+    cluster: ClusterNumber,
+    batch: &Batch<'_>,
+) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    for rows in batch.rows.chunks(ROWS) {
+        // A statement that can fail half-way would have SQLite copy each page that it changes: with OR IGNORE none can.
+        let mut query = insertion!(Sqlite, "INSERT OR IGNORE", cluster, rows);
+        query.build().persistent(false).execute(&mut *transaction).await?;
+    }
+    for (id, count) in &batch.repeats {
+        sqlx::query(REPEAT).bind(cluster.0).bind(id).bind(count).execute(&mut *transaction).await?;
+    }
+    transaction.commit().await
+}
+
+/// Of rows with the same mark one is written, whoever writes them: no index over partitions by id can say that.
+async fn write_to_postgres(
+    connection: &mut PgConnection,
+    cluster: ClusterNumber,
+    batch: &Batch<'_>,
+) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    let marks = batch.rows.iter().filter_map(|entry| Some((entry.same?, entry.id)));
+    let (same, ids): (Vec<i64>, Vec<i64>) = marks.unzip();
+    let mut rows = batch.rows.clone();
+    if !same.is_empty() {
+        let mark = sqlx::query_as(MARK).bind(cluster.0).bind(same).bind(ids);
+        let marked: Vec<(i64, i64)> = mark.fetch_all(&mut *transaction).await?;
+        let marked: HashSet<_> = marked.into_iter().collect();
+        rows.retain(|entry| entry.same.is_none_or(|same| marked.contains(&(same, entry.id))));
+    }
+    for rows in rows.chunks(ROWS) {
+        let mut query = insertion!(Postgres, "INSERT", cluster, rows);
+        query.push(" ON CONFLICT DO NOTHING");
+        query.build().persistent(false).execute(&mut *transaction).await?;
+    }
+    for (id, count) in &batch.repeats {
+        sqlx::query(REPEAT).bind(cluster.0).bind(id).bind(count).execute(&mut *transaction).await?;
+    }
+    transaction.commit().await
+}
+
+/// Lists of texts and fields always have a JSON form.
+fn json<T: serde::Serialize>(list: &T) -> String {
+    serde_json::to_string(list).unwrap_or_else(|_| "[]".to_owned())
+}
+
+/// A row of the table, of whichever database.
+fn entry<R>(row: &R) -> Result<LedgerEntry, sqlx::Error>
+where
+    R: Row,
+    for<'n> &'n str: ColumnIndex<R>,
+    i64: for<'r> Decode<'r, R::Database> + Type<R::Database>,
+    Option<i64>: for<'r> Decode<'r, R::Database> + Type<R::Database>,
+    String: for<'r> Decode<'r, R::Database> + Type<R::Database>,
+    Option<String>: for<'r> Decode<'r, R::Database> + Type<R::Database>,
+{
+    let text = |column: &str| row.try_get::<String, _>(column);
+    let number: i64 = row.try_get("id")?;
+    Ok(LedgerEntry {
+        id: number,
+        time: id::time(number),
+        kind: text("kind")?,
+        cluster: text("cluster")?,
+        namespace: text("namespace")?,
+        release: row.try_get("release")?,
+        revision: row.try_get("revision")?,
+        object: EntryObject {
+            group: text("object_group")?,
+            kind: text("object_kind")?,
+            namespace: row.try_get("object_namespace")?,
+            name: text("object_name")?,
+        },
+        operation: row.try_get("operation")?,
+        user: text("user_name")?,
+        // What somebody else wrote into these columns is no reason to show nothing of the row.
+        groups: serde_json::from_str(&text("user_groups")?).unwrap_or_default(),
+        verdict: text("verdict")?,
+        reason: text("reason")?,
+        detail: text("detail")?,
+        fields: serde_json::from_str(&text("fields")?).unwrap_or_default(),
+        more_fields: row.try_get("more_fields")?,
+        repeats: row.try_get("repeats")?,
+        facts: row.try_get("facts")?,
+        uid: text("uid")?,
+        same: None,
+    })
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("the ledger {place} cannot be used: {reason}")]
+    Url { place: String, reason: String },
+    #[error("there is no ledger at {place}: name the file that the guard's --ledger names")]
+    Absent { place: String },
+    #[error("the ledger {place} cannot be opened: {reason}")]
+    Connect { place: String, reason: String },
+    #[error("the tables of the ledger {place} cannot be made or brought up to date: {reason}")]
+    Migrate { place: String, reason: String },
+    #[error(
+        "the ledger {place} has version {found} of the tables and this program reads version {wanted}: \
+         let a guard of this version write to it once"
+    )]
+    Older {
+        place: String,
+        /// The version found; 0 without tables.
+        found: i64,
+        wanted: i64,
+    },
+    #[error(
+        "the ledger {place} has version {found} of the tables and this program knows version {wanted}: \
+         use a program as new as the guard that writes to it"
+    )]
+    Newer { place: String, found: i64, wanted: i64 },
+    /// A file, which no cluster shares with others.
+    #[error(
+        "the ledger {place} is a file of one guard, which keeps no states of many clusters: name the PostgreSQL that \
+         the guards share"
+    )]
+    Unshared { place: String },
+    #[error("the ledger {place} cannot be {action}: {reason}")]
+    Statement {
+        place: String,
+        /// What was tried: `read`, `written`, `trimmed`.
+        action: &'static str,
+        reason: String,
+    },
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
+}
+
+/// What the driver says, on one line. A database's own message may quote the
+/// row at fault only in its detail, which is left out.
+pub(crate) fn said(error: &sqlx::Error) -> String {
+    let text = match error {
+        sqlx::Error::Database(fault) => fault.message().to_owned(),
+        sqlx::Error::PoolTimedOut => format!("no connection within {} s", PATIENCE.as_secs()),
+        sqlx::Error::Io(fault) => distrust(fault).map_or_else(|| error.to_string(), str::to_owned),
+        other => other.to_string(),
+    };
+    text.lines().collect::<Vec<_>>().join(" ")
+}
+
+/// Why the certificate of the database is not trusted, if that is the fault.
+fn distrust(fault: &io::Error) -> Option<&'static str> {
+    let Some(TlsError::InvalidCertificate(fault)) = fault.get_ref()?.downcast_ref() else { return None };
+    Some(match fault {
+        // The latter if a trusted CA has the name of the one that signed it.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "the certificate of the database is not signed by a trusted CA: name the file of its CA as `sslrootcert` in \
+             the URL"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the certificate of the database is for another host name than the one in the URL"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the certificate of the database has expired"
+        }
+        _ => return None,
+    })
+}
+
+/// The parameters of a URL that name files, in all their spellings.
+const PARAMETERS: [&str; 7] =
+    ["sslrootcert", "ssl-root-cert", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"];
+
+/// The file because of which the connection failed with this error, and what to do. The driver does not name it.
+pub(crate) async fn fault_of_file(url: &str, error: &sqlx::Error) -> Option<String> {
+    let sqlx::Error::Io(error) = error else { return None };
+    let (_, query) = url.split_once('?')?;
+    let query = query.split('#').next().unwrap_or_default();
+    for (parameter, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        if !PARAMETERS.contains(&parameter) {
+            continue;
+        }
+        let value = value.replace('+', " ");
+        let file = percent_decode_str(&value).decode_utf8_lossy();
+        let read = tokio::fs::read(file.as_ref()).await;
+        if read.is_err_and(|fault| fault.kind() == error.kind()) {
+            return sentence(parameter, &file, error.kind());
+        }
+    }
+    None
+}
+
+fn sentence(parameter: &str, file: &str, kind: ErrorKind) -> Option<String> {
+    // Behind a mistyped `?` may be any other parameter.
+    let file = file.split_once('?').map_or_else(|| file.to_owned(), |(file, _)| format!("{file}?..."));
+    Some(match kind {
+        ErrorKind::NotFound => format!(
+            "`{parameter}` names the file `{file}`, which does not exist: mount the file there, or correct the path in the \
+             URL"
+        ),
+        ErrorKind::PermissionDenied => format!(
+            "`{parameter}` names the file `{file}`, which this process may not read: change the mode or the owner of the \
+             file"
+        ),
+        ErrorKind::IsADirectory => {
+            format!("`{parameter}` names the directory `{file}`: correct the path in the URL")
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

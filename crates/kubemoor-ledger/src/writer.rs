@@ -1,34 +1,122 @@
 //! Carries rows from the recording parts to the database, without making them wait: a bounded queue, batches,
-//! the database. Rows for which the queue has no room, or the database fails, go to standard output. The
-//! writer retries the database automatically and logs when it fails and when it works again. It has a thread
-//! of its own, so that preparing a batch cannot delay a webhook's answer.
+//! the database. Rows for which the queue has no room, or the database fails, go to standard output. A database that
+//! fails is tried again with growing pauses; its loss and its return are logged once, and an empty one in its place gets
+//! its tables. The writer has a thread of its own, so that preparing a batch cannot delay a webhook's answer.
 
-mod database;
-mod handle;
-
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{io, thread};
 
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::database::{Open, within};
-pub use self::handle::Ledger;
-use super::entry::Entry;
-use super::id::Ids;
-use super::repeats::{Batch, Refusals};
-use super::retention;
-use super::row::Row;
-use super::spill::Spill;
-use super::store::{Cluster, Store};
-use kubemoor_runtime::config::{LedgerUrl, Retention};
+use crate::entry::LedgerEntry;
+use crate::id::Ids;
+use crate::retention;
+use crate::row::{LedgerRow, RowKind};
+use crate::store::{self, ClusterFleet, ClusterNumber, Store, StoreError};
+use kubemoor_runtime::config::{self, LedgerUrl, Retention};
 use kubemoor_runtime::metrics::{LedgerMetrics, Written};
+use kubemoor_verdict::edit::Outcome;
 use kubemoor_verdict::shown::SealingKey;
 
-/// Rows of one transaction.
+const QUEUE: usize = 8192;
+
+/// Accepts rows. Cheap to clone.
+#[derive(Clone)]
+pub struct LedgerHandle {
+    queue: mpsc::Sender<LedgerRow>,
+    shared: Arc<WriterState>,
+}
+
+impl LedgerHandle {
+    /// A ledger with these settings, and its writer. Opens nothing yet.
+    pub fn new(settings: config::Ledger, metrics: LedgerMetrics) -> Result<(Self, LedgerWriter), StoreError> {
+        Self::spilling_to(io::stdout(), settings, metrics)
+    }
+
+    fn spilling_to<W: io::Write + Send + 'static>(
+        out: W,
+        settings: config::Ledger,
+        metrics: LedgerMetrics,
+    ) -> Result<(Self, LedgerWriter), StoreError> {
+        let config::Ledger { url, cluster_name: _, retention } = settings;
+        store::check(&url)?;
+        let is_shared = matches!(url, LedgerUrl::Postgres(_));
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let shared = Arc::new(WriterState {
+            ids: Mutex::new(Ids::new()?),
+            cluster: OnceLock::new(),
+            key: RwLock::new(None),
+            store: Mutex::new(None),
+            is_shared,
+            age: retention.age,
+            spill: Spill::new(out),
+            metrics,
+        });
+        let closing = CancellationToken::new();
+        let ledger = Self { queue: sender, shared: Arc::clone(&shared) };
+        Ok((
+            ledger,
+            LedgerWriter {
+                queue,
+                shared,
+                url,
+                retention,
+                open: None,
+                closing,
+                failing: None,
+                refusals: Refusals::default(),
+            },
+        ))
+    }
+
+    /// Records a row. Never waits: a row that finds no room goes to standard
+    /// output.
+    pub fn record(&self, row: LedgerRow) {
+        let sent = match row.yields && self.queue.capacity() <= QUEUE / 2 {
+            true => Err(row),
+            false => self.queue.try_send(row).map_err(mpsc::error::TrySendError::into_inner),
+        };
+        match sent {
+            Ok(()) => self.shared.metrics.queued(1),
+            Err(row) => {
+                let entry = self.shared.seal(row);
+                self.shared.spill([&entry], Written::Overflow);
+            }
+        }
+    }
+
+    /// The database for readers; `None` until it was opened.
+    pub fn store(&self) -> Option<Store> {
+        self.shared.store.lock().as_ref().map(|(store, _)| store.clone())
+    }
+
+    /// Whether the database stores the states of releases of many clusters.
+    pub fn keeps_fleet(&self) -> bool {
+        self.shared.is_shared
+    }
+
+    /// The rows of this cluster's releases; `None` before the database was opened, or where it stores none.
+    pub fn fleet(&self) -> Option<ClusterFleet> {
+        let (store, cluster) = self.shared.store.lock().clone().filter(|_| self.shared.is_shared)?;
+        let key = self.shared.key.read().clone()?;
+        Some(ClusterFleet { store, cluster, key, age: self.shared.age })
+    }
+
+    /// The name of the cluster on every row; `None` before it is known.
+    pub fn cluster(&self) -> Option<&str> {
+        self.shared.cluster.get().map(String::as_str)
+    }
+}
+
 const BATCH: usize = 2000;
 
 /// How long rows gather for one transaction: then an index page is written once for many rows, and nobody who records a
@@ -41,28 +129,26 @@ const TRIM_AGAIN: Duration = Duration::from_secs(5);
 /// How long shutting down waits for the database.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Carries rows to the database.
-pub struct Writer {
-    queue: mpsc::Receiver<Row>,
-    shared: Arc<Shared>,
+pub struct LedgerWriter {
+    queue: mpsc::Receiver<LedgerRow>,
+    shared: Arc<WriterState>,
     url: LedgerUrl,
     retention: Retention,
-    open: Option<Open>,
+    open: Option<OpenDatabase>,
     closing: CancellationToken,
     /// Set while the database fails: when it is tried again, and the pause then.
     failing: Option<(Instant, Duration)>,
-    /// The refusals whose repeats are counted.
     refusals: Refusals,
 }
 
-struct Shared {
+struct WriterState {
     ids: Mutex<Ids>,
     /// Known once the API server has answered.
     cluster: OnceLock<String>,
     /// Known once the database was open.
     key: RwLock<Option<SealingKey>>,
     /// The database, for readers, and the number of the cluster in it.
-    store: Mutex<Option<(Store, Cluster)>>,
+    store: Mutex<Option<(Store, ClusterNumber)>>,
     /// Whether it is one that clusters may share.
     is_shared: bool,
     age: Duration,
@@ -70,12 +156,9 @@ struct Shared {
     metrics: LedgerMetrics,
 }
 
-impl Writer {
+impl LedgerWriter {
     /// Writes rows under the name of `cluster`, as soon as that is known, until `closing`; then writes the
     /// queued rest. The returned future is ready when that is done.
-    ///
-    /// # Errors
-    /// When the operating system gives no thread.
     pub fn start(
         self,
         cluster: oneshot::Receiver<String>,
@@ -134,7 +217,7 @@ impl Writer {
 
     /// Deletes old rows again after a pause.
     fn trim_again(&mut self) {
-        let Some(Open { store, cluster, trimming }) = &mut self.open else { return };
+        let Some(OpenDatabase { store, cluster, trimming }) = &mut self.open else { return };
         tracing::warn!("the deletion of old rows from the ledger broke down, starting it again");
         let trim = retention::run(store.clone(), *cluster, self.retention, self.shared.metrics.clone());
         *trimming = tokio::spawn(async move {
@@ -143,7 +226,7 @@ impl Writer {
         });
     }
 
-    async fn drain(&mut self, mut rows: Vec<Row>) {
+    async fn drain(&mut self, mut rows: Vec<LedgerRow>) {
         let deadline = Instant::now() + DRAIN;
         self.queue.close();
         while self.queue.recv_many(&mut rows, BATCH).await > 0 {
@@ -156,12 +239,12 @@ impl Writer {
         }
     }
 
-    fn sealed(&self, rows: &mut Vec<Row>) -> Vec<Entry> {
+    fn sealed(&self, rows: &mut Vec<LedgerRow>) -> Vec<LedgerEntry> {
         self.shared.metrics.queued(-i64::try_from(rows.len()).unwrap_or(i64::MAX));
         rows.drain(..).map(|row| self.shared.seal(row)).collect()
     }
 
-    async fn write(&mut self, rows: &mut Vec<Row>) {
+    async fn write(&mut self, rows: &mut Vec<LedgerRow>) {
         if self.open.is_none() && self.is_due() {
             self.attempt_to_open().await;
         }
@@ -199,19 +282,97 @@ impl Writer {
     }
 
     async fn insert(&self, batch: &Batch<'_>) -> Result<(), String> {
-        let Some(Open { store, cluster, .. }) = &self.open else { return Err("it is not open".to_owned()) };
+        let Some(OpenDatabase { store, cluster, .. }) = &self.open else {
+            return Err("it is not open".to_owned());
+        };
         within(store.insert(*cluster, batch)).await
+    }
+
+    /// Tries a database that fails again, so that it is known when it is back though nothing is written.
+    async fn attempt(&mut self) {
+        let Some(probed) = self.probe().await else { return self.attempt_to_open().await };
+        match probed {
+            Ok(true) => self.recovered(),
+            Ok(false) => self.open_again().await,
+            Err(reason) => self.failed(&reason),
+        }
+    }
+
+    /// Whether the database answers and is not the one that was opened: it lacks the tables, or this cluster.
+    async fn is_replaced(&self) -> bool {
+        matches!(self.probe().await, Some(Ok(false)))
+    }
+
+    /// Opens a database that has taken the place of the one before.
+    async fn open_again(&mut self) {
+        tracing::warn!(ledger = %self.url, "the ledger's database is another one; its tables are brought up to date");
+        self.shared.store.lock().take();
+        self.refusals.forget();
+        if let Some(open) = self.open.take() {
+            open.trimming.abort();
+        }
+        self.attempt_to_open().await;
+    }
+
+    /// Rows wait in the queue meanwhile, and go to standard output when it is full.
+    async fn attempt_to_open(&mut self) {
+        let Some(name) = self.shared.cluster.get() else { return };
+        match open(&self.url, name, &self.closing).await {
+            Ok((store, key, cluster)) => {
+                *self.shared.key.write() = Some(key);
+                *self.shared.store.lock() = Some((store.clone(), cluster));
+                let metrics = self.shared.metrics.clone();
+                let trimming = tokio::spawn(retention::run(store.clone(), cluster, self.retention, metrics));
+                self.open = Some(OpenDatabase { store, cluster, trimming });
+                tracing::info!(ledger = %self.url, cluster = name, "the ledger is open");
+                self.recovered();
+            }
+            Err(reason) => self.failed(&reason),
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.failing.is_none_or(|(at, _)| at <= Instant::now())
+    }
+
+    fn failed(&mut self, reason: &str) {
+        if self.failing.is_none() {
+            tracing::warn!(
+                ledger = %self.url, reason,
+                "the ledger takes no rows; they go to standard output as lines of JSON until it does"
+            );
+        }
+        let (shortest, longest) = RETRY;
+        let pause = self.failing.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
+        self.failing = Some((Instant::now() + pause, pause));
+        self.shared.metrics.available(false);
+    }
+
+    fn recovered(&mut self) {
+        if self.failing.take().is_some() {
+            tracing::info!(ledger = %self.url, "the ledger takes rows again");
+        }
+        self.shared.metrics.available(true);
+    }
+
+    /// Whether the database accepts rows of this cluster; `None` while no database is open.
+    async fn probe(&self) -> Option<Result<bool, String>> {
+        let (Some(OpenDatabase { store, cluster, .. }), Some(name)) = (&self.open, self.shared.cluster.get())
+        else {
+            return None;
+        };
+        Some(within(store.probe(*cluster, name)).await)
     }
 }
 
-impl Shared {
-    fn seal(&self, row: Row) -> Entry {
-        let id = self.ids.lock().of(&row);
+impl WriterState {
+    fn seal(&self, row: LedgerRow) -> LedgerEntry {
+        let id = self.ids.lock().next_for(&row);
         let cluster = self.cluster.get().map_or("", String::as_str);
-        Entry::seal(row, id, cluster, self.key.read().as_ref())
+        LedgerEntry::seal(row, id, cluster, self.key.read().as_ref())
     }
 
-    fn spill<'e>(&self, entries: impl IntoIterator<Item = &'e Entry>, why: Written) {
+    fn spill<'e>(&self, entries: impl IntoIterator<Item = &'e LedgerEntry>, why: Written) {
         for entry in entries {
             let line = serde_json::to_string(&serde_json::json!({ "ledger": entry }));
             let written = line.is_ok_and(|line| self.spill.line(line));
@@ -221,10 +382,187 @@ impl Shared {
 }
 
 /// Waits until the deletion of old rows ends, which it does only by breaking down.
-async fn trimmed(open: Option<&mut Open>) {
+async fn trimmed(open: Option<&mut OpenDatabase>) {
     match open {
         Some(open) => drop((&mut open.trimming).await),
         None => std::future::pending().await,
+    }
+}
+
+/// The pauses between attempts at a database that fails.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// How long the database may take for one transaction, or for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a database that is busy with its tables is asked whether it is there.
+const LOOK: Duration = Duration::from_secs(5);
+
+struct OpenDatabase {
+    store: Store,
+    cluster: ClusterNumber,
+    trimming: JoinHandle<()>,
+}
+
+/// Opens the database, and brings its tables up to date: gives the key of its ledger, and the number of the cluster of this
+/// name in it.
+async fn open(
+    url: &LedgerUrl,
+    name: &str,
+    closing: &CancellationToken,
+) -> Result<(Store, SealingKey, ClusterNumber), String> {
+    let store = within(Store::connect(url, false)).await?;
+    tokio::select! {
+        biased;
+        migrated = store.migrate() => migrated.map_err(|error| error.to_string())?,
+        () = silence(&store, url) => return Err(late()),
+        () = end(closing) => return Err("the guard ends before the tables are up to date".to_owned()),
+    }
+    let named = async { Ok((store.key().await?, store.cluster(name).await?)) };
+    let (key, cluster) = within(named).await?;
+    Ok((store, key, cluster))
+}
+
+/// What the database answers; a sentence when it fails, or takes too long.
+async fn within<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
+    match timeout(PATIENCE, asked).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(late()),
+    }
+}
+
+/// Waits until the database, while it is busy, does not answer another question.
+async fn silence(store: &Store, url: &LedgerUrl) {
+    let mut is_told = false;
+    loop {
+        sleep(LOOK).await;
+        if within(store.answers()).await.is_err() {
+            return;
+        }
+        if !is_told {
+            tracing::info!(ledger = %url, "the tables of the ledger are being brought up to date");
+            is_told = true;
+        }
+    }
+}
+
+/// Waits for the end of the guard, and then as long as for any transaction.
+async fn end(closing: &CancellationToken) {
+    closing.cancelled().await;
+    sleep(PATIENCE).await;
+}
+
+fn late() -> String {
+    format!("it did not answer within {} s", PATIENCE.as_secs())
+}
+
+/// For how long equal refusals are counted on the first of them.
+const REPEAT_SPAN: SignedDuration = SignedDuration::from_mins(1);
+
+/// The most refusals that are remembered; then all are forgotten, and the next equal ones have a row again.
+const MOST_REFUSALS: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(crate) struct Batch<'e> {
+    pub(crate) rows: Vec<&'e LedgerEntry>,
+    /// How often rows are repeated, by their ids: rows of this batch and of those before.
+    pub(crate) repeats: BTreeMap<i64, i64>,
+}
+
+/// The refusals of the last minute: of equal ones, such as those of a program that tries again and again, the first is a
+/// row, and the others are counted on it.
+#[derive(Default)]
+struct Refusals {
+    hasher: RandomState,
+    /// The time and the id of the first one, by what makes refusals equal.
+    first: HashMap<u64, (Timestamp, i64)>,
+}
+
+impl Refusals {
+    /// Takes the repeats out of these rows.
+    fn fold<'e>(&mut self, entries: &'e [LedgerEntry]) -> Batch<'e> {
+        let mut batch = Batch::default();
+        for entry in entries {
+            match self.note(entry) {
+                Some(first) => *batch.repeats.entry(first).or_default() += 1,
+                None => batch.rows.push(entry),
+            }
+        }
+        batch
+    }
+
+    /// Remembers nothing any more: what was noted last is not in the database.
+    fn forget(&mut self) {
+        self.first.clear();
+    }
+
+    /// The id of the row that `entry` repeats; `None` for one that is a row of its own.
+    fn note(&mut self, entry: &LedgerEntry) -> Option<i64> {
+        if entry.kind != RowKind::Verdict.as_str() || entry.verdict != Outcome::Deny.as_str() {
+            return None;
+        }
+        // Everything but their times, the uids of their reviews, and the facts for a replay, which follow from the rest.
+        let LedgerEntry {
+            namespace, release, revision, object, operation, user, groups, reason, detail, ..
+        } = entry;
+        let whose = (namespace, release, revision, user, groups);
+        let what = (object, operation, reason, detail, &entry.fields, entry.more_fields);
+        let key = self.hasher.hash_one((whose, what));
+        // A clock that was set back begins anew.
+        if let Some((at, id)) = self.first.get(&key)
+            && entry.time.duration_since(*at).abs() <= REPEAT_SPAN
+        {
+            return Some(*id);
+        }
+        if self.first.len() >= MOST_REFUSALS {
+            self.first.clear();
+        }
+        self.first.insert(key, (entry.time, entry.id));
+        None
+    }
+}
+
+/// Lines that wait for standard output.
+const SPILL_ROOM: usize = 4096;
+
+/// How long the end of the program waits for standard output.
+const SPILL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Standard output, where rows go that the database does not take. Lines are written in a thread of their own, so that
+/// nobody waits, not even for a reader who has stopped reading; what then finds no room is lost, and counted so.
+struct Spill {
+    lines: Mutex<Option<SyncSender<String>>>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+impl Spill {
+    fn new<W: io::Write + Send + 'static>(out: W) -> Self {
+        let (lines, waiting) = sync_channel(SPILL_ROOM);
+        let thread = thread::Builder::new().name("ledger-spill".to_owned());
+        // Without a thread every line is lost, and counted so.
+        let thread = thread.spawn(move || write_lines(&waiting, out)).ok();
+        Self { lines: Mutex::new(thread.is_some().then_some(lines)), thread: Mutex::new(thread) }
+    }
+
+    /// Has a line written. Says whether there was room.
+    fn line(&self, line: String) -> bool {
+        self.lines.lock().as_ref().is_some_and(|lines| lines.try_send(line).is_ok())
+    }
+
+    /// Waits until all is written, for a while.
+    async fn finish(&self) {
+        self.lines.lock().take();
+        let Some(thread) = self.thread.lock().take() else { return };
+        let joined = tokio::task::spawn_blocking(move || drop(thread.join()));
+        let _ = timeout(SPILL_PATIENCE, joined).await;
+    }
+}
+
+fn write_lines<W: io::Write>(lines: &Receiver<String>, mut out: W) {
+    while let Ok(mut line) = lines.recv() {
+        line.push('\n');
+        // There is no other place. A closed standard output is treated like one without a reader.
+        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     }
 }
 

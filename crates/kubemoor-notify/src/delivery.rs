@@ -4,21 +4,19 @@
 //! that may help; then it is given up and counted. A receiver that is down is logged once. No text that leaves this
 //! file holds the URL or another credential of the receiver.
 
-use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
-
+use super::file::{Notifier, NotifierError};
+use super::format::tame;
+use super::message::Notification;
 use backon::BackoffBuilder;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use jiff::Timestamp;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
-
-use super::file::{Notifier, NotifierError};
-use super::format::tame;
-use super::message::Message;
 use kubemoor_runtime::metrics::{NoticeMetrics, NotificationFate};
 use kubemoor_runtime::telemetry::FailureLog;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 /// The first pause, and the longest.
 const FIRST: Duration = Duration::from_millis(500);
@@ -37,7 +35,6 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const READ: usize = 2048;
 const SHOWN: usize = 200;
 
-/// Delivers to one receiver.
 pub(super) struct Delivery {
     client: reqwest::Client,
     notifier: Notifier,
@@ -46,12 +43,10 @@ pub(super) struct Delivery {
     failures: FailureLog,
 }
 
-/// The result of one attempt.
 enum Attempt {
     Taken,
     /// Another attempt may help, after at least this pause.
     Later(String, Duration),
-    /// It does not.
     Never(String),
 }
 
@@ -73,7 +68,7 @@ impl Delivery {
     }
 
     /// Delivers until `stop`; what waits then is tried for a moment.
-    pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Arc<Message>>, stop: CancellationToken) {
+    pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Arc<Notification>>, stop: CancellationToken) {
         // One for all that waits.
         let mut farewell = pin!(async {
             stop.cancelled().await;
@@ -104,7 +99,7 @@ impl Delivery {
     }
 
     /// Sends one message once. Gives the status code and the first part of the answer, or why there is no answer.
-    pub(super) async fn test(&self, message: Message) -> Result<(u16, String), String> {
+    pub(super) async fn test(&self, message: Notification) -> Result<(u16, String), String> {
         let Some(body) = self.notifier.format.body(&message, &self.source)? else {
             return Err("its template prints nothing for a test".to_owned());
         };
@@ -113,7 +108,7 @@ impl Delivery {
         Ok((code, excerpt(answer, &self.notifier).await))
     }
 
-    async fn deliver(&mut self, message: &Message) {
+    async fn deliver(&mut self, message: &Notification) {
         let body = match self.notifier.format.body(message, &self.source) {
             Ok(Some(body)) => body,
             Ok(None) => return,
@@ -181,7 +176,6 @@ impl Delivery {
     }
 }
 
-/// The front of an answer, on one line.
 async fn excerpt(mut answer: reqwest::Response, notifier: &Notifier) -> String {
     let mut bytes = Vec::new();
     while bytes.len() < READ
@@ -223,26 +217,4 @@ fn pause(text: &str, now: Timestamp) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pause_is_seconds_or_a_date_and_bounded() {
-        let now: Timestamp = "2026-11-23T10:00:00Z".parse().unwrap();
-        for (text, expected) in [
-            ("30", Some(30)),
-            (" 30 ", Some(30)),
-            ("0", Some(0)),
-            ("86400", Some(300)),
-            ("Mon, 23 Nov 2026 10:01:00 GMT", Some(60)),
-            // It has passed.
-            ("Mon, 23 Nov 2026 09:00:00 GMT", None),
-            ("-5", None),
-            ("1.5", None),
-            ("soon", None),
-            ("", None),
-        ] {
-            assert_eq!(pause(text, now), expected.map(Duration::from_secs), "{text:?}");
-        }
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::format::{Form, Format};
+use crate::format::{Format, FormatName};
 
 /// The most bytes of a file, and of one that holds a value.
 const SIZE: u64 = 1 << 20;
@@ -21,7 +21,6 @@ const SIZE: u64 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Alertmanager's path for alerts.
 const ALERTS: &str = "/api/v2/alerts";
 
 /// PagerDuty's address for events, unless the file names another one.
@@ -36,10 +35,8 @@ const ROUTES: &str = "`routes` is no longer supported: a DriftPolicy names the r
 const QUIET_HOURS: &str =
     "`quietHours` is no longer supported: mute times belong to Alertmanager (`time_intervals`)";
 
-/// One receiver, ready to be used.
 #[derive(Clone)]
 pub struct Notifier {
-    /// Its name.
     pub name: String,
     pub(crate) url: reqwest::Url,
     pub(crate) headers: HeaderMap,
@@ -47,57 +44,36 @@ pub struct Notifier {
     pub(crate) format: Format,
 }
 
-/// Why notifiers cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NotifierError {
-    /// A file cannot be read.
     #[error("the file {} of notifiers cannot be read: {reason}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    Read { path: PathBuf, reason: String },
     /// It is not what it should be.
     #[error("the file {} of notifiers is not a list `notifiers` with fields that docs/notifications.md names: {reason}", .path.display())]
     Form {
-        /// The file.
         path: PathBuf,
         /// The place and the reason.
         reason: String,
     },
-    /// One notifier is wrong.
     #[error("the notifier {name:?} cannot be used: {reason}")]
-    Notifier {
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// No HTTP client can be made.
+    Notifier { name: String, reason: String },
     #[error("no HTTP client for the notifier {name:?}: {reason}")]
-    Client {
-        /// Its name.
-        name: String,
-        /// Why.
-        reason: String,
-    },
+    Client { name: String, reason: String },
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct File {
+struct NotifiersFile {
     denial_window: Option<IgnoredAny>,
-    notifiers: Vec<Entry>,
+    notifiers: Vec<NotifierEntry>,
 }
 
-/// One notifier as the file writes it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Entry {
+struct NotifierEntry {
     name: String,
     #[serde(default)]
-    format: Form,
+    format: FormatName,
     url: Option<String>,
     /// A file that holds the URL, which is a credential where a chat made it.
     url_file: Option<PathBuf>,
@@ -107,7 +83,6 @@ struct Entry {
     #[serde(default)]
     header_files: BTreeMap<String, PathBuf>,
     timeout: Option<String>,
-    /// A file that holds PagerDuty's key.
     routing_key_file: Option<PathBuf>,
     template: Option<String>,
     template_file: Option<PathBuf>,
@@ -115,15 +90,11 @@ struct Entry {
     quiet_hours: Option<IgnoredAny>,
 }
 
-/// The notifiers of a file.
-///
-/// # Errors
-/// See [`NotifierError`].
 pub fn read(path: &Path) -> Result<Vec<Notifier>, NotifierError> {
     let form = |reason: String| NotifierError::Form { path: path.to_owned(), reason };
     let text = content(path).map_err(|reason| NotifierError::Read { path: path.to_owned(), reason })?;
     // The parser's own words quote the file, which may hold credentials.
-    let file: File = serde_saphyr::from_str(&text).map_err(|error| {
+    let file: NotifiersFile = serde_saphyr::from_str(&text).map_err(|error| {
         let place = error.location().map(|place| format!("line {}, column {}", place.line(), place.column()));
         form(place.unwrap_or_else(|| "at its start".to_owned()))
     })?;
@@ -170,8 +141,7 @@ impl fmt::Debug for Notifier {
     }
 }
 
-impl Entry {
-    /// The notifier, or what is wrong with it.
+impl NotifierEntry {
     fn notifier(self) -> Result<Notifier, String> {
         if self.routes.is_some() {
             return Err(ROUTES.to_owned());
@@ -193,7 +163,6 @@ impl Entry {
     }
 }
 
-/// A file's content.
 fn content(path: &Path) -> Result<String, String> {
     let said = |error: std::io::Error| error.to_string();
     if std::fs::metadata(path).map_err(said)?.len() > SIZE {
@@ -214,17 +183,17 @@ fn one(field: &str, value: Option<String>, file: Option<PathBuf>) -> Result<Opti
     }
 }
 
-fn address(form: Form, url: Option<String>) -> Result<reqwest::Url, String> {
+fn address(form: FormatName, url: Option<String>) -> Result<reqwest::Url, String> {
     let url = match (url, form) {
         (Some(url), _) => url,
-        (None, Form::PagerDuty) => PAGERDUTY.to_owned(),
+        (None, FormatName::PagerDuty) => PAGERDUTY.to_owned(),
         (None, _) => return Err("it has neither url nor urlFile".to_owned()),
     };
     let mut url: reqwest::Url = url.trim().parse().map_err(|_| "its url is not a URL".to_owned())?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err("its url must begin with http:// or https:// and name a host".to_owned());
     }
-    if form == Form::Alertmanager && !url.path().ends_with(ALERTS) {
+    if form == FormatName::Alertmanager && !url.path().ends_with(ALERTS) {
         let path = format!("{}{ALERTS}", url.path().trim_end_matches('/'));
         url.set_path(&path);
     }
@@ -235,22 +204,18 @@ fn header_map(
     headers: BTreeMap<String, String>,
     header_files: BTreeMap<String, PathBuf>,
 ) -> Result<HeaderMap, String> {
+    let files = header_files.into_iter().map(|(name, path)| match content(&path) {
+        Ok(value) => Ok((name, value)),
+        Err(reason) => Err(format!("the file {} of the header {name}: {reason}", path.display())),
+    });
     let mut map = HeaderMap::new();
-    let mut add = |name: String, value: String| {
+    for header in headers.into_iter().map(Ok).chain(files) {
+        let (name, value) = header?;
         let header: HeaderName = name.parse().map_err(|_| format!("{name:?} is not the name of a header"))?;
         let mut value: HeaderValue =
             value.trim().parse().map_err(|_| format!("the value of the header {name} is not valid"))?;
         value.set_sensitive(true);
         map.insert(header, value);
-        Ok::<_, String>(())
-    };
-    for (name, value) in headers {
-        add(name, value)?;
-    }
-    for (name, path) in header_files {
-        let value = content(&path)
-            .map_err(|reason| format!("the file {} of the header {name}: {reason}", path.display()))?;
-        add(name, value)?;
     }
     Ok(map)
 }
@@ -264,15 +229,19 @@ fn timeout(timeout: Option<String>) -> Result<Duration, String> {
         .ok_or_else(|| "its timeout must be a time such as 5s, of at most 60s".to_owned())
 }
 
-fn format(form: Form, routing_key_file: Option<PathBuf>, template: Option<String>) -> Result<Format, String> {
-    if routing_key_file.is_some() && form != Form::PagerDuty {
+fn format(
+    form: FormatName,
+    routing_key_file: Option<PathBuf>,
+    template: Option<String>,
+) -> Result<Format, String> {
+    if routing_key_file.is_some() && form != FormatName::PagerDuty {
         return Err("routingKeyFile belongs to the format pagerduty".to_owned());
     }
-    if template.is_some() && form != Form::Template {
+    if template.is_some() && form != FormatName::Template {
         return Err("template and templateFile belong to the format template".to_owned());
     }
     match form {
-        Form::PagerDuty => {
+        FormatName::PagerDuty => {
             let path = routing_key_file.ok_or_else(|| "it has no routingKeyFile".to_owned())?;
             let key = content(&path)
                 .map_err(|reason| format!("its routingKeyFile {}: {reason}", path.display()))?;
@@ -282,7 +251,7 @@ fn format(form: Form, routing_key_file: Option<PathBuf>, template: Option<String
             }
             Format::shipped(form, Some(SecretString::from(key)))
         }
-        Form::Template => {
+        FormatName::Template => {
             Format::template(template.ok_or_else(|| "it has neither template nor templateFile".to_owned())?)
         }
         _ => Format::shipped(form, None),

@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-use crate::message::{Message, Phase, Subject, digest};
+use crate::message::{ConditionPhase, Notification, NotificationSubject, digest};
 use kubemoor_declare::model::text::is_unprintable;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_verdict::difference::Values;
@@ -28,7 +28,6 @@ const RESULT: usize = 256 << 10;
 /// The steps that a template may take.
 const FUEL: u64 = 200_000;
 
-/// The only template of its environment.
 const NAME: &str = "notification";
 
 /// The most characters of one text from the cluster in a sentence.
@@ -46,7 +45,7 @@ const LASTING: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// The name of a format in the file of notifiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Form {
+pub(crate) enum FormatName {
     #[default]
     CloudEvents,
     Slack,
@@ -56,18 +55,15 @@ pub(crate) enum Form {
     Template,
 }
 
-/// The form of a receiver's messages.
 #[derive(Clone)]
 pub struct Format {
-    form: Form,
+    form: FormatName,
     words: Environment<'static>,
     body: Environment<'static>,
-    /// PagerDuty's.
     routing_key: Option<SecretString>,
 }
 
-/// A message in sentences for people.
-struct Words {
+struct Sentences {
     title: String,
     lines: Vec<String>,
 }
@@ -75,7 +71,7 @@ struct Words {
 /// Takes a bounded number of bytes.
 struct Bounded(Vec<u8>);
 
-impl Form {
+impl FormatName {
     fn source(self) -> &'static str {
         match self {
             Self::CloudEvents => include_str!("templates/cloudevents.json.j2"),
@@ -100,22 +96,16 @@ impl Form {
 
 impl Format {
     /// The format of a template that is shipped with the program; PagerDuty's needs a key.
-    ///
-    /// # Errors
-    /// What is wrong with the template.
-    pub(crate) fn shipped(form: Form, routing_key: Option<SecretString>) -> Result<Self, String> {
+    pub(crate) fn shipped(form: FormatName, routing_key: Option<SecretString>) -> Result<Self, String> {
         Self::new(form, form.source().to_owned(), routing_key)
     }
 
     /// The format of a user's template, tried with a message of each kind.
-    ///
-    /// # Errors
-    /// What is wrong with it, without quoting it.
     pub fn template(source: String) -> Result<Self, String> {
         if source.len() > SOURCE {
             return Err(format!("its template has more than {SOURCE} bytes"));
         }
-        let format = Self::new(Form::Template, source, None)?;
+        let format = Self::new(FormatName::Template, source, None)?;
         if format.body.get_template(NAME).is_ok_and(|it| it.undeclared_variables(false).contains("count")) {
             return Err("`count` is no longer supported in a template: each message tells of one event, and the ledger counts denied changes (`kubemoor audit --verdict Deny`)".to_owned());
         }
@@ -128,7 +118,7 @@ impl Format {
         Ok(format)
     }
 
-    fn new(form: Form, source: String, routing_key: Option<SecretString>) -> Result<Self, String> {
+    fn new(form: FormatName, source: String, routing_key: Option<SecretString>) -> Result<Self, String> {
         let disarm = form.disarm();
         let words = environment(include_str!("templates/words.j2").to_owned(), move |value| {
             Ok::<_, fmt::Error>(match value.kind() {
@@ -145,29 +135,25 @@ impl Format {
         self.routing_key.as_ref()
     }
 
-    /// How its requests describe themselves.
     pub(crate) fn content_type(&self) -> &'static str {
         match self.form {
-            Form::CloudEvents => "application/cloudevents+json; charset=utf-8",
+            FormatName::CloudEvents => "application/cloudevents+json; charset=utf-8",
             _ => "application/json; charset=utf-8",
         }
     }
 
     /// The body of a request with this message; `None` where the template prints nothing. `source` names the cluster.
-    ///
-    /// # Errors
-    /// Why the template makes none, without quoting it.
-    pub fn body(&self, message: &Message, source: &str) -> Result<Option<Vec<u8>>, String> {
+    pub fn body(&self, message: &Notification, source: &str) -> Result<Option<Vec<u8>>, String> {
         let data = data(message);
         let mut known = known(message, source, &data);
-        let Words { title, lines } = self.words(message, &known)?;
+        let Sentences { title, lines } = self.words(message, &known)?;
         let text: Vec<_> = std::iter::once(&title).chain(&lines).map(String::as_str).collect();
         known.insert("text".to_owned(), text.join("\n").into());
         known.insert("title".to_owned(), title.into());
         let mut context = Value::from(Serde(&known));
-        if self.form != Form::Template {
+        if self.form != FormatName::Template {
             let kind = format!("dev.kubemoor.{}", message.subject.as_str());
-            let ended = message.subject.phase() == Phase::Ends;
+            let ended = message.subject.phase() == ConditionPhase::Ends;
             context = context! {
                 lines,
                 ended,
@@ -200,7 +186,11 @@ impl Format {
         }
     }
 
-    fn words(&self, message: &Message, known: &Map<String, serde_json::Value>) -> Result<Words, String> {
+    fn words(
+        &self,
+        message: &Notification,
+        known: &Map<String, serde_json::Value>,
+    ) -> Result<Sentences, String> {
         let what = message.object.as_ref().map_or_else(|| "an object".to_owned(), ToString::to_string);
         let context = context! { what, ..Value::from(Serde(known)) };
         let template = self.words.get_template(NAME).map_err(|error| place(&error))?;
@@ -217,7 +207,7 @@ impl Format {
             }
             lines.push(line.to_owned());
         }
-        Ok(Words { title, lines })
+        Ok(Sentences { title, lines })
     }
 }
 
@@ -271,7 +261,7 @@ fn environment<E: fmt::Display>(
 /// The facts of a message by the names of docs/notifications.md. All are there: a template may use a field that a
 /// message does not have.
 fn known(
-    message: &Message,
+    message: &Notification,
     source: &str,
     data: &Map<String, serde_json::Value>,
 ) -> Map<String, serde_json::Value> {
@@ -299,9 +289,8 @@ fn known(
     known
 }
 
-/// The facts of a message, for machines.
-fn data(message: &Message) -> Map<String, serde_json::Value> {
-    let Message { release, revision, object, drift, fields, by, since, detail, .. } = message;
+fn data(message: &Notification) -> Map<String, serde_json::Value> {
+    let Notification { release, revision, object, drift, fields, by, since, detail, .. } = message;
     // Of long values the front: an event is for people.
     let brief = |value: &Option<Shown>| value.as_ref().map(ToString::to_string);
     let release = release.as_ref().map(
@@ -334,9 +323,8 @@ fn data(message: &Message) -> Map<String, serde_json::Value> {
     facts.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The subject of a CloudEvent.
-fn subject(message: &Message) -> String {
-    let Message { object, release, namespace, .. } = message;
+fn subject(message: &Notification) -> String {
+    let Notification { object, release, namespace, .. } = message;
     match (object, release, namespace) {
         (Some(object), ..) => {
             let place = object.namespace.as_deref().map(|it| format!("{it}/")).unwrap_or_default();
@@ -349,11 +337,11 @@ fn subject(message: &Message) -> String {
 }
 
 /// When an alert ends; never before it starts, which Alertmanager would reject. `None`: soon.
-fn ends(message: &Message) -> Option<Timestamp> {
+fn ends(message: &Notification) -> Option<Timestamp> {
     let ends = match message.subject.phase() {
-        Phase::Ends => message.at,
-        Phase::Begins => message.until.or_else(|| message.at.checked_add(LASTING).ok())?,
-        Phase::Once => return None,
+        ConditionPhase::Ends => message.at,
+        ConditionPhase::Begins => message.until.or_else(|| message.at.checked_add(LASTING).ok())?,
+        ConditionPhase::Once => return None,
     };
     Some(ends.max(message.since))
 }
@@ -407,14 +395,13 @@ fn place(error: &minijinja::Error) -> String {
     error.line().map_or_else(|| what.to_owned(), |line| format!("{what} (line {line})"))
 }
 
-/// A message of each kind, with much and with little in it.
-fn samples() -> impl Iterator<Item = Message> {
+fn samples() -> impl Iterator<Item = Notification> {
     let field = |path: &str| {
         let values = Values { declared: None, old: None, new: None, difference: None };
         Finding::of(path.parse().unwrap_or_default(), values)
     };
-    let bare = |subject| Message::new(subject, Timestamp::UNIX_EPOCH);
-    let full = move |subject| Message {
+    let bare = |subject| Notification::new(subject, Timestamp::UNIX_EPOCH);
+    let full = move |subject| Notification {
         release: Some(ReleaseId { namespace: "shop".into(), name: "web".into() }),
         revision: Some(3),
         object: Some(ObjectId::namespaced("apps", "Deployment", "shop", "\"web\"\n")),
@@ -423,7 +410,7 @@ fn samples() -> impl Iterator<Item = Message> {
         detail: Some("some reason".to_owned()),
         ..bare(subject)
     };
-    Subject::ALL.into_iter().flat_map(move |subject| [bare(subject), full(subject)])
+    NotificationSubject::ALL.into_iter().flat_map(move |subject| [bare(subject), full(subject)])
 }
 
 #[cfg(test)]

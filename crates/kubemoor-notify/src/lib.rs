@@ -21,10 +21,9 @@ use tokio_util::sync::CancellationToken;
 use self::delivery::Delivery;
 use self::file::{Notifier, NotifierError};
 pub use self::format::Format;
-use self::message::{Message, Subject};
+use self::message::{Notification, NotificationSubject};
 use kubemoor_runtime::metrics::{NoticeMetrics, NotificationFate};
 
-/// Messages that wait for one receiver.
 const WAITING: usize = 4096;
 
 /// The time within which a receiver does not get the same message again.
@@ -35,28 +34,28 @@ const REMEMBERED: usize = 4096;
 
 /// Accepts messages for receivers. Cheap to clone.
 #[derive(Clone)]
-pub struct Notifiers(Arc<Shared>);
+pub struct Notifiers(Arc<NotifiersState>);
 
-struct Shared {
+struct NotifiersState {
     receivers: Vec<Receiver>,
-    recent: Mutex<Recent>,
+    recent: Mutex<RecentMessages>,
     leads: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     metrics: NoticeMetrics,
 }
 
 struct Receiver {
     name: String,
-    queue: mpsc::Sender<Arc<Message>>,
+    queue: mpsc::Sender<Arc<Notification>>,
 }
 
 /// When which message was sent to which receiver, by its number.
 #[derive(Default)]
-struct Recent(HashMap<(usize, u64), Instant>);
+struct RecentMessages(HashMap<(usize, u64), Instant>);
 
 /// Delivers what [`Notifiers`] accepts.
 pub struct Worker {
     notifiers: Notifiers,
-    receivers: Vec<(Notifier, mpsc::Receiver<Arc<Message>>)>,
+    receivers: Vec<(Notifier, mpsc::Receiver<Arc<Notification>>)>,
 }
 
 impl Notifiers {
@@ -68,7 +67,7 @@ impl Notifiers {
             senders.push(Receiver { name: notifier.name.clone(), queue });
             receivers.push((notifier, waiting));
         }
-        let notifiers = Self(Arc::new(Shared {
+        let notifiers = Self(Arc::new(NotifiersState {
             receivers: senders,
             recent: Mutex::default(),
             leads: OnceLock::new(),
@@ -77,17 +76,16 @@ impl Notifiers {
         (notifiers.clone(), Worker { notifiers, receivers })
     }
 
-    /// Whether there are receivers.
     pub fn have_receivers(&self) -> bool {
         !self.0.receivers.is_empty()
     }
 
     /// Tells the receivers `names`, or all if none is named. Never waits. Each replica tells of the changes that it
     /// denies; all replicas see everything else, so only the leader tells of it.
-    pub fn send(&self, names: &[String], message: Message) {
-        let Shared { receivers, recent, leads, metrics } = &*self.0;
+    pub fn send(&self, names: &[String], message: Notification) {
+        let NotifiersState { receivers, recent, leads, metrics } = &*self.0;
         if receivers.is_empty()
-            || message.subject != Subject::Denied && !leads.get().is_some_and(|leads| leads())
+            || message.subject != NotificationSubject::Denied && !leads.get().is_some_and(|leads| leads())
         {
             return;
         }
@@ -108,7 +106,7 @@ impl Notifiers {
     }
 }
 
-impl Recent {
+impl RecentMessages {
     fn holds(&self, message: (usize, u64), now: Instant) -> bool {
         self.0.get(&message).is_some_and(|at| now.saturating_duration_since(*at) < AGAIN)
     }
@@ -129,9 +127,6 @@ impl Worker {
     /// Starts to deliver until `stop`; then the waiting messages have a moment left. `source` names this
     /// cluster, and `leads` says whether this replica reports what all replicas see. The returned future ends
     /// after that, or as soon as the delivery to a receiver has ended or broken down.
-    ///
-    /// # Errors
-    /// When the settings of a notifier give no HTTP client.
     pub fn start(
         self,
         source: &str,
@@ -163,13 +158,10 @@ async fn supervise(mut tasks: JoinSet<()>, stop: CancellationToken) -> Result<()
 }
 
 /// Sends one receiver a test message; gives the code and the front of its answer.
-///
-/// # Errors
-/// When no client can be made, and when there is no answer.
 pub async fn test(notifier: Notifier, source: &str) -> Result<(u16, String), String> {
     let delivery =
         Delivery::new(notifier, source, NoticeMetrics::default()).map_err(|error| error.to_string())?;
-    delivery.test(Message::new(Subject::Test, Timestamp::now())).await
+    delivery.test(Notification::new(NotificationSubject::Test, Timestamp::now())).await
 }
 
 #[cfg(test)]

@@ -10,46 +10,62 @@ use sha2::{Digest, Sha256};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_verdict::edit::Finding;
 
-/// The content of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subject {
-    /// An object does not match its release.
-    Drifted,
-    /// The guard repaired it.
-    Repaired,
-    /// A repair failed.
-    NotRepaired,
-    /// It matches again, and the guard did not repair it.
-    DriftEnded,
-    /// Somebody changes an object back each time it is repaired.
-    Contested,
-    /// Nobody does any more.
-    ContestEnded,
-    /// Too much drifts at once, so repairs stop.
-    Braked,
-    /// Repairs go on.
-    BrakeReleased,
-    /// The emergency switch is off.
-    EmergencyOpened,
-    /// The emergency switch is on again.
-    EmergencyClosed,
-    /// An exception begins.
-    ExceptionOpened,
-    /// An exception ends soon.
-    ExceptionEnding,
-    /// An exception has ended.
-    ExceptionClosed,
-    /// A change was denied.
-    Denied,
-    /// An operation of Helm does not come to its end.
-    OperationStuck,
-    /// It did, or another one began.
-    OperationEnded,
-    /// A person tries a receiver.
-    Test,
+pub use Notification as Message; // alias
+pub use NotificationSubject as Subject; // alias
+
+/// The subjects of messages: each with the type of its CloudEvent below `dev.kubemoor.` (also its name in templates), its
+/// topic, and whether a condition begins or ends.
+macro_rules! subjects {
+    ($($(#[$doc:meta])* $subject:ident => $name:literal, $topic:ident, $phase:ident;)*) => {
+        /// What a message says.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum NotificationSubject { $($(#[$doc])* $subject,)* }
+
+        impl NotificationSubject {
+            pub const ALL: [Self; [$(Self::$subject),*].len()] = [$(Self::$subject),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$subject => $name,)* }
+            }
+
+            pub(crate) fn topic(self) -> Topic {
+                match self { $(Self::$subject => Topic::$topic,)* }
+            }
+
+            pub(crate) fn phase(self) -> ConditionPhase {
+                match self { $(Self::$subject => ConditionPhase::$phase,)* }
+            }
+        }
+    };
 }
 
-/// The kinds of event.
+subjects! {
+    /// An object does not match its release.
+    Drifted => "drift.detected", Drift, Begins;
+    Repaired => "drift.repaired", Drift, Ends;
+    NotRepaired => "drift.not-repaired", Drift, Begins;
+    /// It matches again, and the guard did not repair it.
+    DriftEnded => "drift.ended", Drift, Ends;
+    /// Somebody changes an object back each time it is repaired.
+    Contested => "contest.detected", Contest, Begins;
+    ContestEnded => "contest.ended", Contest, Ends;
+    /// Too much drifts at once, so repairs stop.
+    Braked => "brake.engaged", Brake, Begins;
+    BrakeReleased => "brake.released", Brake, Ends;
+    EmergencyOpened => "emergency.opened", Emergency, Begins;
+    EmergencyClosed => "emergency.closed", Emergency, Ends;
+    ExceptionOpened => "exception.opened", Exception, Begins;
+    ExceptionEnding => "exception.ending", Exception, Begins;
+    ExceptionClosed => "exception.closed", Exception, Ends;
+    Denied => "changes.denied", Denial, Once;
+    /// An operation of Helm does not come to its end.
+    OperationStuck => "operation.stuck", Operation, Begins;
+    /// It did, or another one began.
+    OperationEnded => "operation.ended", Operation, Ends;
+    /// A person tries a receiver.
+    Test => "test", Test, Once;
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Topic {
@@ -63,13 +79,11 @@ pub(crate) enum Topic {
     Test,
 }
 
-/// Whether a condition begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ConditionPhase {
     /// It lasts until a message says that it ended.
     Begins,
     Ends,
-    /// It does not last.
     Once,
 }
 
@@ -82,20 +96,14 @@ pub(crate) enum Severity {
     Info,
 }
 
-/// A message for receivers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message {
-    /// What it says.
-    pub subject: Subject,
-    /// When it happened.
+pub struct Notification {
+    pub subject: NotificationSubject,
     pub at: Timestamp,
-    /// Since when it lasts.
     pub since: Timestamp,
-    /// The release.
     pub release: Option<ReleaseId>,
     /// The revision that the object should match.
     pub revision: Option<u64>,
-    /// The object.
     pub object: Option<ObjectId>,
     /// The namespace, where one is concerned and no release.
     pub namespace: Option<String>,
@@ -115,65 +123,6 @@ pub struct Message {
     pub remaining: usize,
 }
 
-impl Subject {
-    /// All of them.
-    pub const ALL: [Self; 17] = [
-        Self::Drifted,
-        Self::Repaired,
-        Self::NotRepaired,
-        Self::DriftEnded,
-        Self::Contested,
-        Self::ContestEnded,
-        Self::Braked,
-        Self::BrakeReleased,
-        Self::EmergencyOpened,
-        Self::EmergencyClosed,
-        Self::ExceptionOpened,
-        Self::ExceptionEnding,
-        Self::ExceptionClosed,
-        Self::Denied,
-        Self::OperationStuck,
-        Self::OperationEnded,
-        Self::Test,
-    ];
-
-    fn properties(self) -> (&'static str, Topic, Phase) {
-        use Phase::{Begins, Ends, Once};
-        match self {
-            Self::Drifted => ("drift.detected", Topic::Drift, Begins),
-            Self::Repaired => ("drift.repaired", Topic::Drift, Ends),
-            Self::NotRepaired => ("drift.not-repaired", Topic::Drift, Begins),
-            Self::DriftEnded => ("drift.ended", Topic::Drift, Ends),
-            Self::Contested => ("contest.detected", Topic::Contest, Begins),
-            Self::ContestEnded => ("contest.ended", Topic::Contest, Ends),
-            Self::Braked => ("brake.engaged", Topic::Brake, Begins),
-            Self::BrakeReleased => ("brake.released", Topic::Brake, Ends),
-            Self::EmergencyOpened => ("emergency.opened", Topic::Emergency, Begins),
-            Self::EmergencyClosed => ("emergency.closed", Topic::Emergency, Ends),
-            Self::ExceptionOpened => ("exception.opened", Topic::Exception, Begins),
-            Self::ExceptionEnding => ("exception.ending", Topic::Exception, Begins),
-            Self::ExceptionClosed => ("exception.closed", Topic::Exception, Ends),
-            Self::Denied => ("changes.denied", Topic::Denial, Once),
-            Self::OperationStuck => ("operation.stuck", Topic::Operation, Begins),
-            Self::OperationEnded => ("operation.ended", Topic::Operation, Ends),
-            Self::Test => ("test", Topic::Test, Once),
-        }
-    }
-
-    /// The type of its CloudEvent, below `dev.kubemoor.`; also its name in templates.
-    pub fn as_str(self) -> &'static str {
-        self.properties().0
-    }
-
-    pub(crate) fn topic(self) -> Topic {
-        self.properties().1
-    }
-
-    pub(crate) fn phase(self) -> Phase {
-        self.properties().2
-    }
-}
-
 impl Topic {
     pub(crate) fn severity(self) -> Severity {
         match self {
@@ -184,9 +133,9 @@ impl Topic {
     }
 }
 
-impl Message {
+impl Notification {
     /// A message without details: only the event and its time.
-    pub fn new(subject: Subject, at: Timestamp) -> Self {
+    pub fn new(subject: NotificationSubject, at: Timestamp) -> Self {
         Self {
             subject,
             at,
@@ -225,7 +174,7 @@ impl Message {
         let Self { namespace, until, key, at: _, by: _, remaining: _, .. } = self;
         let mut hasher = DefaultHasher::new();
         (subject, release, key).hash(&mut hasher);
-        if *subject != Subject::Denied {
+        if *subject != NotificationSubject::Denied {
             (revision, object, drift, since, detail, namespace, until).hash(&mut hasher);
             for field in fields {
                 field.path.to_string().hash(&mut hasher);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use super::format::Form;
+use super::format::FormatName;
 use super::*;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 
@@ -67,18 +67,18 @@ fn notifier(name: &str, url: &str) -> Notifier {
         url: url.parse().unwrap(),
         headers,
         timeout: Duration::from_millis(300),
-        format: Format::shipped(Form::CloudEvents, None).unwrap(),
+        format: Format::shipped(FormatName::CloudEvents, None).unwrap(),
     }
 }
 
-fn message(name: &str, subject: Subject) -> Message {
-    Message {
+fn message(name: &str, subject: NotificationSubject) -> Notification {
+    Notification {
         release: Some(ReleaseId { namespace: "shop".into(), name: "web".into() }),
         revision: Some(3),
         object: Some(ObjectId::namespaced("apps", "Deployment", "shop", name)),
         drift: Some("changed"),
         by: Some("kubectl-edit".to_owned()),
-        ..Message::new(subject, Timestamp::UNIX_EPOCH)
+        ..Notification::new(subject, Timestamp::UNIX_EPOCH)
     }
 }
 
@@ -124,8 +124,8 @@ impl Setup {
 async fn message_is_delivered_as_cloudevent_only_to_its_receivers() {
     let (oncall, log) = (Inbox::default(), Inbox::default());
     let setup = start(vec![notifier("oncall", &oncall.open().await), notifier("log", &log.open().await)]);
-    setup.notifiers.send(&["oncall".to_owned()], message("a", Subject::Drifted));
-    setup.notifiers.send(&[], message("b", Subject::Repaired));
+    setup.notifiers.send(&["oncall".to_owned()], message("a", NotificationSubject::Drifted));
+    setup.notifiers.send(&[], message("b", NotificationSubject::Repaired));
     let got = oncall.holds(2).await;
     let (headers, event) = &got[0];
     assert_eq!(headers["content-type"], "application/cloudevents+json; charset=utf-8");
@@ -152,9 +152,9 @@ async fn the_same_is_told_once_and_a_repair_besides() {
     let inbox = Inbox::default();
     let setup = start(vec![notifier("log", &inbox.open().await)]);
     for _ in 0..3 {
-        setup.notifiers.send(&[], message("a", Subject::Drifted));
+        setup.notifiers.send(&[], message("a", NotificationSubject::Drifted));
     }
-    setup.notifiers.send(&[], message("a", Subject::Repaired));
+    setup.notifiers.send(&[], message("a", NotificationSubject::Repaired));
     let got = inbox.holds(2).await;
     setup.counts("delivered", 2).await;
     assert_eq!((inbox.got.lock().len(), setup.count("repeated")), (2, 2));
@@ -166,7 +166,7 @@ async fn delivery_is_retried_with_same_id_after_timeout_or_5xx() {
     let inbox = Inbox::default();
     *inbox.answers.lock() = vec![Answer::Silence, Answer::Code(503), Answer::Code(429)];
     let setup = start(vec![notifier("log", &inbox.open().await)]);
-    setup.notifiers.send(&[], message("a", Subject::Drifted));
+    setup.notifiers.send(&[], message("a", NotificationSubject::Drifted));
     let got = inbox.holds(4).await;
     assert!(got.iter().all(|(_, event)| event["id"] == got[0].1["id"]));
     setup.counts("delivered", 1).await;
@@ -177,8 +177,8 @@ async fn permanent_delivery_failure_is_dropped_without_blocking_the_next_message
     let inbox = Inbox::default();
     *inbox.answers.lock() = vec![Answer::Code(404)];
     let setup = start(vec![notifier("log", &inbox.open().await)]);
-    setup.notifiers.send(&[], message("a", Subject::Drifted));
-    setup.notifiers.send(&[], message("b", Subject::Drifted));
+    setup.notifiers.send(&[], message("a", NotificationSubject::Drifted));
+    setup.notifiers.send(&[], message("b", NotificationSubject::Drifted));
     inbox.holds(2).await;
     setup.counts("delivered", 1).await;
     assert_eq!(setup.count("failed"), 1);
@@ -190,7 +190,7 @@ async fn a_redirect_is_not_followed() {
     let elsewhere = second.open().await;
     *first.answers.lock() = vec![Answer::Code(307)];
     let setup = start(vec![notifier("log", &first.open().await)]);
-    setup.notifiers.send(&[], message("a", Subject::Drifted));
+    setup.notifiers.send(&[], message("a", NotificationSubject::Drifted));
     setup.counts("failed", 1).await;
     assert!(second.got.lock().is_empty(), "{elsewhere} was told");
 }
@@ -200,9 +200,11 @@ async fn unreachable_receiver_blocks_no_other_and_has_a_bounded_queue() {
     let log = Inbox::default();
     let mut setup = start(vec![notifier("down", "http://127.0.0.1:9/"), notifier("log", &log.open().await)]);
     for number in 0..WAITING * 2 {
-        setup.notifiers.send(&["down".to_owned()], message(&number.to_string(), Subject::Drifted));
+        setup
+            .notifiers
+            .send(&["down".to_owned()], message(&number.to_string(), NotificationSubject::Drifted));
     }
-    setup.notifiers.send(&["log".to_owned()], message("b", Subject::Drifted));
+    setup.notifiers.send(&["log".to_owned()], message("b", NotificationSubject::Drifted));
     log.holds(1).await;
     // What waits is given up some seconds after the end.
     setup.stop.cancel();
@@ -212,14 +214,14 @@ async fn unreachable_receiver_blocks_no_other_and_has_a_bounded_queue() {
     drop(setup.metrics);
 }
 
-fn denial(user: &str, object: &str) -> Message {
+fn denial(user: &str, object: &str) -> Notification {
     let by = Some(user.to_owned());
-    Message {
+    Notification {
         at: Timestamp::now(),
         since: Timestamp::now(),
         by,
         key: user.to_owned(),
-        ..message(object, Subject::Denied)
+        ..message(object, NotificationSubject::Denied)
     }
 }
 
@@ -232,7 +234,7 @@ async fn flood_of_denials_yields_one_message_per_user_and_release() {
     }
     setup.notifiers.send(&[], denial("bob", "a"));
     let elsewhere = Some(ReleaseId { namespace: "shop".into(), name: "api".into() });
-    setup.notifiers.send(&[], Message { release: elsewhere, ..denial("alice", "a") });
+    setup.notifiers.send(&[], Notification { release: elsewhere, ..denial("alice", "a") });
     setup.counts("delivered", 3).await;
     assert_eq!((setup.count("repeated"), setup.count("dropped")), (9999, 0));
     let told: Vec<_> = inbox.got.lock().iter().map(|(_, event)| event["data"]["by"].clone()).collect();
@@ -258,7 +260,7 @@ async fn sender_never_waits_and_excess_is_counted_as_dropped() {
 
 #[test]
 fn the_same_is_not_sent_again_within_ten_minutes() {
-    let (mut recent, begin) = (Recent::default(), Instant::now());
+    let (mut recent, begin) = (RecentMessages::default(), Instant::now());
     let at = |minutes: u64| begin + Duration::from_secs(60 * minutes);
     recent.note((0, 7), at(0));
     for (receiver, minute, expected) in [(0, 0, true), (0, 9, true), (0, 10, false), (1, 0, false)] {
@@ -280,7 +282,7 @@ async fn only_the_leader_tells_of_what_all_replicas_see() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let stop = CancellationToken::new();
     let delivered = tokio::spawn(worker.start("urn:kubemoor:c", || false, stop.clone()).unwrap());
-    notifiers.send(&[], message("a", Subject::Drifted));
+    notifiers.send(&[], message("a", NotificationSubject::Drifted));
     notifiers.send(&[], denial("alice", "a"));
     stop.cancel();
     delivered.await.unwrap().unwrap();
@@ -314,12 +316,12 @@ async fn messages_that_wait_are_delivered_when_the_process_ends() {
     let inbox = Inbox::default();
     let mut setup = start(vec![notifier("log", &inbox.open().await)]);
     for name in ["a", "b", "c"] {
-        setup.notifiers.send(&[], message(name, Subject::Drifted));
+        setup.notifiers.send(&[], message(name, NotificationSubject::Drifted));
     }
     setup.stop.cancel();
     inbox.holds(3).await;
     tokio::time::timeout(Duration::from_secs(20), &mut setup.delivered).await.unwrap().unwrap().unwrap();
-    setup.notifiers.send(&[], message("d", Subject::Drifted));
+    setup.notifiers.send(&[], message("d", NotificationSubject::Drifted));
     assert_eq!((setup.count("delivered"), setup.count("dropped")), (3, 1));
 }
 
@@ -329,7 +331,7 @@ async fn an_answer_that_asks_for_a_pause_gets_it() {
     *inbox.answers.lock() = vec![Answer::Busy];
     let setup = start(vec![notifier("log", &inbox.open().await)]);
     let begin = std::time::Instant::now();
-    setup.notifiers.send(&[], message("a", Subject::Drifted));
+    setup.notifiers.send(&[], message("a", NotificationSubject::Drifted));
     setup.counts("delivered", 1).await;
     assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
 }

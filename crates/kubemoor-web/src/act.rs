@@ -1,8 +1,10 @@
-//! What a visitor orders: [`confirm`] shows what an order will do, [`carry_out`] does it, [`ask`] asks for an exception.
+//! The list of exceptions, and what a visitor orders: [`confirm`] shows what an order will do, [`carry_out`] does it,
+//! [`ask`] asks for an exception.
 //!
 //! Nothing is written before a form with the visitor's token comes back; the API server decides who may. Values are shown
 //! as the comparison shows them, which masks those of Secrets.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -10,15 +12,13 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::address::{Asked, Link};
-use super::cluster::Cluster;
 use super::door::SentForm;
-use super::html::{self as write, Frame};
-use super::visitor::Visitor;
+use super::html::{self as write, PageFrame, PageLink, PageQuery, trouble, turns};
+use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_cluster::client::guarded::{self, Setting};
 use kubemoor_declare::model::{DriftMode, NamedObject, ReleaseId};
-use kubemoor_inspect::allowances::{self, Row};
-use kubemoor_inspect::comparison::object::{FieldReport, State};
+use kubemoor_inspect::allowances::{self, Row, State as ExceptionState};
+use kubemoor_inspect::comparison::object::{FieldReport, State as ObjectState};
 use kubemoor_inspect::comparison::{self, ObjectReport, ReleaseReport};
 use kubemoor_inspect::exceptions::{self, Allowed, Plan};
 use kubemoor_inspect::failure::{Failure, failed, spoken};
@@ -28,9 +28,8 @@ use kubemoor_inspect::times::parse_duration;
 use kubemoor_policy::resource::MAX_PATHS;
 use kubemoor_policy::suspension::Suspension;
 
-/// What can be ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum UserAction {
     Reconcile,
     Suspend,
     Resume,
@@ -38,33 +37,35 @@ enum Order {
     Revoke,
 }
 
-/// Shows what an order will do.
-pub(super) async fn confirm(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
-    match confirmation(&visitor, &asked).await {
-        Ok(page) => page,
-        Err(error) => write::failure(&visitor, "releases", &error),
-    }
+/// The actions, by their names in addresses, and what pages call them.
+const ACTIONS: [(&str, UserAction, &str); 5] = [
+    ("reconcile", UserAction::Reconcile, "Repair now"),
+    ("suspend", UserAction::Suspend, "Pause repairs"),
+    ("resume", UserAction::Resume, "Resume repairs"),
+    ("allow", UserAction::Allow, "Make an exception"),
+    ("revoke", UserAction::Revoke, "End an exception"),
+];
+
+pub(super) async fn confirm(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
+    let page = confirmation(&visitor, &asked).await;
+    page.unwrap_or_else(|error| write::failure(&visitor, "releases", &error))
 }
 
-/// Does what was confirmed.
 pub(super) async fn carry_out(
     Extension(visitor): Extension<Arc<Visitor>>,
     SentForm(asked): SentForm,
 ) -> Response {
-    match done(&visitor, &asked).await {
-        Ok(page) => page,
-        Err(error) => write::failure(&visitor, "releases", &error),
-    }
+    let page = done(&visitor, &asked).await;
+    page.unwrap_or_else(|error| write::failure(&visitor, "releases", &error))
 }
 
-/// Asks what an exception is for, and how long.
-pub(super) async fn ask(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+pub(super) async fn ask(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let cluster = match visitor.cluster(&asked) {
         Ok(cluster) => cluster,
         Err(error) => return write::failure(&visitor, "exceptions", &error),
     };
     let paths: Vec<_> = asked.all("path").collect();
-    Frame::still(&visitor, "Make an exception", "exceptions").around(&html! {
+    PageFrame::still(&visitor, "Make an exception", "exceptions").around(&html! {
         h1 { "Make an exception" }
         p { "The object may differ from its release at these fields until the exception ends." }
         @if let Some(all) = asked.get("drifting") {
@@ -85,48 +86,31 @@ pub(super) async fn ask(Extension(visitor): Extension<Arc<Visitor>>, asked: Aske
     })
 }
 
-impl Order {
-    fn asked(asked: &Asked) -> Result<Self, Failure> {
-        match asked.get("do") {
-            Some("reconcile") => Ok(Self::Reconcile),
-            Some("suspend") => Ok(Self::Suspend),
-            Some("resume") => Ok(Self::Resume),
-            Some("allow") => Ok(Self::Allow),
-            Some("revoke") => Ok(Self::Revoke),
-            _ => Err(Failure::Named("this address names no action".to_owned())),
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Self::Reconcile => "Repair now",
-            Self::Suspend => "Pause repairs",
-            Self::Resume => "Resume repairs",
-            Self::Allow => "Make an exception",
-            Self::Revoke => "End an exception",
-        }
-    }
+/// The action that is asked for, and what pages call it.
+fn action(asked: &PageQuery) -> Result<(UserAction, &'static str), Failure> {
+    let found = ACTIONS.iter().find(|(name, ..)| asked.get("do") == Some(*name));
+    let (_, order, title) = found.ok_or_else(|| Failure::Named("this address names no action".to_owned()))?;
+    Ok((*order, *title))
 }
 
-/// The page that shows what an order will do, with the form that gives it.
-async fn confirmation(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
-    let (order, cluster) = (Order::asked(asked)?, visitor.cluster(asked)?);
+async fn confirmation(visitor: &Visitor, asked: &PageQuery) -> Result<Response, Failure> {
+    let ((order, title), cluster) = (action(asked)?, visitor.cluster(asked)?);
     let (what, fields) = match order {
-        Order::Allow => {
+        UserAction::Allow => {
             let (plan, until) = plan(cluster, asked).await?;
             (permission(&plan)?, vec![("until", until.to_string())])
         }
-        Order::Reconcile => (repair(cluster, &named(asked)?).await, Vec::new()),
-        Order::Suspend => (pause(&named(asked)?), Vec::new()),
-        Order::Resume => (resumption(cluster, &named(asked)?).await, Vec::new()),
-        Order::Revoke => {
+        UserAction::Reconcile => (repair(cluster, &named(asked)?).await, Vec::new()),
+        UserAction::Suspend => (pause(&named(asked)?), Vec::new()),
+        UserAction::Resume => (resumption(cluster, &named(asked)?).await, Vec::new()),
+        UserAction::Revoke => {
             let (what, uid) = revocation(cluster, &named(asked)?, asked.get("uid"), Timestamp::now()).await?;
             (what, vec![("uid", uid)])
         }
     };
     let kept = ["cluster", "namespace", "name", "object", "path", "reason"];
-    Ok(Frame::still(visitor, order.title(), page(order)).around(&html! {
-        h1 { (order.title()) }
+    Ok(PageFrame::still(visitor, title, page_of(order)).around(&html! {
+        h1 { (title) }
         (what)
         @if visitor.has_several() { p.quiet { "Cluster " (cluster.name) } }
         form.sheet method="post" action="act" {
@@ -135,32 +119,32 @@ async fn confirmation(visitor: &Visitor, asked: &Asked) -> Result<Response, Fail
             @for name in kept { @for value in asked.all(name) { input type="hidden" name=(name) value=(value); } }
             @for (name, value) in &fields { input type="hidden" name=(name) value=(value); }
             p.actions {
-                button autofocus { (order.title()) }
+                button autofocus { (title) }
                 a href=(back(order, cluster, asked)) { "Cancel" }
             }
         }
     }))
 }
 
-fn page(order: Order) -> &'static str {
-    if matches!(order, Order::Allow | Order::Revoke) { "exceptions" } else { "releases" }
+fn page_of(order: UserAction) -> &'static str {
+    if matches!(order, UserAction::Allow | UserAction::Revoke) { "exceptions" } else { "releases" }
 }
 
-fn back(order: Order, cluster: &Cluster, asked: &Asked) -> String {
+fn back(order: UserAction, cluster: &VisitedCluster, asked: &PageQuery) -> String {
     match (order, asked.release()) {
-        (Order::Reconcile | Order::Suspend | Order::Resume, Some(release)) => {
-            Link::to_release(&cluster.name, &release).text()
+        (UserAction::Reconcile | UserAction::Suspend | UserAction::Resume, Some(release)) => {
+            PageLink::to_release(&cluster.name, &release).text()
         }
-        _ => Link::to("exceptions").text(),
+        _ => PageLink::to("exceptions").text(),
     }
 }
 
-fn named(asked: &Asked) -> Result<ReleaseId, Failure> {
+fn named(asked: &PageQuery) -> Result<ReleaseId, Failure> {
     asked.release().ok_or_else(|| Failure::Named("this address names nothing to act on".to_owned()))
 }
 
 /// The exception that is asked for, and until when.
-async fn plan(cluster: &Cluster, asked: &Asked) -> Result<(Plan, Timestamp), Failure> {
+async fn plan(cluster: &VisitedCluster, asked: &PageQuery) -> Result<(Plan, Timestamp), Failure> {
     let now = Timestamp::now();
     let wrong = |what: String| Failure::Named(what);
     let missing = |what: &str| Failure::Named(format!("this address names no {what}"));
@@ -185,18 +169,18 @@ async fn plan(cluster: &Cluster, asked: &Asked) -> Result<(Plan, Timestamp), Fai
 }
 
 /// Gives the order; the page that tells what came of it.
-async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
-    let (order, cluster) = (Order::asked(asked)?, visitor.cluster(asked)?);
+async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, Failure> {
+    let ((order, title), cluster) = (action(asked)?, visitor.cluster(asked)?);
     let connection = cluster.connection().await?;
     let mut is_done = true;
     let (said, warnings) = match order {
-        Order::Allow => {
+        UserAction::Allow => {
             let Allowed { object, paths, until, unchecked, .. } =
                 plan(cluster, asked).await?.0.make(connection).await?;
             let said = format!("{} of {object} may change until {until}.", paths.join(", "));
             (said, unchecked.into_iter().collect())
         }
-        Order::Revoke => {
+        UserAction::Revoke => {
             let ReleaseId { namespace, name } = named(asked)?;
             let uid = asked.get("uid").ok_or_else(|| {
                 Failure::Named("this form names no exception that was shown: nothing was ended".to_owned())
@@ -204,17 +188,17 @@ async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
             exceptions::end_one(connection, &namespace, &name, uid).await?;
             (format!("The exception {name} has ended."), Vec::new())
         }
-        Order::Reconcile => {
+        UserAction::Reconcile => {
             let release = named(asked)?;
             let pulses = Pulses::new(connection.client.clone());
             let given = orders::reconcile(connection, &pulses, &release).await?;
             is_done = given.answered.is_taken();
             (given.answered.text(&release), given.warnings)
         }
-        Order::Suspend | Order::Resume => {
+        UserAction::Suspend | UserAction::Resume => {
             let release = named(asked)?;
             let (setting, doing, said) = match order {
-                Order::Suspend => {
+                UserAction::Suspend => {
                     let setting = Setting::Suspend(Suspension::default());
                     (setting, "suspend the release", "Nothing of it is repaired until repairs are resumed")
                 }
@@ -224,15 +208,14 @@ async fn done(visitor: &Visitor, asked: &Asked) -> Result<Response, Failure> {
             (format!("Release {}: {said}.", spoken(&release)), warnings)
         }
     };
-    Ok(Frame::still(visitor, order.title(), page(order)).around(&html! {
-        h1 { (order.title()) }
+    Ok(PageFrame::still(visitor, title, page_of(order)).around(&html! {
+        h1 { (title) }
         p class=(if is_done { "done" } else { "note" }) role="status" { (said) }
         @for warning in &warnings { p.note { (warning) } }
         p { a href=(back(order, cluster, asked)) { "Back" } }
     }))
 }
 
-/// What an exception permits.
 fn permission(plan: &Plan) -> Result<Markup, Failure> {
     let text = serde_saphyr::to_string(&plan.resource)
         .map_err(|error| Failure::Named(format!("the exception cannot be shown: {error}")))?;
@@ -247,7 +230,6 @@ fn permission(plan: &Plan) -> Result<Markup, Failure> {
     })
 }
 
-/// What a pause does.
 fn pause(release: &ReleaseId) -> Markup {
     html! {
         p {
@@ -257,28 +239,26 @@ fn pause(release: &ReleaseId) -> Markup {
     }
 }
 
-/// What a repair changes.
-async fn repair(cluster: &Cluster, release: &ReleaseId) -> Markup {
+async fn repair(cluster: &VisitedCluster, release: &ReleaseId) -> Markup {
     html! {
         p { "The guard compares release " strong { (spoken(release)) } " now and repairs what drifts, whatever its policies say." }
         (drifting(compare(cluster, release).await, true))
     }
 }
 
-/// What the end of a pause does.
-async fn resumption(cluster: &Cluster, release: &ReleaseId) -> Markup {
+async fn resumption(cluster: &VisitedCluster, release: &ReleaseId) -> Markup {
     let (mode, compared) = tokio::join!(mode(cluster, release), compare(cluster, release));
-    let repairs = |mode: &str| mode == format!("{:?}", DriftMode::Repair);
     html! {
         p { "The guard repairs drift of release " strong { (spoken(release)) } " again, as its policies say." }
         @match mode {
             Ok(mode) => {
-                @if repairs(&mode) {
+                @let is_repaired = mode == format!("{:?}", DriftMode::Repair);
+                @if is_repaired {
                     p { "Their mode for drift is Repair: the guard repairs what drifts. It repairs roles and cluster-scoped objects only if a policy names them." }
                 } @else {
                     p { "Their mode for drift is " strong { (mode) } ": the guard repairs nothing of it." }
                 }
-                (drifting(compared, repairs(&mode)))
+                (drifting(compared, is_repaired))
             }
             Err(error) => {
                 p.note { "Their mode for drift cannot be shown: " (error) }
@@ -290,7 +270,7 @@ async fn resumption(cluster: &Cluster, release: &ReleaseId) -> Markup {
 
 /// What the end of an exception does, and the exception's uid: the one that was `shown`, if there was a list.
 async fn revocation(
-    cluster: &Cluster,
+    cluster: &VisitedCluster,
     exception: &ReleaseId,
     shown: Option<&str>,
     now: Timestamp,
@@ -324,19 +304,15 @@ fn ended(row: &Row, now: Timestamp) -> Markup {
         dl.facts {
             div { dt { "Object" } dd { code { (object.kind) "/" (object.name) } } }
             div { dt { "Fields" } dd { @for path in paths { code { (path) } " " } } }
-            div {
-                dt { "Would end" }
-                dd { @match until.parse::<Timestamp>() { Ok(until) => (write::time(until, now)), Err(_) => (until) } }
-            }
+            div { dt { "Would end" } dd { (write::until(until, now)) } }
             @if !by.is_empty() { div { dt { "By" } dd { (by) } } }
             @if !reason.is_empty() { div { dt { "Reason" } dd { (reason) } } }
         }
-        @if *state != allowances::State::Open { p.note { "It has no effect at this moment." } }
+        @if *state != ExceptionState::Open { p.note { "It has no effect at this moment." } }
     }
 }
 
-/// The mode for drift that is in force.
-async fn mode(cluster: &Cluster, release: &ReleaseId) -> Result<String, Failure> {
+async fn mode(cluster: &VisitedCluster, release: &ReleaseId) -> Result<String, Failure> {
     let connection = cluster.connection().await?;
     let read = guarded::get(&connection.client, release).await;
     let read = read.map_err(|error| failed(connection, "read the GuardedRelease", error))?;
@@ -345,7 +321,7 @@ async fn mode(cluster: &Cluster, release: &ReleaseId) -> Result<String, Failure>
     status.map(|status| status.drift).filter(|mode| !mode.is_empty()).ok_or_else(unknown)
 }
 
-async fn compare(cluster: &Cluster, release: &ReleaseId) -> Result<ReleaseReport, Failure> {
+async fn compare(cluster: &VisitedCluster, release: &ReleaseId) -> Result<ReleaseReport, Failure> {
     let reader = cluster.reader().await?;
     let read = reader.release(release).await?;
     Ok(comparison::compare(&reader, &read, false, Timestamp::now(), &|| ()).await)
@@ -357,8 +333,9 @@ fn drifting(compared: Result<ReleaseReport, Failure>, is_repaired: bool) -> Mark
         Ok(report) => report,
         Err(error) => return html! { p.note { "The present drift cannot be shown: " (error) } },
     };
-    let is_drift =
-        |it: &&ObjectReport| matches!(it.state, State::Drifted | State::Missing | State::Ownership);
+    let is_drift = |it: &&ObjectReport| {
+        matches!(it.state, ObjectState::Drifted | ObjectState::Missing | ObjectState::Ownership)
+    };
     let drifted: Vec<_> = report.objects.iter().filter(is_drift).collect();
     html! {
         @if drifted.is_empty() { p { "Nothing drifts at this moment." } } @else {
@@ -367,7 +344,7 @@ fn drifting(compared: Result<ReleaseReport, Failure>, is_repaired: bool) -> Mark
                 @for object in drifted {
                     li {
                         code { (object.object.kind) "/" (object.object.name) }
-                        @if object.state == State::Missing {
+                        @if object.state == ObjectState::Missing {
                             @if is_repaired { " is created again" } @else { " is missing" }
                         }
                         @for field in &object.fields { (change(field, is_repaired)) }
@@ -386,5 +363,125 @@ fn change(field: &FieldReport, is_repaired: bool) -> Markup {
             @if is_repaired { " becomes " } @else { " instead of " }
             code.declared { (field.declared.as_ref().map_or("as declared", |value| value.as_str())) }
         }
+    }
+}
+
+const MOST: usize = 300;
+
+struct ClusterExceptions {
+    rows: Vec<Row>,
+    /// Which page that is, and of how many.
+    page: (usize, usize),
+    ends: BTreeSet<String>,
+    /// The only namespace that is shown, where nobody chose it.
+    only: Option<String>,
+}
+
+pub(super) async fn list(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
+    let now = Timestamp::now();
+    let asked = &asked;
+    let read = visitor.each(asked, |cluster| read_exceptions(cluster, asked, now)).await;
+    let turned = |cluster: &VisitedCluster, page: usize| {
+        let link = asked.link("exceptions").set("cluster", Some(&cluster.name));
+        link.set("page", Some(&page.to_string())).text()
+    };
+    PageFrame::live(&visitor, "Exceptions", "exceptions").narrowed(asked).around(&html! {
+        h1 { "Exceptions" }
+        form.filter method="get" action="exceptions" role="search" {
+            (write::text_field(asked, "Namespace", "namespace", "all"))
+            button { "Show" }
+        }
+        @for (cluster, known) in &read {
+            section {
+                @if visitor.has_several() { h2 { (cluster.name) } }
+                @match known {
+                    Ok(ClusterExceptions { rows, page, ends, only }) => {
+                        @if let Some(only) = only { p.note { (write::only(only)) } }
+                        (exceptions_table(cluster, rows, ends, now))
+                        (turns(&format!("Pages of exceptions of {}", cluster.name), *page, |page| turned(cluster, page)))
+                    },
+                    Err(error) => (trouble(&error.to_string())),
+                }
+            }
+        }
+    })
+}
+
+/// A table of exceptions, at most of one page. Those in the namespaces `ends` may be ended.
+pub(super) fn exceptions_table(
+    cluster: &VisitedCluster,
+    rows: &[Row],
+    ends: &BTreeSet<String>,
+    now: Timestamp,
+) -> Markup {
+    let shown = rows.iter().take(MOST);
+    let has_ends = shown.clone().any(|row| ends.contains(&row.namespace));
+    html! {
+        @if rows.is_empty() { p.quiet { "There are no exceptions." } } @else {
+            @let columns = html! {
+                (write::heads(&["Object", "Fields", "Ends", "State", "By", "Reason"]))
+                @if has_ends { th scope="col" { span.hidden { "Action" } } }
+            };
+            @let lines = html! {
+                @for row in shown {
+                    tr {
+                        (exception_line(row, now))
+                        @if has_ends { td { @if ends.contains(&row.namespace) { (end_link(cluster, row)) } } }
+                    }
+                }
+            };
+            (write::table(&format!("Exceptions of {}", cluster.name), &columns, &lines))
+            @if rows.len() > MOST {
+                p { a href=(PageLink::to("exceptions").with("cluster", &cluster.name).text()) { "and " (rows.len() - MOST) " more exceptions" } }
+            }
+        }
+    }
+}
+
+async fn read_exceptions(
+    cluster: &VisitedCluster,
+    asked: &PageQuery,
+    now: Timestamp,
+) -> Result<ClusterExceptions, Failure> {
+    let connection = cluster.connection().await?;
+    let mut only = None;
+    let mut rows = match allowances::read(connection, asked.get("namespace"), None, now).await {
+        // Who may not look into all namespaces is shown their own.
+        Err(error) if error.is_forbidden() && asked.get("namespace").is_none() => {
+            only = Some(connection.namespace.clone());
+            allowances::read(connection, only.as_deref(), None, now).await
+        }
+        read => read,
+    }?;
+    let page = asked.page("page", rows.len(), MOST);
+    rows = rows.into_iter().skip((page.0 - 1) * MOST).take(MOST).collect();
+    let namespaces = rows.iter().map(|row| row.namespace.clone()).collect();
+    Ok(ClusterExceptions { ends: cluster.ends(namespaces).await, rows, page, only })
+}
+
+fn end_link(cluster: &VisitedCluster, row: &Row) -> Markup {
+    let revoke = PageLink::to("act")
+        .with("do", "revoke")
+        .with("cluster", &cluster.name)
+        .with("uid", &row.uid)
+        .with("namespace", &row.namespace)
+        .with("name", &row.name);
+    html! { a href=(revoke.text()) { "End" span.hidden { " the exception " (row.name) } } }
+}
+
+fn exception_line(row: &Row, now: Timestamp) -> Markup {
+    let (class, state) = match row.state {
+        ExceptionState::Open => ("good", "Open"),
+        ExceptionState::Ended => ("doubt", "Ended"),
+        ExceptionState::Invalid => ("bad", "Invalid"),
+        ExceptionState::Deleted => ("doubt", "Deleted"),
+    };
+    html! {
+        th scope="row" { (row.object.kind) "/" (row.object.name) span.quiet { (row.namespace) } }
+        td.name { @for path in &row.paths { code { (path) } " " } }
+        td { (write::until(&row.until, now)) }
+        td { (write::mark(class, state)) @for flaw in &row.flaws { " " (flaw) } }
+        td { (row.by) }
+        td.message { (row.reason) }
     }
 }

@@ -4,7 +4,6 @@
 //! seconds. What a page costs does not depend on how many releases there are, beyond going through them. A failure takes
 //! nothing away and is told. No release counts as not guarded before all GuardedReleases are known.
 
-mod exceptions;
 mod follower;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -20,17 +19,17 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use self::exceptions::Exceptions;
+pub(super) use self::follower::BoardScope;
 use self::follower::Follower;
-pub(super) use self::follower::Scope;
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::guarded;
 use kubemoor_cluster::client::labelled::Origin;
-use kubemoor_cluster::client::watch::Form;
+use kubemoor_cluster::client::watch::{Event, Form};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::allowances;
 use kubemoor_inspect::releases::{Row, unrecorded};
 use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseStatus};
+use kubemoor_policy::resource::DriftAllowance;
 use kubemoor_verdict::health::reported::{Pulse, ReportedHealth, STALE_AFTER};
 
 /// How long a page waits for the first listing; then it shows what is there.
@@ -42,10 +41,9 @@ const BELIEVED: Duration = Duration::from_secs(15);
 /// Of a release that may have a guard.
 const UNREAD: &str = "it is not known if a guard covers it: not all GuardedReleases are read";
 
-/// How the releases stand.
 pub(super) struct ReleaseStates {
     pub(super) namespace: Option<String>,
-    known: Arc<RwLock<Known>>,
+    known: Arc<RwLock<BoardState>>,
     changes: watch::Receiver<u64>,
     /// Whether somebody has looked since it was asked last.
     is_looked_at: Arc<AtomicBool>,
@@ -58,8 +56,8 @@ pub(super) struct ReleaseStates {
 
 impl ReleaseStates {
     /// Follows the releases with the credentials of `connection`, until it is dropped.
-    pub(super) fn follow(connection: Connection, scope: Scope) -> Self {
-        let known = Arc::new(RwLock::new(Known::default()));
+    pub(super) fn follow(connection: Connection, scope: BoardScope) -> Self {
+        let known = Arc::new(RwLock::new(BoardState::default()));
         let (changed, changes) = watch::channel(0);
         let (answered, asked) = watch::channel(None);
         let namespace = scope.namespace.clone();
@@ -98,25 +96,21 @@ impl ReleaseStates {
         self.namespace.as_deref().filter(|_| chosen.is_none())
     }
 
-    /// Whether the visitor may not list these releases.
     pub(super) fn is_forbidden(&self) -> bool {
         self.known.read().is_forbidden
     }
 
-    /// Whether the API server does not know the visitor any more.
     pub(super) fn is_unauthorized(&self) -> bool {
         self.known.read().is_unauthorized
     }
 
-    /// The changes of all releases, or of one.
-    pub(super) fn changes(&self, release: Option<Followed>) -> Changes {
+    pub(super) fn changes(&self, release: Option<Followed>) -> ChangeFeed {
         match release {
-            Some(release) => Changes::of_release(self.changes.clone(), Arc::clone(&self.known), release),
-            None => Changes::of_all(self.changes.clone()),
+            Some(release) => ChangeFeed::of_release(self.changes.clone(), Arc::clone(&self.known), release),
+            None => ChangeFeed::of_all(self.changes.clone()),
         }
     }
 
-    /// How all releases stand, by namespace and name.
     pub(super) fn rows(&self, now: Timestamp) -> Rows {
         self.is_looked_at.store(true, Ordering::Relaxed);
         self.known.read().rows(now)
@@ -130,13 +124,18 @@ impl ReleaseStates {
     }
 
     /// The fields that drift, by kind and path, of the releases of `namespace` (`None`: of all).
-    pub(super) fn fields(&self, namespace: Option<&str>) -> Fields {
-        self.known.read().fields(namespace)
+    pub(super) fn fields(&self, namespace: Option<&str>) -> DriftingFields {
+        let mut fields = DriftingFields::default();
+        let known = self.known.read();
+        let here = known.guarded.iter().filter(|(id, _)| namespace.is_none_or(|it| it == id.namespace));
+        here.for_each(|(_, guarded)| fields.add(&guarded.status));
+        fields
     }
 
-    /// The releases of which this field drifts.
     pub(super) fn with_field(&self, field: &str) -> HashSet<ReleaseId> {
-        self.known.read().with_field(field)
+        let known = self.known.read();
+        let with = known.guarded.iter().filter(|(_, it)| named_fields(&it.status).contains(field));
+        with.map(|(release, _)| release.clone()).collect()
     }
 }
 
@@ -147,37 +146,34 @@ impl Drop for ReleaseStates {
 }
 
 /// The changes of all that is followed, or of one release.
-pub(super) struct Changes {
+pub(super) struct ChangeFeed {
     changes: watch::Receiver<u64>,
-    one: Option<One>,
+    one: Option<FollowedRelease>,
 }
 
-/// One release.
-struct One {
-    known: Arc<RwLock<Known>>,
+struct FollowedRelease {
+    known: Arc<RwLock<BoardState>>,
     followed: Followed,
     /// Its state when it was told of last.
-    told: Mark,
+    told: ReleaseMark,
 }
 
-impl Changes {
-    /// The changes of all, from now on.
+impl ChangeFeed {
     pub(super) fn of_all(mut changes: watch::Receiver<u64>) -> Self {
         changes.mark_unchanged();
         Self { changes, one: None }
     }
 
-    /// The changes of one release, from now on.
-    fn of_release(changes: watch::Receiver<u64>, known: Arc<RwLock<Known>>, followed: Followed) -> Self {
+    fn of_release(changes: watch::Receiver<u64>, known: Arc<RwLock<BoardState>>, followed: Followed) -> Self {
         let told = known.read().mark(&followed);
-        Self { one: Some(One { known, followed, told }), ..Self::of_all(changes) }
+        Self { one: Some(FollowedRelease { known, followed, told }), ..Self::of_all(changes) }
     }
 
     /// Waits for the next change; an error once nobody follows any more. Safe to cancel.
     pub(super) async fn next(&mut self) -> Result<(), RecvError> {
         loop {
             self.changes.changed().await?;
-            if self.one.as_mut().is_none_or(One::note_state) {
+            if self.one.as_mut().is_none_or(FollowedRelease::note_state) {
                 return Ok(());
             }
         }
@@ -192,7 +188,7 @@ impl Changes {
     }
 }
 
-impl One {
+impl FollowedRelease {
     /// Notes its state. Returns whether it had another one the last time.
     fn note_state(&mut self) -> bool {
         let now = self.known.read().mark(&self.followed);
@@ -202,12 +198,9 @@ impl One {
     }
 }
 
-/// What a page shows of the releases.
 pub(super) struct Rows {
     pub(super) rows: Vec<Arc<Row>>,
-    /// What could not be read, or not yet: a sentence each.
     pub(super) notes: Vec<String>,
-    /// Whether nothing could be read.
     pub(super) is_blind: bool,
     /// Whether there are no other releases.
     pub(super) is_complete: bool,
@@ -221,29 +214,23 @@ pub(super) struct Followed {
     pub(super) namespaces: BTreeSet<String>,
 }
 
-/// What is known.
 #[derive(Default)]
-struct Known {
+struct BoardState {
     guarded: BTreeMap<ReleaseId, Guarded>,
     /// By records and by objects; with the origin where there is no record.
     others: BTreeMap<ReleaseId, Option<Origin>>,
     pulses: HashMap<(String, String), Pulse>,
-    exceptions: Exceptions,
+    exceptions: ExceptionIndex,
     is_whole: bool,
     /// Whether records and objects were looked at.
     has_others: bool,
     is_forbidden: bool,
-    /// Whether the API server does not know the visitor any more.
     is_unauthorized: bool,
-    /// Whether there is a definition of GuardedRelease.
     is_undefined: bool,
-    /// Why the GuardedReleases cannot be followed.
     trouble: Option<String>,
-    /// What else could not be read.
     notes: Vec<String>,
 }
 
-/// A release that a guard speaks of.
 struct Guarded {
     row: Arc<Row>,
     /// Without what only the guard needs.
@@ -253,23 +240,21 @@ struct Guarded {
 
 /// What is another one once the page of a release would show something else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Mark {
+struct ReleaseMark {
     version: Option<String>,
-    /// Whether it has no guard, and by what it was found then.
-    is_other: bool,
-    origin: Option<Origin>,
+    /// By what it was found, if it has no guard.
+    other: Option<Option<Origin>>,
     /// How often exceptions may have changed that may be for its objects.
     exceptions: u64,
     is_forbidden: bool,
 }
 
-impl Known {
+impl BoardState {
     /// Whether everything was listed, or could not be.
     fn is_ready(&self) -> bool {
         self.has_others && (self.is_whole || self.trouble.is_some())
     }
 
-    /// How all releases stand, by namespace and name.
     fn rows(&self, now: Timestamp) -> Rows {
         let mut rows: BTreeMap<&ReleaseId, Arc<Row>> = BTreeMap::new();
         for (release, guarded) in &self.guarded {
@@ -295,26 +280,10 @@ impl Known {
         }
     }
 
-    /// The fields that drift in the releases of `namespace` (`None`: of all).
-    fn fields(&self, namespace: Option<&str>) -> Fields {
-        let mut fields = Fields::default();
-        let here = self.guarded.iter().filter(|(id, _)| namespace.is_none_or(|it| it == id.namespace));
-        here.for_each(|(_, guarded)| fields.add(&guarded.status));
-        fields
-    }
-
-    /// The releases of which this field drifts.
-    fn with_field(&self, field: &str) -> HashSet<ReleaseId> {
-        let has = |guarded: &Guarded| named_fields(&guarded.status).contains(field);
-        self.guarded.iter().filter(|(_, it)| has(it)).map(|(release, _)| release.clone()).collect()
-    }
-
-    /// The state of one release.
-    fn mark(&self, Followed { release, namespaces }: &Followed) -> Mark {
-        Mark {
+    fn mark(&self, Followed { release, namespaces }: &Followed) -> ReleaseMark {
+        ReleaseMark {
             version: self.guarded.get(release).map(|guarded| guarded.version.clone()),
-            is_other: self.others.contains_key(release),
-            origin: self.others.get(release).copied().flatten(),
+            other: self.others.get(release).copied(),
             exceptions: self.exceptions.changes(namespaces),
             is_forbidden: self.is_forbidden,
         }
@@ -322,10 +291,11 @@ impl Known {
 
     /// A release that no known GuardedRelease speaks of.
     fn other(&self, release: &ReleaseId, origin: Option<Origin>) -> Row {
-        if self.is_whole && self.trouble.is_none() {
-            return Row::unguarded(release.clone(), why(origin, release));
+        if !self.is_whole || self.trouble.is_some() {
+            return Row::unread(release.clone(), UNREAD.to_owned());
         }
-        Row::unread(release.clone(), UNREAD.to_owned())
+        let why = origin.map(|origin| unrecorded::why(origin, release));
+        Row::unguarded(release.clone(), why.unwrap_or_else(|| "not guarded: its page says why".to_owned()))
     }
 
     fn row(&self, release: &ReleaseId, guarded: &Guarded, now: Timestamp) -> Arc<Row> {
@@ -346,32 +316,12 @@ impl Known {
     }
 }
 
-impl Guarded {
-    /// A release as its object says, in this version of it.
-    fn new(object: GuardedRelease, version: String) -> Option<(ReleaseId, Self)> {
-        let release = object.release()?;
-        let mut status = object.status.unwrap_or_default();
-        status.seen = Vec::new();
-        let told = ReportedHealth::of(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
-        Some((release.clone(), Self { row: Arc::new(Row::guarded(release, told)), status, version }))
-    }
-}
-
-/// Why no guard speaks of a release, as far as the list can tell.
-fn why(origin: Option<Origin>, release: &ReleaseId) -> String {
-    match origin {
-        Some(origin) => unrecorded::why(origin, release),
-        None => "not guarded: its page says why".to_owned(),
-    }
-}
-
-/// An object of the watch.
-struct Wire {
+struct WatchedRelease {
     version: String,
     object: Option<Box<GuardedRelease>>,
 }
 
-impl Form for Wire {
+impl Form for WatchedRelease {
     type Wire = Value;
     const PAGE: u32 = 250;
     const METADATA: bool = false;
@@ -386,27 +336,28 @@ impl Form for Wire {
     }
 }
 
-impl Wire {
-    /// The release, with what a page shows of it.
+impl WatchedRelease {
     fn guarded(self) -> Option<(ReleaseId, Guarded)> {
-        Guarded::new(*self.object?, self.version)
+        let object = self.object?;
+        let release = object.release()?;
+        let mut status = object.status.unwrap_or_default();
+        status.seen = Vec::new();
+        let told = ReportedHealth::of(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
+        let row = Arc::new(Row::guarded(release.clone(), told));
+        Some((release, Guarded { row, status, version: self.version }))
     }
 }
 
-/// The fields that drift in some releases.
 #[derive(Debug, Default)]
-pub(super) struct Fields {
+pub(super) struct DriftingFields {
     counts: BTreeMap<String, Count>,
     /// The releases whose statuses name only a part of their drift.
     cut: usize,
 }
 
-/// A field that drifts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Field {
-    /// Its kind and path.
+pub(super) struct DriftingField {
     pub(super) name: String,
-    /// The releases that have such drift.
     pub(super) releases: usize,
     /// Whether further ones may have it.
     pub(super) is_least: bool,
@@ -419,8 +370,7 @@ struct Count {
     cut: usize,
 }
 
-impl Fields {
-    /// Adds the drift of a release.
+impl DriftingFields {
     fn add(&mut self, status: &GuardedReleaseStatus) {
         let is_cut = is_cut(status);
         self.cut += usize::from(is_cut);
@@ -431,10 +381,9 @@ impl Fields {
         }
     }
 
-    /// The fields, those of most releases first.
-    pub(super) fn ranked(self) -> Vec<Field> {
+    pub(super) fn ranked(self) -> Vec<DriftingField> {
         let Self { counts, cut } = self;
-        let of = |(name, count): (String, Count)| Field {
+        let of = |(name, count): (String, Count)| DriftingField {
             name,
             releases: count.releases,
             is_least: cut > count.cut,
@@ -471,101 +420,108 @@ fn drifted(status: &GuardedReleaseStatus) -> usize {
     usize::try_from(status.drifted).unwrap_or(usize::MAX)
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
+type ExceptionKey = (String, String);
 
-    use super::*;
-    /// What is known of one release that has a record, once all was looked at.
-    fn known() -> Known {
-        let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
-        Known {
-            others: BTreeMap::from([(release, None)]),
-            has_others: true,
-            is_whole: true,
-            ..Known::default()
+#[derive(Default)]
+struct ExceptionIndex {
+    /// None where one cannot be read.
+    objects: BTreeMap<ExceptionKey, Option<Box<DriftAllowance>>>,
+    /// What the listing under way has named.
+    listed: BTreeSet<ExceptionKey>,
+    is_whole: bool,
+    /// How often those of a namespace have changed.
+    changes: HashMap<String, u64>,
+    /// How often those of all namespaces may have changed: by the right to them, or before they were listed anew.
+    all_changes: u64,
+}
+
+struct WatchedException {
+    version: String,
+    place: ExceptionKey,
+    object: Option<Box<DriftAllowance>>,
+}
+
+impl Form for WatchedException {
+    type Wire = Value;
+    const PAGE: u32 = 250;
+    const METADATA: bool = false;
+
+    fn read(mut wire: Value) -> Self {
+        let text =
+            |pointer: &str| wire.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let place = (text("/metadata/namespace"), text("/metadata/name"));
+        let version = text("/metadata/resourceVersion");
+        // Whoever may create exceptions chooses how long these are, and no page shows them.
+        if let Some(metadata) = wire.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|name, _| !matches!(&**name, "annotations" | "labels" | "managedFields"));
         }
+        Self { version, place, object: serde_json::from_value(wire).ok() }
     }
 
-    /// The states of all rows.
-    fn states(known: &Known) -> Vec<String> {
-        let rows = known.rows(Timestamp::UNIX_EPOCH).rows;
-        rows.iter().map(|row| row.state().to_owned()).collect()
-    }
-
-    #[test]
-    fn release_counts_as_not_guarded_once_all_statuses_are_read() {
-        let trouble = Some("the API server does not answer".to_owned());
-        for (what, known, state) in [
-            ("all is read", known(), "NotGuarded"),
-            ("there is no definition", Known { is_undefined: true, ..known() }, "NotGuarded"),
-            ("the first listing runs", Known { is_whole: false, ..known() }, "Unknown"),
-            ("the listing failed", Known { is_whole: false, trouble: trouble.clone(), ..known() }, "Unknown"),
-            ("the watch failed", Known { trouble, ..known() }, "Unknown"),
-        ] {
-            assert_eq!(states(&known), [state], "{what}");
-        }
-    }
-
-    #[test]
-    fn visitor_who_may_not_list_statuses_sees_no_release() {
-        let trouble = Some("no permission".to_owned());
-        for known in [
-            Known { is_forbidden: true, trouble: trouble.clone(), ..known() },
-            Known { is_unauthorized: true, trouble, ..known() },
-        ] {
-            assert!(states(&known).is_empty());
-            assert!(known.rows(Timestamp::UNIX_EPOCH).is_blind);
-        }
-    }
-
-    /// A status with so many drifted objects, which names those with these fields.
-    fn status(drifted: u64, named: &[&[&str]], more_fields: u64) -> GuardedReleaseStatus {
-        let drift = |(index, paths): (usize, &&[&str])| {
-            let fields: Vec<_> = paths.iter().map(|path| json!({"path": path})).collect();
-            json!({
-                "object": {"kind": "Deployment", "name": format!("web-{index}")},
-                "type": if paths.is_empty() { "missing" } else { "changed" },
-                "fields": fields, "moreFields": more_fields, "since": "2026-01-01T00:00:00Z",
-            })
-        };
-        let drifts: Vec<_> = named.iter().enumerate().map(drift).collect();
-        GuardedReleaseStatus {
-            drifted,
-            drifts: serde_json::from_value(json!(drifts)).unwrap(),
-            ..GuardedReleaseStatus::default()
-        }
-    }
-
-    fn ranked(statuses: &[GuardedReleaseStatus]) -> Vec<(String, usize, bool)> {
-        let mut fields = Fields::default();
-        statuses.iter().for_each(|status| fields.add(status));
-        fields.ranked().into_iter().map(|it| (it.name, it.releases, it.is_least)).collect()
-    }
-
-    #[test]
-    fn each_field_is_counted_once_for_each_release() {
-        let statuses = [
-            status(3, &[&["/a"], &["/a", "/b"], &[]], 0),
-            status(1, &[&["/a"]], 0),
-            status(0, &[&["/c"]], 0),
-        ];
-        let named = [("Deployment /a", 2), ("Deployment (missing)", 1), ("Deployment /b", 1)];
-        assert_eq!(ranked(&statuses), named.map(|(name, count)| (name.to_owned(), count, false)));
-    }
-
-    #[test]
-    fn number_is_a_lower_bound_where_statuses_name_less_than_drifts() {
-        let check = |cut: GuardedReleaseStatus| {
-            let statuses = [status(2, &[&["/a"], &["/b"]], 0), cut];
-            // The second release is among those of the first field already.
-            let named = [("Deployment /a", 2, false), ("Deployment /b", 1, true)];
-            assert_eq!(
-                ranked(&statuses),
-                named.map(|(name, count, is_least)| (name.to_owned(), count, is_least))
-            );
-        };
-        check(status(2, &[&["/a"]], 0));
-        check(status(1, &[&["/a"]], 1));
+    fn version(&self) -> &str {
+        &self.version
     }
 }
+
+impl ExceptionIndex {
+    /// All of them; `None` where the watch does not know them at this moment.
+    fn all(&self) -> Option<Vec<DriftAllowance>> {
+        // Why one cannot be read, says who asks for it.
+        self.objects
+            .values()
+            .map(|object| object.as_deref().cloned())
+            .collect::<Option<_>>()
+            .filter(|_| self.is_whole)
+    }
+
+    /// How often those of these namespaces may have changed.
+    fn changes<'n>(&self, namespaces: impl IntoIterator<Item = &'n String>) -> u64 {
+        let own = namespaces.into_iter().filter_map(|namespace| self.changes.get(namespace));
+        own.fold(self.all_changes, |sum, changes| sum.wrapping_add(*changes))
+    }
+
+    /// The right to them has begun or ended. They are listed anew where it goes on.
+    fn forget(&mut self) {
+        let (changes, all_changes) = (std::mem::take(&mut self.changes), self.all_changes.wrapping_add(1));
+        *self = Self { changes, all_changes, ..Self::default() };
+    }
+
+    /// Takes what the watch brings. Whether that is a change.
+    fn take(&mut self, event: Event<WatchedException>) -> bool {
+        match event {
+            Event::Relisting => self.listed.clear(),
+            Event::Listed(WatchedException { place, object, .. }) => {
+                self.listed.insert(place.clone());
+                self.objects.insert(place, object);
+            }
+            Event::Synced => {
+                let listed = std::mem::take(&mut self.listed);
+                self.objects.retain(|place, _| listed.contains(place));
+                (self.is_whole, self.all_changes) = (true, self.all_changes.wrapping_add(1));
+                return true;
+            }
+            Event::Applied(WatchedException { place, object, .. }) => {
+                self.note_change(&place.0);
+                self.objects.insert(place, object);
+                return true;
+            }
+            Event::Deleted(WatchedException { place, .. }) => {
+                self.note_change(&place.0);
+                self.objects.remove(&place);
+                return true;
+            }
+            Event::Watching => {}
+            // Until they are listed again, a page asks for them, and says why it gets no answer.
+            Event::Broken(_) => self.is_whole = false,
+        }
+        false
+    }
+
+    fn note_change(&mut self, namespace: &str) {
+        let changes = self.changes.entry(namespace.to_owned()).or_default();
+        *changes = changes.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests;

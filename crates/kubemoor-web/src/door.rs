@@ -1,63 +1,60 @@
 //! Who is let in: every request passes `check`, those for a visitor's pages `admit`, and forms that do something
-//! [`SentForm`].
-//!
-//! A page of another site, and another user, learn nothing and cause nothing: the Host must be the page's own, somebody
-//! who is known must ask, and no action comes from another site.
+//! [`SentForm`]. A page of another site, and another user, learn nothing and cause nothing: the Host must be the page's
+//! own, somebody who is known must ask, and no action comes from another site. On this machine the address below which
+//! all pages lie is not to be guessed, and nobody who has not got it is let in.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::Form;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{FromRequest, Query, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use jiff::Timestamp;
 
-use super::address::Asked;
-use super::html;
-use super::loopback::Loopback;
-use super::visitor::Visitor;
-use super::visitors::{Refused, Visitors};
+use super::html::{self, PageQuery};
+use super::in_cluster::{Refused, Visitors, cookies};
+use super::visitor::{ClusterSettings, LoginMethod, VisitedCluster, Visitor, hex};
+use kubemoor_ledger::store::Store;
+use kubemoor_policy::signing::SigningKey;
+use kubemoor_runtime::callers::{self, RandomError};
 
 /// What a page may load or run: nothing but its own.
 const CONTENT: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// How long one page may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What lets visitors in.
-pub(super) struct Door {
-    /// What a browser may call this server.
+pub(super) struct AccessCheck {
     hosts: Vec<String>,
-    way: Way,
+    way: AccessMethod,
 }
 
-/// How it is known who asks.
-enum Way {
+enum AccessMethod {
     Loopback(Arc<Loopback>),
     InCluster(Arc<Visitors>),
 }
 
 /// What a form of the visitor's own asks for. A handler that takes one runs only if the form holds the visitor's token.
-pub(super) struct SentForm(pub(super) Asked);
+pub(super) struct SentForm(pub(super) PageQuery);
 
-impl Door {
-    /// Lets the owner in.
+impl AccessCheck {
     pub(super) fn on_loopback(loopback: Arc<Loopback>) -> Self {
-        Self { hosts: loopback.hosts(), way: Way::Loopback(loopback) }
+        Self { hosts: loopback.hosts(), way: AccessMethod::Loopback(loopback) }
     }
 
     /// Lets in whom the cluster knows, at these names and any port.
     pub(super) fn in_cluster(hosts: Vec<String>, visitors: Arc<Visitors>) -> Self {
-        Self { hosts, way: Way::InCluster(visitors) }
+        Self { hosts, way: AccessMethod::InCluster(visitors) }
     }
 
     /// Whether a browser may remember that this name is served over TLS. A forwarded port's name is others' as well.
     fn is_lasting(&self, headers: &HeaderMap) -> bool {
-        matches!(self.way, Way::InCluster(_))
+        matches!(self.way, AccessMethod::InCluster(_))
             && host(headers).is_some_and(|host| without_port(host) != "localhost")
     }
 
@@ -65,15 +62,15 @@ impl Door {
         let Some(host) = host(headers) else { return false };
         // Ports of this machine are others' as well; a name in a cluster is one's own.
         let host = match &self.way {
-            Way::Loopback(_) => host,
-            Way::InCluster(_) => without_port(host),
+            AccessMethod::Loopback(_) => host,
+            AccessMethod::InCluster(_) => without_port(host),
         };
         self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
     }
 }
 
 /// Every request: whether it means this server, and what its answer may do in a browser.
-pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(door): State<Arc<AccessCheck>>, request: Request, next: Next) -> Response {
     let is_lasting = door.is_lasting(request.headers());
     let mut response = if door.is_host(request.headers()) {
         match tokio::time::timeout(PATIENCE, next.run(request)).await {
@@ -104,21 +101,25 @@ pub(super) async fn check(State(door): State<Arc<Door>>, request: Request, next:
 }
 
 /// Admits the request of a known visitor, and an action only if no other site sent it.
-pub(super) async fn admit(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn admit(
+    State(door): State<Arc<AccessCheck>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let headers = request.headers();
     if *request.method() != Method::GET && is_of_another_site(headers) {
         return html::refusal(StatusCode::FORBIDDEN, "Another site sent this request. Nothing was done.");
     }
     let visitor = match &door.way {
-        Way::Loopback(loopback) if loopback.is_owner(headers) => Arc::clone(&loopback.visitor),
-        Way::Loopback(_) => {
+        AccessMethod::Loopback(loopback) if loopback.is_owner(headers) => Arc::clone(&loopback.visitor),
+        AccessMethod::Loopback(_) => {
             let why = "Open the address that `kubemoor ui` has printed: it lets this browser in.";
             return html::refusal(StatusCode::UNAUTHORIZED, why);
         }
-        Way::InCluster(visitors) => match visitors.identify(headers, Timestamp::now()).await {
+        AccessMethod::InCluster(visitors) => match visitors.identify(headers, Timestamp::now()).await {
             Ok(visitor) => visitor,
             Err(Refused::Unknown) => {
-                return (StatusCode::UNAUTHORIZED, html::doorstep("login", "Log in")).into_response();
+                return (StatusCode::UNAUTHORIZED, html::redirect_page("login", "Log in")).into_response();
             }
             Err(why @ Refused::Malformed) => {
                 return html::refusal(StatusCode::UNAUTHORIZED, &why.to_string());
@@ -136,11 +137,14 @@ impl<S: Send + Sync> FromRequest<S> for SentForm {
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
         let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
         let form = Form::<Vec<(String, String)>>::from_request(request, state).await;
-        let asked = Asked::of(form.map_err(IntoResponse::into_response)?.0);
+        let asked = PageQuery::new(form.map_err(IntoResponse::into_response)?.0);
         let token = asked.get("token").unwrap_or_default();
         match visitor.is_some_and(|visitor| visitor.is_form_token(token)) {
             true => Ok(Self(asked)),
-            false => Err(html::refuse_form()),
+            false => Err(html::refusal(
+                StatusCode::FORBIDDEN,
+                "This form is not from a page of yours, or it is old. Nothing was done. Go back and try again.",
+            )),
         }
     }
 }
@@ -167,47 +171,94 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The page behind the address that the owner was told.
+pub(super) const OPEN: &str = "open";
 
-    #[test]
-    fn requests_of_other_sites_are_told_by_what_browsers_say() {
-        let is_other = |pairs: &[(&'static str, &'static str)]| {
-            let pairs = pairs
-                .iter()
-                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-            is_of_another_site(&pairs.collect())
+const COOKIE: &str = "kubemoor";
+
+/// Purposes of marks.
+const PATH: &str = "path of the page";
+const TOKEN: &str = "token of the address";
+const OWNER: &str = "cookie of the visitor";
+const FORMS: &str = "forms of the visitor";
+
+pub enum LoopbackSettings {
+    Clusters(Vec<ClusterSettings>),
+    /// The database that the guards of many clusters share. No cluster is asked.
+    Database(Store),
+}
+
+pub(super) struct Loopback {
+    key: SigningKey,
+    address: SocketAddr,
+    pub(super) visitor: Arc<Visitor>,
+}
+
+impl Loopback {
+    /// Lets in visitors who know the address that is made here.
+    pub(super) fn new(settings: LoopbackSettings, address: SocketAddr) -> Result<Self, RandomError> {
+        let key = callers::random_key()?;
+        let forms = SigningKey::new(key.mark(FORMS, &[]));
+        let visitor = match settings {
+            LoopbackSettings::Clusters(clusters) => {
+                let clusters = clusters.into_iter().map(VisitedCluster::new).collect();
+                Visitor::new(clusters, LoginMethod::Owner, None, forms)
+            }
+            LoopbackSettings::Database(store) => Visitor::of_database(store, forms),
         };
-        let host = ("host", "ui.example:8443");
-        for own in [
-            vec![host],
-            vec![host, ("sec-fetch-site", "same-origin")],
-            vec![host, ("origin", "https://ui.example:8443")],
-        ] {
-            assert!(!is_other(&own), "{own:?}");
-        }
-        for other in [
-            vec![host, ("sec-fetch-site", "same-site")],
-            vec![host, ("sec-fetch-site", "none")],
-            vec![host, ("origin", "https://ui.example")],
-            vec![host, ("origin", "https://evil.example:8443")],
-            vec![host, ("origin", "null")],
-            vec![("origin", "https://ui.example:8443")],
-        ] {
-            assert!(is_other(&other), "{other:?}");
-        }
+        Ok(Self { key, address, visitor: Arc::new(visitor) })
     }
 
-    #[test]
-    fn ports_are_no_part_of_a_name() {
-        for (host, name) in [
-            ("ui.example", "ui.example"),
-            ("ui.example:8443", "ui.example"),
-            ("[::1]:1", "[::1]"),
-            ("[::1]", "[::1]"),
-        ] {
-            assert_eq!(without_port(host), name);
-        }
+    pub(super) fn hosts(&self) -> Vec<String> {
+        vec![self.address.to_string(), format!("localhost:{}", self.address.port())]
+    }
+
+    /// The path below which all pages lie, without a slash at its end. Cookies know no port: below a path that nobody
+    /// guesses, no other server of this machine is sent them.
+    pub(super) fn path(&self) -> String {
+        format!("/{}", hex(self.key.mark(PATH, &[]).split_at(16).0))
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("http://{}{}/{OPEN}?token={}", self.address, self.path(), self.token())
+    }
+
+    pub(super) fn is_owner(&self, headers: &HeaderMap) -> bool {
+        let own = self.cookie();
+        cookies(headers).any(|(name, value)| name == COOKIE && is_same(value, &own))
+    }
+
+    fn token(&self) -> String {
+        hex(&self.key.mark(TOKEN, &[]))
+    }
+
+    fn cookie(&self) -> String {
+        hex(&self.key.mark(OWNER, &[]))
     }
 }
+
+pub(super) async fn open(
+    State(loopback): State<Arc<Loopback>>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let own = loopback.token();
+    if !query.iter().any(|(name, value)| name == "token" && is_same(value, &own)) {
+        let why =
+            "The token in this address is not valid. Open the address that `kubemoor ui` has printed last.";
+        return html::refusal(StatusCode::UNAUTHORIZED, why);
+    }
+    let (cookie, path) = (loopback.cookie(), loopback.path());
+    let cookie = format!("{COOKIE}={cookie}; Path={path}/; HttpOnly; SameSite=Strict");
+    let Ok(cookie) = HeaderValue::from_str(&cookie) else {
+        return html::refusal(StatusCode::INTERNAL_SERVER_ERROR, "The cookie cannot be set.");
+    };
+    // A redirection would still count as the step of the page that opened the address, and lack the cookie.
+    ([(header::SET_COOKIE, cookie)], html::redirect_page("./", "Continue to the overview")).into_response()
+}
+
+fn is_same(left: &str, right: &str) -> bool {
+    verify_slices_are_equal(left.as_bytes(), right.as_bytes()).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,4 @@
-//! Explains an object, or a denial that was pasted.
-//!
-//! Entry points: [`page`], [`pasted`]. Invariant: the answer is that of `kubemoor explain`.
+//! Explains an object, or a denial that was pasted, as `kubemoor explain` does.
 
 use std::sync::Arc;
 
@@ -9,9 +7,11 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::address::{Asked, Link};
 use super::door::SentForm;
-use super::html::{self as write, Frame, notes, trouble};
+use super::html::{
+    self as write, PageFrame, PageLink, PageQuery, cluster_choice, fields_table, mark, notes, text_field,
+    trouble,
+};
 use super::visitor::Visitor;
 use kubemoor_inspect::explanation::fields::{Field, FieldState};
 use kubemoor_inspect::explanation::report::{PolicyFacts, ReleaseFacts, Report};
@@ -19,12 +19,14 @@ use kubemoor_inspect::explanation::{Denial, Question, advice_on_message, explain
 use kubemoor_inspect::failure::Failure;
 use kubemoor_verdict::difference::Difference;
 
+const FIELD_HEADS: [&str; 7] =
+    ["Field", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"];
+
 /// The page of an object that the address names, or the empty form.
-pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     answer(&visitor, &asked).await
 }
 
-/// The page of what was pasted.
 pub(super) async fn pasted(
     Extension(visitor): Extension<Arc<Visitor>>,
     SentForm(asked): SentForm,
@@ -32,12 +34,12 @@ pub(super) async fn pasted(
     answer(&visitor, &asked).await
 }
 
-async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
+async fn answer(visitor: &Visitor, asked: &PageQuery) -> Response {
     let report = match (asked.get("text"), asked.get("object")) {
         (None, None) => None,
         _ => Some(report(visitor, asked).await),
     };
-    Frame::still(visitor, "Explain", "explain").around(&html! {
+    PageFrame::still(visitor, "Explain", "explain").around(&html! {
         h1 { "Explain" }
         @match &report {
             None => {},
@@ -48,7 +50,7 @@ async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
     })
 }
 
-async fn report(visitor: &Visitor, asked: &Asked) -> Result<Report, Failure> {
+async fn report(visitor: &Visitor, asked: &PageQuery) -> Result<Report, Failure> {
     let cluster = visitor.cluster(asked)?;
     let denial = match asked.get("text") {
         Some(text) => Denial::parse(text).ok_or_else(|| {
@@ -64,7 +66,7 @@ async fn report(visitor: &Visitor, asked: &Asked) -> Result<Report, Failure> {
     explain(&reader, Question { object, namespace, release, paths }, Timestamp::now()).await
 }
 
-fn named(asked: &Asked) -> Result<Denial, Failure> {
+fn named(asked: &PageQuery) -> Result<Denial, Failure> {
     let paths: Result<Vec<_>, _> =
         asked.all("path").flat_map(str::split_whitespace).map(parse_path).collect();
     Ok(Denial {
@@ -75,43 +77,27 @@ fn named(asked: &Asked) -> Result<Denial, Failure> {
     })
 }
 
-fn form(visitor: &Visitor, asked: &Asked) -> Markup {
+fn form(visitor: &Visitor, asked: &PageQuery) -> Markup {
     html! {
         form.sheet method="post" action="explain" {
             h2 { "Paste a denial or a warning" }
             (write::token(visitor))
-            (clusters(visitor, asked))
+            (cluster_choice(visitor, asked, false))
             label { "Message" textarea name="text" rows="6" required { (asked.get("text").unwrap_or_default()) } }
             button { "Explain the message" }
         }
         form.sheet method="get" action="explain" {
             h2 { "Or name an object" }
-            (clusters(visitor, asked))
+            (cluster_choice(visitor, asked, false))
             label { "Object" input name="object" required value=[asked.get("object")] placeholder="deployment/web"; }
             label { "Namespace" input name="namespace" value=[asked.get("namespace")]; }
-            label { "Field" input name="path" value=[asked.get("path")] placeholder="/spec/replicas"; }
+            (text_field(asked, "Field", "path", "/spec/replicas"))
             button { "Explain the object" }
         }
     }
 }
 
-fn clusters(visitor: &Visitor, asked: &Asked) -> Markup {
-    html! {
-        @if visitor.has_several() {
-            label { "Cluster"
-                select name="cluster" {
-                    @for cluster in &visitor.clusters {
-                        option value=(cluster.name) selected[asked.get("cluster") == Some(&cluster.name)] {
-                            (cluster.name)
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn shown(report: &Report, asked: &Asked) -> Markup {
+fn shown(report: &Report, asked: &PageQuery) -> Markup {
     let by_guard = || "the default of the guard".to_owned();
     html! {
         section {
@@ -119,7 +105,7 @@ fn shown(report: &Report, asked: &Asked) -> Markup {
             dl.facts {
                 div { dt { "State" } dd { (report.state) } }
                 @if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &report.release {
-                    div { dt { "Release" } dd { a href=(Link::to("release").set("cluster", asked.get("cluster")).of_release(release).text()) { (release.name) } " in namespace " (release.namespace) } }
+                    div { dt { "Release" } dd { a href=(PageLink::to("release").set("cluster", asked.get("cluster")).of_release(release).text()) { (release.name) } " in namespace " (release.namespace) } }
                     div { dt { "Record" } dd { "revision " (revision) ", " (status) ": " (means) } }
                     @if let Some(chart) = chart { div { dt { "Chart" } dd { (chart) } } }
                     @if let Some(invalid) = invalid { div { dt { "Invalid" } dd { (invalid) } } }
@@ -135,32 +121,21 @@ fn shown(report: &Report, asked: &Asked) -> Markup {
                 @for exception in &report.exceptions { div { dt { "Exception" } dd { (exception) } } }
                 @for flaw in &report.flaws { div { dt { "Invalid annotation" } dd { (flaw) } } }
             }
-            @if !report.fields.is_empty() { (fields(&report.fields)) }
+            @if !report.fields.is_empty() {
+                (fields_table("Fields", &FIELD_HEADS, &html! { @for field in &report.fields { (line(field)) } }))
+            }
             @if !report.advice.is_empty() { h3 { "What you can do" } ul { @for advice in &report.advice { li { (advice) } } } }
             (notes("", &report.unread))
         }
     }
 }
 
-fn fields(fields: &[Field]) -> Markup {
-    html! {
-        div.wide tabindex="0" role="region" aria-label="Fields" {
-            table.fields {
-                thead { tr {
-                    @for head in ["Field", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"] { th scope="col" { (head) } }
-                } }
-                tbody { @for field in fields { (line(field)) } }
-            }
-        }
-    }
-}
-
 fn line(field: &Field) -> Markup {
     let (class, state) = match field.state {
-        FieldState::AsDeclared => ("badge good", "As declared"),
-        FieldState::Drifted => ("badge bad", "Drifted"),
-        FieldState::InDoubt => ("badge doubt", "In doubt"),
-        FieldState::Absent => ("badge bad", "Absent with its object"),
+        FieldState::AsDeclared => ("good", "As declared"),
+        FieldState::Drifted => ("bad", "Drifted"),
+        FieldState::InDoubt => ("doubt", "In doubt"),
+        FieldState::Absent => ("bad", "Absent with its object"),
     };
     let (declared, live) = match field.difference.as_deref() {
         // Of long values the place at which they differ.
@@ -173,7 +148,7 @@ fn line(field: &Field) -> Markup {
     html! {
         tr {
             th scope="row" { code { (field.path) } }
-            td { span class=(class) { (state) } }
+            td { (mark(class, state)) }
             td { code.declared { (value(declared)) } }
             td { code.live { (value(live)) } }
             td { @if managers.is_empty() { "nobody" } @else { (managers.join(", ")) } }

@@ -1,35 +1,35 @@
-//! The pages of a database that the guards of many clusters share. No cluster is asked, no object is shown, and nothing can
-//! be ordered.
+//! The pages of a database that the guards of many clusters share: what is read is what the database shows its user. No
+//! cluster is asked, no object is shown, and nothing can be ordered.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::address::{Asked, Link, Place};
-use super::history::{LEFT, Place as Counted};
-use super::html::{self as write, Frame, trouble};
-use super::overview::{clusters_table, last_days};
+use super::html::{self as write, LinkScope, PageFrame, PageLink, PageQuery, text_field, tile, trouble};
+use super::ledger::VisitorLedger;
+use super::overview::{Histories, HistoryKey, LEFT, clusters_table, last_days};
 use super::release::{Timeline, fleet_badge, framed, side_by_side};
-use super::releases::{head, states, turns};
-use super::shared_ledger::SharedLedger;
+use super::releases::{counted_table, head, message_cell, states, turns};
 use super::visitor::Visitor;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::failure::{Failure, spoken};
 use kubemoor_inspect::fleet::{self, ClusterRow, ReleaseRow, Wanted, search};
+use kubemoor_inspect::ledger::Source;
 use kubemoor_inspect::releases::parse_state;
 use kubemoor_ledger::fleet::{COUNTED, FleetFilter, FleetOrder, FleetSearch};
+use kubemoor_ledger::store::Store;
 use kubemoor_verdict::health::Reason;
 
-/// Releases on a page, and the pages that can be turned to.
 const PAGE: u32 = 100;
 const PAGES: u32 = 100;
-
-/// The most characters of a message in the list.
-const MESSAGE: usize = 160;
 
 /// What the list can be sorted by, and how its head calls it.
 const COLUMNS: [(&str, &str); 5] = [
@@ -40,14 +40,13 @@ const COLUMNS: [(&str, &str); 5] = [
     ("revision", "Revision"),
 ];
 
-/// The page with all clusters, or with the one that is asked for.
-pub(super) async fn overview(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+pub(super) async fn overview(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
     let place = place(&asked);
     let read = async {
         let (shared, wanted) = (shared(&visitor)?, wanted(&asked));
         let (ledger, text) = (shared.ledger(place.cluster), |text: Option<&str>| text.map(str::to_owned));
-        let counted = Counted {
+        let counted = HistoryKey {
             cluster: text(place.cluster),
             namespace: text(place.namespace),
             // What is new is shown at once.
@@ -60,9 +59,13 @@ pub(super) async fn overview(Extension(visitor): Extension<Arc<Visitor>>, asked:
         Ok::<_, Failure>((clusters?, history))
     };
     let read = read.await;
-    Frame::live(&visitor, "Overview", "").around(&html! {
+    PageFrame::live(&visitor, "Overview", "").around(&html! {
         h1 { "Overview" }
-        (form(&asked))
+        form.filter method="get" action="./" role="search" {
+            (text_field(&asked, "Cluster", "cluster", "all"))
+            (text_field(&asked, "Namespace", "namespace", "all"))
+            button { "Show" }
+        }
         @match &read {
             Err(error) => (trouble(&error.to_string())),
             Ok((clusters, _)) if clusters.is_empty() => {
@@ -84,18 +87,16 @@ pub(super) async fn overview(Extension(visitor): Extension<Arc<Visitor>>, asked:
     })
 }
 
-/// The database.
 fn shared(visitor: &Visitor) -> Result<&SharedLedger, Failure> {
     let none = || Failure::Named("this page shows no shared ledger".to_owned());
     visitor.shared.as_ref().ok_or_else(none)
 }
 
-fn place(asked: &Asked) -> Place<'_> {
-    Place { cluster: asked.get("cluster"), namespace: asked.get("namespace") }
+fn place(asked: &PageQuery) -> LinkScope<'_> {
+    LinkScope { cluster: asked.get("cluster"), namespace: asked.get("namespace") }
 }
 
-/// The clusters and the namespace that are asked for.
-fn wanted(asked: &Asked) -> Wanted {
+fn wanted(asked: &PageQuery) -> Wanted {
     let text = |name: &str| asked.get(name).map(str::to_owned);
     Wanted {
         clusters: text("cluster").into_iter().collect(),
@@ -104,18 +105,7 @@ fn wanted(asked: &Asked) -> Wanted {
     }
 }
 
-fn form(asked: &Asked) -> Markup {
-    html! {
-        form.filter method="get" action="./" role="search" {
-            label { "Cluster" input name="cluster" value=[asked.get("cluster")] placeholder="all"; }
-            label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder="all"; }
-            button { "Show" }
-        }
-    }
-}
-
-/// The releases of these clusters by state.
-fn tiles(place: Place<'_>, clusters: &[ClusterRow]) -> Markup {
+fn tiles(place: LinkScope<'_>, clusters: &[ClusterRow]) -> Markup {
     let counts = fleet::states(clusters);
     let all: u64 = clusters.iter().map(|cluster| cluster.releases).sum();
     let releases = place.link("releases");
@@ -123,24 +113,18 @@ fn tiles(place: Place<'_>, clusters: &[ClusterRow]) -> Markup {
         ul.tiles {
             li { a.tile href=(releases.text()) { strong { (all) } span { "Releases" } } }
             @for (state, count) in &counts {
-                li {
-                    a class=(if *state == "InSync" { "tile good" } else { "tile" })
-                        href=(releases.clone().with("state", state).text()) {
-                        strong { (count) }
-                        span { (write::words(state)) }
-                    }
-                }
+                (tile(if *state == "InSync" { "tile good" } else { "tile" }, *count, state, &releases))
             }
         }
     }
 }
 
 /// The page of all releases. The database filters, sorts and cuts, so that no answer grows with its rows.
-pub(super) async fn releases(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+pub(super) async fn releases(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
     let page = asked.get("page").and_then(|page| page.parse().ok()).unwrap_or(1).clamp(1, PAGES);
     let found = find(&visitor, &asked, page).await;
-    Frame::live(&visitor, "Releases", "releases").around(&html! {
+    PageFrame::live(&visitor, "Releases", "releases").around(&html! {
         h1 { "Releases" }
         (filter(&asked))
         @match &found {
@@ -159,7 +143,7 @@ pub(super) async fn releases(Extension(visitor): Extension<Arc<Visitor>>, asked:
     })
 }
 
-async fn find(visitor: &Visitor, asked: &Asked, page: u32) -> Result<(Vec<ReleaseRow>, u64), Failure> {
+async fn find(visitor: &Visitor, asked: &PageQuery, page: u32) -> Result<(Vec<ReleaseRow>, u64), Failure> {
     let by = asked.get("sort").unwrap_or("state");
     let (by, is_reversed) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
     let order = match by {
@@ -179,12 +163,12 @@ async fn find(visitor: &Visitor, asked: &Asked, page: u32) -> Result<(Vec<Releas
     search(&shared(visitor)?.store, wish, &states).await
 }
 
-fn filter(asked: &Asked) -> Markup {
+fn filter(asked: &PageQuery) -> Markup {
     html! {
         form.filter method="get" action="releases" role="search" {
             label { "Search" input type="search" name="q" value=[asked.get("q")] placeholder="name, chart or message"; }
-            label { "Cluster" input name="cluster" value=[asked.get("cluster")] placeholder="all"; }
-            label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder="all"; }
+            (text_field(asked, "Cluster", "cluster", "all"))
+            (text_field(asked, "Namespace", "namespace", "all"))
             (states(asked))
             @if let Some(sort) = asked.get("sort") { input type="hidden" name="sort" value=(sort); }
             button { "Show" }
@@ -192,25 +176,18 @@ fn filter(asked: &Asked) -> Markup {
     }
 }
 
-fn table(asked: &Asked, rows: &[ReleaseRow], now: Timestamp) -> Markup {
+fn table(asked: &PageQuery, rows: &[ReleaseRow], now: Timestamp) -> Markup {
     let sorted = asked.get("sort").unwrap_or("state");
-    html! {
-        div.wide tabindex="0" role="region" aria-labelledby="count" {
-            table {
-                thead { tr {
-                    @for (column, name) in COLUMNS { (head(asked, sorted, column, name)) }
-                    @for name in ["Oldest drift", "Chart", "Message"] { th scope="col" { (name) } }
-                } }
-                tbody { @for row in rows { (line(row, now)) } }
-            }
-        }
-    }
+    let heads = html! {
+        @for (column, name) in COLUMNS { (head(asked, sorted, column, name)) }
+        (write::heads(&["Oldest drift", "Chart", "Message"]))
+    };
+    counted_table(&heads, &html! { @for row in rows { (line(row, now)) } })
 }
 
 fn line(row: &ReleaseRow, now: Timestamp) -> Markup {
     let release = ReleaseId { namespace: row.namespace.clone().into(), name: row.name.clone().into() };
-    let link = Link::to_release(&row.cluster, &release).text();
-    let message: String = row.message.chars().take(MESSAGE).collect();
+    let link = PageLink::to_release(&row.cluster, &release).text();
     html! {
         tr {
             td { (row.cluster) }
@@ -220,20 +197,19 @@ fn line(row: &ReleaseRow, now: Timestamp) -> Markup {
             td.number { @if let Some(revision) = row.revision { (revision) } }
             td { @if let Some(oldest) = row.oldest_drift { (write::time(oldest, now)) } }
             td { (row.chart.as_deref().unwrap_or_default()) }
-            td.message { (message) @if message.len() < row.message.len() { "…" } }
+            (message_cell(&row.message))
         }
     }
 }
 
-/// The page of one release across the clusters.
-pub(super) async fn release(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+pub(super) async fn release(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
     // The database knows no exceptions.
     let read = read(&visitor, &asked, now).await.map(|page| (page, BTreeSet::new()));
     framed(&visitor, &asked, read)
 }
 
-async fn read(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Result<Markup, Failure> {
+async fn read(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Result<Markup, Failure> {
     let unnamed = || Failure::Named("this address names no release".to_owned());
     let release = asked.release().ok_or_else(unnamed)?;
     let shared = shared(visitor)?;
@@ -257,10 +233,10 @@ fn shown(
     timeline: &Timeline,
     now: Timestamp,
 ) -> Markup {
-    let place = Place { cluster, namespace: Some(&release.namespace) };
+    let place = LinkScope { cluster, namespace: Some(&release.namespace) };
     let ledger = place.link("ledger").with("release", &release.name).with("since", "30d");
     html! {
-        nav.trail aria-label="Way back" { a href=(Link::to("releases").text()) { "Releases" } }
+        nav.trail aria-label="Way back" { a href=(PageLink::to("releases").text()) { "Releases" } }
         h1 { (release.name) }
         p.quiet { "in namespace " (release.namespace) @if let Some(cluster) = cluster { ", cluster " (cluster) } }
         @if let [row] = meant { (one(row)) }
@@ -287,9 +263,77 @@ fn one(row: &ReleaseRow) -> Markup {
 }
 
 /// The rows that tell since when objects drift. The database holds no objects.
-fn drifted(release: &ReleaseId, row: &ReleaseRow) -> Link {
-    let place = Place { cluster: Some(&row.cluster), namespace: Some(&release.namespace) };
+fn drifted(release: &ReleaseId, row: &ReleaseRow) -> PageLink {
+    let place = LinkScope { cluster: Some(&row.cluster), namespace: Some(&release.namespace) };
     let since = row.oldest_drift.map_or_else(|| "30d".to_owned(), |oldest| oldest.to_string());
     let rows = place.link("ledger").with("release", &release.name).with("since", &since);
     LEFT.iter().fold(rows, |rows, verdict| rows.with("verdict", verdict))
 }
+
+/// How often it is looked for changes while a page is open.
+const POLL: Duration = Duration::from_secs(3);
+
+pub(super) struct SharedLedger {
+    pub(super) store: Store,
+    pub(super) histories: Histories,
+    source: Arc<Source>,
+    changes: watch::Receiver<u64>,
+    poll: JoinHandle<()>,
+}
+
+impl SharedLedger {
+    /// Looks for changes for as long as it lives.
+    pub(super) fn new(store: Store) -> Self {
+        let (changed, changes) = watch::channel(0);
+        let marked = store.clone();
+        let poll = tokio::spawn(poll(changed, move || {
+            let store = marked.clone();
+            async move { store.fleet_mark().await }
+        }));
+        let source = Arc::new(Source::Database(store.clone()));
+        Self { store, histories: Histories::default(), source, changes, poll }
+    }
+
+    /// The rows of one cluster, or of all (`None`).
+    pub(super) fn ledger(&self, cluster: Option<&str>) -> VisitorLedger {
+        VisitorLedger::of_database(Arc::clone(&self.source), cluster)
+    }
+
+    /// Tells of every change of a release's state and of new rows.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
+    }
+}
+
+impl Drop for SharedLedger {
+    fn drop(&mut self) {
+        self.poll.abort();
+    }
+}
+
+/// Tells of changes of what `look` finds, for as long as somebody listens beside the ledger itself.
+async fn poll<L, E>(changed: watch::Sender<u64>, look: impl Fn() -> L)
+where
+    L: Future<Output = Result<String, E>>,
+{
+    let mut ticks = interval(POLL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before = None;
+    loop {
+        ticks.tick().await;
+        // One is the ledger's own; whoever else listens is an open page.
+        if changed.receiver_count() < 2 {
+            continue;
+        }
+        // A database that is away has not changed.
+        let Ok(mark) = look().await else { continue };
+        // Something may have changed before it was looked for the first time.
+        if before.as_ref() != Some(&mark) {
+            changed.send_modify(|version| *version = version.wrapping_add(1));
+        }
+        before = Some(mark);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,28 +1,29 @@
-//! The writing of pages.
-//!
-//! Entry points: [`Frame`] for a page, [`notice`] for a visitor who is not let in. Invariant: text becomes text; a
-//! page is whole without its script.
+//! The writing of pages, and of their addresses. Text becomes text, and a page is whole without its script. What is
+//! asked for stands in the query, so that every view can be linked to: whatever a name holds, it stays one value of it.
 
 use std::collections::BTreeSet;
 
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Query};
 use axum::response::{Html, IntoResponse, Response};
 use http::StatusCode;
+use http::request::Parts;
 use jiff::{SignedDuration, Timestamp};
 use maud::{DOCTYPE, Markup, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::address::{ALSO, Asked, FOLLOWED, Link, encoded};
-use super::visitor::{Entry, Visitor};
+use super::visitor::{LoginMethod, Visitor};
+use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::model::text::escaped_but;
 use kubemoor_inspect::failure::Failure;
 use kubemoor_inspect::releases::{NOT_GUARDED, Row, UNKNOWN};
+use kubemoor_inspect::times::Moment;
 
-/// The page that tells of changes.
 const STREAM: &str = "stream";
 
 /// The pages that a shared ledger has: it knows no cluster's objects.
 const OF_DATABASE: [&str; 4] = ["", "releases", "ledger", "replay"];
 
-/// The pages that the head links to.
 const PAGES: [(&str, &str); 7] = [
     ("", "Overview"),
     ("releases", "Releases"),
@@ -33,8 +34,7 @@ const PAGES: [(&str, &str); 7] = [
     ("explain", "Explain"),
 ];
 
-/// A page around its content.
-pub(super) struct Frame<'a> {
+pub(super) struct PageFrame<'a> {
     pub(super) visitor: &'a Visitor,
     pub(super) title: &'a str,
     /// Which of the pages in the head it belongs to.
@@ -44,34 +44,31 @@ pub(super) struct Frame<'a> {
     pub(super) status: StatusCode,
 }
 
-impl<'a> Frame<'a> {
-    /// A page that shows the present state.
+impl<'a> PageFrame<'a> {
     pub(super) fn live(visitor: &'a Visitor, title: &'a str, page: &'static str) -> Self {
         Self { visitor, title, page, stream: Some(STREAM.to_owned()), status: StatusCode::OK }
     }
 
-    /// A page that stays as it is.
     pub(super) fn still(visitor: &'a Visitor, title: &'a str, page: &'static str) -> Self {
         Self { stream: None, ..Self::live(visitor, title, page) }
     }
 
     /// The same with changes of what is asked for alone.
-    pub(super) fn of(self, asked: &Asked) -> Self {
+    pub(super) fn narrowed(self, asked: &PageQuery) -> Self {
         let only = ["cluster", "namespace", "name"];
-        let link = only.iter().fold(Link::to(STREAM), |link, name| link.set(name, asked.get(name)));
+        let link = only.iter().fold(PageLink::to(STREAM), |link, name| link.set(name, asked.get(name)));
         Self { stream: Some(link.text()), ..self }
     }
 
     /// The same with changes of the release that is asked for, and of exceptions in these namespaces.
-    pub(super) fn of_release(self, asked: &Asked, namespaces: &BTreeSet<String>) -> Self {
+    pub(super) fn of_release(self, asked: &PageQuery, namespaces: &BTreeSet<String>) -> Self {
         let own = asked.get("namespace");
         let others = namespaces.iter().filter(|namespace| own != Some(namespace.as_str())).take(FOLLOWED);
         let others = others.map(|namespace| format!("&{ALSO}={}", encoded(namespace)));
-        let frame = self.of(asked);
+        let frame = self.narrowed(asked);
         Self { stream: frame.stream.map(|link| link + &others.collect::<String>()), ..frame }
     }
 
-    /// The page with this content.
     pub(super) fn around(&self, content: &Markup) -> Response {
         let Self { visitor, title, page, stream, status } = self;
         let whole = document(
@@ -82,12 +79,12 @@ impl<'a> Frame<'a> {
                     a.brand href="./" { "Kubemoor" }
                     nav aria-label="Pages" {
                         @for (address, name) in pages(visitor) {
-                            a href=(Link::to(address).text()) aria-current=[(address == *page).then_some("page")] {
+                            a href=(PageLink::to(address).text()) aria-current=[(address == *page).then_some("page")] {
                                 (name)
                             }
                         }
                     }
-                    @if visitor.entry != Entry::Owner { (who(visitor)) }
+                    @if visitor.entry != LoginMethod::Owner { (who(visitor)) }
                 }
                 main #content data-live=[stream.as_deref()] tabindex="-1" { (content) }
                 footer {
@@ -111,21 +108,13 @@ pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &Failure) ->
         Failure::Named(_) => StatusCode::NOT_FOUND,
         _ => StatusCode::BAD_GATEWAY,
     };
-    let frame = Frame { status, ..Frame::still(visitor, "Not available", page) };
+    let frame = PageFrame { status, ..PageFrame::still(visitor, "Not available", page) };
     frame.around(&html! { h1 { "Not available" } (trouble(&error.to_string())) })
 }
 
 /// Why somebody is not let in, or nothing was done.
 pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
-    (status, notice(why)).into_response()
-}
-
-/// The answer to a form that this visitor was not given.
-pub(super) fn refuse_form() -> Response {
-    refusal(
-        StatusCode::FORBIDDEN,
-        "This form is not from a page of yours, or it is old. Nothing was done. Go back and try again.",
-    )
+    (status, plain("Not let in", &html! { h1 { "Kubemoor" } p { (why) } })).into_response()
 }
 
 /// A page for a visitor who is not let in yet.
@@ -133,13 +122,8 @@ pub(super) fn plain(title: &str, content: &Markup) -> Html<String> {
     sent(document(title, html! { main #content { (content) } }))
 }
 
-/// A sentence for a visitor who is not let in.
-pub(super) fn notice(why: &str) -> Html<String> {
-    plain("Not let in", &html! { h1 { "Kubemoor" } p { (why) } })
-}
-
 /// A page that leads on to another.
-pub(super) fn doorstep(to: &str, text: &str) -> Html<String> {
+pub(super) fn redirect_page(to: &str, text: &str) -> Html<String> {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -197,13 +181,13 @@ pub(super) fn turns(label: &str, (page, pages): (usize, usize), link: impl Fn(us
     }
 }
 
-/// The field of a filter that chooses one of several clusters, or all.
-pub(super) fn cluster_choice(visitor: &Visitor, asked: &Asked) -> Markup {
+/// The field that chooses one of several clusters, or `all` of them.
+pub(super) fn cluster_choice(visitor: &Visitor, asked: &PageQuery, all: bool) -> Markup {
     html! {
         @if visitor.has_several() {
             label { "Cluster"
                 select name="cluster" {
-                    option value="" { "all" }
+                    @if all { option value="" { "all" } }
                     @for cluster in &visitor.clusters {
                         option value=(cluster.name) selected[asked.get("cluster") == Some(&cluster.name)] {
                             (cluster.name)
@@ -212,6 +196,44 @@ pub(super) fn cluster_choice(visitor: &Visitor, asked: &Asked) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// The field of a form for a text, with what is asked for by its name.
+pub(super) fn text_field(asked: &PageQuery, label: &str, name: &str, placeholder: &str) -> Markup {
+    html! { label { (label) input name=(name) value=[asked.get(name)] placeholder=(placeholder); } }
+}
+
+pub(super) fn heads(names: &[&str]) -> Markup {
+    html! { @for name in names { th scope="col" { (name) } } }
+}
+
+/// A table that scrolls by itself where it is wider than the page.
+pub(super) fn table(label: &str, heads: &Markup, rows: &Markup) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-label=(label) {
+            table { thead { tr { (heads) } } tbody { (rows) } }
+        }
+    }
+}
+
+pub(super) fn fields_table(label: &str, heads: &[&str], rows: &Markup) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-label=(label) {
+            table.fields { thead { tr { (self::heads(heads)) } } tbody { (rows) } }
+        }
+    }
+}
+
+/// A mark of a class, such as `good`, `doubt` or `bad`.
+pub(super) fn mark(class: &str, text: &str) -> Markup {
+    html! { span class={ "badge " (class) } { (text) } }
+}
+
+/// How many releases are in a state, and the list of them.
+pub(super) fn tile(class: &str, count: u64, state: &str, link: &PageLink) -> Markup {
+    html! {
+        li { a class=(class) href=(link.clone().with("state", state).text()) { strong { (count) } span { (words(state)) } } }
     }
 }
 
@@ -228,11 +250,11 @@ pub(super) fn state(row: &Row) -> &str {
 /// The state of a release as a mark, which says it in words and by its colour.
 pub(super) fn badge(row: &Row) -> Markup {
     let class = match (row.guarded, row.ready.as_deref()) {
-        (false, _) | (true, Some("Unknown") | None) => "badge doubt",
-        (true, Some("True")) => "badge good",
-        (true, Some(_)) => "badge bad",
+        (false, _) | (true, Some("Unknown") | None) => "doubt",
+        (true, Some("True")) => "good",
+        (true, Some(_)) => "bad",
     };
-    html! { span class=(class) { (words(state(row))) } }
+    mark(class, &words(state(row)))
 }
 
 /// `InSync` as people read it.
@@ -249,29 +271,38 @@ pub(super) fn words(state: &str) -> String {
     words
 }
 
-/// A time, with how long ago or ahead it is.
+/// A time to the second.
+pub(super) fn utc(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The time until which an exception counts; its own words where they are no time.
+pub(super) fn until(until: &str, now: Timestamp) -> Markup {
+    match until.parse() {
+        Ok(until) => time(until, now),
+        Err(_) => html! { (until) },
+    }
+}
+
 pub(super) fn time(time: Timestamp, now: Timestamp) -> Markup {
-    let whole = time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let whole = utc(time);
     html! { time datetime=(whole) title=(whole) { (distance(time.duration_since(now))) } }
 }
 
-/// The token that an action needs.
 pub(super) fn token(visitor: &Visitor) -> Markup {
     html! { input type="hidden" name="token" value=(visitor.form_token()); }
 }
 
-/// The pages that this visitor has.
 fn pages(visitor: &Visitor) -> impl Iterator<Item = (&'static str, &'static str)> {
     let has_all = visitor.shared.is_none();
     PAGES.into_iter().filter(move |(page, _)| has_all || OF_DATABASE.contains(page))
 }
 
-/// Who the visitor is to the cluster, and the way out.
 fn who(visitor: &Visitor) -> Markup {
     html! {
         div.who {
             span { (visitor.user.as_deref().unwrap_or("Logged in")) }
-            @if visitor.entry == Entry::Login {
+            @if visitor.entry == LoginMethod::Login {
                 form method="post" action="logout" { (token(visitor)) button { "Log out" } }
             }
         }
@@ -306,43 +337,134 @@ fn distance(distance: SignedDuration) -> String {
     if distance.is_negative() { format!("{text} ago") } else { format!("in {text}") }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kubemoor_policy::signing::SigningKey;
+/// The name in the address of a stream of a namespace that is followed too, and the most of them.
+pub(super) const ALSO: &str = "also";
+pub(super) const FOLLOWED: usize = 50;
 
-    #[tokio::test]
-    async fn head_names_the_user_in_plain_text() {
-        let user = "\"><img src=x onerror=alert(1)>".to_owned();
-        let forms = SigningKey::new([1; 32]);
-        let visitor = Visitor::new(Vec::new(), Entry::Login, Some(user), forms);
-        let page = Frame::live(&visitor, "Overview", "").around(&html! {});
-        let body = axum::body::to_bytes(page.into_body(), 1 << 20).await.unwrap();
-        let text = String::from_utf8(body.to_vec()).unwrap();
-        assert!(text.contains("&lt;img src=x") && !text.contains("<img"), "{text}");
-    }
+/// What an address asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PageQuery(Vec<(String, String)>);
 
-    #[test]
-    fn page_shows_the_escapes_of_characters_that_reverse_letters() {
-        let Html(page) = sent(html! { p { "admin\u{202e}nimda" } "\n" });
-        assert_eq!(page, "<p>admin\\u{202e}nimda</p>\n");
-    }
+/// An address within the page, relative to where all pages lie.
+#[derive(Clone, Debug)]
+pub(super) struct PageLink {
+    page: &'static str,
+    pairs: Vec<(String, String)>,
+}
 
-    #[test]
-    fn states_are_read_as_words() {
-        for (state, expected) in
-            [("InSync", "In sync"), ("NotGuarded", "Not guarded"), ("Drifted", "Drifted")]
-        {
-            assert_eq!(words(state), expected);
-        }
-    }
+/// What of a cluster's is shown; `None` stands for all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkScope<'a> {
+    pub(super) cluster: Option<&'a str>,
+    pub(super) namespace: Option<&'a str>,
+}
 
-    #[test]
-    fn distances_are_told_in_one_unit() {
-        for (seconds, expected) in
-            [(-5, "5 s ago"), (90, "in 1 min"), (-7200, "2 h ago"), (-864_000, "10 days ago"), (0, "in 0 s")]
-        {
-            assert_eq!(distance(SignedDuration::from_secs(seconds)), expected);
-        }
+impl LinkScope<'_> {
+    /// The address of a page that shows it.
+    pub(super) fn link(self, page: &'static str) -> PageLink {
+        PageLink::to(page).set("cluster", self.cluster).set("namespace", self.namespace)
     }
 }
+
+impl PageQuery {
+    /// What the pairs of a query or of a form ask for. Empty values ask for nothing.
+    pub(super) fn new(mut pairs: Vec<(String, String)>) -> Self {
+        pairs.retain(|(_, value)| !value.trim().is_empty());
+        Self(pairs)
+    }
+
+    /// The value of a name; the first, where there are several.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.trim())
+    }
+
+    /// All values of a name.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
+    }
+
+    /// The time that is asked for by a name, such as `24h`, `2026-11-29` or a whole timestamp.
+    pub(super) fn time(
+        &self,
+        name: &str,
+        default: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, Failure> {
+        let Some(text) = self.get(name).or(default) else { return Ok(None) };
+        let moment: Result<Moment, _> = text.parse();
+        moment
+            .map(|moment| Some(moment.time(now)))
+            .map_err(|error| Failure::Named(format!("{name}: {error}")))
+    }
+
+    /// The page of a list with so many entries that a number asks for, and how many pages the list has.
+    pub(super) fn page(&self, name: &str, entries: usize, size: usize) -> (usize, usize) {
+        let pages = entries.div_ceil(size).max(1);
+        let page = self.get(name).and_then(|page| page.parse().ok()).unwrap_or(1).clamp(1, pages);
+        (page, pages)
+    }
+
+    pub(super) fn release(&self) -> Option<ReleaseId> {
+        Some(ReleaseId { namespace: self.get("namespace")?.into(), name: self.get("name")?.into() })
+    }
+
+    /// The address of `page` that asks for the same.
+    pub(super) fn link(&self, page: &'static str) -> PageLink {
+        PageLink { page, pairs: self.0.clone() }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for PageQuery {
+    type Rejection = QueryRejection;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, QueryRejection> {
+        Query::from_request_parts(parts, state).await.map(|Query(pairs)| Self::new(pairs))
+    }
+}
+
+impl PageLink {
+    /// The address of a page.
+    pub(super) fn to(page: &'static str) -> Self {
+        Self { page, pairs: Vec::new() }
+    }
+
+    pub(super) fn to_release(cluster: &str, release: &ReleaseId) -> Self {
+        Self::to("release").with("cluster", cluster).of_release(release)
+    }
+
+    /// The same with the names of a release.
+    pub(super) fn of_release(self, release: &ReleaseId) -> Self {
+        self.with("namespace", &release.namespace).with("name", &release.name)
+    }
+
+    /// The same with one more value.
+    pub(super) fn with(mut self, name: &str, value: &str) -> Self {
+        self.pairs.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same with this as the only value of a name; `None` for no value.
+    pub(super) fn set(mut self, name: &str, value: Option<&str>) -> Self {
+        self.pairs.retain(|(known, _)| known != name);
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let pairs: Vec<_> =
+            self.pairs.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+        // An empty reference would keep the query of the page that it stands in.
+        let page = if self.page.is_empty() { "./" } else { self.page };
+        if pairs.is_empty() { page.to_owned() } else { format!("{page}?{}", pairs.join("&")) }
+    }
+}
+
+/// A text as letters, digits and percent signs.
+pub(super) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+#[cfg(test)]
+mod tests;

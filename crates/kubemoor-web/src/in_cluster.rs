@@ -1,33 +1,45 @@
 //! The page as it runs in a cluster: for many visitors, each with their own token; the pod's own account is never used.
 //!
-//! A visitor without a proxy logs in by a form, which counts only in the browser that this server gave it to. The token
-//! goes into an encrypted cookie and nowhere else.
+//! A request shows its visitor's token in the header of a proxy, or in the encrypted cookie of a login, which every replica
+//! with the key can open; a login's form counts only in the browser that this server gave it to. What was read for a token
+//! is remembered for a while, under the token's keyed digest, so that pages are quick and follow the cluster; it is shown
+//! for no other token, and only while the API server still knows whose the token is.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Form, Router};
-use http::{HeaderMap, StatusCode, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use maud::html;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::Semaphore;
 use tokio::time::interval;
 use tower::Service as _;
 use tracing::info;
 
-use super::cluster::Settings as ClusterSettings;
-use super::door::{Door, SentForm, is_of_another_site};
+use super::door::{AccessCheck, SentForm, is_of_another_site};
 use super::html as write;
-use super::routes::{of_clusters, router};
-use super::visitor::{Entry, Visitor, hex};
-use super::visitors::{self, COOKIE, LONGEST_TOKEN, Refused, SealError, Visitors, cookies};
+use super::visitor::{ClusterSettings, LoginMethod, VisitedCluster, Visitor, hex};
+use super::{of_clusters, router};
+use kubemoor_cluster::client::connection::Access;
+use kubemoor_inspect::failure::Failure;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_runtime::callers;
 use kubemoor_runtime::server::{self, Ending, Limits, Peer, TlsPort};
+
+pub use InClusterSettings as Settings; // alias
 
 /// How often it is looked who has not come for long.
 const TIDYING: Duration = Duration::from_secs(60);
@@ -35,7 +47,6 @@ const TIDYING: Duration = Duration::from_secs(60);
 /// What answers in flight get once the server is told to stop. An open page's stream never ends by itself.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What the kubelet asks.
 const PROBED: &str = "/livez";
 
 /// The cookie by which a form of this page is told from one of another site.
@@ -44,8 +55,7 @@ const FORM_COOKIE: &str = "__Host-kubemoor-login";
 /// The purpose of the mark on it.
 const FORM: &str = "form of the login";
 
-/// What is served.
-pub struct Settings {
+pub struct InClusterSettings {
     /// The cluster; its token is each visitor's own.
     pub cluster: ClusterSettings,
     /// The names by which browsers call this server.
@@ -58,13 +68,13 @@ pub struct Settings {
 ///
 /// # Errors
 /// The key cannot encrypt cookies.
-pub async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> Result<(), SealError> {
-    let Settings { cluster, hosts, key } = settings;
+pub async fn serve(settings: InClusterSettings, port: TlsPort, ending: Ending) -> Result<(), SealError> {
+    let InClusterSettings { cluster, hosts, key } = settings;
     let visitors = Arc::new(Visitors::new(cluster, key)?);
     let logout = Router::new().route("/logout", post(leave)).with_state(Arc::clone(&visitors));
     let own = of_clusters("").merge(logout);
     let open = Router::new().route("/login", get(login).post(enter)).with_state(Arc::clone(&visitors));
-    let door = Arc::new(Door::in_cluster(hosts, Arc::clone(&visitors)));
+    let door = Arc::new(AccessCheck::in_cluster(hosts, Arc::clone(&visitors)));
     // Probes call the pod by its address.
     let router = router(door, "", own, open).route(PROBED, get(async || "ok"));
     let answer = move |_: Peer, request: http::Request<Incoming>| {
@@ -79,7 +89,8 @@ pub async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> Result<
         let mut ticks = interval(TIDYING);
         loop {
             ticks.tick().await;
-            visitors.tidy();
+            // Forgets who has not looked for long, and ends their watches.
+            visitors.known.run_pending_tasks();
         }
     };
     tokio::select! {
@@ -88,7 +99,6 @@ pub async fn serve(settings: Settings, port: TlsPort, ending: Ending) -> Result<
     }
 }
 
-/// The page that asks for a token.
 async fn login(State(visitors): State<Arc<Visitors>>) -> Response {
     form(&visitors, StatusCode::OK, None)
 }
@@ -112,13 +122,13 @@ async fn enter(
             Some("This form is not from this page, or it is old."),
         );
     }
-    let Some(token) = visitors::token(value("token").unwrap_or_default(), LONGEST_TOKEN) else {
+    let Some(token) = parse_token(value("token").unwrap_or_default(), LONGEST_TOKEN) else {
         let why = format!(
             "This is no bearer token of at most {LONGEST_TOKEN} characters. For longer ones put an OIDC proxy before this page."
         );
         return form(&visitors, StatusCode::BAD_REQUEST, Some(&why));
     };
-    match visitors.visitor(token.clone(), Entry::Login).await {
+    match visitors.visitor(token.clone(), LoginMethod::Login).await {
         Ok(visitor) => {
             info!(user = visitor.user.as_deref().unwrap_or_default(), "a visitor has logged in");
             match visitors.seal(&token, Timestamp::now()) {
@@ -144,7 +154,7 @@ async fn leave(
     _: SentForm,
 ) -> Response {
     visitors.log_out(&headers, Timestamp::now());
-    if visitor.entry == Entry::Login {
+    if visitor.entry == LoginMethod::Login {
         info!(user = visitor.user.as_deref().unwrap_or_default(), "a visitor has logged out");
     }
     ([(header::SET_COOKIE, cookie(COOKIE, "", "; Max-Age=0"))], Redirect::to("login")).into_response()
@@ -177,10 +187,231 @@ fn form(visitors: &Visitors, status: StatusCode, trouble: Option<&str>) -> Respo
 }
 
 fn mark(visitors: &Visitors, number: &str) -> String {
-    hex(&visitors.mark(FORM, &[number.as_bytes()]))
+    hex(&visitors.key.mark(FORM, &[number.as_bytes()]))
 }
 
 /// A cookie for this host alone, which scripts cannot read and other sites cannot use.
 fn cookie(name: &str, value: &str, rest: &str) -> String {
     format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Strict{rest}")
 }
+
+/// The cookie of a login. By its prefix a browser takes it from this host alone, encrypted, for all paths: no other
+/// host of the domain can plant one.
+pub(super) const COOKIE: &str = "__Host-kubemoor";
+
+/// How long a login lasts at most. The token may end sooner.
+const LOGIN: SignedDuration = SignedDuration::from_hours(8);
+
+/// The longest token that fits into a cookie of 4096 bytes, which is what browsers keep.
+pub(super) const LONGEST_TOKEN: usize = 2900;
+
+/// The most visitors whose clusters are followed, and for how long after they have looked last, and at all.
+const MOST_VISITORS: u64 = 64;
+const IDLE: Duration = Duration::from_secs(10 * 60);
+const LONGEST_STAY: Duration = Duration::from_secs(60 * 60);
+
+/// For how long it is believed who a visitor is.
+const CONFIRMED: Duration = Duration::from_secs(15);
+
+/// For how long a token that the API server has refused is refused again, and of how many that is known: whoever sends one
+/// again and again asks little of the API server, and a token that becomes valid works soon.
+const REFUSED: Duration = Duration::from_secs(3);
+const MOST_REFUSED: u64 = 1024;
+
+const ASKING: usize = 16;
+
+const LONGEST_PROXY_TOKEN: usize = 16 << 10;
+
+const SEALING_PURPOSE: &str = "cookie of a login";
+const KNOWN_PURPOSE: &str = "place of a visitor";
+const FORMS_PURPOSE: &str = "forms of a visitor";
+
+pub(super) struct Visitors {
+    settings: ClusterSettings,
+    key: SigningKey,
+    sealer: Sealer,
+    known: Cache<[u8; 32], Arc<Visitor>>,
+    /// The places of tokens that were refused a moment ago.
+    refused: Cache<[u8; 32], ()>,
+    asking: Semaphore,
+}
+
+struct Sealer(RandomizedNonceKey);
+
+/// A token cannot be encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cookie of the login cannot be encrypted")]
+pub struct SealError;
+
+/// Why somebody is not let in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    /// They show nothing by which they are known, or nothing that the API server accepts.
+    #[error("The cluster does not know you, or your login has ended.")]
+    Unknown,
+    /// What they show is no bearer token.
+    #[error("The Authorization header of this request holds no bearer token.")]
+    Malformed,
+    /// It cannot be told who they are.
+    #[error("{0}")]
+    Away(Failure),
+}
+
+impl Visitors {
+    /// The visitors of a cluster; the token in `settings` is each visitor's own. Replicas with one key open each
+    /// other's cookies.
+    pub(super) fn new(settings: ClusterSettings, key: SigningKey) -> Result<Self, SealError> {
+        let sealer = Sealer::new(&key)?;
+        let (known, asking) = (memory(MOST_VISITORS), Semaphore::new(ASKING));
+        let refused = Cache::builder().max_capacity(MOST_REFUSED).time_to_live(REFUSED).build();
+        Ok(Self { settings, key, sealer, known, refused, asking })
+    }
+
+    pub(super) async fn identify(
+        &self,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> Result<Arc<Visitor>, Refused> {
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        match (given.next(), given.next()) {
+            // What a proxy says counts, whatever the browser remembers.
+            (Some(one), None) => {
+                let token = bearer(one).ok_or(Refused::Malformed)?;
+                self.visitor(token, LoginMethod::Proxy).await
+            }
+            (Some(_), Some(_)) => Err(Refused::Malformed),
+            (None, _) => {
+                let token = self.cookie_token(headers, now).ok_or(Refused::Unknown)?;
+                self.visitor(token, LoginMethod::Login).await
+            }
+        }
+    }
+
+    pub(super) async fn visitor(
+        &self,
+        token: SecretString,
+        entry: LoginMethod,
+    ) -> Result<Arc<Visitor>, Refused> {
+        let place = self.place(&token, entry);
+        let known = self.known.get(&place);
+        if let Some(visitor) = known.as_ref().filter(|it| it.is_confirmed_within(CONFIRMED)) {
+            return Ok(Arc::clone(visitor));
+        }
+        if self.refused.contains_key(&place) {
+            return Err(Refused::Unknown);
+        }
+        let _turn = self.asking.acquire().await.map_err(|_| Refused::Unknown)?;
+        // Somebody else may have asked about it in the meantime.
+        if self.refused.contains_key(&place) {
+            return Err(Refused::Unknown);
+        }
+        let cluster = VisitedCluster::new(ClusterSettings {
+            access: Access { token: Some(token), ..self.settings.access.clone() },
+            ..self.settings.clone()
+        });
+        let user = match cluster.ask_user().await {
+            Ok(user) => user,
+            Err(error) if error.is_unauthorized() => {
+                self.forget(&place);
+                self.refused.insert(place, ());
+                return Err(Refused::Unknown);
+            }
+            Err(error) => return Err(Refused::Away(error)),
+        };
+        let visitor = self.known.get_with(place, || {
+            // Tokens are renewed while a form is open; who sends it stays the same.
+            let whose = user.as_ref().map_or(place.as_slice(), |user| user.as_bytes());
+            let forms = SigningKey::new(self.key.mark(FORMS_PURPOSE, &[whose]));
+            Arc::new(Visitor::new(vec![cluster], entry, user, forms))
+        });
+        visitor.confirm();
+        Ok(visitor)
+    }
+
+    pub(super) fn seal(&self, token: &SecretString, now: Timestamp) -> Result<String, SealError> {
+        self.sealer.seal(token, now.checked_add(LOGIN).map_err(|_| SealError)?)
+    }
+
+    /// Forgets what was read for the token in the cookie, and tells open pages of the visitor to ask again.
+    pub(super) fn log_out(&self, headers: &HeaderMap, now: Timestamp) {
+        if let Some(token) = self.cookie_token(headers, now) {
+            self.forget(&self.place(&token, LoginMethod::Login));
+        }
+    }
+
+    /// Forgets a visitor whose login or token has ended, and tells their open pages.
+    fn forget(&self, place: &[u8; 32]) {
+        if let Some(visitor) = self.known.remove(place) {
+            visitor.end();
+        }
+    }
+
+    fn place(&self, token: &SecretString, entry: LoginMethod) -> [u8; 32] {
+        let way = [u8::from(entry == LoginMethod::Login)];
+        self.key.mark(KNOWN_PURPOSE, &[&way, token.expose_secret().as_bytes()])
+    }
+
+    fn cookie_token(&self, headers: &HeaderMap, now: Timestamp) -> Option<SecretString> {
+        let (_, value) = cookies(headers).find(|(name, _)| *name == COOKIE)?;
+        self.sealer.open(value, now)
+    }
+}
+
+impl Sealer {
+    fn new(key: &SigningKey) -> Result<Self, SealError> {
+        RandomizedNonceKey::new(&AES_256_GCM, &key.mark(SEALING_PURPOSE, &[]))
+            .map(Self)
+            .map_err(|_| SealError)
+    }
+
+    /// A token as text that only this key opens, and only until then.
+    fn seal(&self, token: &SecretString, until: Timestamp) -> Result<String, SealError> {
+        let mut sealed = until.as_millisecond().to_be_bytes().to_vec();
+        sealed.extend(token.expose_secret().as_bytes());
+        let nonce = self.0.seal_in_place_append_tag(Aad::empty(), &mut sealed).map_err(|_| SealError)?;
+        Ok(URL_SAFE_NO_PAD.encode([nonce.as_ref().as_slice(), sealed.as_slice()].concat()))
+    }
+
+    /// The token that was sealed, if the text is unchanged and its time is not over.
+    fn open(&self, text: &str, now: Timestamp) -> Option<SecretString> {
+        let mut sealed = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let opened = self.0.open_in_place(nonce, Aad::empty(), sealed).ok()?;
+        let (until, token) = opened.split_first_chunk()?;
+        let until = Timestamp::from_millisecond(i64::from_be_bytes(*until)).ok()?;
+        let token = std::str::from_utf8(token).ok()?;
+        (now < until).then(|| token.to_owned().into())
+    }
+}
+
+pub(super) fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let all = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='))
+}
+
+fn parse_token(text: &str, longest: usize) -> Option<SecretString> {
+    let is_token = |letter: u8| letter.is_ascii_graphic();
+    let text = text.trim();
+    (!text.is_empty() && text.len() <= longest && text.bytes().all(is_token)).then(|| text.to_owned().into())
+}
+
+/// What remembers so many visitors. One more takes the place of the one who has not looked for longest.
+fn memory(most: u64) -> Cache<[u8; 32], Arc<Visitor>> {
+    // The default policy would not remember newcomers while others come often.
+    let lru = EvictionPolicy::lru();
+    Cache::builder()
+        .max_capacity(most)
+        .eviction_policy(lru)
+        .time_to_idle(IDLE)
+        .time_to_live(LONGEST_STAY)
+        .build()
+}
+
+fn bearer(header: &HeaderValue) -> Option<SecretString> {
+    let (scheme, text) = header.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("Bearer").then(|| parse_token(text, LONGEST_PROXY_TOKEN)).flatten()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,11 @@
 //! The ledger: who did what, and what became of it; as a page, and as files.
 //!
-//! Rows come as the visitor may read them, and values as the ledger keeps them, which masks those of Secrets. Of several
-//! clusters, one that fails or does not answer takes none of the others along. A file that lacks rows of a replica is only
-//! made for a visitor who asks for what can be read, and says so in its name; no answer holds the whole ledger in memory.
+//! Rows come as the visitor may read them, and values as the ledger keeps them, which masks those of Secrets. Rows of one
+//! namespace are never shown as those of all, and of several clusters, one that fails or does not answer takes none of the
+//! others along. A file that lacks rows of a replica is only made for a visitor who asks for what can be read, and says so
+//! in its name; no answer holds the whole ledger in memory.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,20 +20,17 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use tokio::time::timeout;
 
-use super::address::Asked;
-use super::html::{self as write, Frame, cluster_choice, notes, trouble};
-use super::ledger_reader::{Begun, LedgerReader};
+use super::html::{self as write, PageFrame, PageQuery, cluster_choice, notes, text_field, trouble};
 use super::visitor::Visitor;
 use kubemoor_declare::model::Operation;
 use kubemoor_inspect::failure::Failure;
 use kubemoor_inspect::ledger::columns::{COLUMNS, changes, columns};
-use kubemoor_inspect::ledger::place;
+use kubemoor_inspect::ledger::{Source, add_new, place, rows};
 use kubemoor_inspect::sheet::Sheet;
-use kubemoor_inspect::times::Moment;
-use kubemoor_ledger::entry::{Entry, Field};
-use kubemoor_ledger::query::{self, Filter, Page};
+use kubemoor_ledger::entry::{EntryField, LedgerEntry};
+use kubemoor_ledger::query::{self, EntryPage, Filter};
+use kubemoor_ledger::row::RowKind;
 
-/// Rows on a page.
 const PAGE: u32 = 100;
 
 /// Since when rows are shown, where nothing else is asked for.
@@ -40,7 +39,6 @@ const SINCE: &str = "24h";
 /// How long the page waits for one cluster.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The operations that rows have.
 const OPERATIONS: [Operation; 3] = [Operation::Create, Operation::Update, Operation::Delete];
 
 /// Fields that a row of the table names before it is opened.
@@ -52,8 +50,7 @@ const PARTIAL: (&str, &str) = ("partial", "allow");
 /// The header that says which rows a file lacks.
 const MISSING: HeaderName = HeaderName::from_static("kubemoor-missing-rows");
 
-/// The page.
-pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
     if visitor.has_several() && asked.get("cluster").is_none() {
         return of_clusters(&visitor, &asked, now).await;
@@ -70,8 +67,8 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Ask
     };
     // A shared ledger tells of new rows; older rows stay as they are.
     let is_live = visitor.shared.is_some() && asked.get("before").is_none();
-    let frame = if is_live { Frame::live } else { Frame::still };
-    let frame = Frame { status, ..frame(&visitor, "Ledger", "ledger") };
+    let frame = if is_live { PageFrame::live } else { PageFrame::still };
+    let frame = PageFrame { status, ..frame(&visitor, "Ledger", "ledger") };
     let only = rows.as_ref().ok().and_then(|begun| begun.only.as_deref());
     frame.around(&html! {
         h1 { "Ledger" }
@@ -99,19 +96,15 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Ask
 }
 
 /// The first rows, with all that is kept of them. Who may not read all namespaces is shown their own.
-async fn first(ledger: &LedgerReader, filter: Filter) -> Result<Begun, Failure> {
+async fn first(ledger: &VisitorLedger, filter: Filter) -> Result<FirstRows, Failure> {
     let mut begun = ledger.begin(filter).await?;
     ledger.add_facts(&mut begun.page, &begun.filter).await?;
     Ok(begun)
 }
 
 /// What is asked for, as the ledger takes it.
-fn filter(asked: &Asked, now: Timestamp) -> Result<Filter, Failure> {
+fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, Failure> {
     let wrong = |what: String| Failure::Named(what);
-    let time = |name: &str, text: &str| {
-        let moment: Result<Moment, _> = text.parse();
-        moment.map(|moment| moment.time(now)).map_err(|error| wrong(format!("{name}: {error}")))
-    };
     let text = |name: &str| asked.get(name).map(str::to_owned);
     let object = asked.get("object").map(str::parse).transpose();
     let operations: Result<Vec<_>, _> = asked.all("operation").map(query::parse_operation).collect();
@@ -123,15 +116,15 @@ fn filter(asked: &Asked, now: Timestamp) -> Result<Filter, Failure> {
         verdicts: verdicts.map_err(wrong)?.into_iter().map(str::to_owned).collect(),
         operations: operations.map_err(wrong)?,
         object: object.map_err(|error: &str| wrong(format!("object: {error}")))?,
-        since: Some(time("since", asked.get("since").unwrap_or(SINCE))?),
-        until: asked.get("until").map(|text| time("until", text)).transpose()?,
+        since: asked.time("since", Some(SINCE), now)?,
+        until: asked.time("until", None, now)?,
         before: asked.get("before").map(place).transpose()?,
         ..Filter::default()
     })
 }
 
 /// The newest rows of several clusters, each of which keeps a ledger of its own.
-async fn of_clusters(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Response {
+async fn of_clusters(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Response {
     let filter = match filter(asked, now) {
         Ok(filter) => Filter { before: None, limit: Some(PAGE), ..filter },
         Err(error) => return framed(visitor, asked, StatusCode::BAD_GATEWAY, &trouble(&error.to_string())),
@@ -142,7 +135,7 @@ async fn of_clusters(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Respon
         let rows = timeout(PATIENCE, rows).await.map_err(late).flatten();
         (cluster.name.as_str(), rows)
     });
-    let read: Vec<(&str, Result<Begun, Failure>)> = join_all(read).await;
+    let read: Vec<(&str, Result<FirstRows, Failure>)> = join_all(read).await;
     let known: Vec<_> =
         read.iter().filter_map(|(name, rows)| Some((*name, &rows.as_ref().ok()?.page))).collect();
     let (entries, is_cut) = merged(&known);
@@ -155,7 +148,7 @@ async fn of_clusters(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Respon
         &html! {
             @for (name, rows) in &read {
                 @match rows {
-                    Ok(Begun { page, only, .. }) => {
+                    Ok(FirstRows { page, only, .. }) => {
                         @if let Some(only) = only { p.note { (name) ": " (write::only(only)) } }
                         (notes(name, &page.missing))
                     },
@@ -174,8 +167,8 @@ async fn of_clusters(visitor: &Visitor, asked: &Asked, now: Timestamp) -> Respon
     )
 }
 
-fn framed(visitor: &Visitor, asked: &Asked, status: StatusCode, content: &Markup) -> Response {
-    let frame = Frame { status, ..Frame::still(visitor, "Ledger", "ledger") };
+fn framed(visitor: &Visitor, asked: &PageQuery, status: StatusCode, content: &Markup) -> Response {
+    let frame = PageFrame { status, ..PageFrame::still(visitor, "Ledger", "ledger") };
     frame.around(&html! {
         h1 { "Ledger" }
         (form(visitor, asked, None))
@@ -184,7 +177,7 @@ fn framed(visitor: &Visitor, asked: &Asked, status: StatusCode, content: &Markup
 }
 
 /// The newest rows of all, with the names of their clusters, and whether there are further ones.
-fn merged<'p>(pages: &[(&'p str, &'p Page)]) -> (Vec<(&'p str, &'p Entry)>, bool) {
+fn merged<'p>(pages: &[(&'p str, &'p EntryPage)]) -> (Vec<(&'p str, &'p LedgerEntry)>, bool) {
     let most = usize::try_from(PAGE).unwrap_or(usize::MAX);
     let mut entries: Vec<_> =
         pages.iter().flat_map(|(name, page)| page.items.iter().map(|entry| (*name, entry))).collect();
@@ -196,10 +189,8 @@ fn merged<'p>(pages: &[(&'p str, &'p Page)]) -> (Vec<(&'p str, &'p Entry)>, bool
 }
 
 /// The form that holds what the address asks for; `only` is the namespace that stands for all.
-fn form(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
-    let text = |label: &str, name: &str, hint: &str| {
-        html! { label { (label) input name=(name) value=[asked.get(name)] placeholder=(hint); } }
-    };
+fn form(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
+    let text = |label: &str, name: &str, hint: &str| text_field(asked, label, name, hint);
     let verdicts: Vec<_> = asked.all("verdict").filter_map(|it| query::parse_verdict(it).ok()).collect();
     let operations = asked.all("operation").filter_map(|it| query::parse_operation(it).ok());
     let operations: Vec<_> = operations.map(Operation::as_str).collect();
@@ -214,7 +205,7 @@ fn form(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
             (text("Since", "since", SINCE))
             (text("Until", "until", "now"))
             @if visitor.shared.is_some() { (text("Cluster", "cluster", "all")) }
-            (cluster_choice(visitor, asked))
+            (cluster_choice(visitor, asked, true))
             button { "Show" }
         }
     }
@@ -238,24 +229,19 @@ fn choice(label: &str, name: &str, values: &[&str], asked: &[&str]) -> Markup {
 
 /// Rows, each with the name of its cluster where several are shown.
 fn table<'e>(
-    entries: impl IntoIterator<Item = (Option<&'e str>, &'e Entry)>,
+    entries: impl IntoIterator<Item = (Option<&'e str>, &'e LedgerEntry)>,
     has_clusters: bool,
     now: Timestamp,
 ) -> Markup {
-    html! {
-        div.wide tabindex="0" role="region" aria-label="Rows of the ledger" {
-            table {
-                thead { tr {
-                    @if has_clusters { th scope="col" { "Cluster" } }
-                    @for head in ["Time", "Verdict", "Release", "Object", "User", "What"] { th scope="col" { (head) } }
-                } }
-                tbody { @for (cluster, entry) in entries { (row(cluster, entry, now)) } }
-            }
-        }
-    }
+    let heads = html! {
+        @if has_clusters { th scope="col" { "Cluster" } }
+        (write::heads(&["Time", "Verdict", "Release", "Object", "User", "What"]))
+    };
+    let lines = html! { @for (cluster, entry) in entries { (row(cluster, entry, now)) } };
+    write::table("Rows of the ledger", &heads, &lines)
 }
 
-fn row(cluster: Option<&str>, entry: &Entry, now: Timestamp) -> Markup {
+fn row(cluster: Option<&str>, entry: &LedgerEntry, now: Timestamp) -> Markup {
     let mut what = changes(entry, FIELDS);
     if !entry.detail.is_empty() {
         what.push(entry.detail.clone());
@@ -279,10 +265,9 @@ fn row(cluster: Option<&str>, entry: &Entry, now: Timestamp) -> Markup {
     }
 }
 
-/// Everything that is kept of a row.
-fn whole(entry: &Entry, place: &str) -> Markup {
+fn whole(entry: &LedgerEntry, place: &str) -> Markup {
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "absent".to_owned());
-    let line = |field: &Field| {
+    let line = |field: &EntryField| {
         html! {
             tr {
                 th scope="row" { code { (field.path) } @if let Some(line) = field.line { " line " (line) } }
@@ -300,7 +285,7 @@ fn whole(entry: &Entry, place: &str) -> Markup {
         }
         @if !entry.fields.is_empty() {
             table {
-                thead { tr { @for head in ["Field", "Declared", "Before", "After"] { th scope="col" { (head) } } } }
+                thead { tr { (write::heads(&["Field", "Declared", "Before", "After"])) } }
                 tbody { @for field in &entry.fields {
                     (line(field))
                     @if let Some(difference) = &field.difference { (line(difference)) }
@@ -316,8 +301,7 @@ fn whole(entry: &Entry, place: &str) -> Markup {
     }
 }
 
-/// What a verdict looks like.
-fn verdict(entry: &Entry) -> Markup {
+fn verdict(entry: &LedgerEntry) -> Markup {
     let class = match entry.verdict.as_str() {
         "Deny" | "Failed" | "Error" | "failed" | "record-invalid" => "badge bad",
         "Warn" | "Revert" | "Record" | "Reported" => "badge doubt",
@@ -327,24 +311,23 @@ fn verdict(entry: &Entry) -> Markup {
     html! { span class=(class) { (entry.verdict) } }
 }
 
-/// The form of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum ExportFormat {
     Csv,
     Json,
 }
 
 /// What is left to send of an export.
 struct Rest {
-    ledger: LedgerReader,
+    ledger: VisitorLedger,
     filter: Filter,
-    form: Form,
+    form: ExportFormat,
     is_first: bool,
     /// Whether the file's name says that rows are missing.
     is_partial: bool,
 }
 
-impl Form {
+impl ExportFormat {
     /// The page that exports in this form, and the end of the file's name.
     fn page(self) -> (&'static str, &'static str) {
         match self {
@@ -353,7 +336,7 @@ impl Form {
         }
     }
 
-    fn text(self, entries: &[Entry], is_first: bool) -> Result<String, Failure> {
+    fn text(self, entries: &[LedgerEntry], is_first: bool) -> Result<String, Failure> {
         match self {
             Self::Csv => {
                 let mut sheet = Sheet::new();
@@ -366,7 +349,7 @@ impl Form {
                 sheet.text()
             }
             Self::Json => {
-                let line = |entry: &Entry| serde_json::to_string(entry).map(|line| line + "\n");
+                let line = |entry: &LedgerEntry| serde_json::to_string(entry).map(|line| line + "\n");
                 let lines: Result<Vec<_>, _> = entries.iter().map(line).collect();
                 let lines =
                     lines.map_err(|error| Failure::Named(format!("cannot write a row as JSON: {error}")))?;
@@ -385,16 +368,15 @@ impl Rest {
     }
 
     /// The page with all that its file holds of rows.
-    async fn whole(&self, mut page: Page) -> Result<Page, Failure> {
+    async fn whole(&self, mut page: EntryPage) -> Result<EntryPage, Failure> {
         // A spreadsheet has no column for them.
-        if self.form == Form::Json {
+        if self.form == ExportFormat::Json {
             self.ledger.add_facts(&mut page, &self.filter).await?;
         }
         Ok(page)
     }
 
-    /// These rows as text, and what is left.
-    fn take(mut self, page: &Page) -> Result<(String, Option<Self>), Failure> {
+    fn take(mut self, page: &EntryPage) -> Result<(String, Option<Self>), Failure> {
         if !self.is_partial {
             refuse(&page.missing)?;
         }
@@ -406,21 +388,19 @@ impl Rest {
     }
 }
 
-/// All rows as a table for spreadsheets.
-pub(super) async fn csv(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
-    export(&visitor, &asked, Form::Csv).await
+pub(super) async fn csv(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
+    export(&visitor, &asked, ExportFormat::Csv).await
 }
 
-/// All rows, one on each line.
-pub(super) async fn json(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
-    export(&visitor, &asked, Form::Json).await
+pub(super) async fn json(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
+    export(&visitor, &asked, ExportFormat::Json).await
 }
 
-async fn export(visitor: &Visitor, asked: &Asked, form: Form) -> Response {
+async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Response {
     let begun = async {
         let filter = filter(asked, Timestamp::now())?;
         let ledger = visitor.ledger(asked).await?;
-        let Begun { page, filter, .. } = ledger.begin(filter).await?;
+        let FirstRows { page, filter, .. } = ledger.begin(filter).await?;
         let rest = Rest { ledger, filter, form, is_first: true, is_partial: true };
         let page = rest.whole(page).await?;
         Ok::<_, Failure>((Rest { is_partial: !page.missing.is_empty(), ..rest }, page))
@@ -439,11 +419,10 @@ async fn export(visitor: &Visitor, asked: &Asked, form: Form) -> Response {
     }
 }
 
-/// The file.
-fn sent(name: &str, form: Form, missing: &[String], first: String, rest: Option<Rest>) -> Response {
+fn sent(name: &str, form: ExportFormat, missing: &[String], first: String, rest: Option<Rest>) -> Response {
     let kind = match form {
-        Form::Csv => "text/csv; charset=utf-8",
-        Form::Json => "application/x-ndjson; charset=utf-8",
+        ExportFormat::Csv => "text/csv; charset=utf-8",
+        ExportFormat::Json => "application/x-ndjson; charset=utf-8",
     };
     let name = format!("attachment; filename=\"{name}\"");
     // A page that cannot be read ends the answer in the middle, which the browser reports.
@@ -463,11 +442,13 @@ fn sent(name: &str, form: Form, missing: &[String], first: String, rest: Option<
 }
 
 /// Why there is no file, and the way to one without the missing rows.
-fn refused(visitor: &Visitor, asked: &Asked, form: Form, missing: &[String]) -> Response {
+fn refused(visitor: &Visitor, asked: &PageQuery, form: ExportFormat, missing: &[String]) -> Response {
     let (page, _) = form.page();
     let partial = asked.link(page).set(PARTIAL.0, Some(PARTIAL.1));
-    let frame =
-        Frame { status: StatusCode::BAD_GATEWAY, ..Frame::still(visitor, "Rows are missing", "ledger") };
+    let frame = PageFrame {
+        status: StatusCode::BAD_GATEWAY,
+        ..PageFrame::still(visitor, "Rows are missing", "ledger")
+    };
     frame.around(&html! {
         h1 { "Rows are missing" }
         (trouble("Nothing was exported: the file would lack rows that cannot be read now."))
@@ -482,12 +463,84 @@ fn refuse(missing: &[String]) -> Result<(), Failure> {
 }
 
 /// The name of a file of these rows, which says of which namespace they are, and whether rows are missing.
-fn file(namespace: Option<&str>, is_partial: bool, form: Form) -> String {
+fn file(namespace: Option<&str>, is_partial: bool, form: ExportFormat) -> String {
     let (_, end) = form.page();
     let is_plain = |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let namespace = namespace.filter(is_plain).map(|namespace| format!("-{namespace}")).unwrap_or_default();
     let partial = if is_partial { "-partial" } else { "" };
     format!("ledger{namespace}{partial}.{end}")
+}
+
+#[derive(Clone)]
+pub(super) struct VisitorLedger {
+    source: Arc<Source>,
+    /// Of a guard its own cluster in any case.
+    cluster: Option<String>,
+    /// The namespace that is shown to a visitor who may not read all.
+    own: Option<String>,
+}
+
+/// The first rows, as far as the visitor may read them.
+pub(super) struct FirstRows {
+    pub(super) page: EntryPage,
+    /// What the next rows are asked for by.
+    pub(super) filter: Filter,
+    /// The only namespace that is shown, where nobody chose it.
+    pub(super) only: Option<String>,
+}
+
+impl VisitorLedger {
+    /// What a guard shows of its cluster, or of the namespace `own`.
+    pub(super) fn of_guard(source: Arc<Source>, own: &str) -> Self {
+        Self { source, cluster: None, own: Some(own.to_owned()) }
+    }
+
+    /// What a database that clusters share holds of one cluster, or of all (`None`).
+    pub(super) fn of_database(source: Arc<Source>, cluster: Option<&str>) -> Self {
+        Self { source, cluster: cluster.map(str::to_owned), own: None }
+    }
+
+    /// The first rows that are asked for: of all namespaces, or of the visitor's own where they may not read all.
+    pub(super) async fn begin(&self, filter: Filter) -> Result<FirstRows, Failure> {
+        match (self.page(&filter).await, &filter.namespace, &self.own) {
+            (Err(error), None, Some(own)) if error.is_forbidden() => {
+                let filter = Filter { namespace: Some(own.clone()), ..filter };
+                Ok(FirstRows { page: self.page(&filter).await?, filter, only: Some(own.clone()) })
+            }
+            (page, ..) => Ok(FirstRows { page: page?, filter, only: None }),
+        }
+    }
+
+    pub(super) async fn page(&self, filter: &Filter) -> Result<EntryPage, Failure> {
+        self.source.page(&self.narrow(filter)).await
+    }
+
+    /// Adds to the rows of changes by what a replay judges them. The ledger gives that of changes alone.
+    pub(super) async fn add_facts(&self, page: &mut EntryPage, filter: &Filter) -> Result<(), Failure> {
+        let is_change = |entry: &LedgerEntry| entry.kind == RowKind::Verdict.as_str();
+        let (Some(first), Some(last)) =
+            (page.items.iter().find(|it| is_change(it)), page.items.iter().rfind(|it| is_change(it)))
+        else {
+            return Ok(());
+        };
+        let (since, before) = (Some(last.time), first.id.checked_add(1));
+        let changes = self.page(&Filter { facts: true, since, before, ..filter.clone() }).await?;
+        let mut facts: HashMap<i64, String> =
+            changes.items.into_iter().filter_map(|entry| Some((entry.id, entry.facts?))).collect();
+        for entry in &mut page.items {
+            entry.facts = facts.remove(&entry.id);
+        }
+        add_new(&mut page.missing, changes.missing);
+        Ok(())
+    }
+
+    pub(super) async fn newest(&self, filter: &Filter, most: usize) -> Result<EntryPage, Failure> {
+        rows(&self.source, &self.narrow(filter), most, |_| true).await
+    }
+
+    fn narrow(&self, filter: &Filter) -> Filter {
+        Filter { cluster: self.cluster.clone(), ..filter.clone() }
+    }
 }
 
 /// Sentences as a header can hold them.
@@ -496,71 +549,4 @@ fn plain(sentences: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    /// A page of rows at these seconds, the newest first.
-    fn rows(seconds: &[u32], next: Option<&str>) -> Page {
-        let entry = |second: &u32| {
-            json!({
-                "id": second.to_string(), "time": format!("2026-01-01T00:{:02}:{:02}Z", second / 60, second % 60),
-                "kind": "verdict", "cluster": "here", "namespace": "shop", "release": "web", "revision": 1,
-                "object": {"group": "apps", "kind": "Deployment", "namespace": "shop", "name": "web"},
-                "operation": "UPDATE", "user": "alice", "groups": [], "verdict": "Deny", "reason": "drift", "detail": "",
-                "fields": [], "moreFields": 0, "uid": "",
-            })
-        };
-        let items: Vec<Entry> =
-            seconds.iter().map(|second| serde_json::from_value(entry(second)).unwrap()).collect();
-        Page { items, next: next.map(str::to_owned), missing: Vec::new() }
-    }
-
-    fn told(pages: &[(&str, &Page)]) -> (Vec<String>, bool) {
-        let (entries, is_cut) = merged(pages);
-        (entries.iter().map(|(name, entry)| format!("{name} {}", entry.id)).collect(), is_cut)
-    }
-
-    #[test]
-    fn rows_of_clusters_stand_in_the_order_of_time() {
-        let (east, west) = (rows(&[9, 5, 1], None), rows(&[7, 5], None));
-        let expected = ["east 9", "west 7", "east 5", "west 5", "east 1"].map(str::to_owned).to_vec();
-        assert_eq!(told(&[("east", &east), ("west", &west)]), (expected, false));
-    }
-
-    #[test]
-    fn a_page_has_the_newest_rows_and_says_that_there_are_more() {
-        let seconds: Vec<u32> = (0..PAGE).rev().collect();
-        let (east, west) = (rows(&seconds, None), rows(&[200], None));
-        let (entries, is_cut) = told(&[("east", &east), ("west", &west)]);
-        assert_eq!(
-            (entries.len(), entries.first().map(String::as_str), is_cut),
-            (100, Some("west 200"), true)
-        );
-        assert_eq!(entries.last().map(String::as_str), Some("east 1"));
-        assert!(told(&[("east", &rows(&[1], Some("7")))]).1);
-    }
-
-    #[test]
-    fn name_of_file_says_whose_rows_it_has_and_that_rows_are_missing() {
-        for (namespace, is_partial, form, expected) in [
-            (None, false, Form::Csv, "ledger.csv"),
-            (Some("shop"), false, Form::Json, "ledger-shop.json"),
-            (None, true, Form::Json, "ledger-partial.json"),
-            (Some("shop"), true, Form::Csv, "ledger-shop-partial.csv"),
-            (Some("a\"; b"), true, Form::Csv, "ledger-partial.csv"),
-        ] {
-            assert_eq!(file(namespace, is_partial, form), expected);
-        }
-    }
-
-    #[test]
-    fn export_without_rows_of_a_replica_breaks_off_unless_its_name_says_so() {
-        assert!(refuse(&[]).is_ok());
-        let missing = "rows that pod b keeps are not shown: \u{1b}[31mgone\r\nset-cookie: a=b".to_owned();
-        let refused = refuse(std::slice::from_ref(&missing)).unwrap_err().to_string();
-        assert!(refused.contains("rows that pod b keeps"), "{refused}");
-        let header = plain(&[missing.clone(), missing]);
-        assert!(header::HeaderValue::from_str(&header).is_ok() && !header.contains('\n'), "{header}");
-    }
-}
+mod tests;

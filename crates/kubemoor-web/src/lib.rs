@@ -1,90 +1,79 @@
 //! The web page: releases, their drift, exceptions and the ledger, for one visitor at a time.
 //!
-//! `Page::on_loopback` serves it for its owner, `in_cluster::serve` for users of the cluster. The page has no rights of its
-//! own: everything is read and done with the visitor's credentials, as the commands do it, and nothing is done without a
-//! token that only the visitor's own pages hold. Text from a cluster is text of the page and never markup, and nothing is
-//! loaded from elsewhere.
+//! `WebPage::on_loopback` serves it for its owner, `in_cluster::serve` for users of the cluster. The page has no rights of
+//! its own: everything is read and done with the visitor's credentials, as the commands do it, and nothing is done without
+//! a token that only the visitor's own pages hold. Text from a cluster is text of the page and never markup, and nothing is
+//! loaded from elsewhere. No page but a login's own is answered before the visitor is let in.
 
 mod act;
-mod address;
 mod board;
-mod cluster;
 mod door;
-mod exceptions;
 mod explain;
 mod fleet;
-mod history;
 mod html;
 pub mod in_cluster;
 mod ledger;
-mod ledger_reader;
-mod loopback;
 mod overview;
 mod policies;
 mod release;
 mod releases;
 mod replay;
-mod routes;
-mod shared_ledger;
-mod stream;
 mod visitor;
-mod visitors;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::routing::get;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{MethodRouter, get};
+use axum::{Router, middleware};
+use http::{Extensions, HeaderMap, StatusCode, Version, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
 
-pub use self::cluster::{GuardAddress, Settings as ClusterSettings};
-use self::door::Door;
-use self::loopback::Loopback;
-pub use self::loopback::Settings;
-use self::routes::{of_clusters, of_database, router};
+pub use self::door::LoopbackSettings;
+pub use self::door::LoopbackSettings as Settings; // alias
+use self::door::{AccessCheck, Loopback};
+pub use self::visitor::{ClusterSettings, GuardAddress};
+pub use WebPage as Page; // alias
 
-/// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// There are no random bytes.
     #[error("cannot make the page's secrets: {0}")]
     Random(#[from] kubemoor_runtime::callers::RandomError),
-    /// The port failed.
     #[error("cannot serve the page: {0}")]
     Port(#[from] std::io::Error),
 }
 
 /// A page that is ready to be served on a loopback address.
-pub struct Page {
+pub struct WebPage {
     loopback: Arc<Loopback>,
     listener: TcpListener,
 }
 
-impl Page {
+impl WebPage {
     /// The page of these clusters, or of this database, on `listener`, for visitors who know its address.
-    pub fn on_loopback(settings: Settings, listener: TcpListener) -> Result<Self, ServeError> {
+    pub fn on_loopback(settings: LoopbackSettings, listener: TcpListener) -> Result<Self, ServeError> {
         let address = listener.local_addr()?;
         let loopback = Arc::new(Loopback::new(settings, address)?);
         Ok(Self { loopback, listener })
     }
 
-    /// The address that lets a browser in.
     pub fn address(&self) -> String {
         self.loopback.address()
     }
 
-    /// Serves the page until `stop`.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let Self { loopback, listener } = self;
         loopback.visitor.begin().await;
         let path = loopback.path();
-        let open = Router::new().route(&format!("{path}/{}", loopback::OPEN), get(loopback::open));
+        let open = Router::new().route(&format!("{path}/{}", door::OPEN), get(door::open));
         let open = open.with_state(Arc::clone(&loopback));
         let own = match &loopback.visitor.shared {
             Some(_) => of_database(&path),
             None => of_clusters(&path),
         };
-        let router = router(Arc::new(Door::on_loopback(loopback)), &path, own, open);
+        let router = router(Arc::new(AccessCheck::on_loopback(loopback)), &path, own, open);
         // What is under way is given up: nobody waits for a page that its owner has ended.
         tokio::select! {
             served = axum::serve(listener, router).into_future() => Ok(served?),
@@ -92,3 +81,66 @@ impl Page {
         }
     }
 }
+
+/// The largest form: a denial that was pasted, and its token.
+const FORM: usize = 128 << 10;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+fn of_clusters(path: &str) -> Router {
+    let at = |page: &str| format!("{path}/{page}");
+    Router::new()
+        .route(&at(""), get(overview::page))
+        .route(&at("releases"), get(releases::page))
+        .route(&at("release"), get(release::page))
+        .route(&at("exceptions"), get(act::list))
+        .route(&at("policies"), get(policies::page))
+        .route(&at("explain"), get(explain::page).post(explain::pasted))
+        .route(&at("act"), get(act::confirm).post(act::carry_out))
+        .route(&at("allow"), get(act::ask))
+}
+
+fn of_database(path: &str) -> Router {
+    let at = |page: &str| format!("{path}/{page}");
+    Router::new()
+        .route(&at(""), get(fleet::overview))
+        .route(&at("releases"), get(fleet::releases))
+        .route(&at("release"), get(fleet::release))
+}
+
+/// The pages `own` and those that all have, below `path`; `open` are those before a login.
+fn router(door: Arc<AccessCheck>, path: &str, own: Router, open: Router) -> Router {
+    // The addresses within pages are relative, so that they hold below any path.
+    let at = |page: &str| format!("{path}/{page}");
+    let pages = own
+        .route(&at("ledger"), get(ledger::page))
+        .route(&at("ledger.csv"), get(ledger::csv))
+        .route(&at("ledger.json"), get(ledger::json))
+        .route(&at("replay"), get(replay::page).post(replay::pasted))
+        .route(&at("stream"), get(visitor::change_stream))
+        .fallback(async || html::refusal(StatusCode::NOT_FOUND, "There is no such page."))
+        .layer(middleware::from_fn_with_state(Arc::clone(&door), door::admit));
+    pages
+        .merge(open)
+        .route(&at("style.css"), asset("text/css; charset=utf-8", STYLE))
+        // Without it every page works as well.
+        .route(&at("script.js"), asset("text/javascript; charset=utf-8", SCRIPT))
+        .layer(DefaultBodyLimit::max(FORM))
+        .layer(middleware::from_fn_with_state(door, door::check))
+        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(is_page))
+}
+
+/// Whether an answer is a page: streams, exports and files stay as they are. No secret is on two pages as the same text, so
+/// that the lengths of compressed pages reveal nothing of it.
+fn is_page(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/html"))
+}
+
+fn asset(kind: &'static str, text: &'static str) -> MethodRouter {
+    get(async move || ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=300")], text))
+}
+
+#[cfg(test)]
+mod tests;

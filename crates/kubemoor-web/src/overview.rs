@@ -1,44 +1,47 @@
-//! The first page: the state of the clusters at a glance.
+//! The first page: the state of the clusters at a glance, and drift and denied changes of the last days.
 //!
-//! Every number links to the rows behind it, and to no others. A cluster that fails affects no other.
+//! Every number links to the rows behind it, and to no others. A cluster that fails affects no other. So many rows are
+//! counted at most, and what was counted for one visitor is shown to no other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::response::Response;
 use futures::future::join_all;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use maud::{Markup, html};
+use moka::future::Cache;
+use tokio::time::timeout;
 
-use super::address::{Asked, Link, Place};
-use super::board::{Field, Rows};
-use super::cluster::{Cluster, by, deadline};
-use super::history::{COUNTED, DAYS, Denials, Drift, History, LEFT, Place as Counted, REPAIRED, Span};
-use super::html::{self as write, Frame, notes, trouble, turns};
-use super::visitor::Visitor;
+use super::board::{DriftingField, Rows};
+use super::html::{
+    self as write, LinkScope, PageFrame, PageLink, PageQuery, mark, notes, tile, trouble, turns, utc,
+};
+use super::ledger::VisitorLedger;
+use super::visitor::{VisitedCluster, Visitor, by, deadline};
 use kubemoor_inspect::allowances::{self, State};
 use kubemoor_inspect::chart::{self, DayCounts};
 use kubemoor_inspect::failure::Failure;
 use kubemoor_inspect::fleet::{self, ClusterRow, DRIFTED};
+use kubemoor_inspect::ledger::add_new;
+use kubemoor_ledger::query::{EntryPage, Filter};
 use kubemoor_verdict::health::Reason;
 
-/// Fields that are shown, and on a page of all of them.
 const FIELDS: usize = 8;
 const ALL_FIELDS: usize = 500;
 
 /// The name in an address of the page of all fields.
-const PAGE: &str = "fields";
+const ALL: &str = "fields";
 
 /// Exceptions that end within that time are about to end.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
 
-/// Exceptions that are shown; their own page has all.
 const ENDING: usize = 8;
 
-/// The columns of the table of clusters.
 const HEADS: [&str; 8] = [
     "Cluster",
     "Releases",
@@ -50,7 +53,6 @@ const HEADS: [&str; 8] = [
     "Last sign of life",
 ];
 
-/// What is known of a cluster at a glance.
 struct Glance {
     cluster: ClusterRow,
     /// The one that is shown to a visitor who may not list all.
@@ -58,13 +60,12 @@ struct Glance {
     /// Whether nobody chose it.
     is_narrowed: bool,
     rows: Rows,
-    fields: Vec<Field>,
+    fields: Vec<DriftingField>,
     exceptions: Result<Vec<allowances::Row>, Failure>,
-    history: Result<Arc<History>, Arc<Failure>>,
+    history: Result<Arc<RecentHistory>, Arc<Failure>>,
 }
 
-/// The page.
-pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
     let asked = &asked;
     let glances = visitor.asked(asked).map(|cluster| async move {
@@ -75,7 +76,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Ask
         (cluster, user.ok().flatten().map(str::to_owned), glance)
     });
     let glances = join_all(glances).await;
-    Frame::live(&visitor, "Overview", "").around(&html! {
+    PageFrame::live(&visitor, "Overview", "").around(&html! {
         h1 { "Overview" }
         @if visitor.has_several() {
             @let rows: Vec<_> = glances.iter().map(|(cluster, _, glance)| match glance {
@@ -98,7 +99,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Ask
     })
 }
 
-async fn glance(cluster: &Cluster, chosen: Option<&str>, now: Timestamp) -> Result<Glance, Failure> {
+async fn glance(cluster: &VisitedCluster, chosen: Option<&str>, now: Timestamp) -> Result<Glance, Failure> {
     let end = deadline();
     let board = by(end, cluster.board(chosen)).await?;
     let is_narrowed = board.only(chosen).is_some();
@@ -109,7 +110,7 @@ async fn glance(cluster: &Cluster, chosen: Option<&str>, now: Timestamp) -> Resu
     }
     // On the heap: all of it together would not fit onto the stack of a thread.
     let history = Box::pin(async {
-        let counted = Counted { namespace: namespace.clone(), ..Counted::default() };
+        let counted = HistoryKey { namespace: namespace.clone(), ..HistoryKey::default() };
         let ledger = Box::pin(cluster.ledger()).await?;
         Box::pin(cluster.histories.read(&ledger, counted, now)).await
     });
@@ -133,9 +134,9 @@ async fn glance(cluster: &Cluster, chosen: Option<&str>, now: Timestamp) -> Resu
     Ok(Glance { cluster, namespace, is_narrowed, rows, fields, exceptions, history })
 }
 
-fn shown(cluster: &Cluster, glance: &Glance, asked: &Asked, now: Timestamp) -> Markup {
+fn shown(cluster: &VisitedCluster, glance: &Glance, asked: &PageQuery, now: Timestamp) -> Markup {
     let Glance { cluster: _, namespace, is_narrowed, rows, fields, exceptions, history } = glance;
-    let place = Place { cluster: Some(&cluster.name), namespace: namespace.as_deref() };
+    let place = LinkScope { cluster: Some(&cluster.name), namespace: namespace.as_deref() };
     html! {
         @if let Some(namespace) = namespace {
             @if *is_narrowed { p.note { (write::only(namespace)) } }
@@ -166,11 +167,12 @@ fn shown(cluster: &Cluster, glance: &Glance, asked: &Asked, now: Timestamp) -> M
 }
 
 /// The releases by state, those that need somebody first.
-fn states(place: Place<'_>, Rows { rows, .. }: &Rows) -> Markup {
-    let mut counts: BTreeMap<(u8, usize, &str), usize> = BTreeMap::new();
+fn states(place: LinkScope<'_>, Rows { rows, .. }: &Rows) -> Markup {
+    let place_of = |state: &str| Reason::ALL.iter().position(|it| it.as_str() == state).unwrap_or(usize::MAX);
+    let mut counts: BTreeMap<(u8, usize, &str), u64> = BTreeMap::new();
     for row in rows {
         let state = write::state(row);
-        let place = Reason::ALL.iter().position(|reason| reason.as_str() == state).unwrap_or(usize::MAX);
+        let place = place_of(state);
         let rank = match (row.guarded, row.ready.as_deref()) {
             (true, Some("False")) => 0,
             (true, Some("True")) => 2,
@@ -179,8 +181,7 @@ fn states(place: Place<'_>, Rows { rows, .. }: &Rows) -> Markup {
         *counts.entry((rank, place, state)).or_default() += 1;
         // The list finds every release with drift, also one whose repairs are paused.
         if state != DRIFTED && row.drifted.is_some_and(|drifted| drifted > 0) {
-            let place = Reason::ALL.iter().position(|reason| reason.as_str() == DRIFTED);
-            *counts.entry((0, place.unwrap_or(usize::MAX), DRIFTED)).or_default() += 1;
+            *counts.entry((0, place_of(DRIFTED), DRIFTED)).or_default() += 1;
         }
     }
     let all = place.link("releases");
@@ -188,33 +189,28 @@ fn states(place: Place<'_>, Rows { rows, .. }: &Rows) -> Markup {
         ul.tiles {
             li { a.tile href=(all.text()) { strong { (rows.len()) } span { "Releases" } } }
             @for ((rank, _, state), count) in &counts {
-                li {
-                    a class=(format!("tile {}", ["bad", "doubt", "good"].get(usize::from(*rank)).unwrap_or(&"")))
-                        href=(all.clone().with("state", state).text()) {
-                        strong { (count) }
-                        span { (write::words(state)) }
-                    }
-                }
+                @let class = match rank { 0 => "tile bad", 1 => "tile doubt", _ => "tile good" };
+                (tile(class, *count, state, &all))
             }
         }
     }
 }
 
 /// The fields that drift in most releases, or a page of all fields that drift.
-fn drifting(place: Place<'_>, asked: &Asked, fields: &[Field]) -> Markup {
+fn drifting(place: LinkScope<'_>, asked: &PageQuery, fields: &[DriftingField]) -> Markup {
     if fields.is_empty() {
         return html! { p.quiet { "No field drifts." } };
     }
     let link = |field: &str| place.link("releases").with("field", field).text();
-    let (page, pages) = asked.page(PAGE, fields.len(), ALL_FIELDS);
-    let of_page = |page: &str| place.link("").with(PAGE, page).text();
-    let (before, most) = match asked.get(PAGE) {
+    let (page, pages) = asked.page(ALL, fields.len(), ALL_FIELDS);
+    let of_page = |page: &str| place.link("").with(ALL, page).text();
+    let (before, most) = match asked.get(ALL) {
         Some(_) => ((page - 1) * ALL_FIELDS, ALL_FIELDS),
         None => (0, FIELDS),
     };
     html! {
         ul.ranked {
-            @for Field { name, releases, is_least } in fields.iter().skip(before).take(most) {
+            @for DriftingField { name, releases, is_least } in fields.iter().skip(before).take(most) {
                 li { a href=(link(name)) {
                     code { (name) }
                     span.count { @if *is_least { "at least " } (releases) }
@@ -224,7 +220,7 @@ fn drifting(place: Place<'_>, asked: &Asked, fields: &[Field]) -> Markup {
         @if fields.iter().any(|field| field.is_least) {
             p.quiet { "The status of a release names 10 drifted objects, with 10 fields of each: further releases may have the field." }
         }
-        @if asked.get(PAGE).is_some() {
+        @if asked.get(ALL).is_some() {
             (turns("Pages of fields", (page, pages), |page| of_page(&page.to_string())))
         } @else if fields.len() > most {
             p { a href=(of_page("all")) { "and " (fields.len() - most) " more fields" } }
@@ -232,7 +228,7 @@ fn drifting(place: Place<'_>, asked: &Asked, fields: &[Field]) -> Markup {
     }
 }
 
-fn ending(place: Place<'_>, exceptions: &[allowances::Row], now: Timestamp) -> Markup {
+fn ending(place: LinkScope<'_>, exceptions: &[allowances::Row], now: Timestamp) -> Markup {
     let open: Vec<_> = exceptions.iter().filter(|row| row.state == State::Open).collect();
     let mut ending: Vec<(Timestamp, &allowances::Row)> =
         open.iter().filter_map(|row| Some((row.until.parse().ok()?, *row))).collect();
@@ -264,15 +260,15 @@ fn ending(place: Place<'_>, exceptions: &[allowances::Row], now: Timestamp) -> M
 }
 
 /// What happened, as sections of a page.
-pub(super) fn last_days(history: &History, place: Place<'_>) -> Markup {
+pub(super) fn last_days(history: &RecentHistory, place: LinkScope<'_>) -> Markup {
     html! { (drifted(place, &history.drift)) (denied(place, &history.denials)) }
 }
 
 /// Drift over time: above the line what stayed, below it what was repaired.
-fn drifted(place: Place<'_>, Drift { span, days }: &Drift) -> Markup {
+fn drifted(place: LinkScope<'_>, DriftHistory { span, days }: &DriftHistory) -> Markup {
     let counts = days.iter();
     let counts =
-        counts.map(|(day, (worse, better))| DayCounts { label: label(*day), worse: *worse, better: *better });
+        counts.map(|(day, (worse, better))| DayCounts { label: label(day), worse: *worse, better: *better });
     let link = |day: Date, verdicts: &[&str]| {
         let rows = rows_of(span, place.link("ledger"), day);
         verdicts.iter().fold(rows, |rows, verdict| rows.with("verdict", verdict)).text()
@@ -294,15 +290,13 @@ fn drifted(place: Place<'_>, Drift { span, days }: &Drift) -> Markup {
     }
 }
 
-/// A number that leads to its rows, where there are any.
 fn number(count: u64, words: &str, link: &str) -> Markup {
     html! { @if count == 0 { (count) (words) } @else { a href=(link) { (count) (words) } } }
 }
 
-/// The changes that were denied, by day and by user.
-fn denied(place: Place<'_>, Denials { span, days, users, more_users }: &Denials) -> Markup {
+fn denied(place: LinkScope<'_>, DenialHistory { span, days, users, more_users }: &DenialHistory) -> Markup {
     let rows = place.link("ledger").with("verdict", "Deny");
-    let counts = days.iter().map(|(day, count)| DayCounts { label: label(*day), worse: *count, better: 0 });
+    let counts = days.iter().map(|(day, count)| DayCounts { label: label(day), worse: *count, better: 0 });
     let of_user = |user: &str| rows.clone().with("by", user).with("since", &span.since.to_string()).text();
     html! {
         section {
@@ -333,19 +327,18 @@ fn denied(place: Place<'_>, Denials { span, days, users, more_users }: &Denials)
     }
 }
 
-/// The rows of one day of a span.
-fn rows_of(span: &Span, rows: Link, day: Date) -> Link {
+fn rows_of(span: &DaySpan, rows: PageLink, day: Date) -> PageLink {
     let begin = day.to_zoned(TimeZone::UTC).map_or(span.since, |begin| begin.timestamp().max(span.since));
     rows.with("since", &begin.to_string()).with("until", &format!("{day}T23:59:59.999999999Z"))
 }
 
 /// What a number of a span does not count.
-fn note(span: &Span) -> Markup {
+fn note(span: &DaySpan) -> Markup {
     html! {
         @if span.is_cut {
             p.quiet {
                 "Only the newest " (COUNTED) " rows are counted, those since "
-                (span.since.strftime("%Y-%m-%dT%H:%M:%SZ")) ". The ledger has older ones of these " (DAYS) " days."
+                (utc(span.since)) ". The ledger has older ones of these " (DAYS) " days."
             }
         }
     }
@@ -361,25 +354,18 @@ fn picture(counts: impl Iterator<Item = DayCounts>, none: &str) -> Markup {
     }
 }
 
-/// A day below its bars.
-fn label(day: Date) -> String {
+fn label(day: &Date) -> String {
     day.strftime("%m-%d").to_string()
 }
 
 /// The clusters, each with the namespace that is shown of it.
 pub(super) fn clusters_table(rows: &[(&ClusterRow, Option<&str>)], now: Timestamp) -> Markup {
-    html! {
-        div.wide tabindex="0" role="region" aria-label="Clusters" {
-            table {
-                thead { tr { @for head in HEADS { th scope="col" { (head) } } } }
-                tbody { @for (row, namespace) in rows { (cluster_line(row, *namespace, now)) } }
-            }
-        }
-    }
+    let lines = html! { @for (row, namespace) in rows { (cluster_line(row, *namespace, now)) } };
+    write::table("Clusters", &write::heads(&HEADS), &lines)
 }
 
 fn cluster_line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Markup {
-    let place = Place { cluster: Some(&row.cluster), namespace };
+    let place = LinkScope { cluster: Some(&row.cluster), namespace };
     let releases = place.link("releases");
     let of_state = |state: &str| releases.clone().with("state", state).text();
     html! {
@@ -397,104 +383,213 @@ fn cluster_line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Ma
                     }
                 }
                 td { (row.version.as_deref().unwrap_or_default()) }
-                td { @if let Some(until) = row.certificate_until { (certificate(until, now)) } }
-                td { (heard(row, now)) }
+                // Only a shared ledger knows when the guard's certificate ends.
+                td {
+                    @if let Some(until) = row.certificate_until {
+                        @if until <= now { (mark("bad", "Ended")) " " }
+                        (write::time(until, now))
+                    }
+                }
+                td {
+                    @match (row.stale_since, row.last_heard) {
+                        (Some(since), _) => (mark("bad", &format!("Stale since {}", utc(since)))),
+                        (None, Some(heard)) => (write::time(heard, now)),
+                        (None, None) => "not known",
+                    }
+                }
             }
         }
     }
 }
 
-/// When the guard's certificate ends. Only a shared ledger knows.
-fn certificate(until: Timestamp, now: Timestamp) -> Markup {
-    html! {
-        @if until <= now { span.badge.bad { "Ended" } " " }
-        (write::time(until, now))
+/// The days that are counted, and the most rows.
+pub(super) const DAYS: i64 = 10;
+pub(super) const COUNTED: usize = 3000;
+
+const USERS: usize = 8;
+
+/// How long the first page waits for the ledger.
+const HISTORY_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a count is shown again, and for how many places.
+const HISTORY_KEPT: Duration = Duration::from_secs(30);
+const KEPT_HISTORIES: u64 = 64;
+
+/// The verdicts on drift that stays, and on drift that was repaired.
+pub(super) const LEFT: &[&str] = &["Reported", "Failed"];
+pub(super) const REPAIRED: &[&str] = &["Restored", "Recreated"];
+
+pub(super) struct RecentHistory {
+    pub(super) drift: DriftHistory,
+    pub(super) denials: DenialHistory,
+    /// Sentences about ledgers whose rows are missing.
+    pub(super) missing: Vec<String>,
+}
+
+/// The time of which rows are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DaySpan {
+    pub(super) days: Vec<Date>,
+    pub(super) since: Timestamp,
+    /// Whether it is shorter than asked for: there are more rows than are counted.
+    pub(super) is_cut: bool,
+}
+
+/// The drift that was found of late: what stayed, and what was repaired.
+pub(super) struct DriftHistory {
+    pub(super) span: DaySpan,
+    pub(super) days: BTreeMap<Date, (u64, u64)>,
+}
+
+/// The changes that were denied of late.
+pub(super) struct DenialHistory {
+    pub(super) span: DaySpan,
+    pub(super) days: BTreeMap<Date, u64>,
+    /// By user, the most first.
+    pub(super) users: Vec<(String, u64)>,
+    /// Users that are not among them.
+    pub(super) more_users: usize,
+}
+
+pub(super) struct Histories(Cache<HistoryKey, Arc<RecentHistory>>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct HistoryKey {
+    /// `None` for all, or for the only one.
+    pub(super) cluster: Option<String>,
+    /// `None` for all.
+    pub(super) namespace: Option<String>,
+    /// Which changes it counts, where changes are told.
+    pub(super) version: u64,
+}
+
+impl Default for Histories {
+    fn default() -> Self {
+        Self(Cache::builder().max_capacity(KEPT_HISTORIES).time_to_live(HISTORY_KEPT).build())
     }
 }
 
-fn heard(row: &ClusterRow, now: Timestamp) -> Markup {
-    html! {
-        @match (row.stale_since, row.last_heard) {
-            (Some(since), _) => span.badge.bad { "Stale since " (since.strftime("%Y-%m-%dT%H:%M:%SZ")) },
-            (None, Some(heard)) => (write::time(heard, now)),
-            (None, None) => "not known",
+impl Histories {
+    /// What happened in a place, as it was counted a moment ago or as `ledger` says now.
+    pub(super) async fn read(
+        &self,
+        ledger: &VisitorLedger,
+        place: HistoryKey,
+        now: Timestamp,
+    ) -> Result<Arc<RecentHistory>, Arc<Failure>> {
+        let namespace = place.namespace.clone();
+        self.keep(place, read_history(ledger, namespace.as_deref(), now)).await
+    }
+
+    /// Forgets what was counted with rights that are gone.
+    pub(super) fn forget(&self) {
+        self.0.invalidate_all();
+    }
+
+    /// What is counted for a place; a failure is not kept.
+    async fn keep(
+        &self,
+        place: HistoryKey,
+        count: impl Future<Output = Result<RecentHistory, Failure>>,
+    ) -> Result<Arc<RecentHistory>, Arc<Failure>> {
+        self.0.try_get_with(place, async { count.await.map(Arc::new) }).await
+    }
+}
+
+impl DaySpan {
+    pub(super) fn until(now: Timestamp) -> Self {
+        let today = date(now);
+        let days: Vec<_> = (0..DAYS).rev().filter_map(|age| today.checked_sub(age.days()).ok()).collect();
+        let since = days.first().and_then(|date| date.to_zoned(TimeZone::UTC).ok());
+        Self { days, since: since.map_or(now, |since| since.timestamp()), is_cut: false }
+    }
+
+    /// The part of it that the newest rows are of.
+    fn reached(&self, newest: &EntryPage) -> Self {
+        match newest.items.last().filter(|_| newest.next.is_some()) {
+            None => self.clone(),
+            Some(last) => Self {
+                days: self.days.iter().copied().filter(|day| *day >= date(last.time)).collect(),
+                since: last.time,
+                is_cut: true,
+            },
         }
     }
+
+    fn by_day<C: Default>(&self) -> BTreeMap<Date, C> {
+        self.days.iter().map(|day| (*day, C::default())).collect()
+    }
+}
+
+impl DriftHistory {
+    /// The drift of the newest rows.
+    fn count(span: &DaySpan, newest: &EntryPage) -> Self {
+        let span = span.reached(newest);
+        let mut days: BTreeMap<Date, (u64, u64)> = span.by_day();
+        for entry in &newest.items {
+            let is_left = LEFT.contains(&entry.verdict.as_str());
+            let (left, repaired) = days.entry(date(entry.time)).or_default();
+            *(if is_left { left } else { repaired }) += 1;
+        }
+        Self { span, days }
+    }
+}
+
+impl DenialHistory {
+    /// The changes of the newest rows.
+    fn count(span: &DaySpan, newest: &EntryPage) -> Self {
+        let span = span.reached(newest);
+        let mut days: BTreeMap<Date, u64> = span.by_day();
+        let mut users: BTreeMap<&str, u64> = BTreeMap::new();
+        for entry in &newest.items {
+            *days.entry(date(entry.time)).or_default() += 1;
+            *users.entry(&entry.user).or_default() += 1;
+        }
+        let mut users: Vec<_> = users.into_iter().map(|(user, count)| (user.to_owned(), count)).collect();
+        users.sort_by(|(left, fewer), (right, more)| more.cmp(fewer).then_with(|| left.cmp(right)));
+        let more_users = users.len().saturating_sub(USERS);
+        users.truncate(USERS);
+        Self { span, days, users, more_users }
+    }
+}
+
+/// Reads what happened in a namespace, or in all.
+async fn read_history(
+    ledger: &VisitorLedger,
+    namespace: Option<&str>,
+    now: Timestamp,
+) -> Result<RecentHistory, Failure> {
+    let span = DaySpan::until(now);
+    let drift = [LEFT, REPAIRED].concat();
+    let (drift, denials) =
+        (newest(ledger, namespace, &drift, span.since), newest(ledger, namespace, &["Deny"], span.since));
+    let read = async { tokio::try_join!(drift, denials) };
+    let late =
+        |_| Failure::Named(format!("the ledger did not answer within {} s", HISTORY_PATIENCE.as_secs()));
+    let (drift, denials) = timeout(HISTORY_PATIENCE, read).await.map_err(late)??;
+    let mut missing = drift.missing.clone();
+    add_new(&mut missing, denials.missing.clone());
+    Ok(RecentHistory {
+        drift: DriftHistory::count(&span, &drift),
+        denials: DenialHistory::count(&span, &denials),
+        missing,
+    })
+}
+
+async fn newest(
+    ledger: &VisitorLedger,
+    namespace: Option<&str>,
+    verdicts: &[&str],
+    since: Timestamp,
+) -> Result<EntryPage, Failure> {
+    let verdicts = verdicts.iter().map(|verdict| (*verdict).to_owned()).collect();
+    let (namespace, since) = (namespace.map(str::to_owned), Some(since));
+    ledger.newest(&Filter { namespace, verdicts, since, ..Filter::default() }, COUNTED).await
+}
+
+fn date(time: Timestamp) -> Date {
+    time.to_zoned(TimeZone::UTC).date()
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use kubemoor_ledger::entry::Entry;
-    use kubemoor_ledger::query::Page;
-    fn entry(time: &str, user: &str, verdict: &str) -> Entry {
-        serde_json::from_value(json!({
-            "id": "1", "time": time, "kind": "verdict", "cluster": "here", "namespace": "shop", "release": "web",
-            "revision": 1, "object": {"group": "apps", "kind": "Deployment", "namespace": "shop", "name": "web"},
-            "operation": "UPDATE", "user": user, "groups": [], "verdict": verdict, "reason": "drift", "detail": "",
-            "fields": [], "moreFields": 0, "uid": "",
-        }))
-        .unwrap()
-    }
-
-    fn time(text: &str) -> Timestamp {
-        text.parse().unwrap()
-    }
-
-    /// Everything until the evening of the tenth of January.
-    fn span() -> Span {
-        Span::until(time("2026-01-10T19:00:00Z"))
-    }
-
-    fn newest(entries: impl Into<Vec<Entry>>, next: Option<&str>) -> Page {
-        Page { items: entries.into(), next: next.map(str::to_owned), missing: Vec::new() }
-    }
-
-    #[test]
-    fn days_and_users_are_counted_since_one_time() {
-        let entries = [
-            entry("2026-01-10T12:00:00Z", "alice", "Deny"),
-            entry("2026-01-01T00:00:00Z", "alice", "Deny"),
-            entry("2026-01-01T00:00:00Z", "bob", "Deny"),
-        ];
-        let denials = Denials::of(&span(), &newest(entries, None));
-        assert_eq!(denials.users, [("alice".to_owned(), 2), ("bob".to_owned(), 1)]);
-        assert_eq!(denials.days.len(), 10);
-        assert_eq!(denials.days.values().sum::<u64>(), 3);
-        let place = Place { cluster: None, namespace: None };
-        let shown = denied(place, &denials).into_string();
-        let since = "since=2026%2D01%2D01T00%3A00%3A00Z";
-        assert!(shown.contains(&format!("by=alice&amp;{since}")), "{shown}");
-        assert!(shown.contains(&format!("verdict=Deny&amp;{since}&amp;until=2026%2D01%2D01T23")), "{shown}");
-        assert!(!shown.contains("Only the newest"), "{shown}");
-    }
-
-    #[test]
-    fn days_beyond_the_newest_rows_are_named_and_not_shown() {
-        let entries = [
-            entry("2026-01-10T12:00:00Z", "alice", "Reported"),
-            entry("2026-01-09T12:00:00Z", "alice", "Restored"),
-        ];
-        let drift = Drift::of(&span(), &newest(entries, Some("7")));
-        let days: Vec<_> = drift.days.iter().map(|(day, counts)| (day.to_string(), *counts)).collect();
-        assert_eq!(days, [("2026-01-09".to_owned(), (0, 1)), ("2026-01-10".to_owned(), (1, 0))]);
-        let place = Place { cluster: None, namespace: None };
-        let shown = drifted(place, &drift).into_string();
-        for part in [
-            "those since 2026-01-09T12:00:00Z",
-            "since=2026%2D01%2D09T12%3A00%3A00Z&amp;until=2026%2D01%2D09T23",
-        ] {
-            assert!(shown.contains(part), "{part}: {shown}");
-        }
-        assert!(!shown.contains("2026-01-08"), "{shown}");
-    }
-
-    #[test]
-    fn as_many_rows_as_are_counted_are_not_called_cut() {
-        let entry = entry("2026-01-02T12:00:00Z", "alice", "Deny");
-        let denials = Denials::of(&span(), &newest(vec![entry; COUNTED], None));
-        assert!(!denials.span.is_cut && denials.days.len() == 10, "{:?}", denials.span);
-    }
-}
+mod tests;

@@ -1,22 +1,17 @@
-//! The policies: which are in force, what they match, and where they disagree.
-//!
-//! Entry point: [`page`]. Invariant: whether a policy is in force is what the guard says of it; what it matches
-//! is found by the guard's own rules.
+//! The policies: which are in force, what they match, and where they disagree. Whether a policy is in force is what the
+//! guard says of it; what it matches is found by the guard's own rules.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::response::Response;
-use futures::future::join_all;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::address::{Asked, Link, encoded};
 use super::board::Rows;
-use super::cluster::{Cluster, by, deadline};
-use super::html::{Frame, notes, trouble, turns};
-use super::visitor::Visitor;
+use super::html::{self as write, PageFrame, PageLink, PageQuery, encoded, heads, notes, trouble, turns};
+use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::failure::{Failure, failed};
 use kubemoor_inspect::policies::{self, Row};
@@ -26,13 +21,10 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::conflict::Conflict;
 use kubemoor_policy::lint::Finding;
 
-/// Disagreements on a page.
 const CONFLICTS: usize = 100;
 
-/// What is known of a cluster's policies.
-struct Known {
+struct PolicyOverview {
     rows: Vec<Row>,
-    /// How many releases each matches.
     matched: BTreeMap<String, usize>,
     /// Where two of them disagree, and for how many releases.
     conflicts: BTreeMap<Conflict, usize>,
@@ -43,12 +35,9 @@ struct Known {
     only: Option<String>,
 }
 
-/// The page.
-pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
-    let known =
-        visitor.asked(&asked).map(|cluster| async move { (cluster, by(deadline(), read(cluster)).await) });
-    let known = join_all(known).await;
-    Frame::live(&visitor, "Policies", "policies").of(&asked).around(&html! {
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
+    let known = visitor.each(&asked, |cluster| read(cluster)).await;
+    PageFrame::live(&visitor, "Policies", "policies").narrowed(&asked).around(&html! {
         h1 { "Policies" }
         @for (cluster, known) in &known {
             section {
@@ -64,7 +53,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Ask
 
 /// Of these releases those that each of the policies matches; `None` where no policy is named.
 pub(super) async fn matched(
-    cluster: &Cluster,
+    cluster: &VisitedCluster,
     policies: &[&str],
     rows: &[Arc<releases::Row>],
 ) -> Result<Option<HashSet<ReleaseId>>, Failure> {
@@ -91,7 +80,7 @@ async fn learn_namespaces(reader: &Reader) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn read(cluster: &Cluster) -> Result<Known, Failure> {
+async fn read(cluster: &VisitedCluster) -> Result<PolicyOverview, Failure> {
     let reader = cluster.reader().await?;
     let rows = policies::read(&reader.connection, None).await?;
     let board = cluster.board(None).await?;
@@ -105,7 +94,7 @@ async fn read(cluster: &Cluster) -> Result<Known, Failure> {
     let releases = (board.namespace.is_none() && is_complete).then_some(releases.as_slice());
     let findings = policies::findings(&reader.connection, releases).await?;
     let notes = notes.into_iter().chain(unread).collect();
-    Ok(Known { rows, matched, conflicts, findings, notes, only: board.namespace.clone() })
+    Ok(PolicyOverview { rows, matched, conflicts, findings, notes, only: board.namespace.clone() })
 }
 
 /// How many releases each policy matches, and those of which two disagree.
@@ -130,22 +119,15 @@ fn counted(
     (matched, conflicts)
 }
 
-fn shown(cluster: &Cluster, asked: &Asked, known: &Known) -> Markup {
-    let Known { rows, matched, conflicts, findings, notes: unread, only } = known;
+fn shown(cluster: &VisitedCluster, asked: &PageQuery, known: &PolicyOverview) -> Markup {
+    let PolicyOverview { rows, matched, conflicts, findings, notes: unread, only } = known;
     html! {
-        @if let Some(only) = only { p.note { (super::html::only(only)) } }
+        @if let Some(only) = only { p.note { (write::only(only)) } }
         (notes(&cluster.name, unread))
         @if rows.is_empty() { p.quiet { "There are no policies: the guard's own flags hold." } } @else {
-            div.wide tabindex="0" role="region" aria-label=(format!("Policies of {}", cluster.name)) {
-                table {
-                    thead { tr {
-                        @for head in ["Policy", "Priority", "State", "Edits", "Drift", "Releases", "Message"] {
-                            th scope="col" { (head) }
-                        }
-                    } }
-                    tbody { @for row in rows { (line(cluster, row, matched)) } }
-                }
-            }
+            @let columns = heads(&["Policy", "Priority", "State", "Edits", "Drift", "Releases", "Message"]);
+            @let lines = html! { @for row in rows { (line(cluster, row, matched)) } };
+            (write::table(&format!("Policies of {}", cluster.name), &columns, &lines))
             @if !conflicts.is_empty() { (disagreements(cluster, asked, conflicts)) }
             @if !findings.is_empty() {
                 h2 { "What has no effect" }
@@ -157,54 +139,52 @@ fn shown(cluster: &Cluster, asked: &Asked, known: &Known) -> Markup {
     }
 }
 
-/// Where policies disagree, and which of them counts.
-fn disagreements(cluster: &Cluster, asked: &Asked, conflicts: &BTreeMap<Conflict, usize>) -> Markup {
+fn disagreements(
+    cluster: &VisitedCluster,
+    asked: &PageQuery,
+    conflicts: &BTreeMap<Conflict, usize>,
+) -> Markup {
     let (page, pages) = asked.page("page", conflicts.len(), CONFLICTS);
     let turned = |page: usize| {
-        let link = Link::to("policies").with("cluster", &cluster.name).with("page", &page.to_string());
+        let link = PageLink::to("policies").with("cluster", &cluster.name).with("page", &page.to_string());
         format!("{}#conflicts-{}", link.text(), encoded(&cluster.name))
     };
     let releases = |policies: [&String; 2]| {
-        let link = Link::to("releases").with("cluster", &cluster.name);
+        let link = PageLink::to("releases").with("cluster", &cluster.name);
         policies.iter().fold(link, |link, policy| link.with("policy", policy)).text()
     };
     html! {
         h2 id=(format!("conflicts-{}", encoded(&cluster.name))) { "Where policies disagree" }
-        div.wide tabindex="0" role="region" aria-label=(format!("Where policies of {} disagree", cluster.name)) {
-            table {
-                thead { tr {
-                    @for head in ["Field", "This counts", "This does not", "Why", "Releases of both"] {
-                        th scope="col" { (head) }
-                    }
-                } }
-                tbody { @for (it, count) in conflicts.iter().skip((page - 1) * CONFLICTS).take(CONFLICTS) {
-                    tr {
-                        th scope="row" { code { (it.field) } }
-                        td { strong { (it.policy) } ": " (it.says) }
-                        td { strong { (it.over) } ": " (it.otherwise) }
-                        td.message { (it.why) }
-                        td.number { a href=(releases([&it.policy, &it.over])) { (count) } }
-                    }
-                } }
+        @let columns = heads(&["Field", "This counts", "This does not", "Why", "Releases of both"]);
+        @let lines = html! {
+            @for (it, count) in conflicts.iter().skip((page - 1) * CONFLICTS).take(CONFLICTS) {
+                tr {
+                    th scope="row" { code { (it.field) } }
+                    td { strong { (it.policy) } ": " (it.says) }
+                    td { strong { (it.over) } ": " (it.otherwise) }
+                    td.message { (it.why) }
+                    td.number { a href=(releases([&it.policy, &it.over])) { (count) } }
+                }
             }
-        }
+        };
+        (write::table(&format!("Where policies of {} disagree", cluster.name), &columns, &lines))
         (turns(&format!("Pages of disagreements of {}", cluster.name), (page, pages), turned))
     }
 }
 
-fn line(cluster: &Cluster, row: &Row, matched: &BTreeMap<String, usize>) -> Markup {
+fn line(cluster: &VisitedCluster, row: &Row, matched: &BTreeMap<String, usize>) -> Markup {
     let class = match (row.accepted.as_str(), row.reason.as_str()) {
-        ("True", "Accepted") => "badge good",
-        ("False", _) => "badge bad",
-        _ => "badge doubt",
+        ("True", "Accepted") => "good",
+        ("False", _) => "bad",
+        _ => "doubt",
     };
     let state = if row.reason.is_empty() { "Not judged yet" } else { row.reason.as_str() };
-    let link = Link::to("releases").with("cluster", &cluster.name).with("policy", &row.name);
+    let link = PageLink::to("releases").with("cluster", &cluster.name).with("policy", &row.name);
     html! {
         tr {
             th scope="row" { (row.name) }
             td.number { (row.priority) }
-            td { span class=(class) { (super::html::words(state)) } }
+            td { (write::mark(class, &write::words(state))) }
             td { (row.edits.as_deref().unwrap_or("-")) }
             td { (row.drift.as_deref().unwrap_or("-")) }
             td.number { a href=(link.text()) { (matched.get(&row.name).copied().unwrap_or_default()) } }

@@ -1,9 +1,9 @@
-//! The page of one release: its objects as declared and as they live, what happened, and what may be done.
+//! The page of one release: its objects declared and live side by side, what the next Helm upgrade does to the fields
+//! that drift, what happened, and what may be done.
 //!
-//! The comparison is that of `kubemoor diff`. A visitor who may not read the release's records sees what the guard says of
-//! it, and no more. What cannot be read is named and hides nothing else.
-
-mod objects;
+//! The comparison is that of `kubemoor diff`, which masks values of Secrets, and effects are found by the conflicts of
+//! `kubemoor forecast`. A visitor who may not read the release's records sees what the guard says of it, and no more. What
+//! cannot be read is named and hides nothing else.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,64 +14,65 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::address::{Asked, Link};
-use super::cluster::{Cluster, Rights};
-use super::exceptions;
-use super::html::{self as write, Frame, badge, notes, trouble};
-use super::ledger_reader::LedgerReader;
-use super::visitor::Visitor;
+use super::act;
+use super::html::{
+    self as write, PageFrame, PageLink, PageQuery, badge, fields_table, heads, mark, notes, trouble, turns,
+    utc,
+};
+use super::ledger::VisitorLedger;
+use super::visitor::{OrderRights, VisitedCluster, Visitor};
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::{event_list, guarded};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
-use kubemoor_inspect::allowances::{self, State};
-use kubemoor_inspect::comparison::{self, ReleaseReport, chart_values};
+use kubemoor_helm::values::Candidate;
+use kubemoor_inspect::allowances;
+use kubemoor_inspect::comparison::object::{FieldReport, State as ObjectState, What};
+use kubemoor_inspect::comparison::{self, ObjectReport, ReleaseReport, chart_values};
 use kubemoor_inspect::failure::{Failure, failed};
 use kubemoor_inspect::fleet::ReleaseRow;
 use kubemoor_inspect::ledger::columns::changes;
 use kubemoor_inspect::reading::Reader;
-use kubemoor_inspect::releases::{self, Row};
-use kubemoor_ledger::entry::Entry;
-use kubemoor_ledger::query::{Filter, Page};
+use kubemoor_inspect::releases;
+use kubemoor_inspect::releases::Row;
+use kubemoor_ledger::entry::LedgerEntry;
+use kubemoor_ledger::query::{EntryPage, Filter};
 use kubemoor_policy::guarded::GuardedRelease;
+use kubemoor_policy::resource::MAX_PATHS;
+use kubemoor_verdict::difference::Difference;
+use kubemoor_verdict::shown::Shown;
 
-/// Namespaces whose exceptions are read at one time.
 const AT_ONCE: usize = 8;
 
-/// What a release is compared by.
 const COMPARED_BY: [&str; 8] =
     ["Cluster", "State", "Revision", "Chart", "Values", "Drifted", "Oldest drift", "Differs in"];
 
-/// The most of what happened that is shown.
 const MOMENTS: usize = 50;
 
-/// Fields that a row of the ledger names.
-const FIELDS: usize = 3;
+const ROW_FIELDS: usize = 3;
 
-/// What is known of a release.
-struct View<'a> {
-    asked: &'a Asked,
-    cluster: &'a Cluster,
+struct ReleasePage<'a> {
+    asked: &'a PageQuery,
+    cluster: &'a VisitedCluster,
     release: &'a ReleaseId,
-    /// What the guard says.
     guarded: Result<Option<GuardedRelease>, Failure>,
     row: Option<Row>,
     /// Its objects, as its records declare them.
     compared: Result<(Arc<Release>, ReleaseReport), Failure>,
     policies: Vec<String>,
-    exceptions: Exceptions,
-    rights: Rights,
+    exceptions: ReleaseExceptions,
+    rights: OrderRights,
     timeline: Timeline,
 }
 
 /// The exceptions in the namespaces of the release's objects, and why some cannot be read.
-struct Exceptions {
+struct ReleaseExceptions {
     rows: Vec<allowances::Row>,
     failures: Vec<Failure>,
 }
 
-/// The page.
-pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
     framed(&visitor, &asked, read(&visitor, &asked, now).await)
 }
@@ -80,13 +81,13 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Ask
 /// cannot be shown.
 pub(super) fn framed(
     visitor: &Visitor,
-    asked: &Asked,
+    asked: &PageQuery,
     read: Result<(Markup, BTreeSet<String>), Failure>,
 ) -> Response {
     match read {
         Ok((page, namespaces)) => {
             let name = asked.get("name").unwrap_or("Release").to_owned();
-            Frame::live(visitor, &name, "releases").of_release(asked, &namespaces).around(&page)
+            PageFrame::live(visitor, &name, "releases").of_release(asked, &namespaces).around(&page)
         }
         Err(error) => write::failure(visitor, "releases", &error),
     }
@@ -94,7 +95,7 @@ pub(super) fn framed(
 
 async fn read(
     visitor: &Visitor,
-    asked: &Asked,
+    asked: &PageQuery,
     now: Timestamp,
 ) -> Result<(Markup, BTreeSet<String>), Failure> {
     let cluster = visitor.cluster(asked)?;
@@ -113,8 +114,10 @@ async fn read(
         guarded => guarded,
     };
     let namespaces = namespaces(release, compared.as_ref().ok().map(|(declared, _)| &**declared));
-    let (exceptions, rights) =
-        tokio::join!(Exceptions::read(connection, &namespaces, now), cluster.rights(release, &namespaces));
+    let (exceptions, rights) = tokio::join!(
+        ReleaseExceptions::read(connection, &namespaces, now),
+        cluster.rights(release, &namespaces)
+    );
     let row = match &guarded {
         // Why the records cannot be read, the comparison says.
         Ok(guarded) => row(&reader, release, guarded.as_ref()).await.ok().flatten(),
@@ -127,8 +130,18 @@ async fn read(
         return Err(compared.err().unwrap_or_else(unnamed));
     }
     let policies = reader.resolver.of(release).matched().map(str::to_owned).collect();
-    let view =
-        View { asked, cluster, release, guarded, row, compared, policies, exceptions, rights, timeline };
+    let view = ReleasePage {
+        asked,
+        cluster,
+        release,
+        guarded,
+        row,
+        compared,
+        policies,
+        exceptions,
+        rights,
+        timeline,
+    };
     Ok((view.shown(visitor, now), namespaces))
 }
 
@@ -177,7 +190,7 @@ fn is_for(exception: &allowances::Row, object: &ObjectId, release: &ReleaseId) -
     is_here && object.group == named.group && object.kind == named.kind && object.name == named.name
 }
 
-impl Exceptions {
+impl ReleaseExceptions {
     async fn read(connection: &Connection, namespaces: &BTreeSet<String>, now: Timestamp) -> Self {
         let read = namespaces
             .iter()
@@ -194,10 +207,10 @@ impl Exceptions {
     }
 }
 
-impl View<'_> {
+impl ReleasePage<'_> {
     fn shown(&self, visitor: &Visitor, now: Timestamp) -> Markup {
         html! {
-            nav.trail aria-label="Way back" { a href=(Link::to("releases").text()) { "Releases" } }
+            nav.trail aria-label="Way back" { a href=(PageLink::to("releases").text()) { "Releases" } }
             h1 { (self.release.name) }
             p.quiet {
                 "in namespace " (self.release.namespace)
@@ -208,21 +221,26 @@ impl View<'_> {
             section {
                 h2 { "Objects" }
                 @match &self.compared {
-                    Ok((release, report)) => (objects::compared(self.cluster, self.asked, release, report, &self.rights)),
+                    Ok((release, report)) => (objects(self.cluster, self.asked, release, report, &self.rights)),
                     Err(error) => {
                         (trouble(&error.to_string()))
-                        @if error.is_forbidden() { (objects::unknown_upgrade()) }
-                        (objects::told(self.guarded.as_ref().ok().and_then(Option::as_ref)))
+                        @if error.is_forbidden() {
+                            p.quiet {
+                                "The effect of the next upgrade and the chart values that set a field are shown only to \
+                                 users who may read the release's record."
+                            }
+                        }
+                        (reported_objects(self.guarded.as_ref().ok().and_then(Option::as_ref)))
                     }
                 }
             }
             section {
                 h2 { "Exceptions" }
-                @let Exceptions { rows, failures } = &self.exceptions;
+                @let ReleaseExceptions { rows, failures } = &self.exceptions;
                 @for error in failures { (trouble(&error.to_string())) }
                 @let own = self.own(rows);
                 @if failures.is_empty() || !own.is_empty() {
-                    (exceptions::table(self.cluster, &own, &self.rights.revoke, now))
+                    (act::exceptions_table(self.cluster, &own, &self.rights.revoke, now))
                 }
             }
             section {
@@ -262,7 +280,7 @@ impl View<'_> {
         let Some(Row { guarded: true, reason, .. }) = &self.row else { return html! {} };
         let is_suspended = reason.as_deref() == Some("Suspended");
         let link = |what: &str| {
-            Link::to("act")
+            PageLink::to("act")
                 .with("do", what)
                 .with("cluster", &self.cluster.name)
                 .of_release(self.release)
@@ -282,18 +300,17 @@ impl View<'_> {
         }
     }
 
-    /// The rows of the ledger.
     fn rows(&self) -> String {
         let ReleaseId { namespace, name } = self.release;
-        let link = Link::to("ledger").with("cluster", &self.cluster.name).with("namespace", namespace);
+        let link = PageLink::to("ledger").with("cluster", &self.cluster.name).with("namespace", namespace);
         link.with("release", name).with("since", "30d").text()
     }
 
-    /// The exceptions for objects of this release that count.
     fn own(&self, rows: &[allowances::Row]) -> Vec<allowances::Row> {
         let Ok((release, _)) = &self.compared else { return rows.to_vec() };
         let is_own = |row: &&allowances::Row| {
-            row.state == State::Open && release.objects.keys().any(|object| is_for(row, object, &release.id))
+            row.state == allowances::State::Open
+                && release.objects.keys().any(|object| is_for(row, object, &release.id))
         };
         rows.iter().filter(is_own).cloned().collect()
     }
@@ -303,16 +320,12 @@ impl View<'_> {
 pub(super) fn side_by_side(
     release: &ReleaseId,
     rows: &[ReleaseRow],
-    drifted: impl Fn(&ReleaseId, &ReleaseRow) -> Link,
+    drifted: impl Fn(&ReleaseId, &ReleaseRow) -> PageLink,
     now: Timestamp,
 ) -> Markup {
+    let lines = html! { @for row in rows { (fleet_line(release, row, &drifted(release, row), now)) } };
     html! {
-        div.wide tabindex="0" role="region" aria-label="In all clusters" {
-            table {
-                thead { tr { @for head in COMPARED_BY { th scope="col" { (head) } } } }
-                tbody { @for row in rows { (line(release, row, &drifted(release, row), now)) } }
-            }
-        }
+        (write::table("In all clusters", &heads(&COMPARED_BY), &lines))
         p.quiet { "Equal hashes of values stand for equal values, and reveal nothing else." }
     }
 }
@@ -320,22 +333,20 @@ pub(super) fn side_by_side(
 /// The state of a release as a mark, and since when its guard is silent.
 pub(super) fn fleet_badge(row: &ReleaseRow) -> Markup {
     let class = match (row.stale_since, row.ready.as_deref()) {
-        (Some(_), _) | (_, Some("Unknown") | None) => "badge doubt",
-        (None, Some("True")) => "badge good",
-        (None, Some(_)) => "badge bad",
+        (Some(_), _) | (_, Some("Unknown") | None) => "doubt",
+        (None, Some("True")) => "good",
+        (None, Some(_)) => "bad",
     };
     html! {
-        span class=(class) { (write::words(&row.reason)) }
-        @if let Some(since) = row.stale_since {
-            span.quiet.below { "stale since " (since.strftime("%Y-%m-%dT%H:%M:%SZ")) }
-        }
+        (mark(class, &write::words(&row.reason)))
+        @if let Some(since) = row.stale_since { span.quiet.below { "stale since " (utc(since)) } }
     }
 }
 
-fn line(release: &ReleaseId, row: &ReleaseRow, drifted: &Link, now: Timestamp) -> Markup {
+fn fleet_line(release: &ReleaseId, row: &ReleaseRow, drifted: &PageLink, now: Timestamp) -> Markup {
     html! {
         tr {
-            th scope="row" { a href=(Link::to_release(&row.cluster, release).text()) { (row.cluster) } }
+            th scope="row" { a href=(PageLink::to_release(&row.cluster, release).text()) { (row.cluster) } }
             td { (fleet_badge(row)) }
             td.number { @if let Some(revision) = row.revision { (revision) } }
             td { (row.chart.as_deref().unwrap_or_default()) }
@@ -347,16 +358,14 @@ fn line(release: &ReleaseId, row: &ReleaseRow, drifted: &Link, now: Timestamp) -
     }
 }
 
-/// What happened, newest first.
 pub(super) struct Timeline {
-    moments: Vec<Moment>,
+    moments: Vec<TimelineEntry>,
     notes: Vec<String>,
     /// Whether the ledger has older rows.
     is_cut: bool,
 }
 
-/// One thing that happened.
-struct Moment {
+struct TimelineEntry {
     time: Timestamp,
     what: String,
     is_warning: bool,
@@ -364,8 +373,7 @@ struct Moment {
 }
 
 impl Timeline {
-    /// Reads what happened to a release.
-    async fn read(cluster: &Cluster, connection: &Connection, release: &ReleaseId) -> Self {
+    async fn read(cluster: &VisitedCluster, connection: &Connection, release: &ReleaseId) -> Self {
         let ReleaseId { namespace, name } = release;
         let mut timeline = Self { moments: Vec::new(), notes: Vec::new(), is_cut: false };
         match event_list::about(&connection.client, namespace, guarded::KIND, name).await {
@@ -376,7 +384,7 @@ impl Timeline {
                     |count| format!("{} ({count} times)", event.message),
                 );
                 let is_warning = event.r#type == "Warning";
-                Some(Moment { time: event.time()?, what: event.reason.clone(), is_warning, text })
+                Some(TimelineEntry { time: event.time()?, what: event.reason.clone(), is_warning, text })
             })),
             Err(error) => timeline.notes.push(failed(connection, "list the events", error).to_string()),
         }
@@ -385,14 +393,12 @@ impl Timeline {
         timeline
     }
 
-    /// Reads what the ledger alone says of a release.
-    pub(super) async fn of_ledger(ledger: &LedgerReader, release: &ReleaseId) -> Self {
+    pub(super) async fn of_ledger(ledger: &VisitorLedger, release: &ReleaseId) -> Self {
         let mut timeline = Self { moments: Vec::new(), notes: Vec::new(), is_cut: false };
         timeline.take(ledger_rows(ledger, release).await);
         timeline
     }
 
-    /// What happened, for people.
     pub(super) fn shown(&self, now: Timestamp) -> Markup {
         html! {
             (notes("timeline", &self.notes))
@@ -413,7 +419,7 @@ impl Timeline {
         }
     }
 
-    fn take(&mut self, rows: Result<Page, Failure>) {
+    fn take(&mut self, rows: Result<EntryPage, Failure>) {
         match rows {
             Ok(rows) => {
                 self.moments.extend(rows.items.iter().map(moment));
@@ -426,8 +432,7 @@ impl Timeline {
     }
 }
 
-/// The newest rows of the ledger.
-async fn ledger_rows(ledger: &LedgerReader, release: &ReleaseId) -> Result<Page, Failure> {
+async fn ledger_rows(ledger: &VisitorLedger, release: &ReleaseId) -> Result<EntryPage, Failure> {
     let filter = Filter {
         namespace: Some(release.namespace.to_string()),
         release: Some(release.name.to_string()),
@@ -436,11 +441,313 @@ async fn ledger_rows(ledger: &LedgerReader, release: &ReleaseId) -> Result<Page,
     ledger.newest(&filter, MOMENTS).await
 }
 
-fn moment(entry: &Entry) -> Moment {
+fn moment(entry: &LedgerEntry) -> TimelineEntry {
     let mut parts = vec![entry.object.short()];
-    parts.extend(changes(entry, FIELDS));
+    parts.extend(changes(entry, ROW_FIELDS));
     parts.extend((!entry.detail.is_empty()).then(|| entry.detail.clone()));
     parts.extend((!entry.user.is_empty()).then(|| format!("by {}", entry.user)));
     let is_warning = matches!(entry.verdict.as_str(), "Deny" | "Failed" | "Error");
-    Moment { time: entry.time, what: entry.verdict.clone(), is_warning, text: parts.join("; ") }
+    TimelineEntry { time: entry.time, what: entry.verdict.clone(), is_warning, text: parts.join("; ") }
+}
+
+/// Objects on a page of which fields are shown, and fields of each.
+const OBJECTS: usize = 100;
+const FIELDS: usize = 50;
+
+const ALL_FIELDS: usize = 2000;
+
+const MATCHING: usize = 500;
+
+/// The names in an address of one object, and of the namespace that it is in.
+const OBJECT: &str = "object";
+const IN: &str = "in";
+
+/// Conflicts of fields that the page does not show that are named.
+const NAMED: usize = 10;
+
+/// The objects as they were compared, those that are not in sync first: a page of them, or the one that is asked for.
+fn objects(
+    cluster: &VisitedCluster,
+    asked: &PageQuery,
+    release: &Release,
+    report: &ReleaseReport,
+    rights: &OrderRights,
+) -> Markup {
+    let whole = || PageLink::to_release(&cluster.name, &release.id);
+    if let Some(object) = asked.get(OBJECT) {
+        let is_meant = |it: &&ObjectReport| {
+            named(&it.object) == object && it.object.namespace.as_deref() == asked.get(IN)
+        };
+        return html! {
+            @match report.objects.iter().find(is_meant) {
+                Some(object) => (object_section(cluster, &release.id, object, rights, ALL_FIELDS)),
+                None => p.quiet { code { (object) } " matches its release, or is no part of it." },
+            }
+            p { a href=(whole().text()) { "All objects of the release" } }
+        };
+    }
+    let (page, pages) = asked.page("page", report.objects.len(), OBJECTS);
+    let turned = |page: usize| whole().with("page", &page.to_string()).text();
+    html! {
+        (next_upgrade(release, report))
+        @for object in report.objects.iter().skip((page - 1) * OBJECTS).take(OBJECTS) {
+            (object_section(cluster, &release.id, object, rights, FIELDS))
+        }
+        (turns("Pages of objects", (page, pages), turned))
+        (matching(cluster, asked, release, report))
+    }
+}
+
+/// The objects that match their release: a page of them.
+fn matching(
+    cluster: &VisitedCluster,
+    asked: &PageQuery,
+    release: &Release,
+    report: &ReleaseReport,
+) -> Markup {
+    let listed: BTreeSet<&ObjectId> = report.objects.iter().map(|it| &it.object).collect();
+    let matching: Vec<_> = release.objects.keys().filter(|object| !listed.contains(&***object)).collect();
+    let (page, pages) = asked.page("matching", matching.len(), MATCHING);
+    let turned = |page: usize| {
+        let link = PageLink::to_release(&cluster.name, &release.id).with("matching", &page.to_string());
+        format!("{}#matching", link.text())
+    };
+    html! {
+        @if !matching.is_empty() {
+            details #matching open[report.objects.is_empty() || asked.get("matching").is_some()] {
+                summary {
+                    (matching.len())
+                    @if matching.len() == 1 { " object matches its release" } @else { " objects match their release" }
+                }
+                ul.objects { @for object in matching.iter().skip((page - 1) * MATCHING).take(MATCHING) {
+                    li { code { (object.kind) "/" (object.name) } (elsewhere(&release.id, object)) }
+                } }
+                (turns("Pages of objects that match", (page, pages), turned))
+            }
+        }
+    }
+}
+
+/// The guard's report of objects, for a visitor who may not read the release's records.
+fn reported_objects(guarded: Option<&GuardedRelease>) -> Markup {
+    let drifts = guarded.and_then(|it| it.status.as_ref()).map(|status| status.drifts.as_slice());
+    let drifts = drifts.unwrap_or_default();
+    html! {
+        @if !drifts.is_empty() { p { "The guard's status names the first objects that do not match:" } }
+        @for drift in drifts {
+            article.object {
+                h3 { code { (drift.object.kind) "/" (drift.object.name) } }
+                p { span.badge.bad { (drift.r#type) } @if let Some(message) = &drift.message { " " (message) } }
+                @if !drift.fields.is_empty() {
+                    @let lines = html! {
+                        @for field in &drift.fields {
+                            tr {
+                                th scope="row" { code { (field.path) } }
+                                td { code.declared { (field.declared.as_deref().unwrap_or("absent")) } }
+                                td { code.live { (field.live.as_deref().unwrap_or("absent")) } }
+                            }
+                        }
+                    };
+                    (fields_table(&format!("Fields of {}", drift.object.name), &["Field", "Declared", "Live"], &lines))
+                }
+            }
+        }
+    }
+}
+
+fn elsewhere(release: &ReleaseId, object: &ObjectId) -> Markup {
+    match &object.namespace {
+        Some(namespace) if *namespace != release.namespace => html! { span.quiet { " in " (namespace) } },
+        Some(_) => html! {},
+        None => html! { span.quiet { " in the whole cluster" } },
+    }
+}
+
+fn object_section(
+    cluster: &VisitedCluster,
+    release: &ReleaseId,
+    report: &ObjectReport,
+    rights: &OrderRights,
+    most: usize,
+) -> Markup {
+    let (class, state) = state_words(report.state);
+    let is_open = matches!(report.state, ObjectState::Drifted | ObjectState::Missing | ObjectState::InDoubt);
+    html! {
+        article.object {
+            h3 { code { (report.object.kind) "/" (report.object.name) } (elsewhere(release, &report.object)) }
+            p { (mark(class, state)) @if let Some(reason) = &report.reason { " " (reason) } }
+            @if let Some(why) = &report.not_repaired { p.quiet { "Not repaired: " (why) } }
+            @if report.state == ObjectState::Missing { p.quiet { "The next upgrade creates it." } }
+            @if !report.fields.is_empty() { (fields(cluster, release, report, most)) }
+            p.actions {
+                @if !report.fields.is_empty() {
+                    a href=(about("explain", cluster, release, report).text()) { "All chart values, and advice" (whose(report)) }
+                }
+                @if rights.allow.contains(exception_namespace(release, &report.object)) && is_open {
+                    a href=(allow(cluster, release, report)) { "Make an exception" (whose(report)) }
+                }
+            }
+        }
+    }
+}
+
+/// For users of screen readers, who hear the link alone.
+fn whose(report: &ObjectReport) -> Markup {
+    html! { span.hidden { " for " (report.object.kind) "/" (report.object.name) } }
+}
+
+fn exception_namespace<'o>(release: &'o ReleaseId, object: &'o ObjectId) -> &'o str {
+    object.namespace.as_deref().unwrap_or(&release.namespace)
+}
+
+fn about(
+    page: &'static str,
+    cluster: &VisitedCluster,
+    release: &ReleaseId,
+    report: &ObjectReport,
+) -> PageLink {
+    PageLink::to(page)
+        .with("cluster", &cluster.name)
+        .with("namespace", exception_namespace(release, &report.object))
+        .with("object", &named(&report.object))
+}
+
+fn allow(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectReport) -> String {
+    let link = about("allow", cluster, release, report);
+    if report.state == ObjectState::Missing {
+        return link.with("path", "delete").text();
+    }
+    let paths: BTreeSet<&str> = report.fields.iter().map(|field| field.path.as_str()).collect();
+    let is_cut = paths.len() > MAX_PATHS;
+    let link = link.set("drifting", is_cut.then(|| paths.len().to_string()).as_deref());
+    paths.into_iter().take(MAX_PATHS).fold(link, |link, path| link.with("path", path)).text()
+}
+
+fn named(object: &ObjectId) -> String {
+    let kind = object.kind.to_lowercase();
+    if object.group.is_empty() {
+        format!("{kind}/{}", object.name)
+    } else {
+        format!("{kind}.{}/{}", object.group, object.name)
+    }
+}
+
+fn fields(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectReport, most: usize) -> Markup {
+    let more = report.fields.len().saturating_sub(most);
+    let ReleaseId { namespace, name } = release;
+    let own = PageLink::to_release(&cluster.name, release).with(OBJECT, &named(&report.object));
+    let own = own.set(IN, report.object.namespace.as_deref());
+    html! {
+        (fields_table(
+            &format!("Fields of {}", report.object.name),
+            &["Field", "Declared", "Live", "Owned by", "The next upgrade", "Chart value"],
+            &html! { @for field in report.fields.iter().take(most) { (line(field)) } },
+        ))
+        @if more > 0 && most < ALL_FIELDS {
+            p { a href=(own.text()) { "and " (more) " more fields" span.hidden { " of " (report.object.kind) "/" (report.object.name) } } }
+        } @else if more > 0 {
+            p.quiet { "and " (more) " more fields: " code { "kubemoor diff " (name) " -n " (namespace) } " shows all" }
+        }
+    }
+}
+
+fn line(field: &FieldReport) -> Markup {
+    let value =
+        |value: &Option<Shown>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
+    // Of long values the place at which they differ.
+    let at = field.difference.as_deref().filter(|_| field.what == What::Changed);
+    let path = at.map_or(field.path.as_str(), |at: &Difference| at.path.as_str());
+    let (declared, live) = match (field.what, at) {
+        (_, Some(at)) => (value(&at.declared), value(&at.new)),
+        (What::Changed | What::Removed, None) => (value(&field.declared), value(&field.live)),
+        (What::ElementRemoved, None) => ("one element".to_owned(), "removed".to_owned()),
+        (What::ElementMoved, None) => ("one element".to_owned(), format!("moved: {}", value(&field.live))),
+        (What::ElementRepeated, None) => {
+            ("one element".to_owned(), format!("several: {}", value(&field.live)))
+        }
+    };
+    html! {
+        tr {
+            th scope="row" {
+                code { (path) }
+                @if let Some(line) = at.and_then(|at| at.line) { span.quiet { "line " (line) } }
+                @if field.doubt { span.quiet { "may differ" } }
+            }
+            td { code.declared { (declared) } }
+            td { code.live { (live) } }
+            td { (field.owners.join(", ")) }
+            td.message {
+                @if field.next_upgrade.is_failure() { strong { (field.next_upgrade) } } @else { (field.next_upgrade) }
+            }
+            td.message {
+                // What probably sets the field, and what speaks for it.
+                @for Candidate { value, evidence, .. } in &field.chart_values {
+                    @let evidence: Vec<_> = evidence.iter().map(ToString::to_string).collect();
+                    div { "probably " code { (value) } span.quiet.below { (evidence.join(", ")) } }
+                }
+            }
+        }
+    }
+}
+
+fn state_words(state: ObjectState) -> (&'static str, &'static str) {
+    match state {
+        ObjectState::Drifted => ("bad", "Drifted"),
+        ObjectState::Missing => ("bad", "Missing"),
+        ObjectState::InDoubt => ("doubt", "In doubt"),
+        ObjectState::Ownership => ("bad", "Matches, but the next helm upgrade may fail with a conflict"),
+        ObjectState::Awaited => ("doubt", "Not there yet: a Helm operation is under way"),
+        ObjectState::NotCreated => ("doubt", "Not created: the Helm operation failed"),
+        ObjectState::Allowed => ("good", "Missing, as an exception allows"),
+        ObjectState::AllowedToDiffer => ("good", "Differs, as an exception allows"),
+        ObjectState::Foreign => ("doubt", "Owned by another release"),
+        ObjectState::OptedOut => ("doubt", "Opted out by its manifest"),
+        ObjectState::BeingDeleted => ("doubt", "Being deleted"),
+        ObjectState::NotServed => ("doubt", "Not served"),
+        ObjectState::Unread => ("doubt", "Not read"),
+    }
+}
+
+/// How Helm applies the release, and whether its next upgrade fails as things are.
+fn next_upgrade(release: &Release, report: &ReleaseReport) -> Markup {
+    let method = match release.state.apply_method {
+        ApplyMethod::ServerSide => "server-side",
+        ApplyMethod::ClientSide => "client-side, by a three-way merge",
+    };
+    let failing: BTreeSet<(&ObjectId, String)> = report
+        .conflicts
+        .iter()
+        .filter(|it| it.conflict.differs)
+        .map(|it| (&it.object, it.conflict.path.to_string()))
+        .collect();
+    let has_fields = report.objects.iter().any(|object| !object.fields.is_empty());
+    let is_shown = |(object, path): &&(&ObjectId, String)| {
+        let fields = report.objects.iter().filter(|it| it.object == **object).flat_map(|it| &it.fields);
+        let mut failing = fields.filter(|field| field.next_upgrade.is_failure());
+        failing.any(|field| field.path.starts_with(&**path) || path.starts_with(&field.path))
+    };
+    let hidden: Vec<_> = failing.iter().filter(|it| !is_shown(it)).collect();
+    let ReleaseId { namespace, name } = &release.id;
+    html! {
+        @if !report.objects.is_empty() || !failing.is_empty() {
+            p #next-upgrade {
+                "Helm applies this release " (method) ". "
+                @if !failing.is_empty() {
+                    "The next upgrade fails: " (failing.len())
+                    @if failing.len() == 1 { " field conflicts. " } @else { " fields conflict. " }
+                    "To list all conflicts: " code { "kubectl moor forecast " (name) " -n " (namespace) }
+                } @else if has_fields {
+                    "The fields below do not make the next upgrade fail."
+                } @else {
+                    "As things are, the next upgrade meets no conflict."
+                }
+            }
+            @if !hidden.is_empty() {
+                ul { @for (object, path) in hidden.iter().take(NAMED) {
+                    li { code { (object.kind) "/" (object.name) } " " code { (path) } }
+                } }
+            }
+        }
+        @for left in &report.left_behind { p.quiet { "Left behind by an upgrade: " (left.text()) } }
+    }
 }

@@ -1,6 +1,5 @@
-//! The list of releases: filtered, sorted, searched, and in pages.
-//!
-//! Entry point: [`page`]. Invariant: what is shown stands in the address; no answer grows with the cluster.
+//! The list of releases: filtered, sorted, searched, and in pages. What is shown stands in the address, and no answer grows
+//! with the cluster.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
@@ -8,23 +7,19 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::response::Response;
-use futures::future::join_all;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::address::{Asked, Link};
-use super::cluster::{by, deadline};
-use super::html::{self as write, Frame, badge, notes, trouble};
+use super::html::{self as write, PageFrame, PageLink, PageQuery, badge, notes, text_field, trouble};
 use super::policies;
-use super::visitor::Visitor;
+use super::visitor::{Visitor, by, deadline};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::releases::{NOT_GUARDED, Row, parse_state};
 use kubemoor_verdict::health::Reason;
 
-/// Releases on a page.
 const PAGE: usize = 100;
 
-/// The most characters of a message in the list; the release's page has it whole.
+/// The most characters of a message in the list.
 const MESSAGE: usize = 160;
 
 /// What the list can be sorted by, and how its head calls it.
@@ -36,16 +31,14 @@ const COLUMNS: [(&str, &str); 5] = [
     ("edits", "Edits"),
 ];
 
-/// One line of the list.
-struct Line {
+struct ReleaseLine {
     cluster: String,
     row: Arc<Row>,
 }
 
-/// Those lines that are asked for.
 #[derive(Default)]
-struct Found {
-    lines: Vec<Line>,
+struct FoundReleases {
+    lines: Vec<ReleaseLine>,
     notes: Vec<String>,
     failures: Vec<String>,
     /// The only namespaces that are shown, where nobody chose one.
@@ -54,22 +47,21 @@ struct Found {
     narrowed: Vec<String>,
 }
 
-impl Line {
+impl ReleaseLine {
     /// What tells one line from all others.
     fn place(&self) -> (&str, &str, &str) {
         (&self.row.name, &self.row.namespace, &self.cluster)
     }
 }
 
-/// The page.
-pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
-    let Found { mut lines, notes: unread, failures, only, narrowed } = find(&visitor, &asked).await;
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
+    let FoundReleases { mut lines, notes: unread, failures, only, narrowed } = find(&visitor, &asked).await;
     let only = only.first().filter(|_| !visitor.has_several()).map(String::as_str);
     sort(&mut lines, asked.get("sort").unwrap_or("state"));
     let total = lines.len();
     let (page, pages) = asked.page("page", total, PAGE);
     let shown = lines.iter().skip((page - 1) * PAGE).take(PAGE);
-    Frame::live(&visitor, "Releases", "releases").around(&html! {
+    PageFrame::live(&visitor, "Releases", "releases").around(&html! {
         h1 { "Releases" }
         (filter(&visitor, &asked, only))
         @for sentence in &narrowed { p.note { (sentence) } }
@@ -83,8 +75,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Ask
     })
 }
 
-/// A choice among states.
-pub(super) fn states(asked: &Asked) -> Markup {
+pub(super) fn states(asked: &PageQuery) -> Markup {
     let states = Reason::ALL.map(Reason::as_str).into_iter().chain([NOT_GUARDED, "Stale", "Unknown"]);
     let chosen: BTreeSet<_> = asked.all("state").collect();
     html! {
@@ -100,7 +91,7 @@ pub(super) fn states(asked: &Asked) -> Markup {
 }
 
 /// A head that sorts by its column, or the other way round.
-pub(super) fn head(asked: &Asked, sorted: &str, column: &str, name: &str) -> Markup {
+pub(super) fn head(asked: &PageQuery, sorted: &str, column: &str, name: &str) -> Markup {
     let down = format!("-{column}");
     let (next, order) = match sorted {
         sorted if sorted == column => (down.as_str(), Some("ascending")),
@@ -111,20 +102,31 @@ pub(super) fn head(asked: &Asked, sorted: &str, column: &str, name: &str) -> Mar
     html! { th scope="col" aria-sort=[order] { a href=(link.text()) { (name) } } }
 }
 
-/// Links to the pages before and after.
-pub(super) fn turns(asked: &Asked, place: (usize, usize)) -> Markup {
+/// A table below the number of its rows.
+pub(super) fn counted_table(heads: &Markup, rows: &Markup) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-labelledby="count" {
+            table { thead { tr { (heads) } } tbody { (rows) } }
+        }
+    }
+}
+
+/// The front of a message; the release's page has it whole.
+pub(super) fn message_cell(message: &str) -> Markup {
+    let front: String = message.chars().take(MESSAGE).collect();
+    html! { td.message { (front) @if front.len() < message.len() { "…" } } }
+}
+
+pub(super) fn turns(asked: &PageQuery, place: (usize, usize)) -> Markup {
     let link = |page: usize| asked.link("releases").set("page", Some(&page.to_string())).text();
     write::turns("Pages of the list", place, link)
 }
 
-async fn find(visitor: &Visitor, asked: &Asked) -> Found {
+async fn find(visitor: &Visitor, asked: &PageQuery) -> FoundReleases {
     let now = Timestamp::now();
     let namespace = asked.get("namespace");
-    let boards = visitor
-        .asked(asked)
-        .map(|cluster| async move { (cluster, by(deadline(), cluster.board(namespace)).await) });
-    let mut found = Found::default();
-    for (cluster, board) in join_all(boards).await {
+    let mut found = FoundReleases::default();
+    for (cluster, board) in visitor.each(asked, |cluster| cluster.board(namespace)).await {
         let place = |sentence: &str| match visitor.has_several() {
             true => format!("{}: {sentence}", cluster.name),
             false => sentence.to_owned(),
@@ -151,13 +153,12 @@ async fn find(visitor: &Visitor, asked: &Asked) -> Found {
         }
         let is_meant = wanted(asked, among);
         let rows = rows.rows.into_iter().filter(|row| is_meant(row));
-        found.lines.extend(rows.map(|row| Line { cluster: cluster.name.clone(), row }));
+        found.lines.extend(rows.map(|row| ReleaseLine { cluster: cluster.name.clone(), row }));
     }
     found
 }
 
-/// Whether a row is one that is asked for.
-fn wanted(asked: &Asked, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&Row) -> bool {
+fn wanted(asked: &PageQuery, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&Row) -> bool {
     let states: Vec<_> = asked.all("state").filter_map(|state| parse_state(state).ok()).collect();
     let namespace = asked.get("namespace").map(str::to_owned);
     let words: Vec<_> =
@@ -175,9 +176,9 @@ fn wanted(asked: &Asked, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&Row) -> boo
 }
 
 /// Sorts by a column; those that need somebody come first, where it is by state.
-fn sort(lines: &mut [Line], by: &str) {
+fn sort(lines: &mut [ReleaseLine], by: &str) {
     let (by, is_down) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
-    let place = |line: &Line| {
+    let place = |line: &ReleaseLine| {
         let state = write::state(&line.row);
         let place = Reason::ALL.iter().position(|reason| reason.as_str() == state);
         // What nobody guards stands before what is in order.
@@ -187,7 +188,7 @@ fn sort(lines: &mut [Line], by: &str) {
             (_, None) => Reason::ALL.len(),
         }
     };
-    let order = |left: &Line, right: &Line| match by {
+    let order = |left: &ReleaseLine, right: &ReleaseLine| match by {
         "state" => place(left).cmp(&place(right)),
         "drifted" => right.row.drifted.cmp(&left.row.drifted),
         "revision" => right.row.revision.cmp(&left.row.revision),
@@ -200,13 +201,13 @@ fn sort(lines: &mut [Line], by: &str) {
     });
 }
 
-fn filter(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
+fn filter(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
     html! {
         form.filter method="get" action="releases" role="search" {
             label { "Search" input type="search" name="q" value=[asked.get("q")] placeholder="name or message"; }
-            label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder=(only.unwrap_or("all")); }
+            (text_field(asked, "Namespace", "namespace", only.unwrap_or("all")))
             (states(asked))
-            (write::cluster_choice(visitor, asked))
+            (write::cluster_choice(visitor, asked, true))
             @if let Some(field) = asked.get("field") {
                 label { "Field that drifts" input name="field" value=(field); }
             }
@@ -219,43 +220,34 @@ fn filter(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
     }
 }
 
-fn table<'l>(visitor: &Visitor, asked: &Asked, lines: impl Iterator<Item = &'l Line>) -> Markup {
+fn table<'l>(visitor: &Visitor, asked: &PageQuery, lines: impl Iterator<Item = &'l ReleaseLine>) -> Markup {
     let sorted = asked.get("sort").unwrap_or("state");
-    html! {
-        div.wide tabindex="0" role="region" aria-labelledby="count" {
-            table {
-                thead { tr {
-                    @if visitor.has_several() { th scope="col" { "Cluster" } }
-                    @for (column, name) in COLUMNS { (head(asked, sorted, column, name)) }
-                    th scope="col" { "Message" }
-                } }
-                tbody { @for line in lines { (row(visitor, line)) } }
-            }
-        }
-    }
+    let heads = html! {
+        @if visitor.has_several() { th scope="col" { "Cluster" } }
+        @for (column, name) in COLUMNS { (head(asked, sorted, column, name)) }
+        th scope="col" { "Message" }
+    };
+    counted_table(&heads, &html! { @for line in lines { (row(visitor, line)) } })
 }
 
-fn row(visitor: &Visitor, Line { cluster, row }: &Line) -> Markup {
+fn row(visitor: &Visitor, ReleaseLine { cluster, row }: &ReleaseLine) -> Markup {
     let release = row.id();
-    let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
-    let message: String = row.message.chars().take(MESSAGE).collect();
-    let more = if message.len() < row.message.len() { "…" } else { "" };
     html! {
         tr {
             @if visitor.has_several() { td { (cluster) } }
             th scope="row" {
-                a href=(Link::to_release(cluster, &release).text()) { (row.name) }
+                a href=(PageLink::to_release(cluster, &release).text()) { (row.name) }
                 span.quiet { (row.namespace) }
             }
             td { (badge(row)) }
             td.number {
                 @if let (Some(drifted), Some(declared)) = (row.drifted, row.declared) {
-                    a href=(Link::to_release(cluster, &release).text()) { (drifted) span.quiet { " of " (declared) } }
+                    a href=(PageLink::to_release(cluster, &release).text()) { (drifted) span.quiet { " of " (declared) } }
                 }
             }
-            td.number { (number(row.revision)) }
+            td.number { @if let Some(revision) = row.revision { (revision) } }
             td { (row.edits.as_deref().unwrap_or_default()) }
-            td.message { (message) (more) }
+            (message_cell(&row.message))
         }
     }
 }

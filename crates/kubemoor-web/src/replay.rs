@@ -14,23 +14,19 @@ use maud::{Markup, html};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::address::{Asked, Link};
-use super::cluster::Cluster;
 use super::door::SentForm;
-use super::html::{self as write, Frame, notes, trouble};
-use super::ledger_reader::{Begun, LedgerReader};
-use super::visitor::Visitor;
+use super::html::{self as write, PageFrame, PageLink, PageQuery, notes, text_field, trouble};
+use super::ledger::{FirstRows, VisitorLedger};
+use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_cluster::mirror::policies::once;
 use kubemoor_declare::model::{DriftMode, EditsMode};
 use kubemoor_inspect::failure::{Failure, failed};
 use kubemoor_inspect::ledger::{add_new, place};
 use kubemoor_inspect::reading::OPERATION_TIMEOUT;
 use kubemoor_inspect::replay::{Changed, Judging, REFUSED, Report};
-use kubemoor_inspect::times::Moment;
-use kubemoor_ledger::query::{Filter, PAGE, Page};
-use kubemoor_policy::Policy;
+use kubemoor_ledger::query::{EntryPage, Filter, PAGE};
 use kubemoor_policy::compile::Compiled;
-use kubemoor_policy::read;
+use kubemoor_policy::{Policy, read};
 
 /// Since when changes are judged, where nothing else is asked for.
 const SINCE: &str = "7d";
@@ -47,12 +43,10 @@ const TURN: Duration = Duration::from_secs(10);
 const LISTED: usize = 100;
 const OPENED: usize = 900;
 
-/// The verdicts on edits.
 const EDITS: [&str; 6] = ["Deny", "Revert", "Warn", "Record", "Allow", "Error"];
 
-/// What a replay has found, and of which policies.
-struct Found {
-    scope: Scope,
+struct ReplayResult {
+    scope: ReplayScope,
     report: Report,
     /// Until where rows were judged, where not all were.
     stopped: Option<Timestamp>,
@@ -63,8 +57,7 @@ struct Found {
     only: Option<String>,
 }
 
-/// Which rows were judged.
-struct Scope {
+struct ReplayScope {
     cluster: Option<String>,
     /// Whether rows of several clusters may be among them, by the names that the ledger has for them.
     is_shared: bool,
@@ -74,11 +67,10 @@ struct Scope {
 }
 
 /// The page, with a replay by the policies of the cluster where a time is asked for.
-pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Asked) -> Response {
+pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     answer(&visitor, &asked).await
 }
 
-/// A replay by policies that were pasted.
 pub(super) async fn pasted(
     Extension(visitor): Extension<Arc<Visitor>>,
     SentForm(asked): SentForm,
@@ -86,13 +78,13 @@ pub(super) async fn pasted(
     answer(&visitor, &asked).await
 }
 
-async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
+async fn answer(visitor: &Visitor, asked: &PageQuery) -> Response {
     let found = match asked.get("since") {
-        Some(since) => Some(replay(visitor, asked, since).await),
+        Some(_) => Some(replay(visitor, asked).await),
         None => None,
     };
     let only = found.as_ref().and_then(|found| found.as_ref().ok()?.only.as_deref());
-    Frame::still(visitor, "Replay", "replay").around(&html! {
+    PageFrame::still(visitor, "Replay", "replay").around(&html! {
         h1 { "Replay" }
         p { "What would other policies have done with the changes that the ledger has recorded?" }
         @match &found {
@@ -104,47 +96,45 @@ async fn answer(visitor: &Visitor, asked: &Asked) -> Response {
     })
 }
 
-async fn replay(visitor: &Visitor, asked: &Asked, since: &str) -> Result<Found, Failure> {
+async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, Failure> {
     let began = Instant::now();
     let now = Timestamp::now();
-    let time = |name: &str, text: &str| {
-        let moment: Result<Moment, _> = text.parse();
-        let moment = moment.map_err(|error| Failure::Named(format!("{name}: {error}")))?;
-        Ok::<_, Failure>(moment.time(now))
-    };
-    let since = time("since", since)?;
+    let since = asked.time("since", Some(SINCE), now)?.unwrap_or(now);
     let filter = Filter {
         namespace: asked.get("namespace").map(str::to_owned),
         release: asked.get("release").map(str::to_owned),
         since: Some(since),
-        until: asked.get("until").map(|text| time("until", text)).transpose()?,
+        until: asked.time("until", None, now)?,
         facts: true,
         limit: Some(PAGE),
         ..Filter::default()
     };
     let accepted = match asked.get("policies") {
-        Some(text) => of_text(text)?,
+        Some(text) => parse_policies(text)?,
         // No cluster is asked.
         None if visitor.shared.is_some() => Vec::new(),
-        None => of_cluster(visitor.cluster(asked)?).await?,
+        None => cluster_policies(visitor.cluster(asked)?).await?,
     };
-    let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), parse_edits)?;
+    let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), |text| {
+        EditsMode::from_str(text, false)
+            .map_err(|_| Failure::Named(format!("there is no mode {text:?} of edits")))
+    })?;
     let policies = accepted.iter().map(|policy| policy.name.clone()).collect();
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
     let turn = timeout(TURN, REPLAYS.acquire()).await.ok().and_then(Result::ok);
     let _turn = turn.ok_or_else(|| Failure::Named("other replays run: try again in a minute".to_owned()))?;
     let ledger = visitor.ledger(asked).await?;
-    let Begun { page, filter, only } = ledger.begin(filter).await?;
+    let FirstRows { page, filter, only } = ledger.begin(filter).await?;
     let judging = Judging::start(defaults, accepted, since);
-    let scope = Scope::of(asked.get("cluster"), visitor.shared.is_some(), &filter);
+    let scope = ReplayScope::new(asked.get("cluster"), visitor.shared.is_some(), &filter);
     let (stopped, missing) = judge(&ledger, (page, filter), &judging, began).await?;
-    Ok(Found { scope, report: judging.finish().await?, stopped, missing, policies, only })
+    Ok(ReplayResult { scope, report: judging.finish().await?, stopped, missing, policies, only })
 }
 
 /// Judges the rows from the first page on, until it took too long since it `began`; where it stopped, if that was before the end, and sentences about ledgers whose rows are missing.
 async fn judge(
-    ledger: &LedgerReader,
-    (mut page, mut filter): (Page, Filter),
+    ledger: &VisitorLedger,
+    (mut page, mut filter): (EntryPage, Filter),
     judging: &Judging,
     began: Instant,
 ) -> Result<(Option<Timestamp>, Vec<String>), Failure> {
@@ -163,13 +153,7 @@ async fn judge(
     }
 }
 
-fn parse_edits(text: &str) -> Result<EditsMode, Failure> {
-    EditsMode::from_str(text, false)
-        .map_err(|_| Failure::Named(format!("there is no mode {text:?} of edits")))
-}
-
-/// The policies of a form.
-fn of_text(text: &str) -> Result<Vec<Arc<Compiled>>, Failure> {
+fn parse_policies(text: &str) -> Result<Vec<Arc<Compiled>>, Failure> {
     let (accepted, flawed) = read::read([("the form", text)]);
     match flawed.first() {
         None if accepted.is_empty() => Err(Failure::Named("there is no DriftPolicy in the form".to_owned())),
@@ -179,13 +163,13 @@ fn of_text(text: &str) -> Result<Vec<Arc<Compiled>>, Failure> {
 }
 
 /// The valid policies of the cluster; the page of policies says what is wrong with others.
-async fn of_cluster(cluster: &Cluster) -> Result<Vec<Arc<Compiled>>, Failure> {
+async fn cluster_policies(cluster: &VisitedCluster) -> Result<Vec<Arc<Compiled>>, Failure> {
     let connection = cluster.connection().await?;
     let read = once::policies(&connection.client).await;
     read.map_err(|error| failed(connection, "list the policies", error))
 }
 
-fn forms(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
+fn forms(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
     html! {
         form.sheet method="get" action="replay" {
             @let (head, action) = match visitor.shared.is_some() {
@@ -210,12 +194,12 @@ fn forms(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
     }
 }
 
-fn window(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
+fn window(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
     html! {
         label { "Since" input name="since" required value=(asked.get("since").unwrap_or(SINCE)); }
-        label { "Until" input name="until" value=[asked.get("until")] placeholder="now"; }
-        label { "Namespace" input name="namespace" value=[asked.get("namespace")] placeholder=(only.unwrap_or("all")); }
-        label { "Release" input name="release" value=[asked.get("release")] placeholder="all"; }
+        (text_field(asked, "Until", "until", "now"))
+        (text_field(asked, "Namespace", "namespace", only.unwrap_or("all")))
+        (text_field(asked, "Release", "release", "all"))
         label { "Edits, where no policy says otherwise"
             select name="edits" {
                 @for mode in EditsMode::value_variants() {
@@ -224,37 +208,25 @@ fn window(visitor: &Visitor, asked: &Asked, only: Option<&str>) -> Markup {
                 }
             }
         }
-        @if visitor.shared.is_some() {
-            label { "Cluster" input name="cluster" value=[asked.get("cluster")] placeholder="all"; }
-        }
-        @if visitor.has_several() {
-            label { "Cluster"
-                select name="cluster" {
-                    @for cluster in &visitor.clusters {
-                        option value=(cluster.name) selected[asked.get("cluster") == Some(&cluster.name)] { (cluster.name) }
-                    }
-                }
-            }
-        }
+        @if visitor.shared.is_some() { (text_field(asked, "Cluster", "cluster", "all")) }
+        (write::cluster_choice(visitor, asked, false))
     }
 }
 
-impl Scope {
-    /// The rows of `cluster` that `filter` asks for.
-    fn of(cluster: Option<&str>, is_shared: bool, filter: &Filter) -> Self {
+impl ReplayScope {
+    fn new(cluster: Option<&str>, is_shared: bool, filter: &Filter) -> Self {
         let Filter { namespace, release, until, .. } = filter.clone();
         Self { cluster: cluster.map(str::to_owned), is_shared, namespace, release, until }
     }
 
     /// Rows of the ledger with these verdicts, since and until some time.
-    fn rows(&self, verdicts: &[&str], since: &str, until: Option<&str>) -> Link {
-        let link = Link::to("ledger").set("cluster", self.cluster.as_deref());
+    fn rows(&self, verdicts: &[&str], since: &str, until: Option<&str>) -> PageLink {
+        let link = PageLink::to("ledger").set("cluster", self.cluster.as_deref());
         let link = link.set("namespace", self.namespace.as_deref()).set("release", self.release.as_deref());
         let link = link.with("since", since).set("until", until);
         verdicts.iter().fold(link, |link, verdict| link.with("verdict", verdict))
     }
 
-    /// The rows of a change.
     fn of_change(&self, Changed { key, first, last, .. }: &Changed) -> String {
         let end = last.checked_add(1.millisecond()).unwrap_or(*last);
         let rows = self.rows(&[&key.was], &first.to_string(), Some(&end.to_string()));
@@ -265,7 +237,7 @@ impl Scope {
     }
 }
 
-impl Found {
+impl ReplayResult {
     fn shown(&self) -> Markup {
         let Self { scope: _, report, stopped, missing, policies, only } = self;
         let all = self.rows();
@@ -279,7 +251,7 @@ impl Found {
                 (notes("replay", missing))
                 @if let Some(stopped) = stopped {
                     p.note {
-                        "Only changes since " (stopped.strftime("%Y-%m-%dT%H:%M:%SZ")) " are judged: there are more than one page \
+                        "Only changes since " (write::utc(*stopped)) " are judged: there are more than one page \
                          judges. " code { "kubemoor policy replay" } " judges all."
                     }
                 }
@@ -296,7 +268,6 @@ impl Found {
         }
     }
 
-    /// All rows that were judged.
     fn rows(&self) -> String {
         let since = self.stopped.map_or(self.report.since, |stopped| stopped.max(self.report.since));
         let until = self.scope.until.map(|until| until.to_string());
@@ -316,7 +287,6 @@ impl Found {
         }
     }
 
-    /// The verdicts that would change.
     fn changes(&self) -> Markup {
         let Report { changes, more_changes, .. } = &self.report;
         let further = changes.len().saturating_sub(LISTED);
@@ -341,34 +311,27 @@ impl Found {
     }
 
     fn table<'c>(&self, changes: impl Iterator<Item = &'c Changed>, label: &str) -> Markup {
-        html! {
-            div.wide tabindex="0" role="region" aria-label=(label) {
-                table {
-                    thead { tr {
-                        @for head in ["Release", "User", "Field", "Was", "Would be", "Rule", "Changes"] {
-                            th scope="col" { (head) }
+        let columns = write::heads(&["Release", "User", "Field", "Was", "Would be", "Rule", "Changes"]);
+        let badge = |verdict: &str| if REFUSED.contains(&verdict) { "bad" } else { "good" };
+        write::table(
+            label,
+            &columns,
+            &html! {
+                @for changed in changes {
+                    tr {
+                        th scope="row" {
+                            (changed.key.release) span.quiet.below { (changed.key.namespace) }
+                            @if self.scope.is_shared { span.quiet.below { (changed.key.cluster) } }
                         }
-                    } }
-                    tbody { @for changed in changes {
-                        tr {
-                            th scope="row" {
-                                (changed.key.release) span.quiet.below { (changed.key.namespace) }
-                                @if self.scope.is_shared { span.quiet.below { (changed.key.cluster) } }
-                            }
-                            td { (changed.key.user) }
-                            td { (changed.key.kind) " " code { (changed.key.field) } }
-                            td { (changed.key.was) }
-                            td { span class=(badge(changed.key.now)) { (changed.key.now) } }
-                            td { (changed.key.rule) }
-                            td.number { a href=(self.scope.of_change(changed)) { (changed.edits) } }
-                        }
-                    } }
+                        td { (changed.key.user) }
+                        td { (changed.key.kind) " " code { (changed.key.field) } }
+                        td { (changed.key.was) }
+                        td { (write::mark(badge(&changed.key.now), &changed.key.now)) }
+                        td { (changed.key.rule) }
+                        td.number { a href=(self.scope.of_change(changed)) { (changed.edits) } }
+                    }
                 }
-            }
-        }
+            },
+        )
     }
-}
-
-fn badge(verdict: &str) -> &'static str {
-    if REFUSED.contains(&verdict) { "badge bad" } else { "badge good" }
 }

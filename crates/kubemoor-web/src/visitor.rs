@@ -1,24 +1,42 @@
-//! Who looks, and which clusters they see.
-//!
-//! Entry point: [`Visitor`]. Invariant: a cluster is seen with the visitor's credentials and no others.
+//! Who looks, and which clusters they see: each with the visitor's own credentials and no others. What fails in one
+//! cluster fails for it alone.
 
+use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::future::join_all;
+use axum::Extension;
+use axum::response::Sse;
+use axum::response::sse::{Event, KeepAlive};
+use futures::future::{join_all, ready, select_all};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use parking_lot::Mutex;
-use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use super::address::{ALSO, Asked, FOLLOWED};
-use super::board::{Changes, Followed};
-use super::cluster::Cluster;
-use super::ledger_reader::LedgerReader;
-use super::shared_ledger::SharedLedger;
-use kubemoor_inspect::failure::Failure;
+use super::board::{BoardScope, ChangeFeed, Followed, ReleaseStates};
+use super::fleet::SharedLedger;
+use super::html::{ALSO, FOLLOWED, PageQuery};
+use super::ledger::VisitorLedger;
+use super::overview::Histories;
+use kubemoor_cluster::client::access::{self, Right};
+use kubemoor_cluster::client::connection::{self, Access, Connection};
+use kubemoor_cluster::client::identity;
+use kubemoor_cluster::client::lease::Place;
+use kubemoor_cluster::client::resource::GROUP;
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_inspect::failure::{Failure, failed};
+use kubemoor_inspect::guard::ForwardedGuard;
+use kubemoor_inspect::ledger::Source;
+use kubemoor_inspect::reading::{self, Reader};
 use kubemoor_ledger::store::Store;
+use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::signing::SigningKey;
+use kubemoor_runtime::config::RecordDriver;
 
 /// Purposes of marks.
 const TOKEN: &str = "token of a form";
@@ -26,7 +44,7 @@ const NUMBER: &str = "number of a form";
 
 /// How a visitor shows who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum LoginMethod {
     /// They run the command.
     Owner,
     /// A proxy sends their token with each request.
@@ -35,12 +53,11 @@ pub(super) enum Entry {
     Login,
 }
 
-/// Who looks.
 pub(super) struct Visitor {
-    pub(super) clusters: Vec<Arc<Cluster>>,
+    pub(super) clusters: Vec<Arc<VisitedCluster>>,
     /// The database that is shown instead of clusters.
     pub(super) shared: Option<SharedLedger>,
-    pub(super) entry: Entry,
+    pub(super) entry: LoginMethod,
     /// How the cluster calls them, where that is known.
     pub(super) user: Option<String>,
     /// What the tokens of their forms are made by.
@@ -53,7 +70,12 @@ pub(super) struct Visitor {
 
 impl Visitor {
     /// Forms are told from others' by `forms`, which is the visitor's alone.
-    pub(super) fn new(clusters: Vec<Cluster>, entry: Entry, user: Option<String>, forms: SigningKey) -> Self {
+    pub(super) fn new(
+        clusters: Vec<VisitedCluster>,
+        entry: LoginMethod,
+        user: Option<String>,
+        forms: SigningKey,
+    ) -> Self {
         let clusters = clusters.into_iter().map(Arc::new).collect();
         let (written, confirmed) = (AtomicU64::new(0), Mutex::new(Instant::now()));
         let end = watch::Sender::new(0);
@@ -62,11 +84,14 @@ impl Visitor {
 
     /// The owner, who is shown a database instead of clusters.
     pub(super) fn of_database(store: Store, forms: SigningKey) -> Self {
-        Self { shared: Some(SharedLedger::new(store)), ..Self::new(Vec::new(), Entry::Owner, None, forms) }
+        Self {
+            shared: Some(SharedLedger::new(store)),
+            ..Self::new(Vec::new(), LoginMethod::Owner, None, forms)
+        }
     }
 
     /// The end of the login or token, and the changes of what is followed: of the release that is asked for, else of all.
-    pub(super) async fn changes(&self, asked: &Asked) -> Vec<Changes> {
+    pub(super) async fn changes(&self, asked: &PageQuery) -> Vec<ChangeFeed> {
         let release = asked.release().map(|release| Followed {
             namespaces: std::iter::once(release.namespace.to_string())
                 .chain(asked.all(ALSO).take(FOLLOWED).map(str::to_owned))
@@ -77,9 +102,9 @@ impl Visitor {
         let begun = self.asked(asked).map(|cluster| cluster.board(asked.get("namespace")));
         drop(join_all(begun).await);
         let boards = self.asked(asked).flat_map(|cluster| cluster.boards());
-        let shared = self.shared.iter().map(|shared| Changes::of_all(shared.changes()));
+        let shared = self.shared.iter().map(|shared| ChangeFeed::of_all(shared.changes()));
         let changes = boards.map(|board| board.changes(release.clone())).chain(shared);
-        std::iter::once(Changes::of_all(self.end.subscribe())).chain(changes).collect()
+        std::iter::once(ChangeFeed::of_all(self.end.subscribe())).chain(changes).collect()
     }
 
     /// Tells open pages that the login or token has ended.
@@ -87,15 +112,13 @@ impl Visitor {
         self.end.send_modify(|ends| *ends = ends.wrapping_add(1));
     }
 
-    /// The ledger of the cluster that is asked for.
-    pub(super) async fn ledger(&self, asked: &Asked) -> Result<LedgerReader, Failure> {
+    pub(super) async fn ledger(&self, asked: &PageQuery) -> Result<VisitorLedger, Failure> {
         match &self.shared {
             Some(shared) => Ok(shared.ledger(asked.get("cluster"))),
             None => self.cluster(asked)?.ledger().await,
         }
     }
 
-    /// Begins to follow the clusters.
     pub(super) async fn begin(&self) {
         join_all(self.clusters.iter().map(|cluster| cluster.begin())).await;
     }
@@ -106,7 +129,6 @@ impl Visitor {
         self.confirmed.lock().elapsed() < time && !boards.any(|board| board.is_unauthorized())
     }
 
-    /// The API server has said who they are.
     pub(super) fn confirm(&self) {
         *self.confirmed.lock() = Instant::now();
     }
@@ -120,7 +142,6 @@ impl Visitor {
         format!("{number}.{mark}")
     }
 
-    /// Whether a form's token is theirs.
     pub(super) fn is_form_token(&self, token: &str) -> bool {
         let bytes = |mark: &str| -> Option<Vec<u8>> {
             let pairs = mark.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
@@ -131,7 +152,7 @@ impl Visitor {
     }
 
     /// The cluster that is asked for; the only one, where none is named.
-    pub(super) fn cluster(&self, asked: &Asked) -> Result<&Arc<Cluster>, Failure> {
+    pub(super) fn cluster(&self, asked: &PageQuery) -> Result<&Arc<VisitedCluster>, Failure> {
         let named = asked.get("cluster");
         let found = match (named, self.clusters.as_slice()) {
             (None, [only]) => Some(only),
@@ -141,8 +162,21 @@ impl Visitor {
         found.ok_or_else(|| Failure::Named("this address names no cluster of this page".to_owned()))
     }
 
+    /// What `read` gives for each of the clusters that are asked for. One that hangs takes none of the others along.
+    pub(super) async fn each<'v, T, R>(
+        &'v self,
+        asked: &'v PageQuery,
+        read: impl Fn(&'v Arc<VisitedCluster>) -> R,
+    ) -> Vec<(&'v Arc<VisitedCluster>, Result<T, Failure>)>
+    where
+        R: Future<Output = Result<T, Failure>> + Send,
+    {
+        let reads = self.asked(asked).map(|cluster| (cluster, by(deadline(), read(cluster))));
+        join_all(reads.map(|(cluster, read)| async move { (cluster, read.await) })).await
+    }
+
     /// The clusters that are asked for: one, or all.
-    pub(super) fn asked<'v>(&'v self, asked: &'v Asked) -> impl Iterator<Item = &'v Arc<Cluster>> {
+    pub(super) fn asked<'v>(&'v self, asked: &'v PageQuery) -> impl Iterator<Item = &'v Arc<VisitedCluster>> {
         let named = asked.get("cluster");
         self.clusters.iter().filter(move |cluster| named.is_none_or(|name| name == cluster.name))
     }
@@ -153,26 +187,266 @@ impl Visitor {
     }
 }
 
-/// Bytes as text.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How long it is believed which kinds a cluster serves.
+const KINDS: Duration = Duration::from_secs(300);
 
-    #[test]
-    fn form_token_counts_for_its_visitor_alone() {
-        let visitor = |byte| Visitor::new(Vec::new(), Entry::Owner, None, SigningKey::new([byte; 32]));
-        let (alice, bob) = (visitor(1), visitor(2));
-        let token = alice.form_token();
-        assert!(alice.is_form_token(&token) && visitor(1).is_form_token(&token));
-        assert!(!bob.is_form_token(&token));
-        assert_ne!(alice.form_token(), token, "no two pages have the same");
-        let (number, mark) = token.split_once('.').unwrap();
-        for wrong in ["", ".", number, mark, &format!("{number}."), &format!("{mark}.{number}"), "é.é"] {
-            assert!(!alice.is_form_token(wrong), "{wrong}");
+/// How long a page waits for its part of one cluster.
+const CLUSTER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The most namespaces that are followed for a visitor who may not list all.
+const NAMESPACES: usize = 16;
+
+/// The most namespaces of exceptions that are asked about, and how many at one time.
+const ASKED_NAMESPACES: usize = 50;
+const AT_ONCE: usize = 8;
+
+/// Plurals of Kubemoor's own kinds.
+const GUARDED: &str = "guardedreleases";
+const ALLOWANCES: &str = "driftallowances";
+
+/// Which cluster, and as whom.
+#[derive(Clone)]
+pub struct ClusterSettings {
+    pub name: String,
+    pub access: Access,
+    /// How Helm keeps its records there.
+    pub driver: RecordDriver,
+    /// Its labels, by which policies select clusters.
+    pub labels: Labels,
+    pub guard: GuardAddress,
+}
+
+#[derive(Clone)]
+pub enum GuardAddress {
+    Given {
+        server: http::Uri,
+        /// The CA of its certificate; none for the system's.
+        authority: Option<PathBuf>,
+    },
+    /// Through the API server, in a pod of the guard whose Lease this is.
+    Forwarded(Place),
+}
+
+pub(super) struct VisitedCluster {
+    pub(super) name: String,
+    /// What the ledger has told of late.
+    pub(super) histories: Histories,
+    settings: ClusterSettings,
+    connection: OnceCell<Connection>,
+    user: OnceCell<Option<String>>,
+    ledger: OnceCell<VisitorLedger>,
+    kinds: tokio::sync::Mutex<Option<(Instant, Arc<Kinds>)>>,
+    boards: Mutex<HashMap<Option<String>, Arc<ReleaseStates>>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OrderRights {
+    /// To repair now, to pause and to resume.
+    pub(super) steer: bool,
+    /// The namespaces where they may make exceptions.
+    pub(super) allow: BTreeSet<String>,
+    /// The namespaces where they may end them.
+    pub(super) revoke: BTreeSet<String>,
+}
+
+impl VisitedCluster {
+    pub(super) fn new(settings: ClusterSettings) -> Self {
+        Self {
+            name: settings.name.clone(),
+            histories: Histories::default(),
+            settings,
+            connection: OnceCell::new(),
+            user: OnceCell::new(),
+            ledger: OnceCell::new(),
+            kinds: tokio::sync::Mutex::default(),
+            boards: Mutex::default(),
         }
     }
+
+    /// The connection; nobody was talked to yet.
+    pub(super) async fn connection(&self) -> Result<&Connection, Failure> {
+        let connect = || connection::connect_by(&self.settings.access);
+        Ok(self.connection.get_or_try_init(connect).await?)
+    }
+
+    pub(super) async fn ask_user(&self) -> Result<Option<String>, Failure> {
+        let connection = self.connection().await?;
+        let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
+        user.map_err(|error| failed(connection, "ask who you are", error))
+    }
+
+    /// Who the visitor is to the API server; none where it cannot say.
+    pub(super) async fn user(&self) -> Result<Option<&str>, Failure> {
+        Ok(self.user.get_or_try_init(|| self.ask_user()).await?.as_deref())
+    }
+
+    pub(super) async fn reader(&self) -> Result<Reader, Failure> {
+        let connection = self.connection().await?.clone();
+        let kinds = self.kinds(&connection).await?;
+        let ClusterSettings { driver, labels, .. } = &self.settings;
+        Ok(Reader::of_kinds(connection, kinds, *driver, labels).await)
+    }
+
+    /// The ledger, as its guard shows it to the visitor. Nobody is asked yet.
+    pub(super) async fn ledger(&self) -> Result<VisitorLedger, Failure> {
+        let ClusterSettings { access, guard, .. } = &self.settings;
+        let open = || async {
+            let source = match guard {
+                GuardAddress::Given { server, authority } => {
+                    Source::guard(server, authority.as_deref(), access).await?
+                }
+                GuardAddress::Forwarded(place) => {
+                    let connection = self.connection().await?.clone();
+                    let guard = ForwardedGuard::new(connection, place.clone(), None, access.clone());
+                    Source::Forwarded(Box::new(guard))
+                }
+            };
+            let own = &self.connection().await?.namespace;
+            Ok::<_, Failure>(VisitorLedger::of_guard(Arc::new(source), own))
+        };
+        Ok(self.ledger.get_or_try_init(open).await?.clone())
+    }
+
+    /// How the releases stand: of all namespaces, or of one where the visitor may not list them all.
+    pub(super) async fn board(&self, namespace: Option<&str>) -> Result<Arc<ReleaseStates>, Failure> {
+        let connection = self.connection().await?;
+        let all = self.follow(connection, None);
+        all.ready().await;
+        if !all.is_forbidden() {
+            return Ok(all);
+        }
+        let namespace = namespace.unwrap_or(&connection.namespace);
+        let one = self.follow(connection, Some(namespace));
+        one.ready().await;
+        Ok(one)
+    }
+
+    /// Begins to follow all namespaces, so that the first page finds something.
+    pub(super) async fn begin(&self) {
+        if let Ok(connection) = self.connection().await {
+            drop(self.follow(connection, None));
+        }
+    }
+
+    pub(super) fn boards(&self) -> Vec<Arc<ReleaseStates>> {
+        self.boards.lock().values().cloned().collect()
+    }
+
+    /// What the visitor may order for a release with objects in these namespaces; nothing where that cannot be asked.
+    pub(super) async fn rights(&self, release: &ReleaseId, namespaces: &BTreeSet<String>) -> OrderRights {
+        let Ok(connection) = self.connection().await else { return OrderRights::default() };
+        let (steer, allow, revoke) = tokio::join!(
+            may(connection, "patch", GUARDED, Some(&release.namespace)),
+            permitted(connection, "create", namespaces.clone()),
+            permitted(connection, "delete", namespaces.clone()),
+        );
+        OrderRights { steer, allow, revoke }
+    }
+
+    /// Of these namespaces those where the visitor may end exceptions; of very many only of the first.
+    pub(super) async fn ends(&self, namespaces: BTreeSet<String>) -> BTreeSet<String> {
+        let Ok(connection) = self.connection().await else { return BTreeSet::new() };
+        permitted(connection, "delete", namespaces).await
+    }
+
+    async fn kinds(&self, connection: &Connection) -> Result<Arc<Kinds>, Failure> {
+        let mut known = self.kinds.lock().await;
+        if let Some((since, kinds)) = &*known
+            && since.elapsed() < KINDS
+        {
+            return Ok(Arc::clone(kinds));
+        }
+        let kinds = reading::kinds(connection).await?;
+        *known = Some((Instant::now(), Arc::clone(&kinds)));
+        Ok(kinds)
+    }
+
+    fn follow(&self, connection: &Connection, namespace: Option<&str>) -> Arc<ReleaseStates> {
+        let mut boards = self.boards.lock();
+        let key = namespace.map(str::to_owned);
+        if let Some(board) = boards.get(&key) {
+            return Arc::clone(board);
+        }
+        if boards.len() > NAMESPACES {
+            boards.retain(|namespace, _| namespace.is_none());
+        }
+        let ClusterSettings { driver, labels, .. } = &self.settings;
+        let scope = BoardScope { namespace: key.clone(), driver: *driver, labels: labels.clone() };
+        let board = Arc::new(ReleaseStates::follow(connection.clone(), scope));
+        boards.insert(key, Arc::clone(&board));
+        board
+    }
 }
+
+/// By when a cluster has to answer whose part of a page is asked for now.
+pub(super) fn deadline() -> Instant {
+    Instant::now() + CLUSTER_PATIENCE
+}
+
+/// What one cluster answers by then. One that hangs takes none of the others along.
+pub(super) fn by<T>(
+    deadline: Instant,
+    answer: impl Future<Output = Result<T, Failure>> + Send,
+) -> impl Future<Output = Result<T, Failure>> + Send {
+    let late = |_| Failure::Named(format!("it did not answer within {} s", CLUSTER_PATIENCE.as_secs()));
+    // On the heap: a page of many such answers would not fit onto the stack of a thread.
+    let answer = timeout_at(deadline, Box::pin(answer));
+    async move { answer.await.map_err(late).flatten() }
+}
+
+/// Of these namespaces those where the visitor may do this to exceptions; of very many only of the first.
+async fn permitted(connection: &Connection, verb: &str, namespaces: BTreeSet<String>) -> BTreeSet<String> {
+    if namespaces.is_empty() || may(connection, verb, ALLOWANCES, None).await {
+        return namespaces;
+    }
+    let asked = namespaces.into_iter().take(ASKED_NAMESPACES).map(|namespace| async move {
+        may(connection, verb, ALLOWANCES, Some(&namespace)).await.then_some(namespace)
+    });
+    stream::iter(asked).buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+}
+
+/// Whether the visitor may do this to our own kinds; not where that cannot be asked.
+async fn may(connection: &Connection, verb: &str, resource: &str, namespace: Option<&str>) -> bool {
+    let right = Right { verb, group: GROUP, resource, namespace, name: None };
+    access::may_self(&connection.client, &right).await.unwrap_or(false)
+}
+
+/// Changes that come together are told once.
+const GATHERING: Duration = Duration::from_secs(1);
+
+/// How long one stream lasts. The browser asks for the next, which has to be let in anew.
+const LIFE: Duration = Duration::from_secs(5 * 60);
+
+/// How long the browser waits before it asks for the next stream, and if what this one followed has ended.
+const PAUSE: Duration = Duration::from_secs(3);
+const LONG_PAUSE: Duration = Duration::from_secs(60);
+
+/// Tells an open page that what it shows has changed, and not what: of the release that is named, else of all. A page
+/// whose visitor was forgotten does not come back at once, so that visitors who are too many do not displace one another
+/// without end.
+pub(super) async fn change_stream(
+    Extension(visitor): Extension<Arc<Visitor>>,
+    asked: PageQuery,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let followed = visitor.changes(&asked).await;
+    // A browser keeps the pause that it was told last.
+    let first = stream::once(ready(Event::default().retry(PAUSE)));
+    let events = stream::unfold(Some(followed), |followed: Option<Vec<ChangeFeed>>| async move {
+        let mut followed = followed?;
+        let (next, ..) = select_all(followed.iter_mut().map(|stream| stream.next().boxed())).await;
+        if next.is_err() {
+            return Some((Event::default().retry(LONG_PAUSE), None));
+        }
+        sleep(GATHERING).await;
+        followed.iter_mut().for_each(ChangeFeed::settle);
+        Some((Event::default().event("change").data("change"), Some(followed)))
+    });
+    Sse::new(first.chain(events).map(Ok).take_until(sleep(LIFE))).keep_alive(KeepAlive::default())
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,8 @@
 
 use std::io::Write;
 
-use super::database::PATIENCE;
-use super::handle::QUEUE;
 use super::*;
+use crate::id;
 use crate::row::{GuardedObject, Repaired};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_runtime::config;
@@ -26,7 +25,7 @@ impl Write for Out {
 }
 
 impl Out {
-    fn rows(&self) -> Vec<Entry> {
+    fn rows(&self) -> Vec<LedgerEntry> {
         let text = String::from_utf8(self.0.lock().clone()).unwrap();
         text.lines()
             .map(|line| {
@@ -37,18 +36,18 @@ impl Out {
     }
 }
 
-fn row(number: usize) -> Row {
+fn row(number: usize) -> LedgerRow {
     let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
     let object = ObjectId::namespaced("", "ConfigMap", "shop", &format!("c{number}"));
     let of = GuardedObject { release: &release, revision: 1, object: &object };
-    Row::repair(jiff::Timestamp::now(), of, Repaired::Recreated, Vec::new(), "")
+    LedgerRow::repair(jiff::Timestamp::now(), of, Repaired::Recreated, Vec::new(), "")
 }
 
 /// A ledger at this URL that keeps so many rows.
-fn ledger(url: &str, rows: u64, out: &Out) -> (Ledger, Writer) {
+fn ledger(url: &str, rows: u64, out: &Out) -> (LedgerHandle, LedgerWriter) {
     let retention = Retention { age: Duration::MAX, rows };
     let settings = config::Ledger { url: url.parse().unwrap(), cluster_name: None, retention };
-    Ledger::spilling_to(out.clone(), settings, LedgerMetrics::default()).unwrap()
+    LedgerHandle::spilling_to(out.clone(), settings, LedgerMetrics::default()).unwrap()
 }
 
 /// The URL of a database in this directory.
@@ -64,14 +63,14 @@ fn named() -> oneshot::Receiver<String> {
 }
 
 /// Writes the queued rows.
-async fn drain(writer: Writer) {
+async fn drain(writer: LedgerWriter) {
     let closing = CancellationToken::new();
     closing.cancel();
     writer.run(named(), closing).await;
 }
 
 /// Waits until the database has so many rows.
-async fn until_written(ledger: &Ledger, rows: usize) {
+async fn until_written(ledger: &LedgerHandle, rows: usize) {
     let written = async {
         while ledger.shared.metrics.rows_written(Written::Database) < rows {
             tokio::task::yield_now().await;
@@ -136,7 +135,7 @@ async fn yielding_rows_leave_half_of_the_queue_to_other_rows() {
     let (ledger, writer) = ledger(&url, u64::MAX, &out);
     // Nobody writes yet.
     for number in 0..QUEUE {
-        ledger.record(Row { yields: true, ..row(number) });
+        ledger.record(LedgerRow { yields: true, ..row(number) });
     }
     for number in QUEUE..QUEUE + QUEUE / 2 {
         ledger.record(row(number));
@@ -150,7 +149,7 @@ async fn yielding_rows_leave_half_of_the_queue_to_other_rows() {
 }
 
 /// The rows of a ledger, newest first.
-async fn rows_of(url: &str) -> Vec<Entry> {
+async fn rows_of(url: &str) -> Vec<LedgerEntry> {
     let store = Store::read(&url.parse().unwrap()).await.unwrap();
     let page = store.page(&crate::query::Filter::default()).await.unwrap();
     store.close().await;
@@ -163,7 +162,7 @@ async fn flood_of_one_namespace_pushes_out_no_rows_of_others() {
     let url = database_in(&directory);
     let in_namespace = |namespace: &str, number| {
         let object = ObjectId::namespaced("", "ConfigMap", namespace, &format!("c{number}"));
-        Row { release: None, object, ..row(number) }
+        LedgerRow { release: None, object, ..row(number) }
     };
     let (flooded, writer) = ledger(&url, u64::MAX, &out);
     (0..3).for_each(|number| flooded.record(in_namespace("quiet", number)));
@@ -175,7 +174,7 @@ async fn flood_of_one_namespace_pushes_out_no_rows_of_others() {
     let closing = CancellationToken::new();
     let writing = tokio::spawn(writer.run(named(), closing.clone()));
     let count =
-        |rows: &[Entry], namespace: &str| rows.iter().filter(|row| row.namespace == namespace).count();
+        |rows: &[LedgerEntry], namespace: &str| rows.iter().filter(|row| row.namespace == namespace).count();
     let trimmed = async {
         while count(&rows_of(&url).await, "loud") > 12 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -197,7 +196,7 @@ async fn equal_refusals_within_a_minute_are_one_row_with_a_count() {
     let (ledger, writer) = ledger(&url, u64::MAX, &out);
     let closing = CancellationToken::new();
     let writing = tokio::spawn(writer.run(named(), closing.clone()));
-    let refusal = |number| Row { kind: crate::row::Kind::Verdict, verdict: "Deny", ..row(number) };
+    let refusal = |number| LedgerRow { kind: crate::row::RowKind::Verdict, verdict: "Deny", ..row(number) };
     // One after the other, then in one batch.
     for written in 1..=6 {
         ledger.record(refusal(1));
@@ -257,7 +256,76 @@ async fn invalid_ledger_url_fails_at_once_without_showing_the_password() {
     let retention = Retention { age: Duration::MAX, rows: 1 };
     let url: LedgerUrl = "postgres://moor:hunter2@db:notaport/x".parse().unwrap();
     let settings = config::Ledger { url, cluster_name: None, retention };
-    let error = Ledger::new(settings, LedgerMetrics::default()).err().unwrap().to_string();
+    let error = LedgerHandle::new(settings, LedgerMetrics::default()).err().unwrap().to_string();
     assert!(error.starts_with("the ledger postgres://db:notaport/x cannot be used"), "{error}");
     assert!(!error.contains("hunter2"), "{error}");
+}
+
+/// A refusal so many seconds after the first, with this reason.
+fn refusal(seconds: i64, reason: &str) -> LedgerEntry {
+    let time: Timestamp = "2026-05-01T12:00:00Z".parse().unwrap();
+    let id = id::first(time + SignedDuration::from_secs(seconds)) + seconds;
+    let text = serde_json::json!({
+        "id": id.to_string(), "time": time + SignedDuration::from_secs(seconds), "kind": "verdict",
+        "cluster": "east", "namespace": "shop", "release": "web", "revision": 3,
+        "object": {"group": "", "kind": "ConfigMap", "namespace": "shop", "name": "settings"},
+        "operation": "UPDATE", "user": "mallory", "groups": [], "verdict": "Deny", "reason": reason,
+        "detail": "", "fields": [{"path": "/data/a", "new": "b"}], "moreFields": 0, "uid": id.to_string(),
+    });
+    serde_json::from_value(text).unwrap()
+}
+
+fn folded(refusals: &mut Refusals, entries: &[LedgerEntry]) -> usize {
+    refusals.fold(entries).rows.len()
+}
+
+#[test]
+fn equal_refusals_within_a_minute_are_counted_on_the_first() {
+    let mut refusals = Refusals::default();
+    let first = refusal(0, "drift").id;
+    let entries = [refusal(0, "drift"), refusal(1, "drift"), refusal(2, "drift")];
+    let batch = refusals.fold(&entries);
+    assert_eq!((batch.rows, batch.repeats), (vec![&entries[0]], BTreeMap::from([(first, 2)])));
+    let later = [refusal(59, "drift")];
+    let batch = refusals.fold(&later);
+    assert_eq!((batch.rows, batch.repeats), (vec![], BTreeMap::from([(first, 1)])));
+    let next = [refusal(61, "drift"), refusal(62, "drift")];
+    assert_eq!(folded(&mut refusals, &next), 1, "another minute");
+}
+
+#[test]
+fn whatever_differs_is_a_row_of_its_own() {
+    let change = |change: fn(&mut LedgerEntry)| {
+        let mut entry = refusal(1, "drift");
+        change(&mut entry);
+        entry
+    };
+    for entry in [
+        change(|entry| entry.user = "alice".to_owned()),
+        change(|entry| entry.groups = vec!["people".to_owned()]),
+        change(|entry| entry.object.name = "other".to_owned()),
+        change(|entry| entry.operation = Some("DELETE".to_owned())),
+        change(|entry| entry.reason = "busy".to_owned()),
+        change(|entry| entry.revision = Some(4)),
+        change(|entry| entry.fields.iter_mut().for_each(|field| field.new = Some("c".to_owned()))),
+        // No refusals.
+        change(|entry| entry.verdict = "Warn".to_owned()),
+        change(|entry| entry.kind = "repair".to_owned()),
+        // The clock was set back.
+        change(|entry| entry.time -= SignedDuration::from_hours(1)),
+    ] {
+        assert_eq!(folded(&mut Refusals::default(), &[refusal(0, "drift"), entry.clone()]), 2, "{entry:?}");
+    }
+}
+
+#[test]
+fn refusals_of_the_last_minute_are_remembered_within_a_bound() {
+    let mut refusals = Refusals::default();
+    let many = i64::try_from(MOST_REFUSALS).unwrap() * 2;
+    let flood: Vec<_> = (0..many).map(|number| refusal(1, &format!("r{number}"))).collect();
+    assert_eq!(folded(&mut refusals, &flood), MOST_REFUSALS * 2);
+    assert!(refusals.first.len() <= MOST_REFUSALS);
+    refusals.fold(&[refusal(2, "drift")]);
+    refusals.forget();
+    assert_eq!(folded(&mut refusals, &[refusal(3, "drift")]), 1);
 }

@@ -27,15 +27,15 @@ fn now() -> Timestamp {
     "2026-11-23T10:00:00Z".parse().unwrap()
 }
 
-fn message(subject: Subject, name: &str) -> Message {
-    Message {
+fn message(subject: NotificationSubject, name: &str) -> Notification {
+    Notification {
         since: "2026-11-23T09:00:00Z".parse().unwrap(),
         release: Some(ReleaseId { namespace: "shop".into(), name: "web".into() }),
         revision: Some(3),
         object: Some(ObjectId::namespaced("apps", "Deployment", "shop", name)),
         by: Some(name.to_owned()),
         detail: Some(name.to_owned()),
-        ..Message::new(subject, "2026-11-23T09:59:00Z".parse().unwrap())
+        ..Notification::new(subject, "2026-11-23T09:59:00Z".parse().unwrap())
     }
 }
 
@@ -43,18 +43,18 @@ fn key() -> SecretString {
     "0123456789abcdef0123456789abcdef".into()
 }
 
-fn shipped(form: Form) -> Format {
-    Format::shipped(form, (form == Form::PagerDuty).then(key)).unwrap()
+fn shipped(form: FormatName) -> Format {
+    Format::shipped(form, (form == FormatName::PagerDuty).then(key)).unwrap()
 }
 
-fn body(format: &Format, message: &Message) -> Option<Value> {
+fn body(format: &Format, message: &Notification) -> Option<Value> {
     let body = format.body(message, SOURCE).unwrap()?;
     Some(serde_json::from_slice(&body).unwrap())
 }
 
 /// What Alertmanager gets of a message.
-fn alert(message: &Message) -> Value {
-    body(&shipped(Form::Alertmanager), message).unwrap()[0].take()
+fn alert(message: &Notification) -> Value {
+    body(&shipped(FormatName::Alertmanager), message).unwrap()[0].take()
 }
 
 fn texts(value: &Value, found: &mut Vec<String>) {
@@ -69,7 +69,7 @@ fn texts(value: &Value, found: &mut Vec<String>) {
 #[test]
 fn slack_reads_nothing_from_the_cluster_as_markup() {
     for name in HOSTILE {
-        let body = body(&shipped(Form::Slack), &message(Subject::Drifted, name)).unwrap();
+        let body = body(&shipped(FormatName::Slack), &message(NotificationSubject::Drifted, name)).unwrap();
         let text = body["text"].as_str().unwrap();
         assert!(!text.contains(['<', '>']), "{text}");
         for line in text.lines() {
@@ -106,11 +106,11 @@ fn posts_stay_within_what_mattermost_and_teams_take() {
         let path: Path = format!("/{number}{long}").parse().unwrap();
         Finding::of(path, Values { declared: None, old: None, new: None, difference: None })
     });
-    let large = Message { fields: fields.collect(), ..message(Subject::Drifted, &long) };
-    let slack = body(&shipped(Form::Slack), &large).unwrap();
+    let large = Notification { fields: fields.collect(), ..message(NotificationSubject::Drifted, &long) };
+    let slack = body(&shipped(FormatName::Slack), &large).unwrap();
     let text = slack["text"].as_str().unwrap();
     assert!(text.chars().count() < 4000 && text.ends_with("\n• …"), "{text}");
-    let teams = body(&shipped(Form::Teams), &large).unwrap();
+    let teams = body(&shipped(FormatName::Teams), &large).unwrap();
     assert!(teams.to_string().len() < 28_000, "{}", teams.to_string().len());
 }
 
@@ -120,7 +120,7 @@ fn fields_beyond_eight_are_counted() {
         let path: Path = format!("/data/{number}").parse().unwrap();
         Finding::of(path, Values { declared: None, old: None, new: None, difference: None })
     });
-    let drifted = Message { fields: fields.collect(), ..message(Subject::Drifted, "a") };
+    let drifted = Notification { fields: fields.collect(), ..message(NotificationSubject::Drifted, "a") };
     let body = body(&template(r#"[{{ text }}, {{ fields }}, {{ moreFields }}]"#).unwrap(), &drifted).unwrap();
     let text = body[0].as_str().unwrap();
     assert!(text.contains("\n/data/7: release nothing, live nothing\nand 22 more\n"), "{text}");
@@ -130,7 +130,7 @@ fn fields_beyond_eight_are_counted() {
 #[test]
 fn teams_gets_a_card_that_holds_text_alone() {
     for name in HOSTILE {
-        let body = body(&shipped(Form::Teams), &message(Subject::Drifted, name)).unwrap();
+        let body = body(&shipped(FormatName::Teams), &message(NotificationSubject::Drifted, name)).unwrap();
         assert_eq!(body["type"], "message");
         assert_eq!(body["attachments"][0]["contentType"], "application/vnd.microsoft.card.adaptive");
         let card = &body["attachments"][0]["content"];
@@ -150,11 +150,11 @@ fn teams_gets_a_card_that_holds_text_alone() {
 #[test]
 fn no_text_turns_the_direction_of_what_follows() {
     let name = "\u{202e}gnp.exe\u{2066}\u{200f}\nnext";
-    let drifted = message(Subject::Drifted, name);
+    let drifted = message(NotificationSubject::Drifted, name);
     let mut shown = alert(&drifted);
     for body in [
-        body(&shipped(Form::Slack), &drifted).unwrap(),
-        body(&shipped(Form::Teams), &drifted).unwrap(),
+        body(&shipped(FormatName::Slack), &drifted).unwrap(),
+        body(&shipped(FormatName::Teams), &drifted).unwrap(),
         shown["annotations"].take(),
     ] {
         let mut found = Vec::new();
@@ -169,14 +169,14 @@ fn no_text_turns_the_direction_of_what_follows() {
 #[test]
 fn alertmanager_resolves_by_the_same_labels() {
     for (begins, ends) in [
-        (Subject::Drifted, Subject::Repaired),
-        (Subject::NotRepaired, Subject::DriftEnded),
-        (Subject::Contested, Subject::ContestEnded),
-        (Subject::Braked, Subject::BrakeReleased),
-        (Subject::EmergencyOpened, Subject::EmergencyClosed),
-        (Subject::ExceptionOpened, Subject::ExceptionClosed),
-        (Subject::ExceptionEnding, Subject::ExceptionClosed),
-        (Subject::OperationStuck, Subject::OperationEnded),
+        (NotificationSubject::Drifted, NotificationSubject::Repaired),
+        (NotificationSubject::NotRepaired, NotificationSubject::DriftEnded),
+        (NotificationSubject::Contested, NotificationSubject::ContestEnded),
+        (NotificationSubject::Braked, NotificationSubject::BrakeReleased),
+        (NotificationSubject::EmergencyOpened, NotificationSubject::EmergencyClosed),
+        (NotificationSubject::ExceptionOpened, NotificationSubject::ExceptionClosed),
+        (NotificationSubject::ExceptionEnding, NotificationSubject::ExceptionClosed),
+        (NotificationSubject::OperationStuck, NotificationSubject::OperationEnded),
     ] {
         let (begun, ended) = (message(begins, "a"), message(ends, "a"));
         let alerts = [alert(&begun), alert(&ended)];
@@ -189,15 +189,16 @@ fn alertmanager_resolves_by_the_same_labels() {
         }
     }
     // Nothing would end it: that is for `resolve_timeout`.
-    let denied = alert(&message(Subject::Denied, "alice"));
+    let denied = alert(&message(NotificationSubject::Denied, "alice"));
     assert_eq!((&denied["endsAt"], &denied["labels"]["user"]), (&Value::Null, &json!("alice")));
 }
 
 #[test]
 fn alert_never_ends_before_start_and_exceptions_end_on_time() {
     let later: Timestamp = "2026-11-23T11:00:00Z".parse().unwrap();
-    let ahead = alert(&Message { since: later, ..message(Subject::Repaired, "a") });
-    let exception = alert(&Message { until: Some(later), ..message(Subject::ExceptionOpened, "a") });
+    let ahead = alert(&Notification { since: later, ..message(NotificationSubject::Repaired, "a") });
+    let exception =
+        alert(&Notification { until: Some(later), ..message(NotificationSubject::ExceptionOpened, "a") });
     assert_eq!((&ahead["startsAt"], &ahead["endsAt"]), (&json!(later), &json!(later)));
     assert_eq!(exception["endsAt"], json!(later));
 }
@@ -205,7 +206,7 @@ fn alert_never_ends_before_start_and_exceptions_end_on_time() {
 #[test]
 fn annotations_mention_nobody_in_the_chat_that_alertmanager_tells() {
     for name in HOSTILE {
-        let alert = alert(&message(Subject::Drifted, name));
+        let alert = alert(&message(NotificationSubject::Drifted, name));
         for annotation in ["summary", "description"] {
             let text = alert["annotations"][annotation].as_str().unwrap();
             for (at, sign) in text.char_indices().filter(|(_, c)| matches!(c, '<' | '@')) {
@@ -219,9 +220,9 @@ fn annotations_mention_nobody_in_the_chat_that_alertmanager_tells() {
 
 #[test]
 fn pagerduty_triggers_and_resolves_one_alert_for_a_release() {
-    let format = shipped(Form::PagerDuty);
-    let trigger = body(&format, &message(Subject::Drifted, "a")).unwrap();
-    let other = body(&format, &message(Subject::Drifted, "b")).unwrap();
+    let format = shipped(FormatName::PagerDuty);
+    let trigger = body(&format, &message(NotificationSubject::Drifted, "a")).unwrap();
+    let other = body(&format, &message(NotificationSubject::Drifted, "b")).unwrap();
     assert_eq!(
         (&trigger["event_action"], &trigger["payload"]["severity"]),
         (&json!("trigger"), &json!("warning"))
@@ -230,25 +231,25 @@ fn pagerduty_triggers_and_resolves_one_alert_for_a_release() {
     assert_eq!(trigger["dedup_key"], other["dedup_key"]);
     assert!(trigger["dedup_key"].as_str().unwrap().len() <= 255);
     // Something else still drifts.
-    let first = Message { remaining: 1, ..message(Subject::Repaired, "a") };
+    let first = Notification { remaining: 1, ..message(NotificationSubject::Repaired, "a") };
     assert_eq!(body(&format, &first), None);
-    let resolve = body(&format, &message(Subject::DriftEnded, "b")).unwrap();
+    let resolve = body(&format, &message(NotificationSubject::DriftEnded, "b")).unwrap();
     let expected = json!({
         "routing_key": "0123456789abcdef0123456789abcdef",
         "event_action": "resolve",
         "dedup_key": trigger["dedup_key"],
     });
     assert_eq!(resolve, expected);
-    let emergency = body(&format, &Message::new(Subject::EmergencyOpened, now())).unwrap();
+    let emergency = body(&format, &Notification::new(NotificationSubject::EmergencyOpened, now())).unwrap();
     assert_eq!(emergency["payload"]["severity"], "critical");
     assert_ne!(emergency["dedup_key"], trigger["dedup_key"]);
-    let long = body(&format, &message(Subject::Drifted, &"x".repeat(5000))).unwrap();
+    let long = body(&format, &message(NotificationSubject::Drifted, &"x".repeat(5000))).unwrap();
     assert!(long["payload"]["summary"].as_str().unwrap().chars().count() <= 1024);
 }
 
 #[test]
 fn the_routing_key_is_not_shown() {
-    let shown = format!("{:?}", shipped(Form::PagerDuty));
+    let shown = format!("{:?}", shipped(FormatName::PagerDuty));
     assert!(!shown.contains("0123456789abcdef"), "{shown}");
 }
 
@@ -265,12 +266,12 @@ fn a_template_makes_json_of_whatever_it_prints() {
         "fields": {{ fields }}, "release": {{ release.name }}}"#;
     let format = template(source).unwrap();
     for name in HOSTILE {
-        let body = body(&format, &message(Subject::Drifted, name)).unwrap();
+        let body = body(&format, &message(NotificationSubject::Drifted, name)).unwrap();
         assert_eq!(body["who"], name);
         assert_eq!(body["both"], format!("Object {name}"));
         assert_eq!(body.as_object().unwrap().len(), 6, "{body}");
     }
-    let body = body(&format, &Message::new(Subject::EmergencyOpened, now())).unwrap();
+    let body = body(&format, &Notification::new(NotificationSubject::EmergencyOpened, now())).unwrap();
     assert_eq!(body["release"], Value::Null);
 }
 
@@ -303,10 +304,13 @@ fn a_template_that_cannot_serve_is_refused_at_the_start() {
 
 #[test]
 fn every_message_has_words_in_every_format() {
-    let mut formats = [Form::CloudEvents, Form::Slack, Form::Teams, Form::Alertmanager].map(shipped).to_vec();
+    let mut formats =
+        [FormatName::CloudEvents, FormatName::Slack, FormatName::Teams, FormatName::Alertmanager]
+            .map(shipped)
+            .to_vec();
     formats.push(template(r#"{"text": {{ text }}}"#).unwrap());
-    for subject in Subject::ALL {
-        for message in [Message::new(subject, now()), message(subject, "web")] {
+    for subject in NotificationSubject::ALL {
+        for message in [Notification::new(subject, now()), message(subject, "web")] {
             for format in &formats {
                 let mut found = Vec::new();
                 texts(&body(format, &message).unwrap(), &mut found);
@@ -319,31 +323,35 @@ fn every_message_has_words_in_every_format() {
 #[test]
 fn a_template_that_prints_nothing_sends_nothing() {
     let format = template("{% if topic == 'drift' %}[{{ event }}]{% endif %}").unwrap();
-    assert_eq!(body(&format, &message(Subject::Drifted, "a")), Some(json!(["drift.detected"])));
-    assert_eq!(body(&format, &message(Subject::Denied, "a")), None);
+    assert_eq!(body(&format, &message(NotificationSubject::Drifted, "a")), Some(json!(["drift.detected"])));
+    assert_eq!(body(&format, &message(NotificationSubject::Denied, "a")), None);
     // Nobody is paged for what nothing resolves.
-    for subject in [Subject::Denied, Subject::ExceptionOpened, Subject::ExceptionClosed] {
-        assert_eq!(body(&shipped(Form::PagerDuty), &message(subject, "a")), None);
+    for subject in [
+        NotificationSubject::Denied,
+        NotificationSubject::ExceptionOpened,
+        NotificationSubject::ExceptionClosed,
+    ] {
+        assert_eq!(body(&shipped(FormatName::PagerDuty), &message(subject, "a")), None);
     }
-    assert!(body(&shipped(Form::PagerDuty), &message(Subject::Test, "a")).is_some());
+    assert!(body(&shipped(FormatName::PagerDuty), &message(NotificationSubject::Test, "a")).is_some());
 }
 
 #[test]
 fn sentences_name_the_object_and_say_what_to_do() {
     let format = template("{{ text }}").unwrap();
-    let text = |message: &Message| body(&format, message).unwrap().as_str().unwrap().to_owned();
+    let text = |message: &Notification| body(&format, message).unwrap().as_str().unwrap().to_owned();
     assert_eq!(
-        text(&message(Subject::Drifted, "a")),
+        text(&message(NotificationSubject::Drifted, "a")),
         "Deployment/a in namespace shop does not match Helm release shop/web (revision 3)\n\
          Changed by: a\nReason: a\nDetails: kubemoor diff web -n shop"
     );
     assert_eq!(
-        text(&Message { detail: None, ..message(Subject::Denied, "a") }),
+        text(&Notification { detail: None, ..message(NotificationSubject::Denied, "a") }),
         "A change of Deployment/a in namespace shop was denied in Helm release shop/web (revision 3)\n\
          User: a\nDetails: kubemoor audit --verdict Deny --release web -n shop"
     );
     assert_eq!(
-        text(&Message::new(Subject::EmergencyOpened, now())),
+        text(&Notification::new(NotificationSubject::EmergencyOpened, now())),
         "Emergency: no change is checked and nothing is repaired until a person closes it\n\
          To close it: kubemoor emergency close"
     );

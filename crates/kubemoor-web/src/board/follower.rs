@@ -1,7 +1,6 @@
-//! Follows the releases of a cluster for a page: [`Follower::run`].
-//!
-//! Nothing is followed that the visitor may not list: an API server goes on with a watch that is open when the right to it
-//! ends, so it is asked again and again. A failure takes nothing away and is told.
+//! Follows the releases of a cluster for a page. Nothing is followed that the visitor may not list: an API server goes on
+//! with a watch that is open when the right to it ends, so it is asked again and again. A failure takes nothing away and
+//! is told.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,10 +12,8 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::exceptions::Wire as Exception;
-use super::{Known, Wire};
+use super::{BoardState, WatchedException, WatchedRelease};
 use kubemoor_cluster::client::access::{self, Right};
-use kubemoor_cluster::client::allowances;
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::labelled::Origin;
@@ -24,7 +21,7 @@ use kubemoor_cluster::client::lease::pulse::pulse;
 use kubemoor_cluster::client::pages::Pages;
 use kubemoor_cluster::client::resource::{GROUP, Meta, Resource, VERSION};
 use kubemoor_cluster::client::watch::{Event, Watch};
-use kubemoor_cluster::client::{guarded, policy_statuses};
+use kubemoor_cluster::client::{allowances, guarded, policy_statuses};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::failure::failed;
 use kubemoor_inspect::reading::{self, Reader};
@@ -38,7 +35,6 @@ use kubemoor_verdict::health::reported::Pulse;
 /// visitor may list.
 const PULSE: Duration = Duration::from_secs(10);
 
-/// How long an answer about a right may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How old the list of records may become while somebody looks.
@@ -58,20 +54,18 @@ const OTHERS: [(&str, &str); 7] = [
     ("batch", "cronjobs"),
 ];
 
-/// What is followed.
 #[derive(Clone)]
-pub(crate) struct Scope {
+pub(crate) struct BoardScope {
     /// `None` for all.
     pub(crate) namespace: Option<String>,
     pub(crate) driver: RecordDriver,
     pub(crate) labels: Labels,
 }
 
-/// Keeps a board.
 pub(super) struct Follower {
     pub(super) connection: Connection,
-    pub(super) scope: Scope,
-    pub(super) known: Arc<RwLock<Known>>,
+    pub(super) scope: BoardScope,
+    pub(super) known: Arc<RwLock<BoardState>>,
     pub(super) changed: watch::Sender<u64>,
     /// Whether a page was shown since it was looked at last.
     pub(super) is_looked_at: Arc<AtomicBool>,
@@ -83,18 +77,17 @@ pub(super) struct Follower {
 
 /// The reading of releases without a guard. It may take longer than a question about rights may wait.
 #[derive(Default)]
-struct Reading {
+struct UnguardedReading {
     /// Begins it, again if it is under way.
     start: Notify,
     is_under_way: AtomicBool,
 }
 
 impl Follower {
-    /// Follows for as long as it is polled.
     pub(super) async fn run(self) {
         let policies = self.scope.namespace.is_none();
-        let (permitted, rights) = watch::channel(Permitted { releases: true, exceptions: true, policies });
-        let others = Reading::default();
+        let (permitted, rights) = watch::channel(ListRights { releases: true, exceptions: true, policies });
+        let others = UnguardedReading::default();
         tokio::join!(
             while_permitted(rights.clone(), |may| may.releases, || self.watch()),
             while_permitted(rights.clone(), |may| may.exceptions, || self.watch_exceptions()),
@@ -106,7 +99,8 @@ impl Follower {
 
     async fn watch(&self) {
         let client = self.connection.client.clone();
-        let mut watch = Watch::<Wire>::new(client, &releases(), self.scope.namespace.as_deref(), None);
+        let mut watch =
+            Watch::<WatchedRelease>::new(client, &releases(), self.scope.namespace.as_deref(), None);
         // What the listing under way has named, and whether the last one has just ended.
         let (mut listed, mut is_listed) = (HashSet::new(), false);
         loop {
@@ -122,10 +116,9 @@ impl Follower {
         }
     }
 
-    /// Keeps the exceptions, and tells of those that come and go.
     async fn watch_exceptions(&self) {
         let (client, namespace) = (self.connection.client.clone(), self.scope.namespace.as_deref());
-        let mut watch = Watch::<Exception>::new(client, &allowances::defined(), namespace, None);
+        let mut watch = Watch::<WatchedException>::new(client, &allowances::defined(), namespace, None);
         loop {
             let event = watch.next().await;
             let has_changed = self.known.write().exceptions.take(event);
@@ -148,7 +141,7 @@ impl Follower {
     }
 
     /// Looks again and again at what no watch tells of.
-    async fn look(&self, permitted: watch::Sender<Permitted>, others: &Reading) {
+    async fn look(&self, permitted: watch::Sender<ListRights>, others: &UnguardedReading) {
         let mut ticks = interval(PULSE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut rights, mut read) = ([false; OTHERS.len()], None::<Instant>);
@@ -179,8 +172,7 @@ impl Follower {
         }
     }
 
-    /// Reads the releases without a guard, each time that it is asked for.
-    async fn read(&self, others: &Reading) {
+    async fn read(&self, others: &UnguardedReading) {
         others.start.notified().await;
         loop {
             others.is_under_way.store(true, Ordering::Relaxed);
@@ -195,7 +187,7 @@ impl Follower {
     }
 
     /// Asks what the visitor may list, and forgets the rest.
-    async fn ask(&self, permitted: &watch::Sender<Permitted>) {
+    async fn ask(&self, permitted: &watch::Sender<ListRights>) {
         let (exceptions, releases, policies) =
             (allowances::defined(), releases(), policy_statuses::resource());
         let here = self.scope.namespace.as_deref();
@@ -210,7 +202,7 @@ impl Follower {
             Err(error) if error.is_forbidden() || error.is_unauthorized() => false,
             Err(_) => before,
         };
-        let now = Permitted {
+        let now = ListRights {
             releases: may(&releases, before.releases),
             exceptions: may(&exceptions, before.exceptions),
             policies: policies.is_some_and(|policies| may(&policies, before.policies)),
@@ -255,7 +247,7 @@ impl Follower {
         self.changed.send_modify(|version| *version = version.wrapping_add(1));
     }
 
-    fn take(&self, event: Event<Wire>, listed: &mut HashSet<ReleaseId>) {
+    fn take(&self, event: Event<WatchedRelease>, listed: &mut HashSet<ReleaseId>) {
         let mut known = self.known.write();
         match event {
             Event::Relisting => listed.clear(),
@@ -287,7 +279,6 @@ impl Follower {
         self.tell();
     }
 
-    /// The visitor may not list the releases, or not any more.
     fn refuse(&self, error: CallError) {
         let mut known = self.known.write();
         let before = (known.is_forbidden, known.guarded.len(), known.trouble.clone());
@@ -299,7 +290,7 @@ impl Follower {
         }
     }
 
-    fn fail(&self, known: &mut Known, error: CallError) {
+    fn fail(&self, known: &mut BoardState, error: CallError) {
         if error.is_not_found() {
             (known.is_whole, known.is_undefined, known.is_forbidden) = (true, true, false);
             (known.trouble, known.is_unauthorized) = (None, false);
@@ -316,7 +307,7 @@ impl Follower {
 
     /// Reads which releases there are that no guard speaks of.
     async fn read_others(&self) {
-        let Scope { namespace, driver, labels } = &self.scope;
+        let BoardScope { namespace, driver, labels } = &self.scope;
         let kinds = match reading::kinds(&self.connection).await {
             Ok(kinds) => kinds,
             Err(error) => return self.set_others(BTreeMap::new(), vec![error.to_string()]),
@@ -375,14 +366,12 @@ impl Follower {
     }
 }
 
-/// The resource of the releases.
 fn releases() -> Resource {
     Resource::new(GROUP, VERSION, guarded::KIND, guarded::PLURAL)
 }
 
-/// What the visitor may list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Permitted {
+struct ListRights {
     releases: bool,
     exceptions: bool,
     /// Policies belong to no namespace: whoever follows one namespace does not follow them.
@@ -391,8 +380,8 @@ struct Permitted {
 
 /// Follows for as long as the visitor may list it, and anew once they may again.
 async fn while_permitted<F: Future<Output = ()>>(
-    mut rights: watch::Receiver<Permitted>,
-    may: fn(Permitted) -> bool,
+    mut rights: watch::Receiver<ListRights>,
+    may: fn(ListRights) -> bool,
     follow: impl Fn() -> F,
 ) {
     loop {
@@ -406,7 +395,6 @@ async fn while_permitted<F: Future<Output = ()>>(
     }
 }
 
-/// It is asked for as long as it is followed.
-async fn wait_until(rights: &mut watch::Receiver<Permitted>, is: impl Fn(Permitted) -> bool) {
+async fn wait_until(rights: &mut watch::Receiver<ListRights>, is: impl Fn(ListRights) -> bool) {
     drop(rights.wait_for(|now| is(*now)).await);
 }
