@@ -1,39 +1,33 @@
 //! The one rule that guards Helm's records.
 //!
-//! Entry points: [`judge`], [`judge_unread`]; [`facts`] and [`decide`] are the two halves of it.
 //! Denied are changes of the manifest of an existing revision, the deletion of the last deployed
-//! record outside of an uninstallation, also by the garbage collector after a new owner, and contradictions between a record's name, labels and
-//! payload. Everything else is allowed: pruning, restores, the deletion of a stuck pending record,
-//! re-encryption; unless a policy names the operators who alone may write records. A record is what Helm
-//! reads as one: it asks for the next one by its name, and for those of a release by their labels.
-//!
-//! Invariant: this prevents accidents; users who may write Secrets in a namespace can still act as
-//! Helm there. Must not pass a payload to other modules.
+//! record outside of an uninstallation, also by the garbage collector after a new owner, and
+//! contradictions between a record's name, labels and payload. Everything else is allowed: pruning,
+//! restores, the deletion of a stuck pending record, re-encryption; unless a policy names the operators
+//! who alone may write records. A record is what Helm reads as one: it asks for the next one by its
+//! name, and for those of a release by their labels. This prevents accidents; users who may write
+//! Secrets in a namespace can still act as Helm there.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::edit::{Grounds, Reason, Rules, Verdict};
-use super::exceptions::exempting;
-use super::identities;
+use crate::edit::{Grounds, Rules, Verdict, VerdictReason};
+use crate::exceptions::exempting;
+use crate::identities;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_helm::record::{Record, RecordError, Status, parse_record_name};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
-use kubemoor_policy::subject::Subject;
+use kubemoor_policy::selector::PolicySubject;
 
 /// One edit of one record.
 pub struct RecordEdit<'a> {
-    /// The operation.
     pub operation: Operation,
-    /// The user who makes the edit.
     pub actor: &'a Actor,
     /// The Secret or ConfigMap.
     pub object: &'a ObjectId,
-    /// The record before.
     pub old: Option<&'a Stored>,
-    /// The record after.
     pub new: Option<&'a Stored>,
     /// The releases that its labels name before and after, where they mark it as Helm's. Helm finds the records of
     /// a release by these labels, whatever their names.
@@ -48,15 +42,10 @@ pub struct RecordEdit<'a> {
 
 /// A record as an object holds it.
 pub struct Stored {
-    /// The label `owner`.
     pub owner: Option<String>,
-    /// The label `name`.
     pub name: Option<String>,
-    /// The label `version`.
     pub version: Option<String>,
-    /// The label `status`.
     pub status: Option<String>,
-    /// The record in the payload.
     pub payload: Result<Record, RecordError>,
 }
 
@@ -64,7 +53,6 @@ pub struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Falsified {
-    /// The manifest of an existing record would change.
     Manifest,
     /// The last deployed record would be gone.
     LastDeployed,
@@ -78,7 +66,6 @@ pub enum Falsified {
 /// The effects of an edit on a record, before any rule is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordFacts {
-    /// Its revision.
     pub revision: u64,
     /// The releases that it describes, before and after.
     pub releases: Vec<ReleaseId>,
@@ -127,16 +114,16 @@ pub fn facts(
     edit: &RecordEdit<'_>,
     release: Option<&Release>,
     rules: &Rules<'_>,
-) -> Result<RecordFacts, Reason> {
+) -> Result<RecordFacts, VerdictReason> {
     let places = places(edit.object, edit.labelled);
     if places.is_empty() {
-        return Err(Reason::NotDeclared);
+        return Err(VerdictReason::NotDeclared);
     }
     if edit.being_deleted {
-        return Err(Reason::BeingDeleted);
+        return Err(VerdictReason::BeingDeleted);
     }
     if edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object) {
-        return Err(Reason::Identity);
+        return Err(VerdictReason::Identity);
     }
     let named = names(edit.object);
     let falsified = match (&named, edit.operation) {
@@ -162,11 +149,11 @@ pub fn decide(
 ) -> (Verdict, Option<Falsified>) {
     let RecordFacts { revision, releases, falsified } = facts;
     let policies: Vec<_> = releases.iter().map(policy).collect();
-    let among = |subjects: &[Subject]| subjects.iter().any(|subject| subject.is(actor));
+    let among = |subjects: &[PolicySubject]| subjects.iter().any(|subject| subject.is(actor));
     let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
     let falsified = if is_stranger { Some(Falsified::Stranger) } else { *falsified };
     if falsified.is_none() {
-        return (Verdict::allow(Reason::RecordIntact), None);
+        return (Verdict::allow(VerdictReason::RecordIntact), None);
     }
     let governed = || releases.iter().zip(&policies);
     let grounds = |release: &ReleaseId| Grounds {
@@ -177,12 +164,14 @@ pub fn decide(
     };
     let strictest = governed().filter(|(_, policy)| !among(&policy.exempt)).max_by_key(|(_, it)| it.edits);
     let verdict = match (strictest, governed().next()) {
-        (Some((release, policy)), _) => Verdict::by_mode(policy, Reason::Record, Some(grounds(release))),
+        (Some((release, policy)), _) => {
+            Verdict::by_mode(policy, VerdictReason::Record, Some(grounds(release)))
+        }
         (None, Some((release, policy))) => {
             let exceptions = exempting(policy, actor).into_iter().collect();
-            Verdict::excused(policy, Reason::Exempt, Grounds { exceptions, ..grounds(release) })
+            Verdict::excused(policy, VerdictReason::Exempt, Grounds { exceptions, ..grounds(release) })
         }
-        (None, None) => Verdict::allow(Reason::RecordIntact),
+        (None, None) => Verdict::allow(VerdictReason::RecordIntact),
     };
     (verdict, falsified)
 }
@@ -197,7 +186,7 @@ pub fn judge_unread(
 ) -> Option<(Verdict, Option<Falsified>)> {
     match judge(edit, release, rules) {
         stranger @ (_, Some(Falsified::Stranger)) => Some(stranger),
-        (verdict, None) if verdict.reason != Reason::RecordIntact => Some((verdict, None)),
+        (verdict, None) if verdict.reason != VerdictReason::RecordIntact => Some((verdict, None)),
         _ => None,
     }
 }
