@@ -54,7 +54,7 @@ pub(crate) fn of_edit<'v>(
     let mut found = candidates(object, fields, seal, old, new);
     if !found.is_empty() {
         let owners = Owners::of(new);
-        let holdings = Holdings::of(&owners);
+        let holdings = Holdings::new(&owners);
         // A field without an owner was added by a webhook or the API server in this request.
         let is_complete = holdings.is_complete() && new.get("apiVersion").is_some_and(|it| owners.are_of(it));
         let is_nobodys = |by: &[Holding<'_>]| by.is_empty() && is_complete;
@@ -79,7 +79,7 @@ pub(crate) fn drop_servers(
         return;
     }
     let owners = Owners::of(canonical);
-    let (holdings, mut lookup) = (Holdings::of(&owners), Lookup::new(canonical));
+    let (holdings, mut lookup) = (Holdings::new(&owners), Lookup::new(canonical));
     found.retain(|it| {
         let wanted = lookup.get(&it.path);
         let is_same = wanted.contains(&it.new);
@@ -97,7 +97,7 @@ pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> V
         return Vec::new();
     }
     let owners = Owners::of(live);
-    let (holdings, mut lookup) = (Holdings::of(&owners), Lookup::new(live));
+    let (holdings, mut lookup) = (Holdings::new(&owners), Lookup::new(live));
     let change = |path: Path, new: &Value, agreement: Agreement| FieldChange {
         path,
         declared: None,

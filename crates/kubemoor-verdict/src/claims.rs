@@ -26,6 +26,12 @@ use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::selector::PolicySubject;
 
 pub use self::DeletedAlong as Taken; // alias
+pub use self::deleted_along as taken; // alias
+pub use self::dependants as of; // alias
+pub use self::finalizer_deadline as deadline; // alias
+pub use self::is_being_deleted as is_underway; // alias
+pub use self::is_of_finalizers as finishes; // alias
+pub use self::judge_deletion as judge; // alias
 
 /// The claims that count: of releases in the object's namespace, and of the
 /// release that the object's annotations name.
@@ -113,25 +119,25 @@ const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 const FINALIZERS: [[&str; 2]; 2] = [["metadata", "finalizers"], ["spec", "finalizers"]];
 
 /// Whether an object is being deleted. Only the API server sets a `deletionTimestamp`.
-pub fn is_underway(object: &Value) -> bool {
+pub fn is_being_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
 /// Whether a change of this field of `object` is a step of its deletion: the removal of a finalizer.
 /// The API server accepts no new finalizer of an object that is being deleted.
-pub fn finishes(object: &ObjectId, path: &Path) -> bool {
+pub fn is_of_finalizers(object: &ObjectId, path: &Path) -> bool {
     finalizers(object).any(|names| is_below(path, names))
 }
 
 /// The time at which the finalizers of `live` count as drift; `None` without a deletion.
-pub fn deadline(live: &Value) -> Option<Timestamp> {
+pub fn finalizer_deadline(live: &Value) -> Option<Timestamp> {
     let since = live.pointer("/metadata/deletionTimestamp")?.as_str()?;
     since.parse::<Timestamp>().ok()?.checked_add(PATIENCE).ok()
 }
 
 /// The finalizers that have held the deletion of `live` for too long, as the field that drifts.
-pub(crate) fn blocked(object: &ObjectId, live: &Value, now: Timestamp) -> Option<FieldChange> {
-    if deadline(live)? > now {
+pub(crate) fn blocking_finalizers(object: &ObjectId, live: &Value, now: Timestamp) -> Option<FieldChange> {
+    if finalizer_deadline(live)? > now {
         return None;
     }
     finalizers(object).find_map(|names| {
@@ -171,7 +177,7 @@ pub struct Dependant {
 }
 
 /// The objects that are deleted with `object`; `None` for other kinds.
-pub fn taken(object: &ObjectId) -> Option<DeletedAlong> {
+pub fn deleted_along(object: &ObjectId) -> Option<DeletedAlong> {
     match (object.group.as_str(), object.kind.as_str()) {
         ("", "Namespace") => Some(DeletedAlong::Namespace(object.name.to_string())),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
@@ -185,7 +191,7 @@ pub fn taken(object: &ObjectId) -> Option<DeletedAlong> {
 /// The declared objects that are deleted too, one of each release: in the release's own namespace,
 /// where the record alone counts. An object elsewhere counts only if it is live and its annotations
 /// name the release, which this function cannot know.
-pub fn of(taken: &DeletedAlong, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
+pub fn dependants(taken: &DeletedAlong, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
     let along = |object: &ObjectId| match taken {
         DeletedAlong::Namespace(namespace) => object.namespace.as_deref() == Some(namespace),
         DeletedAlong::Kind { group, plural } => {
@@ -214,7 +220,7 @@ pub fn of(taken: &DeletedAlong, index: &Index, rules: &Rules<'_>, now: Timestamp
 
 /// Judges the deletion of a namespace or definition that also deletes `dependants`, or an update that
 /// gives it a new owner. Helm may delete an object of its own release, whatever is deleted with it.
-pub fn judge(
+pub fn judge_deletion(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
     dependants: &[Dependant],
@@ -234,7 +240,7 @@ pub fn judge(
             VerdictReason::InBand | VerdictReason::BeingDeleted | VerdictReason::Identity
         )
         || identities::deletes(edit.actor, edit.object)
-        || edit.old.is_some_and(is_underway);
+        || edit.old.is_some_and(is_being_deleted);
     if passes || itself.outcome == EditOutcome::Deny {
         return itself;
     }

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::claims;
+pub use crate::diff::of_fields; // alias
+use crate::diff::{ChangeKind, Comparison, FieldDiff, may_be_rewritten};
 use crate::edit::{Circumstances, DeclaredObject, DryRunEvidence, FieldFinding, VerdictReason};
 use crate::exceptions::ObjectExceptions;
-use crate::owners::Owners;
 use crate::shown::ShownValues;
-use crate::{additions, claims, sealed};
-use kubemoor_declare::compare::is_alternative;
 use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::Status;
@@ -88,14 +88,6 @@ pub struct LiveDrift<'r> {
     pub changes: Vec<FieldChange>,
 }
 
-/// The places at which an object differs, or possibly differs.
-struct Compared {
-    changes: Vec<FieldChange>,
-    spared: Vec<Path>,
-    permitted: Vec<FieldChange>,
-    has_additions: bool,
-}
-
 /// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its
 /// declarations; agreeing with one is enough.
 ///
@@ -112,13 +104,12 @@ pub fn compare<'r>(
         return LiveVerdict::OptedOut;
     }
     let Some(live) = live else { return absent(subject) };
-    let is_being_deleted = claims::is_underway(live);
+    let is_being_deleted = claims::is_being_deleted(live);
     let mut nearest: Option<LiveDrift<'r>> = None;
     let sides = standing.alternatives.iter().copied().map(|declared| (declared, false));
     for (index, (declared, is_before)) in sides.chain(before.map(|it| (it, true))).enumerate() {
         let evidence = if index == 0 { evidence } else { DryRunEvidence::None };
-        let Compared { changes, spared, permitted, has_additions } =
-            changes(subject, declared, live, evidence);
+        let (changes, matched) = changes(subject, declared, live, evidence);
         let drift = LiveDrift { declared, changes };
         if drift.changes.is_empty() {
             return if is_being_deleted {
@@ -126,12 +117,7 @@ pub fn compare<'r>(
             } else if is_before {
                 LiveVerdict::AsBefore
             } else {
-                LiveVerdict::AsDeclared(Some(MatchedDeclaration {
-                    declared,
-                    spared,
-                    permitted,
-                    has_additions,
-                }))
+                LiveVerdict::AsDeclared(Some(matched))
             };
         }
         if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
@@ -164,42 +150,6 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<FieldFinding>
         FieldFinding { doubt, added, ..FieldFinding::of(path.clone(), values) }
     };
     changes.iter().map(finding).collect()
-}
-
-/// The declared paths at which a live object differs, or possibly differs.
-///
-/// A field that Helm set and no other manager removed may be absent because the API server drops
-/// it: that is a doubt. Unless an operation is under way (`settled`), a field with another value that
-/// only Helm has written is a doubt too, except for permissions: a mutating webhook may have
-/// rewritten it. So is an undeclared field in the place of a declared one that no manager set.
-/// `managedFields` show this; without them it is a difference.
-pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
-    let mut changes = fields.drift(live);
-    let settled = settled && !fields.grant_rights();
-    let may_be = |change: &FieldChange| {
-        change.agreement == Agreement::Missing || (settled && may_be_rewritten(change))
-    };
-    if changes.iter().any(may_be) {
-        let owners = Owners::of(live);
-        for change in changes.iter_mut().filter(|change| may_be(change)) {
-            let are_helms = match change.agreement {
-                Agreement::Missing => owners.are_helms(&change.path),
-                _ if is_alternative(change) => !owners.is_empty() && owners.of_path(&change.path).is_empty(),
-                _ => owners.are_helms_alone(&change.path),
-            };
-            if are_helms {
-                change.agreement = Agreement::Doubt;
-            }
-        }
-    }
-    changes
-}
-
-/// Whether a field exists with another value than the declared one, or stands in the place of a declared one.
-fn may_be_rewritten(change: &FieldChange) -> bool {
-    let is_field = || matches!(change.path.0.last(), Some(Segment::Field(_)));
-    change.agreement > Agreement::Doubt
-        && (is_alternative(change) || (change.declared.is_some() && is_field()))
 }
 
 impl<'a> LiveSubject<'a, '_> {
@@ -260,79 +210,39 @@ fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
     }
 }
 
-fn changes(
-    subject: &LiveSubject<'_, '_>,
-    declared: &Arc<Declared>,
+/// The differences that are not allowed, and what is.
+fn changes<'r>(
+    subject: &LiveSubject<'_, 'r>,
+    declared: &'r Arc<Declared>,
     live: &Value,
     evidence: DryRunEvidence<'_>,
-) -> Compared {
+) -> (Vec<FieldChange>, MatchedDeclaration<'r>) {
+    let LiveSubject { object, standing, circumstances, now, .. } = *subject;
     let exceptions = subject.exceptions(declared);
-    let fields = &*declared.fields();
-    let mut settler = match evidence {
-        DryRunEvidence::Canonical(canonical) => Some(fields.settler(canonical)),
-        DryRunEvidence::None | DryRunEvidence::Unavailable | DryRunEvidence::Nowhere => None,
-    };
-    let (mut changes, mut spared, mut permitted) = (Vec::new(), Vec::new(), Vec::new());
-    let Standing { release, pending, .. } = subject.standing;
-    // A running operation may still write the field; what Helm alone has written by its end may be the API server's form
-    // of a manifest. A state that the API server refuses cannot be that.
-    let may_be_rewritten = !pending && !matches!(evidence, DryRunEvidence::Unavailable);
-    let is_being_deleted = claims::is_underway(live);
-    for mut change in of_fields(fields, live, may_be_rewritten) {
-        if is_being_deleted && claims::finishes(subject.object, &change.path) {
+    let seal = exceptions.sealed();
+    let diff = Comparison { object, standing, declared, circumstances, evidence, seal }.of_live(live, now);
+    let (spared, permitted) = (Vec::new(), Vec::new());
+    let mut matched = MatchedDeclaration { declared, spared, permitted, has_additions: false };
+    let mut changes = Vec::new();
+    for (FieldDiff { change, kind, .. }, excused) in exceptions.excuse(diff.changes) {
+        let Some(reason) = excused else {
+            changes.push(change);
             continue;
+        };
+        let is_declared = kind == ChangeKind::Declared;
+        if is_declared {
+            matched.spared.push(change.path.clone());
         }
-        if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
-            change.agreement = settler.settle(&change);
-        }
-        let of = DeclaredObject { object: subject.object, release: &release.id, declared };
-        if change.agreement == Agreement::Agrees || subject.circumstances.have_settled(of, &change) {
-            continue;
-        }
-        match exceptions.of_field(&change) {
-            None => changes.push(change),
-            Some(reason) => {
-                spared.push(change.path.clone());
-                if reason == VerdictReason::Allowed {
-                    permitted.push(change);
-                }
+        // A rule ignores a field permanently; an allowance ends.
+        if reason == VerdictReason::Allowed {
+            matched.has_additions |= kind == ChangeKind::Added;
+            if is_declared || matched.permitted.iter().all(|known| known.path != change.path) {
+                matched.permitted.push(change);
             }
         }
     }
     show_moved(&mut changes, declared, live);
-    for change in sealed::drift(subject.object, fields, live) {
-        let excused = match change.path.0.last() {
-            Some(Segment::Field(last)) if last == "ownerReferences" => exceptions.of_deletion(),
-            _ => exceptions.of_sealed(&change.path, None, change.new.as_ref()),
-        };
-        let is_known = |changes: &[FieldChange]| changes.iter().any(|known| known.path == change.path);
-        match excused {
-            None if !is_known(&changes) => changes.push(change),
-            Some(VerdictReason::Allowed) if !is_known(&permitted) => permitted.push(change),
-            _ => {}
-        }
-    }
-    if let Some(change) = claims::blocked(subject.object, live, subject.now)
-        && exceptions.of_deletion().is_none()
-        && exceptions.of_sealed(&change.path, None, change.new.as_ref()).is_none()
-    {
-        changes.push(change);
-    }
-    let mut has_additions = false;
-    for change in additions::drift(subject.object, fields, exceptions.sealed(), live) {
-        let excused = exceptions.of_sealed(&change.path, None, change.new.as_ref());
-        match excused {
-            None if changes.iter().any(|known| known.path == change.path) => {}
-            None => changes.push(change),
-            // A rule ignores a field permanently; an allowance ends.
-            Some(VerdictReason::Allowed) => {
-                has_additions = true;
-                permitted.push(change);
-            }
-            Some(_) => {}
-        }
-    }
-    Compared { changes, spared, permitted, has_additions }
+    (changes, matched)
 }
 
 /// Adds to missing list elements the element that replaced them.

@@ -237,8 +237,7 @@ impl Verdict {
     /// The verdict on an edit that drifts and is allowed all the same; it is recorded where drift
     /// is.
     pub fn excused(policy: &Policy, reason: VerdictReason, grounds: Grounds) -> Self {
-        let verdict = Self::by_mode(policy, reason, Some(grounds));
-        Self { outcome: verdict.outcome.min(EditOutcome::Record), ..verdict }
+        Self { grounds: Some(Arc::new(grounds)), ..Self::unjudged(policy, reason) }
     }
 
     /// The verdict on an edit that could not be judged through no fault of its author: it is
@@ -315,7 +314,7 @@ impl VerdictReason {
     }
 }
 
-fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(path)
 }
 
@@ -344,8 +343,15 @@ pub struct Circumstances {
 impl Circumstances {
     /// Whether a dry run has settled that the new value of a field is the declared one.
     pub fn have_settled(&self, of: DeclaredObject<'_>, change: &FieldChange) -> bool {
-        let DeclaredObject { object, release, declared } = of;
-        self.settled.as_ref().zip(declared.digest.as_ref()).is_some_and(|(settled, digest)| {
+        of.is_settled(self.settled.as_deref(), change)
+    }
+}
+
+impl DeclaredObject<'_> {
+    /// Whether the new value of a field is among the values that a dry run has `settled` for this declaration.
+    pub(crate) fn is_settled(&self, settled: Option<&Settled>, change: &FieldChange) -> bool {
+        let Self { object, release, declared } = self;
+        settled.zip(declared.digest.as_ref()).is_some_and(|(settled, digest)| {
             let declaration = Declaration { release, object, digest, seal: None };
             settled.holds(&declaration, &change.path, change.new.as_ref())
         })

@@ -4,12 +4,13 @@
 //! Edits and live objects get the same answer, except that an allowance or an autoscaler must also
 //! match the user of an edit. Only the manifest selects: the editor controls the live object.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::diff::{ChangeKind, FieldDiff};
 use crate::edit::{Circumstances, DeclaredObject, VerdictReason};
 use crate::identities;
 use kubemoor_declare::equality;
@@ -56,7 +57,7 @@ enum ScalingRight {
 
 impl ScalingRight {
     /// That of an autoscaler that these releases declare.
-    fn of(policy: &Policy, of: DeclaredObject<'_>, declared_by: &[ReleaseId]) -> Self {
+    fn new(policy: &Policy, of: DeclaredObject<'_>, declared_by: &[ReleaseId]) -> Self {
         // Records of other namespaces do not count here, except for that of the object's own release.
         let has_say =
             |by: &ReleaseId| by == of.release || of.object.namespace.as_ref() == Some(&by.namespace);
@@ -79,7 +80,7 @@ pub fn may_scale(
     declared_by: &[ReleaseId],
     range: (i32, i32),
 ) -> bool {
-    match ScalingRight::of(policy, of, declared_by) {
+    match ScalingRight::new(policy, of, declared_by) {
         ScalingRight::Never => false,
         ScalingRight::WithinRange => declared_count(of.declared).is_none_or(|count| is_within(range, count)),
         ScalingRight::Always => true,
@@ -122,9 +123,9 @@ impl<'a> ObjectExceptions<'a> {
         let scales = |it: &&Autoscaler| may_scale(policy, of, &it.declared_by, (it.minimum, it.maximum));
         let scalers = circumstances.autoscalers.iter().filter(scales);
         let autoscalers: Vec<_> =
-            scalers.map(|it| (it, ScalingRight::of(policy, of, &it.declared_by))).collect();
+            scalers.map(|it| (it, ScalingRight::new(policy, of, &it.declared_by))).collect();
         // The range of one that is gone is not known, and it was not meant to change the replicas.
-        let left = |by: &[ReleaseId]| ScalingRight::of(policy, of, by) != ScalingRight::Never;
+        let left = |by: &[ReleaseId]| ScalingRight::new(policy, of, by) != ScalingRight::Never;
         let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);
         let grants: Vec<_> =
             granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields()))).collect();
@@ -150,12 +151,57 @@ impl<'a> ObjectExceptions<'a> {
     /// The reason why a field may differ; `None` if it may not.
     pub fn of_field(&self, change: &FieldChange) -> Option<VerdictReason> {
         let FieldChange { path, declared, old, new, .. } = change;
-        self.of(path, declared.as_ref(), old.as_ref(), new.as_ref())
+        let (declared, old, new) = (declared.as_ref(), old.as_ref(), new.as_ref());
+        let (ignored, standing) = self.rules.about(path);
+        if covers([&ignored].into_iter(), path, declared, old, new) {
+            return Some(VerdictReason::Ignored);
+        }
+        if self.is_scaled(path, declared, new) {
+            return Some(VerdictReason::Autoscaled);
+        }
+        if is_filled(new) && self.outputs.contains(path) {
+            return Some(VerdictReason::Identity);
+        }
+        // One rule may cover a part that another leaves open.
+        let standing = standing.into_iter().filter(|standing| self.holds(standing));
+        let granted: Vec<&Mask> = match &self.reach {
+            None => self.grants.iter().map(|(_, mask)| &**mask).collect(),
+            Some(reach) => {
+                let reached = reach.at(path).into_iter().filter_map(|index| self.grants.get(index));
+                reached.map(|(_, mask)| &**mask).collect()
+            }
+        };
+        let masks = standing.map(|standing| &standing.grant.mask).chain(granted);
+        covers([&ignored].into_iter().chain(masks), path, declared, old, new)
+            .then_some(VerdictReason::Allowed)
     }
 
-    /// The same for a field that the manifest does not declare.
-    pub fn of_sealed(&self, path: &Path, old: Option<&Value>, new: Option<&Value>) -> Option<VerdictReason> {
-        self.of(path, None, old, new)
+    /// These differences of one [`Diff`](crate::diff::Diff), each with the reason why it is allowed. A declared null and
+    /// a field in the place of a declared one are among the declared ones already, so their paths do not come again.
+    pub(crate) fn excuse<D: Borrow<FieldDiff>>(
+        &self,
+        diffs: impl IntoIterator<Item = D>,
+    ) -> Vec<(D, Option<VerdictReason>)> {
+        let mut judged: Vec<(D, Option<VerdictReason>)> = Vec::new();
+        for diff in diffs {
+            let FieldDiff { change, kind, .. } = diff.borrow();
+            let is_open = |(known, excused): &(D, Option<VerdictReason>)| {
+                excused.is_none() && known.borrow().change.path == change.path
+            };
+            let is_declared = matches!(kind, ChangeKind::Declared | ChangeKind::Merged);
+            if !is_declared && judged.iter().any(is_open) {
+                continue;
+            }
+            let excused = match kind {
+                ChangeKind::Owner => self.of_deletion(),
+                ChangeKind::Finalizers => self.of_deletion().or_else(|| self.of_field(change)),
+                ChangeKind::Declared | ChangeKind::Merged | ChangeKind::Sealed | ChangeKind::Added => {
+                    self.of_field(change)
+                }
+            };
+            judged.push((diff, excused));
+        }
+        judged
     }
 
     pub fn sealed(&self) -> &Seal {
@@ -250,37 +296,6 @@ impl<'a> ObjectExceptions<'a> {
     pub fn next_change(&self) -> Option<Timestamp> {
         let standing = self.rules.standing.iter().filter_map(|standing| standing.next_change(self.now));
         standing.chain(self.grants.iter().map(|(allowance, _)| allowance.until)).min()
-    }
-
-    fn of(
-        &self,
-        path: &Path,
-        declared: Option<&Value>,
-        old: Option<&Value>,
-        new: Option<&Value>,
-    ) -> Option<VerdictReason> {
-        let (ignored, standing) = self.rules.about(path);
-        if covers([&ignored].into_iter(), path, declared, old, new) {
-            return Some(VerdictReason::Ignored);
-        }
-        if self.is_scaled(path, declared, new) {
-            return Some(VerdictReason::Autoscaled);
-        }
-        if is_filled(new) && self.outputs.contains(path) {
-            return Some(VerdictReason::Identity);
-        }
-        // One rule may cover a part that another leaves open.
-        let standing = standing.into_iter().filter(|standing| self.holds(standing));
-        let granted: Vec<&Mask> = match &self.reach {
-            None => self.grants.iter().map(|(_, mask)| &**mask).collect(),
-            Some(reach) => {
-                let reached = reach.at(path).into_iter().filter_map(|index| self.grants.get(index));
-                reached.map(|(_, mask)| &**mask).collect()
-            }
-        };
-        let masks = standing.map(|standing| &standing.grant.mask).chain(granted);
-        covers([&ignored].into_iter().chain(masks), path, declared, old, new)
-            .then_some(VerdictReason::Allowed)
     }
 
     /// All fields that may differ now, for the actor.

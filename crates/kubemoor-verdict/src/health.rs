@@ -145,8 +145,8 @@ pub enum Ready {
 
 impl ReleaseHealth {
     pub fn of(facts: &HealthFacts) -> Self {
-        let counts = HealthCounts::of(facts);
-        let reason = HealthReason::of(facts, &counts);
+        let counts = HealthCounts::count(facts);
+        let reason = HealthReason::new(facts, &counts);
         let message = message(reason, &counts, facts);
         Self { ready: reason.ready(), stalled: reason.is_stalled(), reason, counts, message }
     }
@@ -382,7 +382,7 @@ impl HealthReason {
         Self::InSync,
     ];
 
-    fn of(facts: &HealthFacts, counts: &HealthCounts) -> Self {
+    fn new(facts: &HealthFacts, counts: &HealthCounts) -> Self {
         let any = |is: fn(&ObjectFacts) -> bool| facts.objects.iter().any(|it| it.state.is_drift() && is(it));
         match facts.record.state {
             RecordState::Invalid => return Self::RecordInvalid,
@@ -490,7 +490,7 @@ pub struct HealthCounts {
 }
 
 impl HealthCounts {
-    fn of(facts: &HealthFacts) -> Self {
+    fn count(facts: &HealthFacts) -> Self {
         let of = |meant: &[ObjectState]| facts.objects.iter().filter(|it| meant.contains(&it.state)).count();
         let drifted = facts.objects.iter().filter(|it| it.state.is_drift()).count();
         let forbidden: usize = facts.unwatched.iter().map(|it| it.objects).sum();

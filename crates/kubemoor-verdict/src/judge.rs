@@ -8,9 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::claims::counting;
-use crate::diff::{
-    AlternativeFacts, ChangeFacts, ChangeKind, ClaimFacts, EditFacts, EvidenceKind, Observation,
-};
+use crate::diff::{ChangeKind, ClaimFacts, Comparison, Diff, EditFacts, EvidenceKind, FieldDiff};
 use crate::edit::{
     DeclaredObject, DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, Rules, Verdict, VerdictReason,
 };
@@ -20,7 +18,7 @@ use crate::{claims, identities};
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
 use kubemoor_declare::model::{EditsMode, ObjectId, Operation, PROBE_MANAGER, ReleaseId};
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, Standing};
 use kubemoor_policy::Policy;
 
@@ -89,7 +87,7 @@ pub fn judge_with_facts(
     if hearings.is_empty() {
         return plain(VerdictReason::NotDeclared);
     }
-    if edit.operation == Operation::Delete && edit.old.is_some_and(claims::is_underway) {
+    if edit.operation == Operation::Delete && edit.old.is_some_and(claims::is_being_deleted) {
         return plain(VerdictReason::BeingDeleted);
     }
     let own = rules.own_account.is_some_and(|own| own == edit.actor.user);
@@ -133,42 +131,22 @@ impl ClaimHearing<'_> {
         let alternatives = standing.alternatives.iter().enumerate().map(|(index, declared)| {
             // The arbiter was asked about the first alternative.
             let evidence = if index == 0 { evidence } else { DryRunEvidence::None };
-            let exceptions = self.exceptions(edit, declared, now);
-            (self.facts(edit, declared, evidence, &exceptions), exceptions)
+            let (object, release) = (edit.object, &standing.release.id);
+            let of = DeclaredObject { object, release, declared };
+            let circumstances = edit.circumstances;
+            let exceptions = ObjectExceptions::new(of, policy, circumstances, Some(edit.actor), now);
+            let seal = exceptions.sealed();
+            let diff = match edit.new {
+                Some(new) if edit.operation != Operation::Delete && !declared.opted_out => {
+                    Comparison { object, standing, declared, circumstances, evidence, seal }
+                        .of_edit(edit, new)
+                }
+                // Deletions and opted-out objects are not compared.
+                _ => Diff::empty(declared, VerdictReason::Unchanged, None),
+            };
+            (diff, exceptions)
         });
         claim.heard(edit, alternatives)
-    }
-
-    /// The changes of the edit; deletions and opted-out objects are not compared.
-    fn facts(
-        &self,
-        edit: &Edit<'_>,
-        declared: &Arc<Declared>,
-        evidence: DryRunEvidence<'_>,
-        exceptions: &ObjectExceptions<'_>,
-    ) -> AlternativeFacts {
-        let (standing, seal) = (&self.standing, exceptions.sealed());
-        match edit.new {
-            Some(new) if edit.operation != Operation::Delete && !declared.opted_out => {
-                Observation { edit, new, standing, declared, evidence, seal }.facts()
-            }
-            _ => {
-                let declared = Arc::clone(declared);
-                let (fields, changes) = (declared.fields(), Vec::new());
-                AlternativeFacts { declared, fields, changes, reason: VerdictReason::Unchanged, seal: None }
-            }
-        }
-    }
-
-    /// The exceptions of the object as one of the manifests declares it.
-    fn exceptions<'a>(
-        &'a self,
-        edit: &'a Edit<'_>,
-        declared: &'a Arc<Declared>,
-        now: Timestamp,
-    ) -> ObjectExceptions<'a> {
-        let of = DeclaredObject { object: edit.object, release: &self.standing.release.id, declared };
-        ObjectExceptions::new(of, &self.policy, edit.circumstances, Some(edit.actor), now)
     }
 }
 
@@ -224,7 +202,7 @@ impl Claim<'_> {
     pub(crate) fn heard<'e>(
         &self,
         edit: &Edit<'_>,
-        mut alternatives: impl ExactSizeIterator<Item = (AlternativeFacts, ObjectExceptions<'e>)>,
+        mut alternatives: impl ExactSizeIterator<Item = (Diff, ObjectExceptions<'e>)>,
     ) -> Heard {
         let (mut weighed, all) = (Vec::new(), alternatives.len());
         let verdict = match edit.operation {
@@ -247,8 +225,8 @@ impl Claim<'_> {
     fn deletion<'e>(
         &self,
         edit: &Edit<'_>,
-        alternatives: &mut dyn Iterator<Item = (AlternativeFacts, ObjectExceptions<'e>)>,
-        weighed: &mut Vec<AlternativeFacts>,
+        alternatives: &mut dyn Iterator<Item = (Diff, ObjectExceptions<'e>)>,
+        weighed: &mut Vec<Diff>,
     ) -> Verdict {
         let mut allowed = None;
         for (facts, exceptions) in alternatives {
@@ -272,8 +250,8 @@ impl Claim<'_> {
     fn change<'e>(
         &self,
         edit: &Edit<'_>,
-        alternatives: &mut dyn Iterator<Item = (AlternativeFacts, ObjectExceptions<'e>)>,
-        seen: &mut Vec<AlternativeFacts>,
+        alternatives: &mut dyn Iterator<Item = (Diff, ObjectExceptions<'e>)>,
+        seen: &mut Vec<Diff>,
     ) -> Verdict {
         let mut least: Option<(usize, Weighed)> = None;
         for (index, (facts, exceptions)) in alternatives.enumerate() {
@@ -310,8 +288,7 @@ impl Claim<'_> {
         let all_in_doubt = findings.iter().all(|finding| finding.doubt);
         let grounds = self.grounds(findings);
         if merged && pending {
-            let grounds = Some(Arc::new(grounds));
-            return Verdict { grounds, ..Verdict::unjudged(policy, VerdictReason::Unsettled) };
+            return Verdict::excused(policy, VerdictReason::Unsettled, grounds);
         }
         if all_in_doubt && evidence == EvidenceKind::Nowhere {
             // A doubt that cannot be settled is reported as one, and never leads to a denial.
@@ -329,8 +306,7 @@ impl Claim<'_> {
         if !certain && pending && is_untold {
             // A valid write of Helm can fail a dry run. A value that a webhook or the API server
             // may have changed must not stop it if that cannot be settled.
-            let grounds = Some(Arc::new(grounds));
-            return Verdict { grounds, ..Verdict::unjudged(policy, VerdictReason::Unsettled) };
+            return Verdict::excused(policy, VerdictReason::Unsettled, grounds);
         }
         let arguable = evidence == EvidenceKind::None && !edit.scale && (in_doubt || pending);
         let verdict = Verdict::by_mode(policy, VerdictReason::Drift, Some(grounds));
@@ -374,36 +350,23 @@ struct Weighed {
     reason: VerdictReason,
 }
 
-fn weigh(object: &ObjectId, facts: &AlternativeFacts, exceptions: &ObjectExceptions<'_>) -> Weighed {
-    let mut weighed = Weighed { merged: true, ..Weighed::of_nothing(facts.reason) };
-    for it in &facts.changes {
-        let ChangeFacts { change, kind, .. } = it;
-        // A declared null and a field in the place of a declared one are judged already.
-        if !matches!(kind, ChangeKind::Declared | ChangeKind::Merged)
-            && weighed.findings.iter().any(|finding| finding.path == change.path)
-        {
-            continue;
-        }
-        let excused = match kind {
-            ChangeKind::Declared | ChangeKind::Merged => exceptions.of_field(change),
-            ChangeKind::Owner => exceptions.of_deletion(),
-            ChangeKind::Sealed | ChangeKind::Added => {
-                exceptions.of_sealed(&change.path, change.old.as_ref(), change.new.as_ref())
-            }
-        };
+fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> Weighed {
+    let mut weighed = Weighed { merged: true, ..Weighed::of_nothing(diff.reason) };
+    for (it, excused) in exceptions.excuse(&diff.changes) {
+        let FieldDiff { change, kind, .. } = it;
         if excused.is_none() && *kind != ChangeKind::Added {
             weighed.certain |= change.agreement == Agreement::Differs && *kind != ChangeKind::Merged;
             weighed.in_doubt &= matches!(change.agreement, Agreement::Doubt | Agreement::Missing);
         }
         weighed.merged &= excused.is_some() || *kind == ChangeKind::Merged;
         match excused {
-            None => weighed.findings.push(finding(object, it, &facts.fields)),
+            None => weighed.findings.push(finding(object, it, &diff.fields)),
             Some(VerdictReason::Allowed) => {
                 weighed.allowed_by.extend(match kind {
                     ChangeKind::Owner => exceptions.naming_deletion(),
                     _ => exceptions.naming(&change.path),
                 });
-                weighed.allowed.push(finding(object, it, &facts.fields));
+                weighed.allowed.push(finding(object, it, &diff.fields));
             }
             Some(other) => weighed.reason = other,
         }
@@ -411,8 +374,8 @@ fn weigh(object: &ObjectId, facts: &AlternativeFacts, exceptions: &ObjectExcepti
     weighed
 }
 
-fn finding(object: &ObjectId, facts: &ChangeFacts, fields: &Fields) -> FieldFinding {
-    let ChangeFacts { change: FieldChange { path, declared, old, new, agreement }, kind, element } = facts;
+fn finding(object: &ObjectId, diff: &FieldDiff, fields: &Fields) -> FieldFinding {
+    let FieldDiff { change: FieldChange { path, declared, old, new, agreement }, kind, element } = diff;
     let values = match element {
         // A change of an element's existence holds only its keys.
         Some(element) => {

@@ -17,7 +17,7 @@ use crate::edit::{FieldFinding, Grounds, Verdict, VerdictReason};
 use crate::records::{self, Falsified};
 pub use crate::remedy::{LiveWriters, Upgrade, allow}; // alias: `use` without `pub`
 pub use crate::remedy::{Owner, audit}; // alias
-use crate::remedy::{Remedies, Remedy, RemedyKind, Upgrader, argument, details};
+use crate::remedy::{Remedy, RemedyKind, Upgrader, argument, details};
 use crate::revert::SetBack;
 use crate::shown::{Difference, Shown};
 use kubemoor_declare::model::text::one_line;
@@ -80,13 +80,12 @@ impl MessageContext<'_> {
         };
         let Grounds { release, fields, .. } = &**grounds;
         let upgrade = self.upgrade(release);
-        let ways = Remedies { object: self.object, upgrade: &upgrade };
         let by = self.by_policy();
         if self.operation == Operation::Delete || verdict.reason == VerdictReason::Deletion {
             return EditMessage {
                 what: "this change would delete it".to_owned(),
                 denied: format!("Its deletion is not allowed{by}"),
-                ways: ways.of_deletion(),
+                ways: upgrade.for_deletion(self.object),
                 ..EditMessage::about(self.object, grounds)
             };
         }
@@ -94,7 +93,7 @@ impl MessageContext<'_> {
             what: "this change would overwrite fields that the release manages".to_owned(),
             denied: format!("This change is not allowed{by}"),
             listed: MessageList::Fields(Arc::clone(grounds)),
-            ways: ways.of_fields(fields.iter().map(|finding| &finding.path)),
+            ways: upgrade.for_fields(self.object, fields.iter().map(|finding| &finding.path)),
             upgrade: Some(Box::new(upgrade)),
             ..EditMessage::about(self.object, grounds)
         }
@@ -104,11 +103,10 @@ impl MessageContext<'_> {
     pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> EditMessage {
         let Some(grounds) = &verdict.grounds else { return EditMessage::default() };
         let upgrade = self.upgrade(&grounds.release);
-        let ways = Remedies { object: self.object, upgrade: &upgrade };
         Message {
             what: "these fields were reverted to the release's values".to_owned(),
             listed: MessageList::set_back(fields),
-            ways: ways.of_fields(fields.iter().map(|field| &field.path)),
+            ways: upgrade.for_fields(self.object, fields.iter().map(|field| &field.path)),
             upgrade: Some(Box::new(upgrade)),
             ..EditMessage::about(self.object, grounds)
         }
@@ -169,7 +167,7 @@ impl EditMessage {
     }
 
     /// The first of the listed fields or objects, as the user is told them.
-    fn told(&self) -> Vec<FieldWords<'_>> {
+    fn field_words(&self) -> Vec<FieldWords<'_>> {
         if self.hides_values { self.listed.first_paths() } else { self.listed.first() }
     }
 
@@ -191,7 +189,7 @@ impl EditMessage {
     pub fn denial(&self) -> String {
         let mut text = String::with_capacity(ROOM);
         let mut line = OneLine(&mut text);
-        let fields = self.told();
+        let fields = self.field_words();
         // Writing to a String cannot fail.
         let _ = match (self.denied.as_str(), fields.is_empty()) {
             ("", _) => write!(line, "{}.", self.claim),
@@ -213,7 +211,7 @@ impl EditMessage {
     /// The warnings for an allowed edit: one line for each field, then the remedies, each short
     /// enough for the API server.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = match self.told().as_slice() {
+        let mut warnings: Vec<String> = match self.field_words().as_slice() {
             [] if self.what.is_empty() => vec![format!("{}.", self.claim)],
             [] => vec![format!("{}; {}.", self.claim, self.what)],
             fields => fields.iter().map(|field| field.within(WARNING, &[&self.claim, &self.short])).collect(),
@@ -247,7 +245,7 @@ impl EditMessage {
     }
 
     /// The message of these sentences about an object.
-    fn of(claim: String, ways: Vec<Remedy>) -> Self {
+    fn with_remedies(claim: String, ways: Vec<Remedy>) -> Self {
         Self { short: claim.clone(), claim, ways, ..Self::default() }
     }
 }
@@ -278,7 +276,7 @@ pub fn of_record(object: &ObjectId, falsified: Falsified) -> EditMessage {
     Message {
         what: what.to_owned(),
         denied: format!("This change is not allowed: {what}"),
-        ..EditMessage::of(
+        ..EditMessage::with_remedies(
             format!("{} {:?} is the record of {revision}", object.kind, object.name),
             vec![way.to_owned().into(), details(object, None, &[])],
         )
@@ -302,7 +300,7 @@ pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Depe
         what: "this would also delete objects that Helm releases manage".to_owned(),
         denied: "This would also delete objects that Helm releases manage".to_owned(),
         listed: MessageList::objects(dependants.iter().map(named)),
-        ..EditMessage::of(
+        ..EditMessage::with_remedies(
             format!("{change} of {} {:?} is not allowed", object.kind, object.name),
             way.into_iter().chain([details(object, None, &[])]).collect(),
         )
@@ -344,10 +342,10 @@ pub fn live_field(finding: &FieldFinding) -> String {
 fn of_unread(object: &ObjectId, is_record: bool) -> EditMessage {
     let whose = if is_record { "is a Helm release record" } else { "is managed by a Helm release" };
     if object.name.is_empty() {
-        return EditMessage::of(format!("An object of kind {} {whose}", object.kind), Vec::new());
+        return EditMessage::with_remedies(format!("An object of kind {} {whose}", object.kind), Vec::new());
     }
     let claim = format!("{} {:?} {whose}", object.kind, object.name);
-    EditMessage::of(claim, vec![details(object, None, &[])])
+    EditMessage::with_remedies(claim, vec![details(object, None, &[])])
 }
 
 /// The name of an object in a sentence, with its namespace if it differs from its release's.
@@ -652,7 +650,7 @@ pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> EditMess
     Message {
         what: format!("its annotation {ALLOW} requests an exception that is not granted: {reason}"),
         denied: format!("Its annotation {ALLOW} requests an exception that is not granted: {reason}"),
-        ..EditMessage::of(
+        ..EditMessage::with_remedies(
             claim,
             vec![
                 format!(
@@ -669,7 +667,7 @@ pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> EditMess
 pub fn without_effect(object: &ObjectId, reason: &str) -> EditMessage {
     let ObjectId { kind, name, .. } = object;
     let claim = format!("{ALLOW} of {kind} {name:?} has no effect here: {reason}");
-    EditMessage::of(claim, vec![details(object, None, &[])])
+    EditMessage::with_remedies(claim, vec![details(object, None, &[])])
 }
 
 /// The message after the annotations were removed, while the exceptions stay.
@@ -677,7 +675,7 @@ pub fn withdrawn(object: &ObjectId, release: &ReleaseId) -> EditMessage {
     let ObjectId { kind, name, namespace, .. } = object;
     let namespace = namespace.as_ref().unwrap_or(&release.namespace);
     let claim = format!("Exceptions for {kind} {name:?} stay open without its annotation {ALLOW}");
-    EditMessage::of(
+    EditMessage::with_remedies(
         claim,
         vec![format!("To end them: kubectl moor revoke {} -n {namespace}", argument(object)).into()],
     )
@@ -696,7 +694,7 @@ pub fn granted(
         "DriftAllowance {name:?} {verb} created in namespace {namespace:?}: {paths} of {} {:?} may change until {until}",
         object.kind, object.name
     );
-    EditMessage::of(claim, vec![details(object, None, &[])])
+    EditMessage::with_remedies(claim, vec![details(object, None, &[])])
 }
 
 /// The operations that would restore the declared values, on one line of at most `limit`

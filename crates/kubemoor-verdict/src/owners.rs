@@ -250,9 +250,6 @@ fn annotation() -> Path {
 /// The child that marks an entry with children as owned itself.
 const ITSELF: &str = ".";
 
-/// Entries of one tree above which they are not tried one by one.
-const MANY: usize = 64;
-
 /// Keys of one element of which other spellings are tried.
 const MAX_SPELLED: usize = 3;
 
@@ -282,7 +279,7 @@ pub(crate) struct FieldSet(Tree);
 pub(crate) struct Prefix(u64);
 
 impl FieldOwnership {
-    fn of(below: &Tree) -> Self {
+    fn new(below: &Tree) -> Self {
         match (below.is_empty(), below.contains_key(ITSELF)) {
             (true, _) => Self::Whole,
             (false, true) => Self::Itself,
@@ -395,7 +392,7 @@ fn each(tree: &Tree, above: Prefix, depth: usize, visit: &mut impl FnMut(u64, Fi
     for (name, below) in tree {
         if let (Some(segment), Value::Object(below)) = (read(name), below) {
             let prefix = above.then(&segment);
-            visit(prefix.number(), FieldOwnership::of(below));
+            visit(prefix.number(), FieldOwnership::new(below));
             each(below, prefix, depth + 1, visit);
         }
     }
@@ -408,7 +405,7 @@ fn highest(tree: &Tree, above: &mut Vec<Segment>, found: &mut Vec<Path>) {
     for (name, below) in tree {
         let (Some(segment), Value::Object(below)) = (read(name), below) else { continue };
         above.push(segment);
-        match FieldOwnership::of(below) {
+        match FieldOwnership::new(below) {
             FieldOwnership::Whole | FieldOwnership::Itself => found.push(Path(above.as_slice().into())),
             FieldOwnership::Parts => highest(below, above, found),
         }
@@ -473,30 +470,8 @@ fn entry<'t>(tree: &'t Tree, segment: &Segment) -> Option<(&'t str, &'t Value)> 
     if let Some((name, value)) = tree.get_key_value(&spelled(segment)) {
         return Some((name, value));
     }
-    if matches!(segment, Segment::Field(_)) {
-        return None;
-    }
-    if tree.len() > MANY {
-        return spellings(segment)
-            .into_iter()
-            .find_map(|name| tree.get_key_value(&name))
-            .map(|(n, v)| (n.as_str(), v));
-    }
-    let is = |name: &str| match segment {
-        Segment::Field(_) => false,
-        Segment::Key(keys) => name.strip_prefix("k:").is_some_and(|text| is_key(text, keys)),
-        Segment::Element(wanted) => {
-            let value = name.strip_prefix("v:").and_then(|text| serde_json::from_str::<Value>(text).ok());
-            value.is_some_and(|value| is_same(&value, wanted))
-        }
-    };
-    tree.iter().find(|(name, _)| is(name)).map(|(name, value)| (name.as_str(), value))
-}
-
-fn is_key(text: &str, keys: &[(String, Value)]) -> bool {
-    let Ok(own) = serde_json::from_str::<Map<String, Value>>(text) else { return false };
-    own.len() == keys.len()
-        && keys.iter().all(|(name, wanted)| own.get(name).is_some_and(|value| is_same(value, wanted)))
+    let mut others = spellings(segment).into_iter();
+    others.find_map(|name| tree.get_key_value(&name)).map(|(name, value)| (name.as_str(), value))
 }
 
 fn is_same(a: &Value, b: &Value) -> bool {
@@ -553,7 +528,8 @@ fn spelled(segment: &Segment) -> String {
 
 /// The owners of the places of one object.
 pub(crate) struct Holdings<'o> {
-    by_path: HashMap<u64, Vec<(&'o ManagedEntry, FieldOwnership)>>,
+    /// The entries that own a place or parts of it, with their places among all.
+    by_path: HashMap<u64, Vec<(usize, &'o ManagedEntry, FieldOwnership)>>,
     /// The entries that own a place as one value.
     whole: HashMap<u64, Vec<&'o ManagedEntry>>,
     /// The names of the managers that have set Helm's label or annotations.
@@ -571,12 +547,12 @@ pub(crate) struct Holding<'o> {
 }
 
 impl<'o> Holdings<'o> {
-    pub(crate) fn of(owners: &'o Owners) -> Self {
-        let mut by_path: HashMap<u64, Vec<(&ManagedEntry, FieldOwnership)>> = HashMap::new();
+    pub(crate) fn new(owners: &'o Owners) -> Self {
+        let mut by_path: HashMap<u64, Vec<(usize, &ManagedEntry, FieldOwnership)>> = HashMap::new();
         let mut whole: HashMap<u64, Vec<&ManagedEntry>> = HashMap::new();
-        for entry in owners.read() {
+        for (index, entry) in owners.read().enumerate() {
             entry.owned.each(&mut |path, held| {
-                by_path.entry(path).or_default().push((entry, held));
+                by_path.entry(path).or_default().push((index, entry, held));
                 if held == FieldOwnership::Whole {
                     whole.entry(path).or_default().push(entry);
                 }
@@ -585,7 +561,7 @@ impl<'o> Holdings<'o> {
         let marks = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
         let marks = marks.map(|names| Path(names.map(|name| Segment::Field(name.to_owned())).into()));
         let marked = marks.iter().filter_map(|mark| by_path.get(&prefixes(mark).last()?));
-        let helms = marked.flatten().map(|(entry, _)| entry.manager.name.as_str()).collect();
+        let helms = marked.flatten().map(|(_, entry, _)| entry.manager.name.as_str()).collect();
         let is_complete = !owners.is_empty() && owners.skipped().is_empty();
         Self { by_path, whole, helms, is_complete }
     }
@@ -601,7 +577,7 @@ impl<'o> Holdings<'o> {
         let prefixes: Vec<u64> = prefixes(path).collect();
         let Some((last, above)) = prefixes.split_last() else { return Vec::new() };
         let own = self.by_path.get(last).into_iter().flatten();
-        let own: Vec<_> = own.map(|(entry, held)| self.holding(entry, *held)).collect();
+        let own: Vec<_> = own.map(|(_, entry, held)| self.holding(entry, *held)).collect();
         if !own.is_empty() {
             return own;
         }
@@ -612,12 +588,24 @@ impl<'o> Holdings<'o> {
     /// The highest places below `path` that managers other than Helm own by updates.
     pub(crate) fn parts(&self, path: &Path) -> Vec<(Path, &'o FieldManager)> {
         let entries = prefixes(path).last().and_then(|it| self.by_path.get(&it)).into_iter().flatten();
-        let others = entries.filter(|(entry, held)| {
+        let others = entries.filter(|(_, entry, held)| {
             entry.manager.operation == ManagerOperation::Update && !self.holding(entry, *held).is_helms
         });
         others
-            .flat_map(|(entry, _)| entry.owned.below(path).into_iter().map(|it| (it, &entry.manager)))
+            .flat_map(|(_, entry, _)| entry.owned.below(path).into_iter().map(|it| (it, &entry.manager)))
             .collect()
+    }
+
+    /// The entries that own a path, given by its [`prefixes`], or anything below it, or one above it as one value; each
+    /// once, in their order.
+    pub(crate) fn entries(&self, prefixes: &[u64]) -> impl Iterator<Item = &'o ManagedEntry> {
+        let last = prefixes.len().saturating_sub(1);
+        let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
+            let there = self.by_path.get(prefix).into_iter().flatten();
+            there.filter(move |(.., held)| *held == FieldOwnership::Whole || depth == last)
+        });
+        let by_index: BTreeMap<usize, _> = holders.map(|(index, entry, _)| (*index, *entry)).collect();
+        by_index.into_values()
     }
 
     fn holding(&self, entry: &'o ManagedEntry, held: FieldOwnership) -> Holding<'o> {

@@ -5,7 +5,7 @@
 //! another value for it, the upgrade fails. An equal value is owned by both, so it costs nothing until
 //! a chart changes it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -14,9 +14,8 @@ use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::owners::{
-    FieldManager, FieldOwnership, ManagedEntry, ManagerOperation, prefixes, stands_for_text,
-};
+use crate::edit::displayed;
+use crate::owners::{FieldManager, Holdings, ManagerOperation, prefixes, stands_for_text};
 pub use crate::owners::{Manager, Operation, Skipped, Votes, abandons}; // alias
 pub use crate::owners::{Owners, helms}; // alias: `use` without `pub`
 use kubemoor_declare::compare::Move;
@@ -77,12 +76,6 @@ pub struct PartUndone<'a> {
     pub editor: &'a str,
 }
 
-/// The owners of paths, by the numbers of the paths: each entry is visited once.
-struct Holders {
-    /// The places of entries, and whether they own the path as one value.
-    by_path: HashMap<u64, Vec<(usize, bool)>>,
-}
-
 /// The declared fields on which the next upgrade of a release that Helm writes by `method` will
 /// conflict, at once or when it changes them: those with an owner other than `helm`; without a
 /// `helm`, those with any owner. What lies below an empty map is not declared. Empty for client-side releases, and
@@ -100,8 +93,7 @@ pub fn conflicts(
     let drift = fields.drift(live);
     let drift = drift.iter().filter(|it| it.agreement > Agreement::Doubt);
     let drift: HashSet<u64> = drift.filter_map(|it| prefixes(&it.path).last()).collect();
-    let entries: Vec<&ManagedEntry> = owners.read().filter(|entry| Some(&entry.manager) != helm).collect();
-    let held = Holders::of(&entries);
+    let holdings = Holdings::new(owners);
     let own = helm.and_then(|helm| owners.entry(helm));
     let (mut found, mut lookup) = (Vec::new(), Lookup::new(live));
     let empties: HashSet<u64> =
@@ -119,7 +111,7 @@ pub fn conflicts(
         if says_nothing || sent_as_text || is_key(&path) {
             continue;
         }
-        for entry in held.at(&prefixes).into_iter().filter_map(|index| entries.get(index)) {
+        for entry in holdings.entries(&prefixes).filter(|entry| Some(&entry.manager) != helm) {
             found.push(FieldConflict {
                 path: path.clone(),
                 manager: entry.manager.clone(),
@@ -150,8 +142,7 @@ pub fn conflicts(
 /// Meant for fields with their declared values; where the value is another one,
 /// Helm's next apply sets it.
 pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Value> {
-    let before = Owners::of(live);
-    let (mut owners, mut lookup) = (before.clone(), Lookup::new(live));
+    let (mut owners, mut lookup) = (Owners::of(live), Lookup::new(live));
     for path in paths.iter().filter(|path| !lookup.get(path).is_empty()) {
         owners.give(Some(helm), path);
     }
@@ -243,37 +234,11 @@ fn is_key(path: &Path) -> bool {
     }
 }
 
-impl Holders {
-    fn of(entries: &[&ManagedEntry]) -> Self {
-        let mut by_path: HashMap<u64, Vec<(usize, bool)>> = HashMap::new();
-        for (index, entry) in entries.iter().enumerate() {
-            entry.owned.each(&mut |path, held| {
-                by_path.entry(path).or_default().push((index, held == FieldOwnership::Whole));
-            });
-        }
-        Self { by_path }
-    }
-
-    /// The entries that own a path, or anything below it, or one above it as one value.
-    fn at(&self, prefixes: &[u64]) -> BTreeSet<usize> {
-        let last = prefixes.len().saturating_sub(1);
-        let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
-            let there = self.by_path.get(prefix).into_iter().flatten();
-            there.filter(move |(_, whole)| *whole || depth == last)
-        });
-        holders.map(|(index, _)| *index).collect()
-    }
-}
-
 fn displayed_if_any<S: serde::Serializer>(path: &Option<Path>, serializer: S) -> Result<S::Ok, S::Error> {
     match path {
         Some(path) => displayed(path, serializer),
         None => serializer.serialize_none(),
     }
-}
-
-fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(path)
 }
 
 /// A [`Move`], and whose it is.

@@ -76,17 +76,11 @@ pub struct Upgrade {
     pub chart: Option<ChartVersion>,
 }
 
-/// The remedies for a declared object.
-pub(crate) struct Remedies<'a> {
-    pub(crate) object: &'a ObjectId,
-    pub(crate) upgrade: &'a Upgrade,
-}
-
 impl Upgrade {
     /// The sentence about this way. `values` has, for each field to change, the chart values that
     /// probably set it.
     pub fn text(&self, values: &[Vec<Candidate>]) -> String {
-        self.way(values).text()
+        self.way(values).to_string()
     }
 
     pub(crate) fn way(&self, values: &[Vec<Candidate>]) -> Remedy {
@@ -129,31 +123,34 @@ impl Upgrade {
         };
         Remedy { kind: RemedyKind::Permanent, middle: (more.into(), ""), ..Remedy::from(head) }
     }
-}
 
-impl Remedies<'_> {
-    pub(crate) fn of_fields<'p>(&self, paths: impl ExactSizeIterator<Item = &'p Path>) -> Vec<Remedy> {
+    /// The remedies for an edit of these fields of an object.
+    pub(crate) fn for_fields<'p>(
+        &self,
+        object: &ObjectId,
+        paths: impl ExactSizeIterator<Item = &'p Path>,
+    ) -> Vec<Remedy> {
         let (allowed, explained) = match flags_of(paths) {
             Some(flags) => (Arc::clone(&flags), flags),
             None => (flags(&["*".to_owned()]).into(), Arc::default()),
         };
         vec![
-            self.upgrade.way(&[]),
-            self.temporary("make", allowed),
-            explained_by(self.object, Some(&self.upgrade.release), explained),
+            self.way(&[]),
+            self.temporary(object, "make", allowed),
+            explained_by(object, Some(&self.release), explained),
         ]
     }
 
-    pub(crate) fn of_deletion(&self) -> Vec<Remedy> {
+    pub(crate) fn for_deletion(&self, object: &ObjectId) -> Vec<Remedy> {
         vec![
-            self.upgrade.owner.removal(&self.upgrade.release).into(),
-            self.temporary("delete", flags(&["delete".to_owned()]).into()),
-            details(self.object, Some(&self.upgrade.release), &[]),
+            self.owner.removal(&self.release).into(),
+            self.temporary(object, "delete", flags(&["delete".to_owned()]).into()),
+            details(object, Some(&self.release), &[]),
         ]
     }
 
-    fn temporary(&self, verb: &str, flags: Arc<str>) -> Remedy {
-        let (begin, end) = allowing(self.object, &self.upgrade.release);
+    fn temporary(&self, object: &ObjectId, verb: &str, flags: Arc<str>) -> Remedy {
+        let (begin, end) = allowing(object, &self.release);
         Remedy {
             head: format!("To {verb} it for a while: {begin}"),
             middle: (flags, " --path PATH"),
@@ -164,20 +161,16 @@ impl Remedies<'_> {
 }
 
 impl Remedy {
-    pub(crate) fn text(&self) -> String {
-        self.with(&self.middle.0)
-    }
-
-    /// The same where there is little room: its command names no path.
-    pub(crate) fn short(&self) -> String {
-        self.with(self.middle.1)
+    /// The sentence where there is little room: its command names no path.
+    fn short(&self) -> String {
+        [self.head.as_str(), self.middle.1, &*self.tail].concat()
     }
 
     /// The sentence within so many characters. A command is given whole or not at all; what explains is never left
     /// out.
     pub(crate) fn within(&self, limit: usize) -> Option<String> {
         let fits = |text: &String| text.chars().count() <= limit;
-        let fitting = [self.text(), self.short()].into_iter().find(fits);
+        let fitting = [self.to_string(), self.short()].into_iter().find(fits);
         match self.kind {
             RemedyKind::Sentence => fitting.or_else(|| Some(self.short())),
             RemedyKind::Permanent | RemedyKind::Temporary => fitting,
@@ -191,10 +184,6 @@ impl Remedy {
             " for a while, ask a user with the right to create driftallowances in namespace {namespace:?} to run: "
         );
         self.head = self.head.replacen(" for a while: ", &to_run, 1);
-    }
-
-    fn with(&self, middle: &str) -> String {
-        [self.head.as_str(), middle, &*self.tail].concat()
     }
 }
 

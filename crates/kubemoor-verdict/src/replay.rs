@@ -11,9 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::diff::{
-    AlternativeFacts, ChangeFacts, ChangeKind, ClaimFacts, EditFacts, EvidenceKind, JudgedFacts,
-};
+use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, JudgedFacts};
 use crate::edit::{Circumstances, DeclaredObject, Edit, EditOutcome, ObjectOwner, Verdict, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use crate::judge::{Claim, Decision, Heard, decide};
@@ -115,7 +113,7 @@ struct ReplayedClaim<'c> {
 }
 
 /// The changes of an edit by each manifest of one release, with the exceptions.
-type Alternatives<'h> = Vec<(AlternativeFacts, ObjectExceptions<'h>)>;
+type Alternatives<'h> = Vec<(Diff, ObjectExceptions<'h>)>;
 
 impl Replay {
     /// Creates a replay by these policies; `defaults` apply where none of them sets a value.
@@ -196,7 +194,7 @@ impl Replay {
         past: PastEdit<'_>,
         cluster: &Labels,
         claim: &'c RecordedClaim,
-    ) -> Result<(ReplayedClaim<'c>, Vec<AlternativeFacts>), Unreplayable> {
+    ) -> Result<(ReplayedClaim<'c>, Vec<Diff>), Unreplayable> {
         let release = claim.release.id();
         let policy = self.policy(cluster, &release, claim.release.labels());
         let (mut alternatives, mut declarations, mut is_unsealed) = (Vec::new(), Vec::new(), false);
@@ -277,7 +275,7 @@ impl ReplayedClaim<'_> {
         &'h self,
         past: PastEdit<'h>,
         circumstances: &'h Circumstances,
-        facts: Vec<AlternativeFacts>,
+        facts: Vec<Diff>,
     ) -> Result<Alternatives<'h>, Unreplayable> {
         let (object, actor) = (past.object, past.actor);
         let mut alternatives = Vec::new();
@@ -600,10 +598,10 @@ impl RecordedAllowance {
 
 impl RecordedAlternative {
     /// `None` if a path cannot be read.
-    pub(crate) fn facts(&self, declared: Arc<Declared>) -> Option<AlternativeFacts> {
+    pub(crate) fn facts(&self, declared: Arc<Declared>) -> Option<Diff> {
         let changes = self.changes.iter().map(RecordedChange::facts).collect::<Option<_>>()?;
         let (fields, seal) = (declared.fields(), self.seal.clone());
-        Some(AlternativeFacts { declared, fields, changes, reason: VerdictReason::Unchanged, seal })
+        Some(Diff { declared, fields, changes, reason: VerdictReason::Unchanged, seal })
     }
 }
 
@@ -640,11 +638,11 @@ impl RecordedChange {
         self.path.parse().ok()
     }
 
-    fn facts(&self) -> Option<ChangeFacts> {
+    fn facts(&self) -> Option<FieldDiff> {
         let Self { path, is, kind, declared, old, new, cut: _ } = self;
         let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
         let change = FieldChange { path: path.parse().ok()?, declared, old, new, agreement: *is };
-        Some(ChangeFacts { change, kind: *kind, element: None })
+        Some(FieldDiff { change, kind: *kind, element: None })
     }
 }
 
@@ -747,7 +745,7 @@ impl Recording<'_> {
 
     fn claim(&self, claim: &ClaimFacts, is_scaled: bool) -> RecordedClaim {
         let ClaimFacts { release, revision, pending, authorised, evidence, alternatives, unweighed } = claim;
-        let of = |facts: &AlternativeFacts| self.alternative(facts, release, is_scaled);
+        let of = |facts: &Diff| self.alternative(facts, release, is_scaled);
         RecordedClaim {
             release: self.release(release),
             revision: *revision,
@@ -769,13 +767,8 @@ impl Recording<'_> {
         RecordedRelease { namespace, name, labels, unnamed }
     }
 
-    fn alternative(
-        &self,
-        facts: &AlternativeFacts,
-        release: &ReleaseId,
-        is_scaled: bool,
-    ) -> RecordedAlternative {
-        let AlternativeFacts { declared, fields, changes, reason: _, seal } = facts;
+    fn alternative(&self, facts: &Diff, release: &ReleaseId, is_scaled: bool) -> RecordedAlternative {
+        let Diff { declared, fields, changes, reason: _, seal } = facts;
         let mut recorded = RecordedDeclaration {
             version: declared.version.to_string(),
             allow: declared.allow.as_ref().and_then(|it| it.allow.clone()),
@@ -813,8 +806,8 @@ impl Recording<'_> {
         is_whole
     }
 
-    fn change(&self, facts: &ChangeFacts) -> RecordedChange {
-        let ChangeFacts { change: FieldChange { path, declared, old, new, agreement }, kind, .. } = facts;
+    fn change(&self, facts: &FieldDiff) -> RecordedChange {
+        let FieldDiff { change: FieldChange { path, declared, old, new, agreement }, kind, .. } = facts;
         let mut cut = false;
         let mut keep = |value: &Option<Value>| {
             let value = value.as_ref()?;

@@ -12,7 +12,8 @@ use json_patch::Patch;
 use serde_json::{Map, Value};
 
 use crate::claims::adopts;
-use crate::edit::FieldFinding;
+use crate::diff::EditChanges;
+use crate::edit::{DeclaredObject, FieldFinding};
 use crate::ownership::{self, Back, PartUndone};
 use crate::shown::Shown;
 use crate::{additions, sealed};
@@ -28,7 +29,6 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
-use kubemoor_policy::signing::Declaration;
 
 pub use self::RevertPlan as Plan; // alias
 pub use self::WholeEdit as Whole; // alias
@@ -222,37 +222,21 @@ fn judged<'r>(
     let declarations = release.objects.get(edit.object)?;
     let of = |declared: &'r Arc<Declared>| {
         let fields = &*declared.fields();
-        let mut changes = fields.changed(edit.old, edit.new);
-        changes.retain(|change| change.agreement != Agreement::Agrees);
-        let sealed = sealed::changes(edit.object, fields, edit.old, edit.new);
         let seal = &policy.rules(edit.object, declared).sealed;
-        let added = additions::of_edit(edit.object, fields, seal, Some(edit.old), edit.new);
-        let unknown = |finding: &&FieldFinding| {
-            changes.iter().all(|change| change.path != finding.path)
-                && sealed.iter().all(|change| change.path != finding.path)
-                && added.iter().all(|addition| addition.path != finding.path)
-        };
-        let strangers = findings.iter().filter(unknown).count();
-        (strangers == 0).then_some((declared, changes))
+        let mut changes = EditChanges::new(edit.object, fields, seal, (Some(edit.old), false), edit.new);
+        changes.declared.retain(|change| change.agreement != Agreement::Agrees);
+        let is_known = findings.iter().all(|finding| changes.concern(&finding.path));
+        is_known.then_some((declared, changes.declared))
     };
     declarations.all().filter_map(of).min_by_key(|(_, changes)| changes.len())
 }
 
 /// The places where the old object was not spelled as declared: those that a dry run has settled,
 /// and those that differ.
-fn before(edit: WholeEdit<'_>, release: &Release, declared: &Declared) -> (Vec<Path>, Vec<FieldChange>) {
-    let declaration = declared.digest.as_ref().map(|digest| Declaration {
-        release: &release.id,
-        object: edit.object,
-        digest,
-        seal: None,
-    });
-    let is_settled = |it: &FieldChange| {
-        let known = edit.settled.zip(declaration.as_ref());
-        known.is_some_and(|(settled, declaration)| settled.holds(declaration, &it.path, it.new.as_ref()))
-    };
-    let (settled, mut drift): (Vec<_>, Vec<_>) =
-        declared.fields().drift(edit.old).into_iter().partition(is_settled);
+fn before(edit: WholeEdit<'_>, release: &Release, declared: &Arc<Declared>) -> (Vec<Path>, Vec<FieldChange>) {
+    let of = DeclaredObject { object: edit.object, release: &release.id, declared };
+    let drift = declared.fields().drift(edit.old).into_iter();
+    let (settled, mut drift): (Vec<_>, Vec<_>) = drift.partition(|it| of.is_settled(edit.settled, it));
     drift.retain(|it| it.agreement > Agreement::Doubt);
     (settled.into_iter().map(|it| it.path).collect(), drift)
 }

@@ -8,9 +8,9 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::claims;
 use crate::owners::Owners;
 use crate::ownership::is_controller;
+use crate::{additions, claims};
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
 use kubemoor_declare::model::{
@@ -141,7 +141,7 @@ pub fn is_sealed(object: &ObjectId, path: &Path) -> bool {
 /// Whether the manifest declares the field of a change, rather than a policy or the kind sealing it.
 pub fn is_declared(object: &ObjectId, change: &FieldChange) -> bool {
     let is_sealed = change.declared.is_none()
-        && (is_sealed(object, &change.path) || claims::finishes(object, &change.path));
+        && (is_sealed(object, &change.path) || claims::is_of_finalizers(object, &change.path));
     !change.agreement.is_addition() && !is_sealed
 }
 
@@ -170,15 +170,7 @@ pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
 
 /// Removes a sealed field.
 pub fn undo(path: &Path, object: &mut Value) {
-    let mut at = object;
-    for segment in path.0.iter().take(path.0.len().saturating_sub(1)) {
-        let Segment::Field(name) = segment else { return };
-        let Some(below) = at.get_mut(name) else { return };
-        at = below;
-    }
-    if let (Some(Segment::Field(name)), Value::Object(map)) = (path.0.last(), at) {
-        map.remove(name);
-    }
+    additions::take_away([path], object);
 }
 
 /// Whether the value at `path` was set after the creation of the object. Admission plugins that set

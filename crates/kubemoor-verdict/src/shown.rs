@@ -217,19 +217,9 @@ fn full(value: &Value) -> String {
 
 /// Whether a value's JSON has at most so many bytes.
 pub(crate) fn is_within(value: &Value, bytes: usize) -> bool {
-    struct Room(usize);
-    impl io::Write for Room {
-        fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-            self.0 = self.0.checked_sub(piece.len()).ok_or(io::ErrorKind::WriteZero)?;
-            Ok(piece.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
     // JSON puts a text in quotes.
     let is_longer = value.as_str().is_some_and(|text| text.len() + 2 > bytes);
-    !is_longer && serde_json::to_writer(Room(bytes), value).is_ok()
+    !is_longer && json(value, bytes).1
 }
 
 /// At most `limit` characters of `text`, and whether there were more.
@@ -438,7 +428,7 @@ impl ShownValues {
         let is = shown(new);
         let is_masked = [&said, &was, &is].into_iter().flatten().any(Shown::is_masked);
         let difference = match new {
-            Some(new) if !is_masked => Difference::of(object, path, [declared, old], new),
+            Some(new) if !is_masked => Difference::find(object, path, [declared, old], new),
             _ => None,
         };
         Self { declared: said, old: was, new: is, difference: difference.map(Box::new) }
@@ -446,7 +436,12 @@ impl ShownValues {
 }
 
 impl Difference {
-    fn of(object: &ObjectId, path: &Path, [declared, old]: [Option<&Value>; 2], new: &Value) -> Option<Self> {
+    fn find(
+        object: &ObjectId,
+        path: &Path,
+        [declared, old]: [Option<&Value>; 2],
+        new: &Value,
+    ) -> Option<Self> {
         // For an edit, the change counts; for a live object, the difference from the declaration.
         let other = old.or(declared)?;
         if is_short(other) && is_short(new) {
@@ -474,7 +469,7 @@ impl Difference {
             };
         }
         let place = match (other, new) {
-            (Some(Value::String(a)), Some(Value::String(b))) => TextPlace::of(a, b),
+            (Some(Value::String(a)), Some(Value::String(b))) => TextPlace::find(a, b),
             _ => None,
         };
         let shown = |value: Option<&Value>| match (&place, value) {
@@ -558,7 +553,7 @@ fn step_down<'v>(value: &'v Value, steps: &[ValueStep<'_>]) -> Option<&'v Value>
 
 impl TextPlace {
     /// None of short texts.
-    fn of(a: &str, b: &str) -> Option<Self> {
+    fn find(a: &str, b: &str) -> Option<Self> {
         let is_of_lines = a.contains('\n') || b.contains('\n');
         if !is_of_lines && a.len() <= SHORT && b.len() <= SHORT {
             return None;

@@ -65,7 +65,7 @@ mod deletion {
     }
 
     fn blocking(kind: &str, live: Value, now: &str) -> Option<String> {
-        let change = blocked(&object(kind), &live, now.parse().unwrap())?;
+        let change = blocking_finalizers(&object(kind), &live, now.parse().unwrap())?;
         Some(format!("{} {}", change.path, change.new.unwrap()))
     }
 
@@ -96,7 +96,7 @@ mod deletion {
 
     #[test]
     fn only_the_removal_of_finalizers_is_a_step_of_a_deletion() {
-        let is_step = |kind: &str, path: &str| finishes(&object(kind), &path.parse().unwrap());
+        let is_step = |kind: &str, path: &str| is_of_finalizers(&object(kind), &path.parse().unwrap());
         assert!(is_step("ConfigMap", "/metadata/finalizers"));
         assert!(is_step("Namespace", "/spec/finalizers"));
         for path in ["/spec/finalizers", "/metadata/labels/finalizers", "/data/k", "/metadata"] {
@@ -135,7 +135,7 @@ mod dependants {
         releases.into_iter().for_each(|release| index.set(release));
         let resolver = resolver(EditsMode::Deny);
         let rules = Rules { resolver: &resolver, own_account: None };
-        of(taken, &index, &rules, NOW.parse().unwrap())
+        dependants(taken, &index, &rules, NOW.parse().unwrap())
     }
 
     /// The releases with the objects that go along.
@@ -148,14 +148,14 @@ mod dependants {
 
     #[test]
     fn namespaces_and_definitions_take_others_along() {
-        assert_eq!(taken(&object("", "Namespace", "shop")), Some(shop()));
+        assert_eq!(deleted_along(&object("", "Namespace", "shop")), Some(shop()));
         let kind = DeletedAlong::Kind { group: "example.org".to_owned(), plural: "things".to_owned() };
         let definition = |group, name| object(group, "CustomResourceDefinition", name);
-        assert_eq!(taken(&definition("apiextensions.k8s.io", "things.example.org")), Some(kind));
-        assert_eq!(taken(&definition("apiextensions.k8s.io", "things")), None);
-        assert_eq!(taken(&definition("example.org", "things.example.org")), None);
-        assert_eq!(taken(&object("example.org", "Namespace", "shop")), None);
-        assert_eq!(taken(&object("", "ConfigMap", "shop")), None);
+        assert_eq!(deleted_along(&definition("apiextensions.k8s.io", "things.example.org")), Some(kind));
+        assert_eq!(deleted_along(&definition("apiextensions.k8s.io", "things")), None);
+        assert_eq!(deleted_along(&definition("example.org", "things.example.org")), None);
+        assert_eq!(deleted_along(&object("example.org", "Namespace", "shop")), None);
+        assert_eq!(deleted_along(&object("", "ConfigMap", "shop")), None);
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod dependants {
         let claims: Vec<_> = case.claims.into_iter().map(Arc::new).collect();
         let resolver = resolver(case.mode);
         let rules = Rules { resolver: &resolver, own_account: Some("moor") };
-        let verdict = judge(&edit, &claims, &case.dependants, &rules, NOW.parse().unwrap());
+        let verdict = judge_deletion(&edit, &claims, &case.dependants, &rules, NOW.parse().unwrap());
         assert_eq!(format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str()), wanted);
     }
 
