@@ -1,7 +1,7 @@
-//! What was seen of live objects, as marks under the guard's key: the last agreement of an object
-//! with its declaration, by which repairs are confirmed, and the values that a dry run has settled
-//! as the API server's form of a declared one. No value can be read from a mark, and nobody without
-//! the key can make one. A field that was allowed to differ was not seen; it stays open.
+//! What was seen of live objects, as marks under the guard's key: the last agreement of an object with its
+//! declaration, by which repairs are confirmed, and the values that a dry run has settled as the API server's form of
+//! a declared one. No value can be read from a mark, and nobody without the key can make one. A field that was
+//! allowed to differ was not seen; it stays open.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -19,8 +19,8 @@ use kubemoor_declare::path::Path;
 
 pub use self::LastAgreement as Agreement; // alias
 
-/// The most open paths of one object, and the most characters of one path; beyond that, their
-/// common parents are open.
+/// The most open paths of one object, and the most characters of one path; beyond that, their common parents are
+/// open.
 const OPEN: usize = 20;
 const OPEN_CHARS: usize = 200;
 
@@ -35,8 +35,8 @@ pub struct LastAgreement {
     open: Arc<Vec<String>>,
 }
 
-/// A statement about a declaration under the guard's key: it reveals nothing about the values, and
-/// cannot be made without the key.
+/// A statement about a declaration under the guard's key: it reveals nothing about the values, and cannot be made
+/// without the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct StatementMark([u8; 16]);
 
@@ -62,9 +62,8 @@ impl LastAgreement {
         Some(Self { seal: StatementMark::read(seal)?, open: shared(open.to_vec()) })
     }
 
-    /// The agreement of an object that was seen as declared except at the `spared` paths, after an
-    /// agreement `before`. `is_same` tells at which paths the earlier declaration has the same
-    /// values.
+    /// The agreement of an object that was seen as declared except at the `spared` paths, after an agreement
+    /// `before`. `is_same` tells at which paths the earlier declaration has the same values.
     pub fn after(
         before: Option<&Self>,
         key: &SigningKey,
@@ -170,8 +169,7 @@ impl fmt::Debug for StatementMark {
     }
 }
 
-/// The most values that are kept of one object, and the most characters of a path. Dry runs are
-/// repeated for others.
+/// The most values that are kept of one object, and the most characters of a path. Dry runs are repeated for others.
 const VALUES: usize = 20;
 const PATH_CHARS: usize = 300;
 
@@ -285,8 +283,7 @@ impl Settlements {
         self.0.get(object).cloned()
     }
 
-    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
-    /// are new.
+    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they are new.
     pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
         if settled.values.is_empty() {
             return false;
@@ -313,8 +310,7 @@ impl SettledValues {
         self.0.read().of(object)
     }
 
-    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they
-    /// are new.
+    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they are new.
     pub fn learn(&self, object: &ObjectId, settled: Settled) -> bool {
         self.0.write().learn(object, settled)
     }

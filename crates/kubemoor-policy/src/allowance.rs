@@ -1,7 +1,7 @@
-//! Allowances: changes that are permitted although a release declares otherwise. A [`Grant`] says
-//! which; an [`Allowance`] is a temporary one for one object, from a `DriftAllowance`, a
-//! [`AllowanceRequest`] asks for it by annotations, and a [`StandingAllowance`] one comes from a policy or a chart,
-//! with a [`Schedule`] of windows. A text with a flaw allows nothing, not even in part.
+//! Allowances: changes that are permitted although a release declares otherwise. A [`Grant`] says which; an
+//! [`Allowance`] is a temporary one for one object, from a `DriftAllowance`, a [`RequestedAllowance`] asks for it by
+//! annotations, and a [`StandingAllowance`] one comes from a policy or a chart, with a [`Schedule`] of windows. A
+//! text with a flaw allows nothing, not even in part.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,7 +26,7 @@ use kubemoor_declare::schema::KindSchema;
 use kubemoor_helm::release::{AllowAnnotations, Declared};
 
 pub use self::AllowanceOrigin as Origin; // alias
-pub use self::AllowanceRequest as Request; // alias
+pub use self::RequestedAllowance as Request; // alias
 pub use self::StandingAllowance as Standing; // alias
 
 /// The word that grants the deletion.
@@ -84,8 +84,8 @@ const MAX_REASON: usize = 1024;
 pub struct Allowance {
     pub name: String,
     pub namespace: String,
-    /// The object as the allowance names it. Without a namespace, it is in the allowance's
-    /// namespace or cluster-scoped.
+    /// The object as the allowance names it. Without a namespace, it is in the allowance's namespace or
+    /// cluster-scoped.
     pub object: ObjectId,
     pub grant: Grant,
     pub until: Timestamp,
@@ -93,8 +93,8 @@ pub struct Allowance {
     pub reason: String,
     /// The user who requested it; unknown if the user name is empty.
     pub by: Actor,
-    /// The resource's uid and generation, which distinguish one allowance from another and from its
-    /// earlier state. Empty before the API server has stored it.
+    /// The resource's uid and generation, which distinguish one allowance from another and from its earlier state.
+    /// Empty before the API server has stored it.
     pub version: (String, i64),
     /// The creation time of the resource; `None` before that.
     pub created: Option<Timestamp>,
@@ -157,8 +157,8 @@ impl Allowance {
         now < self.until
     }
 
-    /// Whether the allowance applies to this object, which this release declares: an object in its
-    /// namespace, or a cluster-scoped one of a release there.
+    /// Whether the allowance applies to this object, which this release declares: an object in its namespace, or a
+    /// cluster-scoped one of a release there.
     pub fn is_for(&self, object: &ObjectId, release: &ReleaseId) -> bool {
         let same = self.object.group == object.group
             && self.object.kind == object.kind
@@ -210,13 +210,13 @@ fn bounded(until: Timestamp, from: Timestamp) -> Result<Timestamp, String> {
 
 /// The request in annotations.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AllowanceRequest {
+pub struct RequestedAllowance {
     pub grant: Grant,
     pub until: Option<Timestamp>,
     pub reason: Option<String>,
 }
 
-impl AllowanceRequest {
+impl RequestedAllowance {
     /// Reads the texts of the three annotations.
     ///
     /// # Errors
@@ -295,8 +295,8 @@ pub enum AllowanceOrigin {
 }
 
 impl StandingAllowance {
-    /// Whether the allowance is open at `now`. The loop checks nothing else, because it does not
-    /// know which user changed a field.
+    /// Whether the allowance is open at `now`. The loop checks nothing else, because it does not know which user
+    /// changed a field.
     pub fn open(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
             && self.schedule.as_ref().is_none_or(|schedule| schedule.open(now))
@@ -306,8 +306,8 @@ impl StandingAllowance {
         self.subjects.is_empty() || self.subjects.iter().any(|subject| subject.is(actor))
     }
 
-    /// The time at which [`StandingAllowance::open`] next changes its answer, or at which to ask again;
-    /// `None` if it never does.
+    /// The time at which [`StandingAllowance::open`] next changes its answer, or at which to ask again; `None` if it
+    /// never does.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         if self.until.is_some_and(|until| until <= now) {
             return None;
@@ -337,8 +337,8 @@ pub fn of_manifest(declared: &Declared) -> Result<Option<Arc<StandingAllowance>>
     let Some(AllowAnnotations { allow: Some(allow), until, reason }) = declared.allow.as_deref() else {
         return Ok(None);
     };
-    let AllowanceRequest { grant, until, reason } =
-        AllowanceRequest::read(allow, until.as_deref(), reason.as_deref())?;
+    let RequestedAllowance { grant, until, reason } =
+        RequestedAllowance::read(allow, until.as_deref(), reason.as_deref())?;
     let origin = AllowanceOrigin::Manifest { reason };
     Ok(Some(Arc::new(StandingAllowance { origin, grant, schedule: None, until, subjects: Vec::new() })))
 }
@@ -374,8 +374,8 @@ impl Schedule {
         self.end(now).is_some_and(|end| now < end)
     }
 
-    /// The time at which [`Schedule::open`] next changes its answer; for windows that adjoin
-    /// endlessly, a time at which to ask again. `None` if nothing changes any more.
+    /// The time at which [`Schedule::open`] next changes its answer; for windows that adjoin endlessly, a time at
+    /// which to ask again. `None` if nothing changes any more.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let Some(mut end) = self.end(now).filter(|end| now < *end) else { return self.next(now) };
         let mut start = now;
@@ -448,8 +448,8 @@ const MAX_TIMES: usize = 48;
 /// The years in which a cron must match once: all combinations of leap years and weekdays.
 const YEARS: std::ops::RangeInclusive<i16> = 2024..=2052;
 
-/// Reads a cron of five fields. If hour and minute are lists of numbers, each time becomes a cron
-/// of its own: only such a cron is made up for when the clocks skip it.
+/// Reads a cron of five fields. If hour and minute are lists of numbers, each time becomes a cron of its own: only
+/// such a cron is made up for when the clocks skip it.
 fn crons(text: &str) -> Result<Vec<Cron>, String> {
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     let [minute, hour, days @ ..] = fields.as_slice() else {

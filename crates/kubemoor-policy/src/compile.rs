@@ -1,6 +1,5 @@
-//! Reads policies from text and compiles them. Everything that can be decided once is decided here,
-//! so that a verdict compiles nothing; a policy with a flaw is not compiled at all, and does not
-//! affect others.
+//! Reads policies from text and compiles them. Everything that can be decided once is decided here, so that a verdict
+//! compiles nothing; a policy with a flaw is not compiled at all, and does not affect others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -298,8 +297,8 @@ pub struct FileFlaw {
     pub flaw: Flaw,
 }
 
-/// Reads files, given as names and texts, each with any number of policies.
-/// Where two have one name the first file's counts.
+/// Reads files, given as names and texts, each with any number of policies. Where two have one name the first file's
+/// counts.
 pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc<Compiled>>, Vec<FileFlaw>) {
     let mut accepted: BTreeMap<String, (Arc<Compiled>, String)> = BTreeMap::new();
     let mut flawed = Vec::new();
@@ -330,8 +329,8 @@ pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc
     (accepted.into_values().map(|(compiled, _)| compiled).collect(), flawed)
 }
 
-/// The objects of a YAML text, read as kubectl reads it, and the invalid documents: their numbers,
-/// from 1, and the flaws.
+/// The objects of a YAML text, read as kubectl reads it, and the invalid documents: their numbers, from 1, and the
+/// flaws.
 pub fn documents(text: &str) -> (Vec<Value>, Vec<(String, Flaw)>) {
     let flaw = |message| Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
     if text.len() > MAX_FILE {

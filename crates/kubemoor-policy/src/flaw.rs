@@ -1,5 +1,5 @@
-//! Errors in a policy, an allowance or an annotation, for the person who wrote it: the field, a
-//! reason from a closed set and the correct form. A text with a flaw takes no effect.
+//! Errors in a policy, an allowance or an annotation, for the person who wrote it: the field, a reason from a closed
+//! set and the correct form. A text with a flaw takes no effect.
 
 use std::fmt;
 
@@ -96,8 +96,8 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// The flaws of one text while it is read: reading continues after the first flaw, so that a person
-/// sees all of them at once.
+/// The flaws of one text while it is read: reading continues after the first flaw, so that a person sees all of them
+/// at once.
 #[derive(Debug, Default)]
 pub(crate) struct Flaws(Vec<Flaw>);
 

@@ -1,6 +1,5 @@
-//! Converts the fields that Flux ignores for a HelmRelease (`spec.driftDetection.ignore`) to a
-//! DriftPolicy, which ignores exactly these; parts that a policy cannot express are left out and
-//! named.
+//! Converts the fields that Flux ignores for a HelmRelease (`spec.driftDetection.ignore`) to a DriftPolicy, which
+//! ignores exactly these; parts that a policy cannot express are left out and named.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -174,8 +173,7 @@ fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)>
     Some((field.unwrap_or("name"), flaw.message))
 }
 
-/// The reason why a policy cannot express a path of Flux: there, each segment is a whole name or
-/// index.
+/// The reason why a policy cannot express a path of Flux: there, each segment is a whole name or index.
 fn refused_path(path: &str) -> Option<String> {
     let is_pattern = |segment: &str| segment == "*" || segment.starts_with('[');
     let is_from_end = |segment: &str| {

@@ -1,9 +1,8 @@
-//! Policies for edits and drift, the fields that they ignore, and the changes that are allowed
-//! locally.
+//! Policies for edits and drift, the fields that they ignore, and the changes that are allowed locally.
 //!
-//! [`compile::read`] reads policies from text, [`resolver::PolicyResolver`] gives the [`Policy`] of a
-//! release, [`Policy::rules`] its rules for an object; [`allowance::Allowance`] is a temporary
-//! exception. Plain values, each checked before it takes effect.
+//! [`compile::read`] reads policies from text, [`resolver::PolicyResolver`] gives the [`Policy`] of a release,
+//! [`Policy::rules`] its rules for an object; [`allowance::Allowance`] is a temporary exception. Plain values, each
+//! checked before it takes effect.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod agreement;
@@ -67,8 +66,7 @@ const MANY: usize = 64;
 pub struct Policy {
     pub edits: EditsMode,
     pub drift: DriftMode,
-    /// The time without a change after which a Helm operation's record counts as dead and loses its
-    /// rights.
+    /// The time without a change after which a Helm operation's record counts as dead and loses its rights.
     pub operation_timeout: Duration,
     pub repair: RepairRights,
     /// The autoscalers that may change replicas, if a policy sets them.
@@ -137,8 +135,8 @@ pub struct ObjectRules {
     trie: PatternTrie,
 }
 
-/// The rules of a policy for objects, each kept for one declaration, by its identity, and dropped with
-/// it. A copy starts empty.
+/// The rules of a policy for objects, each kept for one declaration, by its identity, and dropped with it. A copy
+/// starts empty.
 #[derive(Debug, Default)]
 struct RuleCache {
     kept: RwLock<HashMap<usize, (Weak<Declared>, Arc<ObjectRules>)>>,
@@ -165,8 +163,7 @@ impl Policy {
         }
     }
 
-    /// The rules for one object of the release, by its declaration. Computed once for each
-    /// declaration.
+    /// The rules for one object of the release, by its declaration. Computed once for each declaration.
     pub fn rules(&self, object: &ObjectId, declared: &Arc<Declared>) -> Arc<ObjectRules> {
         let may_have_rules =
             declared.allow.is_some() || self.matched.iter().any(|policy| policy.has_object_rules());
@@ -228,14 +225,13 @@ impl Policy {
 }
 
 impl ObjectRules {
-    /// A text that identifies the rules under which an object was seen without additions; `None` if
-    /// additions are not searched.
+    /// A text that identifies the rules under which an object was seen without additions; `None` if additions are not
+    /// searched.
     pub fn seal(&self) -> Option<String> {
         self.sealed.text(&self.ignored)
     }
 
-    /// The rules about the field at `path` or below it; they have the same effect there as all
-    /// rules.
+    /// The rules about the field at `path` or below it; they have the same effect there as all rules.
     pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<StandingAllowance>>) {
         let (mut ignored, mut standing) = (Mask::default(), Vec::new());
         for rule in self.trie.at(path) {

@@ -1,6 +1,6 @@
-//! Finds parts of policies that have no effect, or another one than it seems: from the policies
-//! alone ([`lint`]), by the releases that exist ([`unmatched`]) and by their objects ([`aimless`]).
-//! A finding is certain for what it was given.
+//! Finds parts of policies that have no effect, or another one than it seems: from the policies alone ([`lint`]), by
+//! the releases that exist ([`unmatched`]) and by their objects ([`aimless`]). A finding is certain for what it was
+//! given.
 
 use std::sync::Arc;
 
@@ -11,8 +11,7 @@ use crate::flaw::Flaws;
 use crate::mask::Mask;
 use crate::pattern::{Pattern, PatternStep};
 use crate::resource::{
-    AllowRule, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, SealRule, SubjectKind, SubjectSpec,
-    TargetSpec,
+    AllowRule, DriftPolicy, DriftPolicySpec, LabelSelector, SubjectKind, SubjectSpec, TargetSpec,
 };
 use crate::selector::{Globs, Regexes, RuleTarget};
 use crate::spelling::{misspelled, rules, unknown_fields};
@@ -216,8 +215,8 @@ fn globs(wide: &[String], narrow: &[String]) -> bool {
         || !narrow.is_empty() && narrow.iter().all(|narrow| wide.iter().any(|wide| glob(wide, narrow)))
 }
 
-/// Whether a glob matches every name that the other one matches: it has to match the other's text,
-/// where only `*` matches a `*`.
+/// Whether a glob matches every name that the other one matches: it has to match the other's text, where only `*`
+/// matches a `*`.
 fn glob(wide: &str, narrow: &str) -> bool {
     let (wide, narrow): (Vec<char>, Vec<char>) = (wide.chars().collect(), narrow.chars().collect());
     let (mut at, mut of) = (0, 0);
@@ -258,42 +257,44 @@ struct RulePath<'p> {
 /// Finds the rules of a policy that have no effect because of the others.
 fn check_rules(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<LintFinding>) {
     let others = others(policy, ranked);
-    let ignoring = || others.iter().flat_map(|other| ignored(other));
-    for place in ignored(policy) {
+    let ignoring = || others.iter().flat_map(|other| paths_of(other, "ignore"));
+    for place in paths_of(policy, "ignore") {
         if is_helms(place.path) {
             let message = "no rule covers Helm's own label and annotations: remove the path".to_owned();
             findings.push(finding(policy, place.field, Check::Ineffective, message));
             continue;
         }
-        let own = ignored(policy).filter(|it| it.stays_beside(&place));
+        let own = paths_of(policy, "ignore").filter(|it| it.stays_beside(&place));
         if let Some(other) = ignoring().chain(own).find(|other| other.decides(&place)) {
             findings.push(place.shadowed(&other, "already ignores these fields: remove this path"));
         }
     }
-    for place in allowed(policy) {
-        if let Some(other) = ignoring().chain(ignored(policy)).find(|other| other.decides(&place)) {
+    for place in paths_of(policy, "allow") {
+        if let Some(other) = ignoring().chain(paths_of(policy, "ignore")).find(|other| other.decides(&place))
+        {
             let what = "ignores these fields, so nobody needs an exception: remove one of the two";
             findings.push(place.shadowed(&other, what));
             continue;
         }
-        let standing = others.iter().flat_map(|other| allowed(other));
-        let own = allowed(policy).filter(|it| it.stays_beside(&place));
+        let standing = others.iter().flat_map(|other| paths_of(other, "allow"));
+        let own = paths_of(policy, "allow").filter(|it| it.stays_beside(&place));
         let mut standing = standing.chain(own).filter(|it| it.is_unconditional);
         if let Some(other) = standing.find(|other| other.decides(&place)) {
             let what = "allows the same to everybody at all times: remove one of the two";
             findings.push(place.shadowed(&other, what));
         }
     }
-    for place in sealed(policy) {
-        if let Some(other) = ignoring().chain(ignored(policy)).find(|other| other.decides(&place)) {
+    for place in paths_of(policy, "seal") {
+        if let Some(other) = ignoring().chain(paths_of(policy, "ignore")).find(|other| other.decides(&place))
+        {
             let what = "ignores these fields, so the seal has no effect: remove one of the two";
             findings.push(place.shadowed(&other, what));
         }
     }
 }
 
-/// The other policies whose rules are in force wherever those of `policy` are. Of two policies with
-/// the same releases, only the one with lower precedence is compared with the other.
+/// The other policies whose rules are in force wherever those of `policy` are. Of two policies with the same
+/// releases, only the one with lower precedence is compared with the other.
 fn others<'p>(policy: &DriftPolicy, ranked: &Ranked<'p>) -> Vec<&'p DriftPolicy> {
     let own = ranked.iter().position(|it| name(it) == name(policy));
     let is_beside = |(place, other): &(usize, &&'p DriftPolicy)| {
@@ -304,7 +305,7 @@ fn others<'p>(policy: &DriftPolicy, ranked: &Ranked<'p>) -> Vec<&'p DriftPolicy>
     ranked.iter().enumerate().filter(is_beside).map(|(_, other)| *other).collect()
 }
 
-impl<'p> RulePath<'p> {
+impl RulePath<'_> {
     /// Whether this place decides everything that the other one covers.
     fn decides(&self, other: &RulePath<'_>) -> bool {
         let is_covered = match (self.path, other.path) {
@@ -317,8 +318,7 @@ impl<'p> RulePath<'p> {
         is_covered && takes_in(self.target, other.target)
     }
 
-    /// Whether it is another place of the policy, and not the redundant one of two equal places,
-    /// which is the later.
+    /// Whether it is another place of the policy, and not the redundant one of two equal places, which is the later.
     fn stays_beside(&self, other: &RulePath<'_>) -> bool {
         let is_equal = other.is_unconditional && other.decides(self);
         self.at != other.at && (!is_equal || self.at < other.at)
@@ -332,43 +332,19 @@ impl<'p> RulePath<'p> {
         let message = format!("{} has no effect here: {}{whose} {what}", self.path, by.rule);
         finding(self.policy, self.field.clone(), Check::Shadowed, message)
     }
+}
 
-    /// Each path of a rule of the list `list`.
-    fn all(
-        policy: &'p DriftPolicy,
-        (list, number): (&'static str, usize),
-        target: &'p Option<TargetSpec>,
-        paths: &'p [String],
-    ) -> impl Iterator<Item = Self> {
+/// Each path of the rules of one list: `ignore`, `allow` or `seal`.
+fn paths_of<'p>(policy: &'p DriftPolicy, list: &'static str) -> impl Iterator<Item = RulePath<'p>> {
+    let prefix = format!("spec.{list}[");
+    let of_list = rules(&policy.spec).filter(move |(rule, ..)| rule.starts_with(&prefix));
+    of_list.enumerate().flat_map(move |(number, (rule, target, paths))| {
+        let is_always = |it: &AllowRule| it.schedule.is_none() && it.subjects.is_empty();
+        let is_unconditional = list != "allow" || policy.spec.allow.get(number).is_some_and(is_always);
         paths.iter().enumerate().map(move |(index, path)| {
-            let rule = format!("spec.{list}[{number}]");
-            let field = format!("{rule}.paths[{index}]");
-            let at = (number, index);
-            Self { policy, rule, target: target.as_ref(), field, path, at, is_unconditional: true }
+            let (rule, field, at) = (rule.clone(), format!("{rule}.paths[{index}]"), (number, index));
+            RulePath { policy, rule, target, field, path, at, is_unconditional }
         })
-    }
-}
-
-fn ignored(policy: &DriftPolicy) -> impl Iterator<Item = RulePath<'_>> {
-    let rules = policy.spec.ignore.iter().enumerate();
-    rules.flat_map(move |(number, IgnoreRule { target, paths })| {
-        RulePath::all(policy, ("ignore", number), target, paths)
-    })
-}
-
-fn sealed(policy: &DriftPolicy) -> impl Iterator<Item = RulePath<'_>> {
-    let rules = policy.spec.seal.iter().enumerate();
-    rules.flat_map(move |(number, SealRule { target, paths })| {
-        RulePath::all(policy, ("seal", number), target, paths)
-    })
-}
-
-fn allowed(policy: &DriftPolicy) -> impl Iterator<Item = RulePath<'_>> {
-    let rules = policy.spec.allow.iter().enumerate();
-    rules.flat_map(move |(number, AllowRule { target, paths, schedule, subjects, .. })| {
-        let is_unconditional = schedule.is_none() && subjects.is_empty();
-        let places = RulePath::all(policy, ("allow", number), target, paths);
-        places.map(move |place| RulePath { is_unconditional, ..place })
     })
 }
 
@@ -384,7 +360,8 @@ pub fn targeted(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<Release
     releases.iter().filter(is_targeted).cloned().collect()
 }
 
-/// The targets of these policies that select no object of these releases; a release is `None` if it could not be read.
+/// The targets of these policies that select no object of these releases; a release is `None` if it could not be
+/// read.
 pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Release>>)]) -> Vec<LintFinding> {
     let mut findings = Vec::new();
     for policy in policies {

@@ -1,8 +1,7 @@
-//! Masks: the fields of an object that the guard leaves alone ([`Mask::covers`] for verdicts,
-//! [`Mask::carry`] for repairs and reverts), and seals: the places below which additions are drift.
-//! Nothing outside a mask is changed. No mask covers Helm's own label and annotations, because they
-//! identify an object's release. List elements without an identity are matched by their positions,
-//! and left alone if one was added or removed.
+//! Masks: the fields of an object that the guard leaves alone ([`Mask::covers`] for verdicts, [`Mask::carry`] for
+//! repairs and reverts), and seals: the places below which additions are drift. Nothing outside a mask is changed. No
+//! mask covers Helm's own label and annotations, because they identify an object's release. List elements without an
+//! identity are matched by their positions, and left alone if one was added or removed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +25,8 @@ enum Lacking {
     Leave,
 }
 
-/// The keys that identify elements of a list without a schema: the first of these that every
-/// element has, with no two alike.
+/// The keys that identify elements of a list without a schema: the first of these that every element has, with no two
+/// alike.
 const IDENTITIES: &[&[&str]] = &[
     &["name"],
     &["containerPort", "protocol"],
@@ -47,8 +46,7 @@ const IDENTITIES: &[&[&str]] = &[
 ];
 
 impl Mask {
-    /// The patterns that name Helm's label or one of its annotations and nothing
-    /// else: they have no effect.
+    /// The patterns that name Helm's label or one of its annotations and nothing else: they have no effect.
     pub fn names_helms(&self) -> impl Iterator<Item = &Pattern> {
         let is = |pattern: &&Pattern, path: &[&str]| {
             pattern.0.len() == path.len()
@@ -68,14 +66,13 @@ impl Mask {
         !is_helms(path) && self.0.iter().any(|pattern| pattern.covers(path))
     }
 
-    /// Whether something strictly below `path` is masked: then the value at `path` is compared only
-    /// after [`Mask::carry_at`].
+    /// Whether something strictly below `path` is masked: then the value at `path` is compared only after
+    /// [`Mask::carry_at`].
     pub fn reaches_below(&self, path: &Path) -> bool {
         self.0.iter().any(|pattern| pattern.reaches_below(path))
     }
 
-    /// The mask for one object, in which keys replace the positions of elements in the manifest's
-    /// lists.
+    /// The mask for one object, in which keys replace the positions of elements in the manifest's lists.
     pub fn placed(&self, fields: &Fields) -> Cow<'_, Self> {
         if !self.0.iter().any(Pattern::has_places) {
             return Cow::Borrowed(self);
@@ -83,9 +80,9 @@ impl Mask {
         Cow::Owned(Self(self.0.iter().map(|pattern| pattern.placed(fields)).collect()))
     }
 
-    /// Sets the masked fields of `into` to their values in `from`; a field that is absent there is
-    /// removed. List elements are neither added nor removed unless they are masked themselves, and
-    /// an element that `from` lacks stays unchanged.
+    /// Sets the masked fields of `into` to their values in `from`; a field that is absent there is removed. List
+    /// elements are neither added nor removed unless they are masked themselves, and an element that `from` lacks
+    /// stays unchanged.
     pub fn carry(&self, from: &Value, into: &mut Value) {
         self.carry_by(from, into, Lacking::Add);
     }
@@ -353,15 +350,14 @@ impl Seal {
         SealScope(self.placed.iter().map(|pattern| &*pattern.0).collect())
     }
 
-    /// A text that differs for another seal, or if other places below it are `ignored`; `None` if
-    /// nothing is sealed.
+    /// A text that differs for another seal, or if other places below it are `ignored`; `None` if nothing is sealed.
     pub fn text(&self, ignored: &Mask) -> Option<String> {
         let but = if ignored.is_empty() { String::new() } else { format!("\nbut\n{}", texts(&ignored.0)) };
         (!self.is_empty()).then(|| texts(&self.placed) + &but)
     }
 
-    /// The seal as the policies have it, as one text; `None` if nothing is sealed. Seals with equal texts
-    /// are equal for one declaration, whether its fields are known or not.
+    /// The seal as the policies have it, as one text; `None` if nothing is sealed. Seals with equal texts are equal
+    /// for one declaration, whether its fields are known or not.
     pub fn written(&self) -> Option<String> {
         (!self.is_empty()).then(|| texts(&self.written))
     }

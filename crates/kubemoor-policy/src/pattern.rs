@@ -1,6 +1,5 @@
-//! Patterns of paths: JSON Pointers (RFC 6901) whose segments may also be `[key=value]` or `*`; and
-//! a trie that finds the patterns about one path among many. What a pattern displays parses back to
-//! an equal pattern.
+//! Patterns of paths: JSON Pointers (RFC 6901) whose segments may also be `[key=value]` or `*`; and a trie that finds
+//! the patterns about one path among many. What a pattern displays parses back to an equal pattern.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,8 +17,7 @@ pub const MAX_LENGTH: usize = 1024;
 /// The most segments of a pattern.
 const MAX_SEGMENTS: usize = 64;
 
-/// A pattern of paths: `/spec/replicas`,
-/// `/spec/template/spec/containers/[name=app]/image`,
+/// A pattern of paths: `/spec/replicas`, `/spec/template/spec/containers/[name=app]/image`,
 /// `/metadata/annotations/*`, or `*` for everything. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pattern(pub(crate) Arc<[PatternStep]>);
@@ -95,8 +93,8 @@ impl Pattern {
         self.0.iter().any(|step| step.index().is_some())
     }
 
-    /// Whether it would match `path`, a parent or something below it if its positions are those of
-    /// the path's elements.
+    /// Whether it would match `path`, a parent or something below it if its positions are those of the path's
+    /// elements.
     pub fn meets_by_place(&self, path: &Path) -> bool {
         let mut by_place = false;
         for (step, segment) in self.0.iter().zip(path.0.iter()) {
@@ -109,8 +107,7 @@ impl Pattern {
         by_place
     }
 
-    /// The pattern with keys in place of positions in the manifest's lists, as in
-    /// `/containers/0/image`.
+    /// The pattern with keys in place of positions in the manifest's lists, as in `/containers/0/image`.
     pub(crate) fn placed(&self, fields: &Fields) -> Self {
         let mut above: Option<Vec<Segment>> = Some(Vec::new());
         let steps = self.0.iter().map(|step| {
@@ -194,8 +191,8 @@ struct TrieNode {
     pass: Vec<usize>,
 }
 
-/// The name of a step: a field, or an element by its first key or its value. Values are spelled as
-/// text, since `80` and `"80"` may name the same.
+/// The name of a step: a field, or an element by its first key or its value. Values are spelled as text, since `80`
+/// and `"80"` may name the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum StepName<'a> {
     Field(Cow<'a, str>),

@@ -1,6 +1,6 @@
-//! The policies in force, by release ([`PolicyResolver::of`] remembers the answers), and where
-//! policies that match one release disagree. Of two values, the one of the higher priority counts,
-//! then of the first by name; lists are unions.
+//! The policies in force, by release ([`PolicyResolver::of`] remembers the answers), and where policies that match
+//! one release disagree. Of two values, the one of the higher priority counts, then of the first by name; lists are
+//! unions.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -23,11 +23,11 @@ pub use self::PolicyConflict as Conflict; // alias
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;
 
-/// The number of remembered answers above which those that nobody holds any more are dropped: their releases are gone.
+/// The number of remembered answers above which those that nobody holds any more are dropped: their releases are
+/// gone.
 const MANY: usize = 1000;
 
-/// All accepted policies that are in force in this cluster, in order of precedence, and the
-/// defaults.
+/// All accepted policies that are in force in this cluster, in order of precedence, and the defaults.
 #[derive(Clone, Debug)]
 pub struct Policies {
     defaults: Policy,
@@ -36,8 +36,7 @@ pub struct Policies {
     cluster: Labels,
 }
 
-/// What holds for each release. Shared by those who ask and those who learn of
-/// new policies.
+/// What holds for each release. Shared by those who ask and those who learn of new policies.
 #[derive(Debug)]
 pub struct PolicyResolver {
     defaults: Arc<Policy>,
@@ -64,8 +63,8 @@ struct Resolution<'p> {
 }
 
 impl Policies {
-    /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, by
-    /// which policies may select.
+    /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, by which policies may
+    /// select.
     pub fn new(
         defaults: Policy,
         cluster: &Labels,
@@ -78,8 +77,8 @@ impl Policies {
         Self { defaults, ranked, storage, cluster: cluster.clone() }
     }
 
-    /// The policy of a release whose namespace has these labels: each single value comes from the
-    /// policy with the highest precedence that sets it, lists come from all.
+    /// The policy of a release whose namespace has these labels: each single value comes from the policy with the
+    /// highest precedence that sets it, lists come from all.
     pub fn of(&self, release: &ReleaseId, namespace: &Labels) -> Policy {
         let matching = || self.ranked.iter().filter(|policy| policy.is_for(release, namespace));
         let mut policy = self.defaults.clone();
@@ -128,8 +127,7 @@ impl Policies {
         &self.cluster
     }
 
-    /// Which namespaces may hold the records of releases in others, by any of
-    /// the policies in force.
+    /// Which namespaces may hold the records of releases in others, by any of the policies in force.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
@@ -195,8 +193,8 @@ impl PolicyResolver {
         policy
     }
 
-    /// Turns the emergency switch: while everything is open, no policy applies, no edit is denied
-    /// and nothing is repaired.
+    /// Turns the emergency switch: while everything is open, no policy applies, no edit is denied and nothing is
+    /// repaired.
     pub fn set_open(&self, is_open: bool) {
         self.current.write().is_open = is_open;
     }
@@ -216,8 +214,7 @@ impl PolicyResolver {
         current.resolved.clear();
     }
 
-    /// Sets the labels of a namespace; `None` when it is gone. Returns whether an earlier answer
-    /// may change by that.
+    /// Sets the labels of a namespace; `None` when it is gone. Returns whether an earlier answer may change by that.
     pub fn set_namespace(&self, name: &str, labels: Option<Labels>) -> bool {
         let mut current = self.current.write();
         let before = match labels {

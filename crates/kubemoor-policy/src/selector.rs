@@ -1,7 +1,6 @@
-//! What rules select: releases by globs of names, namespaces and clusters by labels, objects by
-//! Flux's targets, and users. The meaning is that of the API server and of Flux. Regular expressions
-//! match whole names, in time linear in the name. Objects are selected by their manifest only: the
-//! editor controls the labels of the live object.
+//! What rules select: releases by globs of names, namespaces and clusters by labels, objects by Flux's targets, and
+//! users. The meaning is that of the API server and of Flux. Regular expressions match whole names, in time linear in
+//! the name. Objects are selected by their manifest only: the editor controls the labels of the live object.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,7 +1,6 @@
-//! The guard's key, and what it signs: marks on data that it stores where others may write, on
-//! statements about one declaration of one object, and tickets with the objects that the user who
-//! orders a repair may write themself. Marks for one purpose count for no other; the key is in no
-//! output.
+//! The guard's key, and what it signs: marks on data that it stores where others may write, on statements about one
+//! declaration of one object, and tickets with the objects that the user who orders a repair may write themself.
+//! Marks for one purpose count for no other; the key is in no output.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use kubemoor_declare::digest::Digest;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 
 pub use self::OrderGrant as Grant; // alias
-pub use self::RepairOrder as Order; // alias
+pub use self::TicketOrder as Order; // alias
 
 /// The secret key that all replicas of a guard share. Cheap to clone.
 #[derive(Clone)]
@@ -46,16 +45,16 @@ impl SigningKey {
         self.over(purpose, parts).is_some_and(|mac| mac.verify_slice(mark).is_ok())
     }
 
-    /// `value`, readable only with the key; a second call restores it. Only one value may be hidden
-    /// for each purpose and parts: with two, their difference would show.
+    /// `value`, readable only with the key; a second call restores it. Only one value may be hidden for each purpose
+    /// and parts: with two, their difference would show.
     pub fn hide(&self, purpose: &str, parts: &[&[u8]], value: [u8; 32]) -> [u8; 32] {
         let mut hidden = self.mark(purpose, parts);
         hidden.iter_mut().zip(value).for_each(|(byte, own)| *byte ^= own);
         hidden
     }
 
-    /// Includes the length of each part, so that no two lists of parts give the same text. HMAC
-    /// accepts keys of any length.
+    /// Includes the length of each part, so that no two lists of parts give the same text. HMAC accepts keys of any
+    /// length.
     fn over(&self, purpose: &str, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.as_bytes()).ok()?;
         for part in [&[purpose.as_bytes()], parts].concat() {
@@ -79,8 +78,7 @@ pub struct Declaration<'a> {
     pub object: &'a ObjectId,
     /// The digest of the declared values.
     pub digest: &'a Digest,
-    /// The text of the seal under which the object has no additions; `None` where the statement
-    /// does not cover this.
+    /// The text of the seal under which the object has no additions; `None` where the statement does not cover this.
     pub seal: Option<&'a str>,
 }
 
@@ -121,7 +119,7 @@ pub enum Verb {
 
 /// The order that a ticket belongs to.
 #[derive(Clone, Copy, Debug)]
-pub struct RepairOrder<'a> {
+pub struct TicketOrder<'a> {
     pub release: &'a ReleaseId,
     /// The uid of its GuardedRelease.
     pub uid: &'a str,
@@ -177,7 +175,7 @@ impl Ticket {
     ///
     /// # Errors
     /// When it cannot be written as JSON.
-    pub fn sign(self, key: &SigningKey, order: &RepairOrder<'_>) -> Result<String, serde_json::Error> {
+    pub fn sign(self, key: &SigningKey, order: &TicketOrder<'_>) -> Result<String, serde_json::Error> {
         let mark = URL_SAFE_NO_PAD.encode(key.mark(PURPOSE, &parts(order, &serde_json::to_vec(&self)?)));
         serde_json::to_string(&Signed { ticket: self, mark })
     }
@@ -189,7 +187,7 @@ impl Ticket {
     pub fn read(
         text: &str,
         key: &SigningKey,
-        order: &RepairOrder<'_>,
+        order: &TicketOrder<'_>,
         now: Timestamp,
     ) -> Result<Self, TicketError> {
         let Signed { ticket, mark } = serde_json::from_str(text).map_err(|_| TicketError::Unreadable)?;
@@ -225,8 +223,8 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn parts<'a>(order: &RepairOrder<'a>, content: &'a [u8]) -> [&'a [u8]; 5] {
-    let RepairOrder { release, uid, at } = order;
+fn parts<'a>(order: &TicketOrder<'a>, content: &'a [u8]) -> [&'a [u8]; 5] {
+    let TicketOrder { release, uid, at } = order;
     [release.namespace.as_bytes(), release.name.as_bytes(), uid.as_bytes(), at.as_bytes(), content]
 }
 

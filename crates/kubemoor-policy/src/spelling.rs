@@ -1,5 +1,5 @@
-//! Names that do not exist while a similar one does: fields and kinds in policies. A field is unknown
-//! only if the schema lists all fields; a custom kind and its fields are never reported.
+//! Names that do not exist while a similar one does: fields and kinds in policies. A field is unknown only if the
+//! schema lists all fields; a custom kind and its fields are never reported.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -104,8 +104,8 @@ fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option
     scored.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
 }
 
-/// The Kubernetes kind that an unknown name probably means: with different capital letters, as a
-/// plural, or with one typing error in a long name. Custom kinds are not known here.
+/// The Kubernetes kind that an unknown name probably means: with different capital letters, as a plural, or with one
+/// typing error in a long name. Custom kinds are not known here.
 fn similar_kind(wanted: &str) -> Option<String> {
     let is = |it: &&str| it.eq_ignore_ascii_case(wanted);
     if CORE.kinds().any(|facts| facts.kind == wanted) {
@@ -121,8 +121,8 @@ fn similar_kind(wanted: &str) -> Option<String> {
     meant.or_else(slipped).map(|facts| facts.kind.clone())
 }
 
-/// The kinds of a policy's targets that do not exist while a similar one does: the field, and both
-/// names. Regular expressions are not checked, except for their alternatives.
+/// The kinds of a policy's targets that do not exist while a similar one does: the field, and both names. Regular
+/// expressions are not checked, except for their alternatives.
 pub(crate) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for (rule, target, _) in rules(spec) {
@@ -136,8 +136,8 @@ pub(crate) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String, String)
     found
 }
 
-/// The paths of rules for one built-in kind that no object of the kind has: where they stand, and what is wrong.
-/// A custom kind may have the same name, so without a group only slips of known names are found.
+/// The paths of rules for one built-in kind that no object of the kind has: where they stand, and what is wrong. A
+/// custom kind may have the same name, so without a group only slips of known names are found.
 pub(crate) fn unknown_fields(spec: &DriftPolicySpec) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (rule, target, paths) in rules(spec) {

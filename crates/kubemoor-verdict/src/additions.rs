@@ -1,8 +1,8 @@
 //! Additions below sealed paths: content of an object there that its release does not declare.
 //!
-//! Content of an `Apply` manager, the API server, one of its controllers or an admission webhook is
-//! not an addition. `managedFields` show it: additions of a webhook have no owner. Clients choose the
-//! names of managers, so a name can only make the guard leave a field alone.
+//! Content of an `Apply` manager, the API server, one of its controllers or an admission webhook is not an addition.
+//! `managedFields` show it: additions of a webhook have no owner. Clients choose the names of managers, so a name can
+//! only make the guard leave a field alone.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,8 +20,7 @@ use kubemoor_declare::outputs;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_policy::mask::Seal;
 
-/// Labels and annotations that controllers and the API server set: whole names, and prefixes up to
-/// a `/`.
+/// Labels and annotations that controllers and the API server set: whole names, and prefixes up to a `/`.
 const CONTROLLERS_OWN: &[&str] = &[
     "autoscaling.alpha.kubernetes.io/",
     "batch.kubernetes.io/",
@@ -66,10 +65,10 @@ pub(crate) fn of_edit<'v>(
     found
 }
 
-/// Drops additions that the API server or a webhook makes whenever the manifest is applied, as
-/// `canonical` shows. In a new object, such an addition may have another value each time; an
-/// earlier value of an existing object is only kept. While an operation is `pending`, additions to
-/// Helm's write count as Helm's, regardless of their former owner.
+/// Drops additions that the API server or a webhook makes whenever the manifest is applied, as `canonical` shows. In
+/// a new object, such an addition may have another value each time; an earlier value of an existing object is only
+/// kept. While an operation is `pending`, additions to Helm's write count as Helm's, regardless of their former
+/// owner.
 pub(crate) fn drop_servers(
     found: &mut Vec<Addition<'_>>,
     canonical: &Value,
@@ -89,8 +88,8 @@ pub(crate) fn drop_servers(
     });
 }
 
-/// The additions of a live object below sealed paths, as far as its `managedFields` show who made
-/// them; without `managedFields`, all list elements and map entries that are not declared.
+/// The additions of a live object below sealed paths, as far as its `managedFields` show who made them; without
+/// `managedFields`, all list elements and map entries that are not declared.
 pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> Vec<FieldChange> {
     let found = candidates(object, fields, seal, None, live);
     if found.is_empty() {
@@ -170,8 +169,8 @@ fn is_applied(by: &[Holding<'_>]) -> bool {
     by.iter().any(|it| it.manager.operation == ManagerOperation::Apply)
 }
 
-/// Whether a manager other than Kubernetes' own programs made it by an update. Fields that Helm
-/// left behind do not count: the API server completes Helm's objects in Helm's name.
+/// Whether a manager other than Kubernetes' own programs made it by an update. Fields that Helm left behind do not
+/// count: the API server completes Helm's objects in Helm's name.
 fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
     let mut by = holdings.at(&addition.path);
     if is_applied(&by) {

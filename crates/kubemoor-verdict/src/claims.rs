@@ -1,9 +1,9 @@
-//! Releases' claims on an object: which of them count, and how an object comes to a release (adoption)
-//! or leaves it (deletion, alone or along with a namespace or a definition).
+//! Releases' claims on an object: which of them count, and how an object comes to a release (adoption) or leaves it
+//! (deletion, alone or along with a namespace or a definition).
 //!
-//! A user who may write Secrets in one namespace gains no say over objects in another: there, only the
-//! live object's own annotations count; nor over those of a release that a policy leaves to its
-//! operators. A claim that does not count neither lets an edit pass nor refuses it.
+//! A user who may write Secrets in one namespace gains no say over objects in another: there, only the live object's
+//! own annotations count; nor over those of a release that a policy leaves to its operators. A claim that does not
+//! count neither lets an edit pass nor refuses it.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ pub use self::is_being_deleted as is_underway; // alias
 pub use self::is_of_finalizers as finishes; // alias
 pub use self::judge_deletion as judge; // alias
 
-/// The claims that count: of releases in the object's namespace, and of the
-/// release that the object's annotations name.
+/// The claims that count: of releases in the object's namespace, and of the release that the object's annotations
+/// name.
 pub fn counting<'r>(
     claims: &'r [Arc<Release>],
     object: &ObjectId,
@@ -43,9 +43,9 @@ pub fn counting<'r>(
     claims.iter().filter(move |release| counts(release, object, owner))
 }
 
-/// Drops the claims that others may write than the operators of the object's owner, if a policy names these. Any claim
-/// may let an edit pass, so the record of another release in the namespace could otherwise declare the object as
-/// somebody else wants it. All claims stay if the owner does not declare the object: they may refuse an edit.
+/// Drops the claims that others may write than the operators of the object's owner, if a policy names these. Any
+/// claim may let an edit pass, so the record of another release in the namespace could otherwise declare the object
+/// as somebody else wants it. All claims stay if the owner does not declare the object: they may refuse an edit.
 pub fn retain_operators(claims: &mut Vec<Arc<Release>>, owner: &ObjectOwner, resolver: &PolicyResolver) {
     let ObjectOwner::Release(owner) = owner else { return };
     let own = resolver.of(owner);
@@ -76,27 +76,25 @@ pub fn is_local(release: &Release, object: &ObjectId) -> bool {
     object.namespace.as_deref() == Some(release.id.namespace.as_str())
 }
 
-/// Whether a release declares the object in the version of a review; `None`
-/// where a review is of no version, as of a Scale.
+/// Whether a release declares the object in the version of a review; `None` where a review is of no version, as of a
+/// Scale.
 ///
-/// The API server asks about each registered version of a kind, with the object
-/// converted to it. What is declared in one version cannot be held against
-/// another, so each claim is heard once, in its own.
+/// The API server asks about each registered version of a kind, with the object converted to it. What is declared in
+/// one version cannot be held against another, so each claim is heard once, in its own.
 pub fn has_say(release: &Release, object: &ObjectId, version: Option<&str>) -> bool {
     let Some(version) = version else { return true };
     release.declared(object).is_some_and(|declared| declared.served() == version)
 }
 
-/// Whether an update makes `object` one of `release`'s. Without Helm's label no webhook and no watch
-/// selects it. Outside of the release's namespace the release counts only if the object names it.
+/// Whether an update makes `object` one of `release`'s. Without Helm's label no webhook and no watch selects it.
+/// Outside of the release's namespace the release counts only if the object names it.
 pub(crate) fn adopts(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> bool {
     let names_it = |value: &Value| ReleaseId::named_by(value).is_some_and(|named| named == release.id);
     let is_named = !is_local(release, object) && names_it(new) && !names_it(old);
     labels(old, new) || (is_helms(new) && is_named)
 }
 
-/// Whether an update may make an object one of a release's. Both values may lack what the update
-/// leaves as it is.
+/// Whether an update may make an object one of a release's. Both values may lack what the update leaves as it is.
 pub fn may_adopt(old: &Value, new: &Value) -> bool {
     labels(old, new) || ReleaseId::named_by(old) != ReleaseId::named_by(new)
 }
@@ -111,8 +109,8 @@ fn is_helms(object: &Value) -> bool {
     labels.and_then(|labels| labels.get(key)).and_then(Value::as_str) == Some(value)
 }
 
-/// How long finalizers may hold an object before it counts as drift. Controllers release volumes,
-/// load balancers and dependants within a few minutes.
+/// How long finalizers may hold an object before it counts as drift. Controllers release volumes, load balancers and
+/// dependants within a few minutes.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
 /// The finalizers of any object, and those of a namespace, which the namespace controller removes.
@@ -123,8 +121,8 @@ pub fn is_being_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-/// Whether a change of this field of `object` is a step of its deletion: the removal of a finalizer.
-/// The API server accepts no new finalizer of an object that is being deleted.
+/// Whether a change of this field of `object` is a step of its deletion: the removal of a finalizer. The API server
+/// accepts no new finalizer of an object that is being deleted.
 pub fn is_of_finalizers(object: &ObjectId, path: &Path) -> bool {
     finalizers(object).any(|names| is_below(path, names))
 }
@@ -188,9 +186,9 @@ pub fn deleted_along(object: &ObjectId) -> Option<DeletedAlong> {
     }
 }
 
-/// The declared objects that are deleted too, one of each release: in the release's own namespace,
-/// where the record alone counts. An object elsewhere counts only if it is live and its annotations
-/// name the release, which this function cannot know.
+/// The declared objects that are deleted too, one of each release: in the release's own namespace, where the record
+/// alone counts. An object elsewhere counts only if it is live and its annotations name the release, which this
+/// function cannot know.
 pub fn dependants(taken: &DeletedAlong, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
     let along = |object: &ObjectId| match taken {
         DeletedAlong::Namespace(namespace) => object.namespace.as_deref() == Some(namespace),
@@ -218,8 +216,8 @@ pub fn dependants(taken: &DeletedAlong, index: &Index, rules: &Rules<'_>, now: T
     found
 }
 
-/// Judges the deletion of a namespace or definition that also deletes `dependants`, or an update that
-/// gives it a new owner. Helm may delete an object of its own release, whatever is deleted with it.
+/// Judges the deletion of a namespace or definition that also deletes `dependants`, or an update that gives it a new
+/// owner. Helm may delete an object of its own release, whatever is deleted with it.
 pub fn judge_deletion(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],

@@ -1,10 +1,10 @@
 //! The differences of an object from the declarations of a release, before any rule is applied.
 //!
-//! One [`Diff`] holds what an edit changes, or how a live object differs: the declared fields, the sealed
-//! ones and the additions below sealed paths, with the declared, old and new or live values. The verdict on
-//! an edit, that on a live object, reverts and replays interpret it. It is independent of policies,
-//! exceptions and modes, so that other policies can judge it later; only additions are searched just where
-//! a policy seals. The values may include those of Secrets and must not be logged.
+//! One [`Diff`] holds what an edit changes, or how a live object differs: the declared fields, the sealed ones and
+//! the additions below sealed paths, with the declared, old and new or live values. The verdict on an edit, that on a
+//! live object, reverts and replays interpret it. It is independent of policies, exceptions and modes, so that other
+//! policies can judge it later; only additions are searched just where a policy seals. The values may include those
+//! of Secrets and must not be logged.
 
 use std::sync::Arc;
 
@@ -65,12 +65,11 @@ pub struct ClaimFacts {
     pub unweighed: usize,
 }
 
-/// The differences of an object from one manifest's declaration of it: what an edit changes, or what a
-/// live object holds.
+/// The differences of an object from one manifest's declaration of it: what an edit changes, or what a live object
+/// holds.
 #[derive(Clone, Debug)]
 pub struct Diff {
     pub declared: Arc<Declared>,
-    /// Its fields.
     pub fields: Arc<Fields>,
     pub changes: Vec<FieldDiff>,
     /// The reason why an edit is allowed if nothing differs.
@@ -100,7 +99,6 @@ pub struct ElementValues {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
-    /// A declared field is not as declared.
     #[default]
     Declared,
     /// The same, where a client-side Helm operation may have merged list elements that share a key.
@@ -141,7 +139,7 @@ impl From<DryRunEvidence<'_>> for EvidenceKind {
 const ELEMENTS: usize = 32;
 
 /// A manifest's declaration of an object, and all that decides about doubts.
-pub(crate) struct Comparison<'a> {
+pub(crate) struct ObjectComparison<'a> {
     pub(crate) object: &'a ObjectId,
     pub(crate) standing: &'a Standing<'a>,
     pub(crate) declared: &'a Arc<Declared>,
@@ -150,8 +148,8 @@ pub(crate) struct Comparison<'a> {
     pub(crate) seal: &'a Seal,
 }
 
-/// All that an update or a creation changes of what a manifest declares, and beside it, before anything of
-/// it is settled.
+/// All that an update or a creation changes of what a manifest declares, and beside it, before anything of it is
+/// settled.
 pub(crate) struct EditChanges<'v> {
     pub(crate) declared: Vec<FieldChange>,
     sealed: Vec<SealedChange<'v>>,
@@ -193,7 +191,7 @@ impl Diff {
     }
 }
 
-impl Comparison<'_> {
+impl ObjectComparison<'_> {
     /// The declared fields that an edit changes, then the sealed ones, then what it adds below sealed paths.
     pub(crate) fn of_edit(&self, edit: &Edit<'_>, new: &Value) -> Diff {
         let Self { object, standing, declared, seal, .. } = *self;
@@ -337,7 +335,6 @@ impl Comparison<'_> {
     }
 }
 
-/// A change of something that the manifest does not declare.
 fn beside(path: Path, old: Option<&Value>, new: Option<&Value>, agreement: Agreement) -> FieldChange {
     FieldChange { path, declared: None, old: old.cloned(), new: new.cloned(), agreement }
 }
@@ -358,8 +355,8 @@ fn element(change: &FieldChange, old: Option<&Value>, new: &Value) -> Option<Box
 
 /// Whether the new value is the declared one according to the evidence.
 ///
-/// During a Helm operation the arbiter overrides even a plain difference: a mutating webhook may
-/// rewrite Helm's request, and the dry run passes through the same webhooks.
+/// During a Helm operation the arbiter overrides even a plain difference: a mutating webhook may rewrite Helm's
+/// request, and the dry run passes through the same webhooks.
 fn settled(change: &FieldChange, standing: &Standing<'_>, settler: Option<&mut Settler<'_>>) -> Agreement {
     match (change.agreement, settler) {
         (Agreement::Doubt | Agreement::Missing, Some(settler)) => settler.settle(change),
@@ -372,11 +369,10 @@ fn settled(change: &FieldChange, standing: &Standing<'_>, settler: Option<&mut S
 
 /// The declared paths at which a live object differs, or possibly differs.
 ///
-/// A field that Helm set and no other manager removed may be absent because the API server drops
-/// it: that is a doubt. Unless an operation is under way (`settled`), a field with another value that
-/// only Helm has written is a doubt too, except for permissions: a mutating webhook may have
-/// rewritten it. So is an undeclared field in the place of a declared one that no manager set.
-/// `managedFields` show this; without them it is a difference.
+/// A field that Helm set and no other manager removed may be absent because the API server drops it: that is a doubt.
+/// Unless an operation is under way (`settled`), a field with another value that only Helm has written is a doubt
+/// too, except for permissions: a mutating webhook may have rewritten it. So is an undeclared field in the place of a
+/// declared one that no manager set. `managedFields` show this; without them it is a difference.
 pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
     let settled = settled && !fields.grant_rights();

@@ -1,10 +1,10 @@
 //! The verdict on a live object: how it compares with its release's declaration.
 //!
-//! The comparison and the exceptions are those for edits, without an editor: a change that
-//! [`crate::judge`] would allow to every user is no drift, and a change that it would deny is, sealed
-//! fields included. Objects that the manifest opts out do not drift, nor does the absence of an object
-//! that a failed operation drops: Helm may have deleted it. An object that is being deleted drifts
-//! like any other, and also once finalizers have held it for some minutes.
+//! The comparison and the exceptions are those for edits, without an editor: a change that [`crate::judge`] would
+//! allow to every user is no drift, and a change that it would deny is, sealed fields included. Objects that the
+//! manifest opts out do not drift, nor does the absence of an object that a failed operation drops: Helm may have
+//! deleted it. An object that is being deleted drifts like any other, and also once finalizers have held it for some
+//! minutes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::claims;
 pub use crate::diff::of_fields; // alias
-use crate::diff::{ChangeKind, Comparison, FieldDiff, may_be_rewritten};
+use crate::diff::{ChangeKind, FieldDiff, ObjectComparison, may_be_rewritten};
 use crate::edit::{Circumstances, DeclaredObject, DryRunEvidence, FieldFinding, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use crate::shown::ShownValues;
@@ -48,12 +48,11 @@ pub enum LiveVerdict<'r> {
     OptedOut,
     /// It is being deleted, and nothing else certainly differs.
     BeingDeleted,
-    /// It is absent, and a Helm operation that is under way, or that failed before it
-    /// created the object, accounts for that.
+    /// It is absent, and a Helm operation that is under way, or that failed before it created the object, accounts
+    /// for that.
     Awaited,
     /// It is absent, and the manifest of the operation that failed does not declare it.
     Dropped,
-    /// It is absent, and an open allowance permits that.
     Allowed,
     /// It is absent, and its manifest says that it is removed some time after it has finished.
     Expired,
@@ -62,7 +61,6 @@ pub enum LiveVerdict<'r> {
     AsDeclared(Option<MatchedDeclaration<'r>>),
     /// It matches the manifest from before a running Helm operation, and not yet the new one.
     AsBefore,
-    /// Some fields differ, or possibly differ.
     Drifted(LiveDrift<'r>),
 }
 
@@ -83,16 +81,16 @@ pub struct MatchedDeclaration<'r> {
 pub struct LiveDrift<'r> {
     /// The declaration that it is compared with: among several, the nearest one.
     pub declared: &'r Arc<Declared>,
-    /// The declared paths at which it differs, or possibly differs. In each, `new` is the live
-    /// value; `old` is `None`.
+    /// The declared paths at which it differs, or possibly differs. In each, `new` is the live value; `old` is
+    /// `None`.
     pub changes: Vec<FieldChange>,
 }
 
-/// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its
-/// declarations; agreeing with one is enough.
+/// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its declarations; agreeing
+/// with one is enough.
 ///
-/// Doubts are settled by `evidence`, which is about the first of the declarations; without evidence
-/// they stay among the changes.
+/// Doubts are settled by `evidence`, which is about the first of the declarations; without evidence they stay among
+/// the changes.
 pub fn compare<'r>(
     subject: &LiveSubject<'_, 'r>,
     live: Option<&Value>,
@@ -133,8 +131,8 @@ pub fn compare<'r>(
     }
 }
 
-/// Settles doubts about a live object because of which the API server refuses the manifest: something of it is no form
-/// of what is declared. Where no change is certain, those in doubt are the only ones that it can be.
+/// Settles doubts about a live object because of which the API server refuses the manifest: something of it is no
+/// form of what is declared. Where no change is certain, those in doubt are the only ones that it can be.
 pub fn settle_obstructed(changes: &mut [FieldChange]) {
     if changes.iter().all(|change| change.agreement <= Agreement::Doubt) {
         changes.iter_mut().for_each(|change| change.agreement = Agreement::Differs);
@@ -220,7 +218,8 @@ fn changes<'r>(
     let LiveSubject { object, standing, circumstances, now, .. } = *subject;
     let exceptions = subject.exceptions(declared);
     let seal = exceptions.sealed();
-    let diff = Comparison { object, standing, declared, circumstances, evidence, seal }.of_live(live, now);
+    let diff =
+        ObjectComparison { object, standing, declared, circumstances, evidence, seal }.of_live(live, now);
     let (spared, permitted) = (Vec::new(), Vec::new());
     let mut matched = MatchedDeclaration { declared, spared, permitted, has_additions: false };
     let mut changes = Vec::new();

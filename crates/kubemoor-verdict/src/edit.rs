@@ -1,5 +1,5 @@
-//! An edit under judgement, what is known about its object, and the verdict: plain values, without
-//! the wire format that brought them.
+//! An edit under judgement, what is known about its object, and the verdict: plain values, without the wire format
+//! that brought them.
 
 use std::sync::Arc;
 
@@ -23,26 +23,21 @@ pub use self::FieldFinding as Finding; // alias
 pub use self::ObjectOwner as Owner; // alias
 pub use self::VerdictReason as Reason; // alias
 
-/// One edit of one object.
 #[derive(Clone, Debug)]
 pub struct Edit<'a> {
     pub operation: Operation,
     pub actor: &'a Actor,
     pub object: &'a ObjectId,
-    /// The object before; for `scale`, an object with nothing but the replicas
-    /// where the kind keeps them.
+    /// The object before; for `scale`, an object with nothing but the replicas where the kind keeps them.
     pub old: Option<&'a Value>,
     pub new: Option<&'a Value>,
-    /// The version in which the objects are sent; `None` where it says nothing about them, as for
-    /// `scale`.
+    /// The version in which the objects are sent; `None` where it says nothing about them, as for `scale`.
     pub version: Option<&'a str>,
     pub scale: bool,
-    /// The release that the object's annotations name.
     pub owner: ObjectOwner,
     pub dry_run: bool,
     /// The field manager that the request names; clients can choose any name.
     pub field_manager: &'a str,
-    /// Other knowledge about the object.
     pub circumstances: &'a Circumstances,
 }
 
@@ -219,7 +214,6 @@ impl FieldFinding {
 }
 
 impl ObjectOwner {
-    /// The release that the annotations of `object` name.
     pub fn of(object: &Value) -> Self {
         ReleaseId::named_by(object).map_or(Self::Nobody, Self::Release)
     }
@@ -234,14 +228,13 @@ impl Verdict {
         Self { outcome: EditOutcome::Allow, reason, grounds: None, arguable: false }
     }
 
-    /// The verdict on an edit that drifts and is allowed all the same; it is recorded where drift
-    /// is.
+    /// The verdict on an edit that drifts and is allowed all the same; it is recorded where drift is.
     pub fn excused(policy: &Policy, reason: VerdictReason, grounds: Grounds) -> Self {
         Self { grounds: Some(Arc::new(grounds)), ..Self::unjudged(policy, reason) }
     }
 
-    /// The verdict on an edit that could not be judged through no fault of its author: it is
-    /// allowed, and recorded where drift is.
+    /// The verdict on an edit that could not be judged through no fault of its author: it is allowed, and recorded
+    /// where drift is.
     pub fn unjudged(policy: &Policy, reason: VerdictReason) -> Self {
         let verdict = Self::by_mode(policy, reason, None);
         Self { outcome: verdict.outcome.min(EditOutcome::Record), ..verdict }
@@ -252,8 +245,8 @@ impl Verdict {
         self.grounds.is_none() || matches!(self.reason, VerdictReason::Exempt | VerdictReason::Allowed)
     }
 
-    /// The verdict of the policy's mode on an edit that drifts and is judged as a whole: a revert
-    /// would leave nothing of it.
+    /// The verdict of the policy's mode on an edit that drifts and is judged as a whole: a revert would leave nothing
+    /// of it.
     pub fn by_mode(policy: &Policy, reason: VerdictReason, grounds: Option<Grounds>) -> Self {
         use kubemoor_declare::model::EditsMode;
         let outcome = match policy.edits {
@@ -332,9 +325,8 @@ pub struct Circumstances {
     pub allowances: Vec<Arc<Allowance>>,
     /// The ranges of the autoscalers that scale it.
     pub autoscalers: Vec<Autoscaler>,
-    /// An autoscaler that scaled it has disappeared since its release last changed, with the
-    /// releases that declared it: its removal was not meant to change the replicas, so a live
-    /// object that nothing else scales keeps them.
+    /// An autoscaler that scaled it has disappeared since its release last changed, with the releases that declared
+    /// it: its removal was not meant to change the replicas, so a live object that nothing else scales keeps them.
     pub departed: Option<Vec<ReleaseId>>,
     /// Values of it that a dry run has settled.
     pub settled: Option<Arc<Settled>>,

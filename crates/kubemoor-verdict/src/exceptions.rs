@@ -1,8 +1,8 @@
-//! Exceptions from the declaration: fields that an ignore rule, an open allowance, an autoscaler or a
-//! program of the release itself covers.
+//! Exceptions from the declaration: fields that an ignore rule, an open allowance, an autoscaler or a program of the
+//! release itself covers.
 //!
-//! Edits and live objects get the same answer, except that an allowance or an autoscaler must also
-//! match the user of an edit. Only the manifest selects: the editor controls the live object.
+//! Edits and live objects get the same answer, except that an allowance or an autoscaler must also match the user of
+//! an edit. Only the manifest selects: the editor controls the live object.
 
 use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
@@ -34,12 +34,9 @@ pub use self::ObjectExceptions as Exceptions; // alias
 /// The number of grant patterns above which they are looked up by a trie.
 const MANY: usize = 64;
 
-/// The source of an exception.
 #[derive(Clone, Copy, Debug)]
 pub enum ExceptionSource<'e> {
-    /// The fields that policies ignore.
     Ignored(&'e Mask),
-    /// A standing allowance that is open.
     Standing(&'e StandingAllowance),
     /// An open allowance, and the fields of this object that it covers.
     Allowance(&'e Allowance, &'e Mask),
@@ -176,8 +173,9 @@ impl<'a> ObjectExceptions<'a> {
             .then_some(VerdictReason::Allowed)
     }
 
-    /// These differences of one [`Diff`](crate::diff::Diff), each with the reason why it is allowed. A declared null and
-    /// a field in the place of a declared one are among the declared ones already, so their paths do not come again.
+    /// These differences of one [`Diff`](crate::diff::Diff), each with the reason why it is allowed. A declared null
+    /// and a field in the place of a declared one are among the declared ones already, so their paths do not come
+    /// again.
     pub(crate) fn excuse<D: Borrow<FieldDiff>>(
         &self,
         diffs: impl IntoIterator<Item = D>,
@@ -216,7 +214,8 @@ impl<'a> ObjectExceptions<'a> {
         .then_some(VerdictReason::Allowed)
     }
 
-    /// Whether the object may be missing because its own time to live removed it. Nobody may delete it for that reason.
+    /// Whether the object may be missing because its own time to live removed it. Nobody may delete it for that
+    /// reason.
     pub fn may_have_expired(&self) -> bool {
         self.expires
     }
@@ -286,13 +285,12 @@ impl<'a> ObjectExceptions<'a> {
         self.rules.standing.iter().any(|standing| standing.subjects.iter().any(names_group))
     }
 
-    /// Whether a present autoscaler scales the object.
     pub fn is_autoscaled(&self) -> bool {
         !self.autoscalers.is_empty()
     }
 
-    /// The time at which these answers change without an event: a window opens or closes, or an
-    /// allowance ends. `None` if they never do.
+    /// The time at which these answers change without an event: a window opens or closes, or an allowance ends.
+    /// `None` if they never do.
     pub fn next_change(&self) -> Option<Timestamp> {
         let standing = self.rules.standing.iter().filter_map(|standing| standing.next_change(self.now));
         standing.chain(self.grants.iter().map(|(allowance, _)| allowance.until)).min()
@@ -304,7 +302,6 @@ impl<'a> ObjectExceptions<'a> {
         [&self.rules.ignored].into_iter().chain(standing).chain(self.grants.iter().map(|(_, mask)| &**mask))
     }
 
-    /// The open standing allowances for the actor.
     fn open(&self) -> impl Iterator<Item = &StandingAllowance> {
         self.rules.standing.iter().filter(|standing| self.holds(standing)).map(Arc::as_ref)
     }
@@ -313,10 +310,9 @@ impl<'a> ObjectExceptions<'a> {
         standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
     }
 
-    /// Whether these replicas come from an autoscaler. In an edit, those that it sets itself,
-    /// within its range; replicas that a person sets are judged, whatever autoscalers there are. In
-    /// a live object, also those that it has still to bring into a new range, or left behind when
-    /// it was removed.
+    /// Whether these replicas come from an autoscaler. In an edit, those that it sets itself, within its range;
+    /// replicas that a person sets are judged, whatever autoscalers there are. In a live object, also those that it
+    /// has still to bring into a new range, or left behind when it was removed.
     fn is_scaled(&self, path: &Path, declared: Option<&Value>, new: Option<&Value>) -> bool {
         if self.replicas != Some(path) {
             return false;
@@ -353,7 +349,6 @@ pub fn exempting(policy: &Policy, actor: &Actor) -> Option<String> {
     Some(format!("exempt: {subject}"))
 }
 
-/// Whether a value is there and not empty.
 fn is_filled(value: Option<&Value>) -> bool {
     value.is_some_and(|value| !equality::is_empty(value))
 }
@@ -374,10 +369,9 @@ fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<PatternTrie> {
     })
 }
 
-/// Whether `masks` cover all differences of the value at `path` from the declaration, or from the
-/// old value. If they cover only a part of a value, such as of a list that is one value, the rest
-/// is compared with the declaration; the existence of a list element is covered only with the whole
-/// element.
+/// Whether `masks` cover all differences of the value at `path` from the declaration, or from the old value. If they
+/// cover only a part of a value, such as of a list that is one value, the rest is compared with the declaration; the
+/// existence of a list element is covered only with the whole element.
 fn covers<'m>(
     masks: impl Iterator<Item = &'m Mask>,
     path: &Path,
@@ -419,8 +413,8 @@ pub(crate) fn fills(
         && accounts(release).any(|(namespace, name)| actor.is_service_account(namespace, name))
 }
 
-/// The values of a Secret that are declared empty in a release with a ServiceAccount of its own. A live object does not
-/// show which account has filled them.
+/// The values of a Secret that are declared empty in a release with a ServiceAccount of its own. A live object does
+/// not show which account has filled them.
 pub(crate) fn filled_by(release: &Release, object: &ObjectId, declared: &Arc<Declared>) -> Vec<Path> {
     if !is_secret(object) || accounts(release).next().is_none() {
         return Vec::new();

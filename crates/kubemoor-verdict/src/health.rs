@@ -1,7 +1,7 @@
-//! The health of a release as a whole: its state in one word, the counts of its objects, and the
-//! sentences about it. The guard's statuses and metrics, `get releases`, `diff` and `explain` show
-//! these and count nothing themselves, so state, counts and sentences never contradict each other.
-//! `InSync` means that no object drifts, is in doubt or is unread.
+//! The health of a release as a whole: its state in one word, the counts of its objects, and the sentences about it.
+//! The guard's statuses and metrics, `get releases`, `diff` and `explain` show these and count nothing themselves, so
+//! state, counts and sentences never contradict each other. `InSync` means that no object drifts, is in doubt or is
+//! unread.
 
 use std::time::Duration;
 
@@ -23,7 +23,6 @@ pub use self::HealthReason as Reason; // alias
 pub use self::RecordHealth as RecordFacts; // alias
 pub use self::ReleaseHealth as Health; // alias
 
-/// The facts about a release.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthFacts {
     pub release: ReleaseId,
@@ -36,7 +35,6 @@ pub struct HealthFacts {
     pub unwatched: Vec<Unwatched>,
 }
 
-/// The facts of a release's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHealth {
     /// The revision that the objects are compared with.
@@ -46,11 +44,9 @@ pub struct RecordHealth {
     pub state: RecordState,
 }
 
-/// The state of the record of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordState {
     Deployed,
-    /// A Helm operation is under way.
     Underway,
     /// A Helm operation has been under way for too long.
     Locked,
@@ -60,7 +56,6 @@ pub enum RecordState {
     Gone,
 }
 
-/// The treatment of drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
     pub drift: DriftMode,
@@ -89,10 +84,8 @@ pub struct ObjectFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectState {
     Missing,
-    /// Declared fields have other values.
     Changed,
-    /// Its fields match, and a field manager owns some of them with which Helm's next
-    /// upgrade conflicts.
+    /// Its fields match, and a field manager owns some of them with which Helm's next upgrade conflicts.
     Ownership,
     /// It is nested too deep to be compared.
     Unreadable,
@@ -105,37 +98,28 @@ pub enum ObjectState {
     Awaited,
     OptedOut,
     Foreign,
-    /// It lies outside of the release's namespace and was not seen to name the release: the guard neither
-    /// reads it nor tells anything of it.
+    /// It lies outside of the release's namespace and was not seen to name the release: the guard neither reads it
+    /// nor tells anything of it.
     Outside,
     Unread,
 }
 
-/// Declared objects of a kind that the guard may not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwatched {
     pub kind: String,
     pub objects: usize,
-    /// The message of the API server.
     pub why: String,
 }
 
-/// The health of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseHealth {
-    /// Whether all of it matches.
     pub ready: Ready,
-    /// Whether a person has to act.
     pub stalled: bool,
-    /// The state in one word.
     pub reason: HealthReason,
-    /// The counts of its objects by state.
     pub counts: HealthCounts,
-    /// The state in a sentence or two.
     pub message: String,
 }
 
-/// The condition `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     True,
@@ -153,7 +137,6 @@ impl ReleaseHealth {
 }
 
 impl RecordHealth {
-    /// The facts of the records of `release` at `now`.
     pub fn of(release: &Release, operation_timeout: Duration, now: Timestamp) -> Self {
         let status = release.state.status;
         let state = if release.invalid.is_some() {
@@ -175,8 +158,7 @@ impl RecordHealth {
 }
 
 impl HealthFacts {
-    /// The objects that the guard may not read and the reason, as a clause; `None` if there are
-    /// none.
+    /// The objects that the guard may not read and the reason, as a clause; `None` if there are none.
     pub fn unwatched_clause(&self) -> Option<String> {
         unwatched(self)
     }
@@ -229,8 +211,8 @@ impl Ready {
     }
 }
 
-/// A status is stale when the guard's Lease has not been renewed for that long: five
-/// times the life of a Lease. Clocks of readers and guards may differ by less.
+/// A status is stale when the guard's Lease has not been renewed for that long: five times the life of a Lease.
+/// Clocks of readers and guards may differ by less.
 pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// The reason of a stale status.
@@ -240,7 +222,6 @@ const STALE: &str = "Stale";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pulse {
     Renewed(Timestamp),
-    /// There is no such Lease any more.
     Gone,
     /// Unknown: the guard has no Lease, or the client may not read it.
     Unknown,
@@ -309,12 +290,10 @@ impl ReportedHealth {
         }
     }
 
-    /// Whether the status is stale: no guard keeps it any more.
     pub fn is_stale(&self) -> bool {
         self.reason.as_deref() == Some(STALE)
     }
 
-    /// The same for a stale status.
     fn stale(self, since: Option<Timestamp>, lease: &LeaseReference) -> Self {
         let LeaseReference { namespace, name } = lease;
         let last = self.reason.as_deref().unwrap_or(&self.ready);
@@ -348,7 +327,6 @@ pub enum HealthReason {
     ReleaseMissing,
     Suspended,
     OperationUnderway,
-    /// Repairs have stopped because too many objects drift at once.
     Braked,
     /// Something does not match, and the guard has never seen it match.
     Unconfirmed,
@@ -433,7 +411,6 @@ impl HealthReason {
         }
     }
 
-    /// Whether a person has to act before anything continues.
     pub fn is_stalled(self) -> bool {
         matches!(
             self,
@@ -465,7 +442,6 @@ impl HealthReason {
     }
 }
 
-/// The numbers of objects by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthCounts {
     pub declared: usize,
@@ -477,7 +453,6 @@ pub struct HealthCounts {
     /// They may not match.
     pub in_doubt: usize,
     pub deleting: usize,
-    /// They differ as an exception allows.
     pub allowed: usize,
     /// The operation that failed or is under way has not created them.
     pub not_created: usize,
@@ -577,7 +552,6 @@ impl HealthCounts {
         parts.join(", ")
     }
 
-    /// The states of the objects, as a clause.
     fn clause(&self, facts: &HealthFacts) -> String {
         let Self { declared, matching, drifted, ownership, .. } = *self;
         let manifest = match (facts.record.state, facts.record.deployed) {
@@ -615,7 +589,6 @@ impl HealthCounts {
         clauses.join("; ")
     }
 
-    /// Those that neither match nor drifted.
     fn rest(&self, facts: &HealthFacts) -> Vec<String> {
         let names = |state: ObjectState| {
             let meant: Vec<_> = facts.objects.iter().filter(|it| it.state == state).collect();

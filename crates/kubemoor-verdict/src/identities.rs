@@ -1,6 +1,6 @@
-//! The built-in identities: Kubernetes' own controllers, each with exactly the changes that are its
-//! work, as a table; every other identity counts as a person. Controllers without accounts of their
-//! own all run as `system:kube-controller-manager`, which may do the work of any of them.
+//! The built-in identities: Kubernetes' own controllers, each with exactly the changes that are its work, as a table;
+//! every other identity counts as a person. Controllers without accounts of their own all run as
+//! `system:kube-controller-manager`, which may do the work of any of them.
 
 use kubemoor_declare::model::{Actor, Autoscaler, ObjectId};
 use kubemoor_declare::path::{Path, Segment};
@@ -32,8 +32,7 @@ pub fn writes(actor: &Actor, object: &ObjectId, path: &Path) -> bool {
     })
 }
 
-/// Whether this actor is a part of Kubernetes itself, which sets more fields of objects than a
-/// release declares.
+/// Whether this actor is a part of Kubernetes itself, which sets more fields of objects than a release declares.
 pub fn is_built_in(actor: &Actor) -> bool {
     let is_controller = || {
         let account = actor.user.strip_prefix("system:serviceaccount:kube-system:");
@@ -64,8 +63,8 @@ fn is_below(path: &Path, prefix: &str) -> bool {
 /// The user of all controllers where they have no accounts of their own.
 const ALL_CONTROLLERS: &str = "system:kube-controller-manager";
 
-/// KEDA's operator, which scales idle workloads to zero and back: namespace and
-/// service account as its chart installs them.
+/// KEDA's operator, which scales idle workloads to zero and back: namespace and service account as its chart installs
+/// them.
 const KEDA: (&str, &str) = ("keda", "keda-operator");
 
 /// The programs of Kubernetes itself, by their users.
@@ -113,7 +112,6 @@ const ACCOUNTS: &[&str] = &[
     "validatingadmissionpolicy-status-controller",
 ];
 
-/// The work of one identity.
 struct IdentityRow {
     /// The service account in kube-system.
     account: &'static str,
@@ -127,7 +125,6 @@ enum ControllerVerb {
     Delete,
     /// Updates of these fields and what is below them.
     Update(&'static [&'static str]),
-    /// Updates of the replicas within the range of an autoscaler.
     Scale,
 }
 

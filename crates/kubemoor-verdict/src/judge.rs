@@ -1,14 +1,14 @@
 //! The verdict on an edit of a declared object; [`decide`] makes the same decision on recorded facts.
 //!
-//! Apart from the exceptions, `Deny` never allows an edit of a declared path unless it restores the
-//! declared value, and never denies an edit that touches neither a declared path nor a sealed field.
+//! Apart from the exceptions, `Deny` never allows an edit of a declared path unless it restores the declared value,
+//! and never denies an edit that touches neither a declared path nor a sealed field.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::claims::counting;
-use crate::diff::{ChangeKind, ClaimFacts, Comparison, Diff, EditFacts, EvidenceKind, FieldDiff};
+use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, ObjectComparison};
 use crate::edit::{
     DeclaredObject, DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, Rules, Verdict, VerdictReason,
 };
@@ -17,16 +17,10 @@ use crate::shown::ShownValues;
 use crate::{claims, identities};
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
-use kubemoor_declare::model::{EditsMode, ObjectId, Operation, PROBE_MANAGER, ReleaseId};
+use kubemoor_declare::model::{EditsMode, ObjectId, Operation, PROBE_MANAGER};
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, Standing};
 use kubemoor_policy::Policy;
-
-/// One release's declaration of the object, with the policy of that release.
-struct ClaimHearing<'r> {
-    standing: Standing<'r>,
-    policy: Arc<Policy>,
-}
 
 /// Judges one edit by the releases that declare its object (`claims`, the one
 /// seen first in front), in the order of the steps:
@@ -56,8 +50,8 @@ pub fn judge(
     judge_with_facts(edit, claims, rules, evidence, now).0
 }
 
-/// The same, with the facts of the edit, by which other policies can judge it later. No facts where
-/// every policy would allow it.
+/// The same, with the facts of the edit, by which other policies can judge it later. No facts where every policy
+/// would allow it.
 pub fn judge_with_facts(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
@@ -73,7 +67,7 @@ pub fn judge_with_facts(
     if edit.dry_run && edit.field_manager == PROBE_MANAGER {
         return plain(VerdictReason::Probe);
     }
-    let hearings: Vec<_> = counting(claims, edit.object, &edit.owner)
+    let claimed: Vec<(Standing<'_>, Arc<Policy>)> = counting(claims, edit.object, &edit.owner)
         .filter_map(|release| {
             let policy = rules.resolver.of(&release.id);
             let standing = state::standing(release, edit.object, policy.operation_timeout, now)?;
@@ -81,10 +75,10 @@ pub fn judge_with_facts(
                 Some(version) => standing.in_version(version)?,
                 None => standing,
             };
-            Some(ClaimHearing { standing, policy })
+            Some((standing, policy))
         })
         .collect();
-    if hearings.is_empty() {
+    if claimed.is_empty() {
         return plain(VerdictReason::NotDeclared);
     }
     if edit.operation == Operation::Delete && edit.old.is_some_and(claims::is_being_deleted) {
@@ -95,95 +89,87 @@ pub fn judge_with_facts(
         return plain(VerdictReason::Identity);
     }
     let unaided = if matches!(evidence, DryRunEvidence::Nowhere) { evidence } else { DryRunEvidence::None };
-    let hear = |aided: Option<usize>| {
-        let of = |index| if aided == Some(index) { evidence } else { unaided };
-        let heard = hearings.iter().enumerate().map(|(index, it)| it.heard(edit, of(index), now));
-        decide(heard)
+    let decide_aided = |aided: Option<usize>| {
+        decide(claimed.iter().enumerate().map(|(index, (standing, policy))| {
+            let evidence = if aided == Some(index) { evidence } else { unaided };
+            judge_claim(edit, standing, policy, evidence, now)
+        }))
     };
-    let mut decision = hear(None);
+    let mut decision = decide_aided(None);
     if !decision.verdict.passes() && !matches!(evidence, DryRunEvidence::None | DryRunEvidence::Nowhere) {
         // The arbiter was asked about this release's manifest, so its answer does not apply to
         // another's.
-        decision = hear(Some(decision.index));
+        decision = decide_aided(Some(decision.index));
     }
     let Decision { verdict, claims, .. } = decision;
     let differs = || claims.iter().flat_map(|it| &it.alternatives).any(|it| !it.changes.is_empty());
     if verdict.outcome == EditOutcome::Allow && !differs() {
         return (verdict, None);
     }
-    let unheard = hearings.len().saturating_sub(claims.len());
+    let unheard = claimed.len().saturating_sub(claims.len());
     let circumstances = edit.circumstances.clone();
     (verdict, Some(EditFacts { claims, unheard, circumstances }))
 }
 
-impl ClaimHearing<'_> {
-    fn heard(&self, edit: &Edit<'_>, evidence: DryRunEvidence<'_>, now: Timestamp) -> Heard {
-        let Self { standing, policy } = self;
-        let claim = Claim {
-            release: &standing.release.id,
-            revision: standing.release.state.revision,
-            pending: standing.pending,
-            authorised: edit.operation == Operation::Delete
-                && edit.old.is_some_and(|old| standing.deletion.covers(old)),
-            evidence: evidence.into(),
-            policy,
+/// The verdict of one release that declares the object, by the policy of that release.
+fn judge_claim(
+    edit: &Edit<'_>,
+    standing: &Standing<'_>,
+    policy: &Policy,
+    evidence: DryRunEvidence<'_>,
+    now: Timestamp,
+) -> (Verdict, ClaimFacts) {
+    let facts = ClaimFacts {
+        release: standing.release.id.clone(),
+        revision: standing.release.state.revision,
+        pending: standing.pending,
+        authorised: edit.operation == Operation::Delete
+            && edit.old.is_some_and(|old| standing.deletion.covers(old)),
+        evidence: evidence.into(),
+        alternatives: Vec::new(),
+        unweighed: 0,
+    };
+    let alternatives = standing.alternatives.iter().enumerate().map(|(index, declared)| {
+        // The arbiter was asked about the first alternative.
+        let evidence = if index == 0 { evidence } else { DryRunEvidence::None };
+        let (object, release) = (edit.object, &standing.release.id);
+        let of = DeclaredObject { object, release, declared };
+        let circumstances = edit.circumstances;
+        let exceptions = ObjectExceptions::new(of, policy, circumstances, Some(edit.actor), now);
+        let seal = exceptions.sealed();
+        let diff = match edit.new {
+            Some(new) if edit.operation != Operation::Delete && !declared.opted_out => {
+                ObjectComparison { object, standing, declared, circumstances, evidence, seal }
+                    .of_edit(edit, new)
+            }
+            // Deletions and opted-out objects are not compared.
+            _ => Diff::empty(declared, VerdictReason::Unchanged, None),
         };
-        let alternatives = standing.alternatives.iter().enumerate().map(|(index, declared)| {
-            // The arbiter was asked about the first alternative.
-            let evidence = if index == 0 { evidence } else { DryRunEvidence::None };
-            let (object, release) = (edit.object, &standing.release.id);
-            let of = DeclaredObject { object, release, declared };
-            let circumstances = edit.circumstances;
-            let exceptions = ObjectExceptions::new(of, policy, circumstances, Some(edit.actor), now);
-            let seal = exceptions.sealed();
-            let diff = match edit.new {
-                Some(new) if edit.operation != Operation::Delete && !declared.opted_out => {
-                    Comparison { object, standing, declared, circumstances, evidence, seal }
-                        .of_edit(edit, new)
-                }
-                // Deletions and opted-out objects are not compared.
-                _ => Diff::empty(declared, VerdictReason::Unchanged, None),
-            };
-            (diff, exceptions)
-        });
-        claim.heard(edit, alternatives)
-    }
+        (diff, exceptions)
+    });
+    Claim { facts, policy }.judge(edit, alternatives)
 }
 
-/// The most exceptions that a verdict names.
 const EXCEPTIONS: usize = 8;
 
-/// One release that claims the object.
+/// One release that claims the object: its facts, without those that come from a comparison, and its policy.
 pub(crate) struct Claim<'a> {
-    pub(crate) release: &'a ReleaseId,
-    pub(crate) revision: u64,
-    /// A Helm operation is running.
-    pub(crate) pending: bool,
-    /// The edit is a deletion that the state of the record authorises.
-    pub(crate) authorised: bool,
-    pub(crate) evidence: EvidenceKind,
+    pub(crate) facts: ClaimFacts,
     pub(crate) policy: &'a Policy,
 }
 
-/// One release's verdict on the edit, with its facts.
-pub(crate) struct Heard {
-    pub(crate) verdict: Verdict,
-    pub(crate) facts: ClaimFacts,
-}
-
-/// The decision of all releases together.
 pub(crate) struct Decision {
     pub(crate) verdict: Verdict,
     pub(crate) index: usize,
     pub(crate) claims: Vec<ClaimFacts>,
 }
 
-/// The verdict of the first release that allows the edit, after which no other is consulted; if
-/// none does, the mildest verdict, then one that the arbiter may change, then the first.
-pub(crate) fn decide(heard: impl Iterator<Item = Heard>) -> Decision {
+/// The verdict of the first release that allows the edit, after which no other is consulted; if none does, the
+/// mildest verdict, then one that the arbiter may change, then the first.
+pub(crate) fn decide(judged: impl Iterator<Item = (Verdict, ClaimFacts)>) -> Decision {
     let mut mildest: Option<(usize, Verdict)> = None;
     let mut claims = Vec::new();
-    for (index, Heard { verdict, facts }) in heard.enumerate() {
+    for (index, (verdict, facts)) in judged.enumerate() {
         claims.push(facts);
         if verdict.passes() {
             return Decision { verdict, index, claims };
@@ -199,27 +185,20 @@ pub(crate) fn decide(heard: impl Iterator<Item = Heard>) -> Decision {
 
 impl Claim<'_> {
     /// The release's verdict on the edit, compared with each manifest in turn.
-    pub(crate) fn heard<'e>(
-        &self,
+    pub(crate) fn judge<'e>(
+        mut self,
         edit: &Edit<'_>,
         mut alternatives: impl ExactSizeIterator<Item = (Diff, ObjectExceptions<'e>)>,
-    ) -> Heard {
+    ) -> (Verdict, ClaimFacts) {
         let (mut weighed, all) = (Vec::new(), alternatives.len());
         let verdict = match edit.operation {
             Operation::Delete => self.deletion(edit, &mut alternatives, &mut weighed),
             Operation::Create | Operation::Update => self.change(edit, &mut alternatives, &mut weighed),
         };
-        let facts = ClaimFacts {
-            release: self.release.clone(),
-            revision: self.revision,
-            pending: self.pending,
-            authorised: self.authorised,
-            evidence: self.evidence,
-            // One that opts the object out is not weighed.
-            unweighed: all.saturating_sub(weighed.len()),
-            alternatives: weighed,
-        };
-        Heard { verdict, facts }
+        // One that opts the object out is not weighed.
+        self.facts.unweighed = all.saturating_sub(weighed.len());
+        self.facts.alternatives = weighed;
+        (verdict, self.facts)
     }
 
     fn deletion<'e>(
@@ -236,7 +215,7 @@ impl Claim<'_> {
             allowed = allowed.or_else(|| Some((exceptions.of_deletion()?, exceptions.naming_deletion())));
             weighed.push(facts);
         }
-        if self.authorised {
+        if self.facts.authorised {
             return Verdict::allow(VerdictReason::InBand);
         }
         let grounds = self.grounds(Vec::new());
@@ -283,7 +262,7 @@ impl Claim<'_> {
 
     /// The verdict of the mode on an edit that drifts from all manifests, least from the one at `index`.
     fn by_mode(&self, edit: &Edit<'_>, index: usize, weighed: Weighed) -> Verdict {
-        let Self { policy, evidence, pending, .. } = *self;
+        let Self { policy, facts: ClaimFacts { evidence, pending, .. } } = *self;
         let Weighed { findings, certain, in_doubt, merged, .. } = weighed;
         let all_in_doubt = findings.iter().all(|finding| finding.doubt);
         let grounds = self.grounds(findings);
@@ -319,7 +298,8 @@ impl Claim<'_> {
     }
 
     fn grounds(&self, fields: Vec<FieldFinding>) -> Grounds {
-        Grounds { release: self.release.clone(), revision: self.revision, fields, exceptions: Vec::new() }
+        let ClaimFacts { release, revision, .. } = &self.facts;
+        Grounds { release: release.clone(), revision: *revision, fields, exceptions: Vec::new() }
     }
 }
 
@@ -336,8 +316,7 @@ fn by_exceptions(grounds: Grounds, by: Vec<String>) -> Grounds {
 
 struct Weighed {
     findings: Vec<FieldFinding>,
-    /// Whether one of them cannot come from a webhook that only adds fields or an API server that
-    /// drops unknown ones.
+    /// Whether one of them cannot come from a webhook that only adds fields or an API server that drops unknown ones.
     certain: bool,
     /// Whether a dry run could show that all of them match the declaration.
     in_doubt: bool,
@@ -389,7 +368,6 @@ fn finding(object: &ObjectId, diff: &FieldDiff, fields: &Fields) -> FieldFinding
 }
 
 impl Weighed {
-    /// No change, which has this reason.
     fn of_nothing(reason: VerdictReason) -> Self {
         let (findings, allowed, allowed_by) = (Vec::new(), Vec::new(), Vec::new());
         Self { findings, certain: false, in_doubt: true, merged: false, allowed, allowed_by, reason }

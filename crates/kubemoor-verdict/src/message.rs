@@ -1,9 +1,9 @@
-//! A verdict in words: the release of the object, the fields that the change would overwrite, and the
-//! remedies, written as a denial, as warnings or as a log line.
+//! A verdict in words: the release of the object, the fields that the change would overwrite, and the remedies,
+//! written as a denial, as warnings or as a log line.
 //!
-//! A message holds only values that [`crate::shown`] allows and no control characters except for the
-//! line ends of a denial; every message about an object ends with the command that explains it. Where
-//! there is little room, values are shortened before paths.
+//! A message holds only values that [`crate::shown`] allows and no control characters except for the line ends of a
+//! denial; every message about an object ends with the command that explains it. Where there is little room, values
+//! are shortened before paths.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -47,7 +47,6 @@ pub struct EditMessage {
     what: String,
     /// The denial with its policy, as a clause.
     denied: String,
-    /// The listed fields or objects.
     listed: MessageList,
     /// Whether the user is not shown the values of the listed fields.
     hides_values: bool,
@@ -112,7 +111,6 @@ impl MessageContext<'_> {
         }
     }
 
-    /// The way to change the release permanently.
     fn upgrade(&self, release: &ReleaseId) -> Upgrade {
         let record = self.release.map(|release| &*release.latest);
         let live = || LiveWriters::of_review(self.live);
@@ -159,8 +157,8 @@ impl EditMessage {
             && matches!(&self.listed, MessageList::Fields(grounds) if !grounds.fields.is_empty())
     }
 
-    /// Has its denial and its warnings name the fields without their values: the user may not read the object. The line
-    /// for the guard's own log stays whole.
+    /// Has its denial and its warnings name the fields without their values: the user may not read the object. The
+    /// line for the guard's own log stays whole.
     pub fn hide_values(&mut self) {
         self.hides_values = true;
         self.add("Values are shown only to users who may get the object.".to_owned());
@@ -176,8 +174,7 @@ impl EditMessage {
         self.ways.insert(0, sentence.into());
     }
 
-    /// Adds the errors of a manifest's own annotations, on which the user of a denied edit may have
-    /// relied.
+    /// Adds the errors of a manifest's own annotations, on which the user of a denied edit may have relied.
     pub fn add_flaws(&mut self, flaws: &[Flaw]) {
         if !flaws.is_empty() {
             let told: Vec<_> = flaws.iter().map(ToString::to_string).collect();
@@ -208,8 +205,8 @@ impl EditMessage {
         text
     }
 
-    /// The warnings for an allowed edit: one line for each field, then the remedies, each short
-    /// enough for the API server.
+    /// The warnings for an allowed edit: one line for each field, then the remedies, each short enough for the API
+    /// server.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = match self.field_words().as_slice() {
             [] if self.what.is_empty() => vec![format!("{}.", self.claim)],
@@ -244,7 +241,6 @@ impl EditMessage {
         }
     }
 
-    /// The message of these sentences about an object.
     fn with_remedies(claim: String, ways: Vec<Remedy>) -> Self {
         Self { short: claim.clone(), claim, ways, ..Self::default() }
     }
@@ -283,8 +279,8 @@ pub fn of_record(object: &ObjectId, falsified: Falsified) -> EditMessage {
     }
 }
 
-/// The message about a deletion that also deletes declared objects, or about an update with a new
-/// owner, after which the garbage collector may do the same.
+/// The message about a deletion that also deletes declared objects, or about an update with a new owner, after which
+/// the garbage collector may do the same.
 pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Dependant]) -> EditMessage {
     let change = if operation == Operation::Delete { "Deletion" } else { "A new owner reference" };
     let named = |it: &Dependant| {
@@ -385,7 +381,6 @@ struct FieldWords<'a> {
     form: ValueForm,
 }
 
-/// The form of the values after the path.
 #[derive(Clone, Copy)]
 enum ValueForm {
     /// Nothing but a text in place of the path.
@@ -425,8 +420,8 @@ impl<'a> FieldWords<'a> {
         Self { path, values: smallvec![text(wanted), text(now)], form: ValueForm::Revert }
     }
 
-    /// The field after the first of these clauses with which it fits into `limit` characters. After
-    /// the last clause, its values are shortened, then its path.
+    /// The field after the first of these clauses with which it fits into `limit` characters. After the last clause,
+    /// its values are shortened, then its path.
     fn within(&self, limit: usize, clauses: &[&str]) -> String {
         for clause in clauses {
             let whole = format!("{clause}: {self}");
@@ -490,7 +485,6 @@ fn text(value: &Option<Shown>) -> Cow<'_, str> {
     value.as_ref().map_or(ABSENT, Shown::as_str).into()
 }
 
-/// The end of a text.
 fn front_cut(text: Cow<'_, str>, most: usize) -> Cow<'_, str> {
     // Of fewer bytes there are no more characters.
     if text.len() <= most {
@@ -502,7 +496,6 @@ fn front_cut(text: Cow<'_, str>, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// The front of a text.
 fn back_cut(text: &str, most: usize) -> Cow<'_, str> {
     match text.chars().nth(most) {
         None => text.into(),
@@ -510,11 +503,9 @@ fn back_cut(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// Lines that are written to a text.
 struct OneLine<'t>(&'t mut String);
 
 impl OneLine<'_> {
-    /// Begins another line.
     fn next(&mut self, begin: &str) -> fmt::Result {
         self.0.push('\n');
         self.write_str(begin)
@@ -604,7 +595,6 @@ impl MessageList {
 pub enum Unwritten<'a> {
     /// Writing it needs rights that depend on the values.
     OnlyHelm,
-    /// The user may not do this to the object.
     NoRight {
         user: &'a str,
         /// `create` or `update`.
@@ -697,8 +687,7 @@ pub fn granted(
     EditMessage::with_remedies(claim, vec![details(object, None, &[])])
 }
 
-/// The operations that would restore the declared values, on one line of at most `limit`
-/// characters.
+/// The operations that would restore the declared values, on one line of at most `limit` characters.
 pub fn patch(findings: &[FieldFinding], limit: usize) -> String {
     let mut text = String::from("[");
     for finding in findings {

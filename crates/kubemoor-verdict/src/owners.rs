@@ -1,9 +1,8 @@
 //! The owners of an object's fields, read from its `managedFields`, and Helm's own manager among them.
 //!
-//! `managedFields` come from clients: an entry that cannot be read is skipped with a reason and
-//! written back unchanged, and walks follow declared paths, never the depth of the input. Helm's
-//! manager has the name of the program that runs Helm, so only Helm's label and annotations show
-//! which one it is; no permission depends on it.
+//! `managedFields` come from clients: an entry that cannot be read is skipped with a reason and written back
+//! unchanged, and walks follow declared paths, never the depth of the input. Helm's manager has the name of the
+//! program that runs Helm, so only Helm's label and annotations show which one it is; no permission depends on it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,8 +22,8 @@ pub use self::FieldManager as Manager; // alias
 pub use self::ManagerOperation as Operation; // alias
 pub use self::UnreadableEntry as Skipped; // alias
 
-/// The most entries of one object that are read. The API server merges all but ten of the managers
-/// that update; managers that apply are few.
+/// The most entries of one object that are read. The API server merges all but ten of the managers that update;
+/// managers that apply are few.
 pub(crate) const MAX_ENTRIES: usize = 1000;
 
 /// Who wrote: what tells one entry of `managedFields` from another.
@@ -59,7 +58,6 @@ pub struct Owners {
     entries: Vec<EntrySlot>,
 }
 
-/// An entry that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableEntry {
     pub index: usize,
@@ -82,7 +80,6 @@ pub(crate) struct ManagedEntry {
 }
 
 impl Owners {
-    /// The managers of a live object.
     pub fn of(object: &Value) -> Self {
         let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
         let read = |(index, entry): (usize, &Value)| {
@@ -126,8 +123,7 @@ impl Owners {
         self.entries.is_empty()
     }
 
-    /// Whether all updates used this version of the kind. Updates in another version may have other
-    /// paths.
+    /// Whether all updates used this version of the kind. Updates in another version may have other paths.
     pub(crate) fn are_of(&self, api_version: &Value) -> bool {
         let main = |entry: &&ManagedEntry| {
             entry.manager.operation == ManagerOperation::Update && entry.manager.subresource.is_empty()
@@ -171,8 +167,7 @@ impl Owners {
         self.entries.iter().filter_map(written).collect()
     }
 
-    /// Gives the declared `path` to Helm: other managers that update lose it, Helm's entry gains
-    /// it.
+    /// Gives the declared `path` to Helm: other managers that update lose it, Helm's entry gains it.
     pub(crate) fn give(&mut self, helm: Option<&FieldManager>, path: &Path) {
         // Helm sends texts that the API server moves into `data`. Applied from
         // there, Helm would find `data` dropped by its next manifest.
@@ -241,7 +236,6 @@ pub(crate) fn stands_for_text(path: &Path) -> Option<Path> {
     }
 }
 
-/// The annotation that tells Helm's manager.
 fn annotation() -> Path {
     let names = ["metadata", "annotations", RELEASE_NAME];
     Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
@@ -258,7 +252,6 @@ const MAX_DEPTH: usize = 128;
 
 type Tree = Map<String, Value>;
 
-/// How a path is owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldOwnership {
     /// As one value.
@@ -273,8 +266,7 @@ pub(crate) enum FieldOwnership {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FieldSet(Tree);
 
-/// The number that identifies a path, built segment by segment: the same for all spellings of its
-/// keys.
+/// The number that identifies a path, built segment by segment: the same for all spellings of its keys.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Prefix(u64);
 
@@ -305,8 +297,7 @@ impl FieldSet {
         self.0.is_empty()
     }
 
-    /// Whether anything at or below `path` is in the set, or an ancestor of it
-    /// as one value.
+    /// Whether anything at or below `path` is in the set, or an ancestor of it as one value.
     pub(crate) fn owns(&self, path: &Path) -> bool {
         let mut tree = &self.0;
         for segment in path.0.iter() {
@@ -571,8 +562,8 @@ impl<'o> Holdings<'o> {
         self.is_complete
     }
 
-    /// The owners of the value at `path` or of its parts; if there are none, the owners other than
-    /// Helm of a parent as one value.
+    /// The owners of the value at `path` or of its parts; if there are none, the owners other than Helm of a parent
+    /// as one value.
     pub(crate) fn at(&self, path: &Path) -> Vec<Holding<'o>> {
         let prefixes: Vec<u64> = prefixes(path).collect();
         let Some((last, above)) = prefixes.split_last() else { return Vec::new() };
@@ -596,8 +587,8 @@ impl<'o> Holdings<'o> {
             .collect()
     }
 
-    /// The entries that own a path, given by its [`prefixes`], or anything below it, or one above it as one value; each
-    /// once, in their order.
+    /// The entries that own a path, given by its [`prefixes`], or anything below it, or one above it as one value;
+    /// each once, in their order.
     pub(crate) fn entries(&self, prefixes: &[u64]) -> impl Iterator<Item = &'o ManagedEntry> {
         let last = prefixes.len().saturating_sub(1);
         let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
@@ -622,8 +613,8 @@ pub struct Votes {
     counts: BTreeMap<FieldManager, usize>,
 }
 
-/// Helm's own manager: the one that wrote Helm's label and annotations on most of these objects of
-/// one release, by the method in the release's record. `None` if no manager did.
+/// Helm's own manager: the one that wrote Helm's label and annotations on most of these objects of one release, by
+/// the method in the release's record. `None` if no manager did.
 pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMethod) -> Option<FieldManager> {
     let mut votes = Votes::new(method);
     objects.into_iter().for_each(|owners| votes.add(owners));
@@ -666,9 +657,9 @@ fn field(names: &[&str]) -> Path {
     Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
 }
 
-/// Whether applying `document` as `manager` removes fields from the `live` object: the API server
-/// removes fields that a manager has applied before and no longer applies. Helm's own entry holds
-/// the fields of Helm's last apply, so Helm never applied a document that lacks some of them.
+/// Whether applying `document` as `manager` removes fields from the `live` object: the API server removes fields that
+/// a manager has applied before and no longer applies. Helm's own entry holds the fields of Helm's last apply, so
+/// Helm never applied a document that lacks some of them.
 pub fn abandons(live: &Value, manager: &str, document: &Value) -> bool {
     let owners = Owners::of(live);
     let own = owners.read().filter(|entry| {

@@ -1,9 +1,8 @@
-//! Declared fields that a manager beside Helm owns: the conflicts and effects of the next upgrade, and
-//! the return of fields to Helm.
+//! Declared fields that a manager beside Helm owns: the conflicts and effects of the next upgrade, and the return of
+//! fields to Helm.
 //!
-//! Helm 4 applies server-side, without force: where another manager owns a field and the manifest has
-//! another value for it, the upgrade fails. An equal value is owned by both, so it costs nothing until
-//! a chart changes it.
+//! Helm 4 applies server-side, without force: where another manager owns a field and the manifest has another value
+//! for it, the upgrade fails. An equal value is owned by both, so it costs nothing until a chart changes it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -32,8 +31,7 @@ pub use self::FieldInquiry as Inquiry; // alias
 pub use self::FieldStanding as Standing; // alias
 pub use self::TakenFields as Taken; // alias
 
-/// The name under which Flux's controller runs Helm. It always forces its
-/// applies, so it meets no conflict.
+/// The name under which Flux's controller runs Helm. It always forces its applies, so it meets no conflict.
 const FLUX: &str = "helm-controller";
 
 /// A declared field that somebody beside Helm owns.
@@ -76,10 +74,9 @@ pub struct PartUndone<'a> {
     pub editor: &'a str,
 }
 
-/// The declared fields on which the next upgrade of a release that Helm writes by `method` will
-/// conflict, at once or when it changes them: those with an owner other than `helm`; without a
-/// `helm`, those with any owner. What lies below an empty map is not declared. Empty for client-side releases, and
-/// for Flux, which forces its applies.
+/// The declared fields on which the next upgrade of a release that Helm writes by `method` will conflict, at once or
+/// when it changes them: those with an owner other than `helm`; without a `helm`, those with any owner. What lies
+/// below an empty map is not declared. Empty for client-side releases, and for Flux, which forces its applies.
 pub fn conflicts(
     fields: &Fields,
     live: &Value,
@@ -135,12 +132,10 @@ pub fn conflicts(
     found
 }
 
-/// The `managedFields` of `live` in which the declared `paths` belong to `helm` and to no manager
-/// that updates. Managers that apply keep their fields, because these are claims of their own.
-/// `None` if nothing has to change.
+/// The `managedFields` of `live` in which the declared `paths` belong to `helm` and to no manager that updates.
+/// Managers that apply keep their fields, because these are claims of their own. `None` if nothing has to change.
 ///
-/// Meant for fields with their declared values; where the value is another one,
-/// Helm's next apply sets it.
+/// Meant for fields with their declared values; where the value is another one, Helm's next apply sets it.
 pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Value> {
     let (mut owners, mut lookup) = (Owners::of(live), Lookup::new(live));
     for path in paths.iter().filter(|path| !lookup.get(path).is_empty()) {
@@ -150,8 +145,8 @@ pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Val
     (live.pointer("/metadata/managedFields") != Some(&value)).then_some(value)
 }
 
-/// The patch that writes `managed_fields` to the object `live`, and fails if the object has changed
-/// meanwhile: the API server then answers 409.
+/// The patch that writes `managed_fields` to the object `live`, and fails if the object has changed meanwhile: the
+/// API server then answers 409.
 pub fn patch(live: &Value, managed_fields: Value) -> Patch {
     let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     Patch(vec![replace("managedFields", managed_fields), replace("resourceVersion", version)])
@@ -159,10 +154,10 @@ pub fn patch(live: &Value, managed_fields: Value) -> Patch {
 
 /// The `managedFields` that an edit must have after the revert of the paths `back`.
 ///
-/// Other reverted fields have their owners from before the edit; declared ones belong to Helm, and
-/// to no manager that updates. An old object without `managedFields` (Kubernetes 1.20 sends it like
-/// that) gives no information: then the manager that the request names loses the paths even if it
-/// applies. `None` if nothing has to change, or nothing is known.
+/// Other reverted fields have their owners from before the edit; declared ones belong to Helm, and to no manager that
+/// updates. An old object without `managedFields` (Kubernetes 1.20 sends it like that) gives no information: then the
+/// manager that the request names loses the paths even if it applies. `None` if nothing has to change, or nothing is
+/// known.
 pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Option<Value> {
     let PartUndone { old, new, result, editor } = edit;
     let (before, mut owners) = (Owners::of(old), Owners::of(new));
@@ -203,8 +198,8 @@ pub(crate) fn replace(name: &str, value: Value) -> PatchOperation {
     PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
 }
 
-/// Whether the API server considers a declared value different from the live one in its search for
-/// conflicts: it compares the value as it was sent, without defaults.
+/// Whether the API server considers a declared value different from the live one in its search for conflicts: it
+/// compares the value as it was sent, without defaults.
 fn is_applied_anew(declared: &Value, live: &Value) -> bool {
     let same = |one: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
         one.len() == other.len()
@@ -225,8 +220,8 @@ fn is_applied_anew(declared: &Value, live: &Value) -> bool {
     }
 }
 
-/// Whether a path is one of the keys that identify a list element: with another value it would
-/// identify another element.
+/// Whether a path is one of the keys that identify a list element: with another value it would identify another
+/// element.
 fn is_key(path: &Path) -> bool {
     match &*path.0 {
         [.., Segment::Key(keys), Segment::Field(name)] => keys.iter().any(|(key, _)| key == name),
@@ -268,8 +263,9 @@ pub fn replacements(fields: &Fields, live: &Value, owners: &Owners, helm: Option
     fields.moved(live).into_iter().filter_map(whose).collect()
 }
 
-/// Undeclared fields beside the declared one at `path` that managers which update have set. One of them may exclude the
-/// declared value, as `privileged` excludes `allowPrivilegeEscalation: false`: only the API server's refusal tells.
+/// Undeclared fields beside the declared one at `path` that managers which update have set. One of them may exclude
+/// the declared value, as `privileged` excludes `allowPrivilegeEscalation: false`: only the API server's refusal
+/// tells.
 pub fn set_beside(
     fields: &Fields,
     live: &Value,
@@ -295,8 +291,8 @@ pub fn set_beside(
     undeclared.filter_map(set).collect()
 }
 
-/// The conflicts of the next upgrade because of these: it adds what is declared beside them, and the API server refuses
-/// the two together.
+/// The conflicts of the next upgrade because of these: it adds what is declared beside them, and the API server
+/// refuses the two together.
 fn move_conflicts(found: Vec<Replacement>, owners: &Owners) -> impl Iterator<Item = FieldConflict> {
     found.into_iter().filter_map(|Replacement { found, by, .. }| {
         let manager = by?;
@@ -310,8 +306,8 @@ fn move_conflicts(found: Vec<Replacement>, owners: &Owners) -> impl Iterator<Ite
     })
 }
 
-/// The programs of Kubernetes itself, by their exact names, which write declared fields only where
-/// that is their work.
+/// The programs of Kubernetes itself, by their exact names, which write declared fields only where that is their
+/// work.
 const CONTROLLERS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 /// Fields of one object that another manager holds besides Helm.
@@ -323,11 +319,10 @@ pub struct TakenFields {
     pub paths: Vec<Path>,
 }
 
-/// The declared fields of `live`, a matching object, that a manager that updates, such as kubectl,
-/// holds alone or besides Helm, so that Helm's next upgrade may fail. `None` for client-side
-/// releases, for Flux, which forces its applies, and for fields that `spared` covers. A field with
-/// another spelling than in the manifest counts too: a dry run has shown that the API server turns
-/// the manifest's value into it.
+/// The declared fields of `live`, a matching object, that a manager that updates, such as kubectl, holds alone or
+/// besides Helm, so that Helm's next upgrade may fail. `None` for client-side releases, for Flux, which forces its
+/// applies, and for fields that `spared` covers. A field with another spelling than in the manifest counts too: a dry
+/// run has shown that the API server turns the manifest's value into it.
 pub fn taken(fields: &Fields, live: &Value, method: ApplyMethod, spared: &Mask) -> Option<TakenFields> {
     if method != ApplyMethod::ServerSide {
         return None;
@@ -357,8 +352,8 @@ pub fn is_controller(name: &str) -> bool {
     CONTROLLERS.contains(&name)
 }
 
-/// The groups below `k8s.io` whose types Helm knows. A client-side Helm merges all other kinds of a
-/// group with a dot without looking at the live object.
+/// The groups below `k8s.io` whose types Helm knows. A client-side Helm merges all other kinds of a group with a dot
+/// without looking at the live object.
 const KNOWN: [&str; 15] = [
     "admissionregistration.k8s.io",
     "authentication.k8s.io",
@@ -402,11 +397,8 @@ pub struct FieldInquiry<'a> {
 /// How a field stands to its declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldStanding {
-    /// It has the declared value.
     AsDeclared,
-    /// It has another value, or may have.
     Differs,
-    /// The manifest does not declare it.
     Undeclared,
 }
 
@@ -426,8 +418,8 @@ pub enum Effect {
 }
 
 impl NextUpgrade {
-    /// What an upgrade of a release that Helm writes by `method`, as the field manager `helm`, finds
-    /// in the object `live`.
+    /// What an upgrade of a release that Helm writes by `method`, as the field manager `helm`, finds in the object
+    /// `live`.
     pub fn of(
         object: &ObjectId,
         fields: &Fields,

@@ -1,12 +1,11 @@
 //! The one rule that guards Helm's records.
 //!
-//! Denied are changes of the manifest of an existing revision, the deletion of the last deployed
-//! record outside of an uninstallation, also by the garbage collector after a new owner, and
-//! contradictions between a record's name, labels and payload. Everything else is allowed: pruning,
-//! restores, the deletion of a stuck pending record, re-encryption; unless a policy names the operators
-//! who alone may write records. A record is what Helm reads as one: it asks for the next one by its
-//! name, and for those of a release by their labels. This prevents accidents; users who may write
-//! Secrets in a namespace can still act as Helm there.
+//! Denied are changes of the manifest of an existing revision, the deletion of the last deployed record outside of an
+//! uninstallation, also by the garbage collector after a new owner, and contradictions between a record's name,
+//! labels and payload. Everything else is allowed: pruning, restores, the deletion of a stuck pending record,
+//! re-encryption; unless a policy names the operators who alone may write records. A record is what Helm reads as
+//! one: it asks for the next one by its name, and for those of a release by their labels. This prevents accidents;
+//! users who may write Secrets in a namespace can still act as Helm there.
 
 use std::sync::Arc;
 
@@ -21,7 +20,6 @@ use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
 use kubemoor_policy::selector::PolicySubject;
 
-/// One edit of one record.
 pub struct RecordEdit<'a> {
     pub operation: Operation,
     pub actor: &'a Actor,
@@ -29,14 +27,14 @@ pub struct RecordEdit<'a> {
     pub object: &'a ObjectId,
     pub old: Option<&'a Stored>,
     pub new: Option<&'a Stored>,
-    /// The releases that its labels name before and after, where they mark it as Helm's. Helm finds the records of
-    /// a release by these labels, whatever their names.
+    /// The releases that its labels name before and after, where they mark it as Helm's. Helm finds the records of a
+    /// release by these labels, whatever their names.
     pub labelled: &'a [String],
-    /// Whether an update gives the object an owner that it did not have. The garbage collector deletes it if that does
-    /// not exist.
+    /// Whether an update gives the object an owner that it did not have. The garbage collector deletes it if that
+    /// does not exist.
     pub adds_owner: bool,
-    /// Whether the object is being deleted, and the edit leaves what Helm reads of it, its labels and its content. Helm
-    /// reads a record that a finalizer holds as any other.
+    /// Whether the object is being deleted, and the edit leaves what Helm reads of it, its labels and its content.
+    /// Helm reads a record that a finalizer holds as any other.
     pub being_deleted: bool,
 }
 
@@ -54,12 +52,9 @@ pub struct Stored {
 #[serde(rename_all = "kebab-case")]
 pub enum Falsified {
     Manifest,
-    /// The last deployed record would be gone.
     LastDeployed,
-    /// Name, labels and payload would disagree.
     Disagreement,
-    /// A policy names the users who may write the release's records, and this actor is not one of
-    /// them.
+    /// A policy names the users who may write the release's records, and this actor is not one of them.
     Stranger,
 }
 
@@ -92,9 +87,9 @@ pub fn places(object: &ObjectId, labelled: &[String]) -> Vec<ReleaseId> {
     places
 }
 
-/// Judges one edit of a record; `release` is the release that these records describe now. The
-/// policies of all releases that the record describes, before or after, apply to the edit. Also
-/// returns the falsified part, and whether the verdict depends on the request alone.
+/// Judges one edit of a record; `release` is the release that these records describe now. The policies of all
+/// releases that the record describes, before or after, apply to the edit. Also returns the falsified part, and
+/// whether the verdict depends on the request alone.
 pub fn judge(
     edit: &RecordEdit<'_>,
     release: Option<&Release>,
@@ -176,9 +171,8 @@ pub fn decide(
     (verdict, falsified)
 }
 
-/// What can be said of an edit of a record without either side: whether somebody
-/// writes who may not, or does what they always may. None where all hangs on what
-/// the record holds.
+/// What can be said of an edit of a record without either side: whether somebody writes who may not, or does what
+/// they always may. None where all hangs on what the record holds.
 pub fn judge_unread(
     edit: &RecordEdit<'_>,
     release: Option<&Release>,
@@ -191,8 +185,8 @@ pub fn judge_unread(
     }
 }
 
-/// The releases that the record at `places` describes, before and after the edit: those of its own
-/// names and namespace; the first of them only if it is not trusted for another.
+/// The releases that the record at `places` describes, before and after the edit: those of its own names and
+/// namespace; the first of them only if it is not trusted for another.
 fn spoken_for(
     edit: &RecordEdit<'_>,
     places: &[ReleaseId],
@@ -218,8 +212,8 @@ fn spoken_for(
     releases
 }
 
-/// Whether the deletion would leave the release without its last deployed record. The known state
-/// of the release may lag behind a Helm operation; the record itself comes from the API server.
+/// Whether the deletion would leave the release without its last deployed record. The known state of the release may
+/// lag behind a Helm operation; the record itself comes from the API server.
 fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>) -> Option<Falsified> {
     let release = release?;
     if matches!(release.state.status, Status::Uninstalling | Status::Uninstalled) {

@@ -1,6 +1,6 @@
-//! The remedies for a denied change: permanent, by the program that upgrades the release; temporary;
-//! and the command that explains more. Every command can be pasted once the words in capitals are
-//! replaced, and is correct for namespaced and cluster-scoped objects.
+//! The remedies for a denied change: permanent, by the program that upgrades the release; temporary; and the command
+//! that explains more. Every command can be pasted once the words in capitals are replaced, and is correct for
+//! namespaced and cluster-scoped objects.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -53,7 +53,6 @@ pub(crate) struct Remedy {
     pub(crate) kind: RemedyKind,
 }
 
-/// What sort of sentence it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RemedyKind {
     /// Any sentence: of little room it loses its end.
@@ -67,7 +66,6 @@ pub(crate) enum RemedyKind {
     Details,
 }
 
-/// The way to change a release permanently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgrade {
     pub release: ReleaseId,
@@ -77,8 +75,7 @@ pub struct Upgrade {
 }
 
 impl Upgrade {
-    /// The sentence about this way. `values` has, for each field to change, the chart values that
-    /// probably set it.
+    /// The sentence about this way. `values` has, for each field to change, the chart values that probably set it.
     pub fn text(&self, values: &[Vec<Candidate>]) -> String {
         self.way(values).to_string()
     }
@@ -199,8 +196,8 @@ impl From<String> for Remedy {
     }
 }
 
-/// The command that allows changes temporarily. The exception for a cluster-scoped object is in its
-/// release's namespace.
+/// The command that allows changes temporarily. The exception for a cluster-scoped object is in its release's
+/// namespace.
 pub fn allow(object: &ObjectId, release: &ReleaseId, paths: &[String]) -> String {
     let (begin, end) = allowing(object, release);
     format!("{begin}{}{end}", flags(paths))
@@ -307,8 +304,8 @@ fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<Arc<st
 /// The labels by which Flux marks what a HelmRelease installs.
 const FLUX: [&str; 2] = ["helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace"];
 
-/// How Argo CD marks what an Application installs: as an annotation
-/// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, or as a label.
+/// How Argo CD marks what an Application installs: as an annotation `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, or as a
+/// label.
 const ARGO: [&str; 2] = ["argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"];
 
 /// Argo CD's own default label, which it also writes over the chart's.
@@ -321,7 +318,6 @@ const NAME: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upgrader {
     Helm,
-    /// Terraform, by its provider for Helm.
     Terraform,
     /// Flux, for a HelmRelease; `None` if it is not known which one.
     Flux(Option<ReleaseId>),
@@ -336,7 +332,6 @@ pub struct LiveWriters<'a> {
     metadata: Option<Excerpt<'a>>,
 }
 
-/// A program that wrote the object itself.
 #[derive(Clone, Debug)]
 struct LiveWriter {
     name: String,
@@ -404,8 +399,8 @@ impl<'a> LiveWriters<'a> {
         Self { managers, metadata: Some(metadata) }
     }
 
-    /// Those of an object in a review, before the edit or else after it: some API servers send no managers of the object
-    /// before.
+    /// Those of an object in a review, before the edit or else after it: some API servers send no managers of the
+    /// object before.
     pub(crate) fn of_review(objects: [Option<&Excerpt<'a>>; 2]) -> Self {
         let found = objects.into_iter().flatten().map(Self::of).find(|writers| writers.managers.is_some());
         found.unwrap_or_default()

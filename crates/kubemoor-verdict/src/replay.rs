@@ -1,8 +1,7 @@
 //! The facts of an edit as the ledger stores them, and the verdict of other policies on them.
 //!
-//! No stored text has more than [`MOST`] bytes, whatever an editor or a manifest contains, and none
-//! holds a Secret's value. A replay does not guess: if a verdict depends on data that was not stored,
-//! there is no verdict.
+//! No stored text has more than [`MOST`] bytes, whatever an editor or a manifest contains, and none holds a Secret's
+//! value. A replay does not guess: if a verdict depends on data that was not stored, there is no verdict.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, JudgedFacts};
 use crate::edit::{Circumstances, DeclaredObject, Edit, EditOutcome, ObjectOwner, Verdict, VerdictReason};
 use crate::exceptions::ObjectExceptions;
-use crate::judge::{Claim, Decision, Heard, decide};
+use crate::judge::{Claim, Decision, decide};
 use crate::records::{self, Falsified, RecordFacts};
 use crate::{identities, shown};
 use kubemoor_declare::catalog::KindFacts;
@@ -42,11 +41,11 @@ pub struct Replay {
     accepted: Vec<Arc<Compiled>>,
     clusters: HashMap<Labels, ClusterPolicies>,
     /// The declarations of each object by a release: rules are kept for each of them.
-    declared: HashMap<ReleaseId, HashMap<ObjectId, Declarations>>,
+    declared: HashMap<ReleaseId, HashMap<ObjectId, KnownDeclarations>>,
     declarations: usize,
 }
 
-type Declarations = HashMap<RecordedDeclaration, Arc<Declared>>;
+type KnownDeclarations = HashMap<RecordedDeclaration, Arc<Declared>>;
 
 struct ClusterPolicies {
     policies: Policies,
@@ -54,7 +53,6 @@ struct ClusterPolicies {
     resolved: HashMap<ReleaseId, (Labels, Arc<Policy>)>,
 }
 
-/// One recorded edit.
 #[derive(Clone, Copy, Debug)]
 pub struct PastEdit<'a> {
     pub time: Timestamp,
@@ -66,7 +64,6 @@ pub struct PastEdit<'a> {
     pub facts: &'a RecordedFacts,
 }
 
-/// The new verdict on a recorded edit.
 #[derive(Clone, Debug)]
 pub struct Replayed {
     pub verdict: Verdict,
@@ -74,7 +71,6 @@ pub struct Replayed {
     pub policy: Option<Arc<Policy>>,
     /// The declaration of the object, if rules selected by it.
     pub declared: Option<Arc<Declared>>,
-    /// The reason why a record would be falsified.
     pub falsified: Option<Falsified>,
 }
 
@@ -178,7 +174,7 @@ impl Replay {
         let alternatives =
             hearings.iter().zip(facts).map(|(it, facts)| it.excepted(past, &circumstances, facts));
         let alternatives = alternatives.collect::<Result<Vec<_>, _>>()?;
-        let decision = decide(hearings.iter().zip(alternatives).map(|(it, of)| it.heard(&edit, of)));
+        let decision = decide(hearings.iter().zip(alternatives).map(|(it, of)| it.judge(&edit, of)));
         let hearing = hearings.get(decision.index).ok_or(Unreplayable::Unknown)?;
         let is_whole = recorded.unheard == 0 && hearings.iter().all(|it| it.claim.unweighed == 0);
         let is_unsealed = hearings.iter().any(|it| it.is_unsealed);
@@ -299,11 +295,18 @@ impl ReplayedClaim<'_> {
         Ok(alternatives)
     }
 
-    fn heard(&self, edit: &Edit<'_>, alternatives: Alternatives<'_>) -> Heard {
+    fn judge(&self, edit: &Edit<'_>, alternatives: Alternatives<'_>) -> (Verdict, ClaimFacts) {
         let RecordedClaim { revision, pending, authorised, evidence, .. } = *self.claim;
-        let claim =
-            Claim { release: &self.release, revision, pending, authorised, evidence, policy: &self.policy };
-        claim.heard(edit, alternatives.into_iter())
+        let facts = ClaimFacts {
+            release: self.release.clone(),
+            revision,
+            pending,
+            authorised,
+            evidence,
+            alternatives: Vec::new(),
+            unweighed: 0,
+        };
+        Claim { facts, policy: &self.policy }.judge(edit, alternatives.into_iter())
     }
 }
 
@@ -366,13 +369,11 @@ impl Unreplayable {
     }
 }
 
-/// The facts of one edit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecordedFacts {
     Edit(RecordedEdit),
     Record(RecordedRecordEdit),
-    /// More than can be stored.
     Cut,
 }
 
@@ -473,7 +474,6 @@ pub(crate) struct RecordedDeclaration {
     scale: Option<String>,
 }
 
-/// One difference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RecordedChange {
@@ -492,14 +492,12 @@ pub(crate) struct RecordedChange {
     pub(crate) cut: bool,
 }
 
-/// An exception that was open for the object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RecordedAllowance {
     namespace: String,
     paths: Vec<String>,
 }
 
-/// An autoscaler of the object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RecordedAutoscaler {
     minimum: i32,
@@ -550,7 +548,6 @@ impl RecordedEdit {
         })
     }
 
-    /// The field manager that the request named.
     pub fn manager(&self) -> &str {
         &self.manager
     }
@@ -597,7 +594,6 @@ impl RecordedAllowance {
 }
 
 impl RecordedAlternative {
-    /// `None` if a path cannot be read.
     pub(crate) fn facts(&self, declared: Arc<Declared>) -> Option<Diff> {
         let changes = self.changes.iter().map(RecordedChange::facts).collect::<Option<_>>()?;
         let (fields, seal) = (declared.fields(), self.seal.clone());
@@ -782,8 +778,7 @@ impl Recording<'_> {
         RecordedAlternative { declared: recorded, changes, seal: seal.clone() }
     }
 
-    /// Adds the labels or annotations of a manifest, without Helm's own. Returns whether these are
-    /// all.
+    /// Adds the labels or annotations of a manifest, without Helm's own. Returns whether these are all.
     fn add_texts(
         &self,
         fields: &Fields,

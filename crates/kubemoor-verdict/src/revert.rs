@@ -1,8 +1,8 @@
 //! Reverts the drifting fields of an edit, so that the rest of it can be allowed.
 //!
-//! The result differs from the object in the request only at the drifting paths, and in their owners;
-//! a second plan for it is empty. Every declared field holds the value of the request or the old one,
-//! never one of a record, so that a forged record cannot insert a value into the edit of another user.
+//! The result differs from the object in the request only at the drifting paths, and in their owners; a second plan
+//! for it is empty. Every declared field holds the value of the request or the old one, never one of a record, so
+//! that a forged record cannot insert a value into the edit of another user.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -44,7 +44,6 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub struct WholeEdit<'a> {
     pub object: &'a ObjectId,
     pub old: &'a Value,
-    /// The object as the editor wants it.
     pub new: &'a Value,
     /// The field manager that the request names; empty if it names none.
     pub field_manager: &'a str,
@@ -52,17 +51,15 @@ pub struct WholeEdit<'a> {
     pub settled: Option<&'a Settled>,
 }
 
-/// The revert of an edit.
 #[derive(Clone, PartialEq)]
 pub struct RevertPlan {
-    /// The patch that turns the object of the request into the allowed one (RFC 6902). May hold the
-    /// values of a Secret.
+    /// The patch that turns the object of the request into the allowed one (RFC 6902). May hold the values of a
+    /// Secret.
     pub patch: Patch,
     /// The reverted fields, in the order of the findings.
     pub set_back: Vec<SetBack>,
 }
 
-/// One reverted field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetBack {
     pub path: Path,
@@ -78,7 +75,6 @@ pub enum Irreversible {
     /// Nothing else would be left, and an allowed edit would look as if it had an effect.
     #[error("nothing else is in this edit")]
     NothingRemains,
-    /// Too many fields drift at once.
     #[error("more than {MAX_FINDINGS} fields of this edit would have to be set back")]
     TooMuch,
     #[error("the object is nested too deep")]
@@ -96,7 +92,6 @@ pub enum Irreversible {
 /// An edit with its drifting fields reverted.
 struct Undoing<'a> {
     edit: WholeEdit<'a>,
-    /// What the manifest declares.
     fields: &'a Fields,
     ignored: &'a Mask,
     findings: &'a [FieldFinding],
@@ -151,8 +146,8 @@ pub fn plan(
 }
 
 impl Undoing<'_> {
-    /// The object without its drift, and the paths that belong to Helm again. At the paths in
-    /// `settled`, the old object was spelled differently from the declaration.
+    /// The object without its drift, and the paths that belong to Helm again. At the paths in `settled`, the old
+    /// object was spelled differently from the declaration.
     fn undo(&self, settled: &[Path]) -> (Value, Vec<Back>) {
         let Self { edit, fields, ignored, findings, changes } = *self;
         let (leaves, empties) = (fields.leaves(), fields.granular_empties());
@@ -211,8 +206,7 @@ impl Undoing<'_> {
     }
 }
 
-/// Among the release's manifests that may count, the one that these findings come from, with the
-/// changes of the edit.
+/// Among the release's manifests that may count, the one that these findings come from, with the changes of the edit.
 fn judged<'r>(
     edit: WholeEdit<'_>,
     release: &'r Release,
@@ -231,8 +225,8 @@ fn judged<'r>(
     declarations.all().filter_map(of).min_by_key(|(_, changes)| changes.len())
 }
 
-/// The places where the old object was not spelled as declared: those that a dry run has settled,
-/// and those that differ.
+/// The places where the old object was not spelled as declared: those that a dry run has settled, and those that
+/// differ.
 fn before(edit: WholeEdit<'_>, release: &Release, declared: &Arc<Declared>) -> (Vec<Path>, Vec<FieldChange>) {
     let of = DeclaredObject { object: edit.object, release: &release.id, declared };
     let drift = declared.fields().drift(edit.old).into_iter();
@@ -241,8 +235,8 @@ fn before(edit: WholeEdit<'_>, release: &Release, declared: &Arc<Declared>) -> (
     (settled.into_iter().map(|it| it.path).collect(), drift)
 }
 
-/// Whether one of these fields differed in the old object too, so that a revert could not restore a
-/// value that was seen in it.
+/// Whether one of these fields differed in the old object too, so that a revert could not restore a value that was
+/// seen in it.
 fn has_drifted<'c>(
     drift: &[FieldChange],
     ignored: &Mask,
@@ -267,8 +261,8 @@ fn moved(edit: WholeEdit<'_>, fields: &Fields, findings: &[FieldFinding], ignore
     fields.moved(edit.new).into_iter().filter(|it| is_set_back(it)).collect()
 }
 
-/// The lists that are out of order only because elements of them were restored: the former position
-/// of a doubled or moved element is unknown.
+/// The lists that are out of order only because elements of them were restored: the former position of a doubled or
+/// moved element is unknown.
 fn shuffled(
     old: &Value,
     new: &Value,

@@ -1,8 +1,8 @@
 //! The sealed fields: fields that undo a release without touching a declared path.
 //!
-//! For an edit, only its changes are reported; for a live object, fields that were set after its
-//! creation by a manager other than Helm, and owners also by another than Kubernetes' own controllers.
-//! A sealed field that the manifest declares is judged as a declared one instead.
+//! For an edit, only its changes are reported; for a live object, fields that were set after its creation by a
+//! manager other than Helm, and owners also by another than Kubernetes' own controllers. A sealed field that the
+//! manifest declares is judged as a declared one instead.
 
 use std::collections::HashSet;
 
@@ -94,8 +94,8 @@ pub(crate) fn changes<'v>(
     changes
 }
 
-/// Whether an update gives an object an owner that it did not have. The garbage collector deletes an
-/// object whose owners do not exist.
+/// Whether an update gives an object an owner that it did not have. The garbage collector deletes an object whose
+/// owners do not exist.
 pub fn adds_owner(old: &Value, new: &Value) -> bool {
     added_uids(old, new).next().is_some()
 }
@@ -113,8 +113,8 @@ pub fn is_set(object: &ObjectId, live: &Value) -> bool {
         || owner_uids(live).next().is_some()
 }
 
-/// The sealed fields of a live object that differ from the manifest, as far as its `managedFields`
-/// tell; without these, all that are set.
+/// The sealed fields of a live object that differ from the manifest, as far as its `managedFields` tell; without
+/// these, all that are set.
 pub fn drift(object: &ObjectId, fields: &Fields, live: &Value) -> Vec<FieldChange> {
     if !is_set(object, live) {
         return Vec::new();
@@ -152,8 +152,8 @@ pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
     switches.chain(settings).chain([pointer(&OWNERS), pointer(&POLICY)])
 }
 
-/// Whether only a person can undo it: the API server does not allow it, or the writer of the field,
-/// which knows more about the object than its release, may have to do it.
+/// Whether only a person can undo it: the API server does not allow it, or the writer of the field, which knows more
+/// about the object than its release, may have to do it.
 pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
     let Some(Segment::Field(last)) = change.path.0.last() else { return true };
     match last.as_str() {
@@ -173,8 +173,8 @@ pub fn undo(path: &Path, object: &mut Value) {
     additions::take_away([path], object);
 }
 
-/// Whether the value at `path` was set after the creation of the object. Admission plugins that set
-/// it at the creation leave it without an owner, or with the creator as owner.
+/// Whether the value at `path` was set after the creation of the object. Admission plugins that set it at the
+/// creation leave it without an owner, or with the creator as owner.
 fn is_set_later(owners: &Owners, path: &Path, live: &Value) -> bool {
     let helms = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
     let helms = helms.map(|names| pointer(&names));
@@ -212,8 +212,8 @@ fn switches(object: &ObjectId) -> &'static [&'static [&'static str]] {
     }
 }
 
-/// The fields that say what an autoscaler does. Its release may leave some of them to their defaults,
-/// and whoever sets these scales the workload as the release does not say.
+/// The fields that say what an autoscaler does. Its release may leave some of them to their defaults, and whoever
+/// sets these scales the workload as the release does not say.
 fn settings(object: &ObjectId) -> &'static [SealedSetting] {
     match (object.group.as_str(), object.kind.as_str()) {
         ("autoscaling", "HorizontalPodAutoscaler") => OF_AUTOSCALER,
@@ -222,8 +222,7 @@ fn settings(object: &ObjectId) -> &'static [SealedSetting] {
     }
 }
 
-/// The value of a setting as text. All of them are numbers or texts; anything else may be too deep to
-/// compare.
+/// The value of a setting as text. All of them are numbers or texts; anything else may be too deep to compare.
 fn setting(value: Option<&Value>, default: &str) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),
@@ -289,8 +288,7 @@ fn identity(owner: &Value) -> [Option<&str>; 4] {
     [group, text("kind"), text("name"), text("uid")]
 }
 
-/// The uids of owners that a leaf declares: the list as one value, or one of its elements, which
-/// their uids identify.
+/// The uids of owners that a leaf declares: the list as one value, or one of its elements, which their uids identify.
 fn declared_uids(below: &[Segment], value: &Value) -> Vec<String> {
     let uids: Vec<&str> = match below {
         [] => value.as_array().into_iter().flatten().filter_map(uid).collect(),

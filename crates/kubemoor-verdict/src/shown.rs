@@ -1,9 +1,9 @@
 //! The part of a value that a person may see, and the first difference between values.
 //!
-//! A [`Shown`] is text for messages, logs and records. It cannot be turned back into a value, so that
-//! a mask is never written to an object. For a Secret's value, and for a webhook's address with a
-//! caller's token, it holds only a digest, which leaves it only under a key. A long or nested value is
-//! shown by the first place at which it differs, so that both sides never look the same.
+//! A [`Shown`] is text for messages, logs and records. It cannot be turned back into a value, so that a mask is never
+//! written to an object. For a Secret's value, and for a webhook's address with a caller's token, it holds only a
+//! digest, which leaves it only under a key. A long or nested value is shown by the first place at which it differs,
+//! so that both sides never look the same.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -25,19 +25,17 @@ pub use self::ShownValues as Values; // alias
 /// The text in place of a Secret's value.
 const MASK: &str = "(redacted)";
 
-/// A value as a person may see it: its JSON, cut, or a mask. As JSON it is the
-/// same text, of which more is kept.
+/// A value as a person may see it: its JSON, cut, or a mask. As JSON it is the same text, of which more is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown(ShownContent);
 
 #[derive(Clone, PartialEq, Eq)]
 enum ShownContent {
-    /// The value's JSON, cut.
     Text(String),
     /// The same of a long value, and a longer text of it.
     Long(Arc<(String, String)>),
-    /// SHA-256 of a Secret's value and its place. A guessed password can be
-    /// tried against it, so it never leaves this type as it is.
+    /// SHA-256 of a Secret's value and its place. A guessed password can be tried against it, so it never leaves this
+    /// type as it is.
     Masked([u8; 32]),
 }
 
@@ -63,8 +61,8 @@ impl Shown {
         }
     }
 
-    /// The same text, but a mask that tells values of one field apart: equal
-    /// under one key exactly when the values are (`(redacted 5f0c…)`).
+    /// The same text, but a mask that tells values of one field apart: equal under one key exactly when the values
+    /// are (`(redacted 5f0c…)`).
     pub fn sealed(&self, key: &SealingKey) -> String {
         let digest = match &self.0 {
             ShownContent::Text(text) => return text.clone(),
@@ -241,8 +239,7 @@ fn front(text: &str, limit: usize) -> Option<String> {
     Some([front, "…"].concat())
 }
 
-/// The front of a value's JSON, of about so many bytes, and whether that is all:
-/// no more is written than is kept.
+/// The front of a value's JSON, of about so many bytes, and whether that is all: no more is written than is kept.
 fn json(value: &Value, bytes: usize) -> (String, bool) {
     struct Front(Vec<u8>, usize);
     impl io::Write for Front {
@@ -286,12 +283,11 @@ pub(crate) fn place_of(number: usize, text: &str) -> Option<usize> {
     text.char_indices().nth(number).map(|(place, _)| place)
 }
 
-/// The bytes of a sealed value's hash that are kept: enough to tell values
-/// apart, and as text short enough to compare by eye.
+/// The bytes of a sealed value's hash that are kept: enough to tell values apart, and as text short enough to compare
+/// by eye.
 const HASH_BYTES: usize = 8;
 
-/// What makes sealed values of one ledger comparable with each other, and
-/// useless to anybody without the ledger.
+/// What makes sealed values of one ledger comparable with each other, and useless to anybody without the ledger.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealingKey([u8; 32]);
 
@@ -301,8 +297,8 @@ impl SealingKey {
         Self(bytes)
     }
 
-    /// A keyed hash of a secret's digest, in hexadecimal: two of them are equal under one key
-    /// exactly when the digests are. `None` if HMAC rejects the key, which does not happen.
+    /// A keyed hash of a secret's digest, in hexadecimal: two of them are equal under one key exactly when the
+    /// digests are. `None` if HMAC rejects the key, which does not happen.
     pub fn seal(&self, digest: &[u8; 32]) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         mac.update(digest);
@@ -324,8 +320,8 @@ impl fmt::Debug for SealingKey {
 /// The fewest letters of a caller's token.
 const TOKEN: usize = 32;
 
-/// Whether values at `path` are a Secret's content. Its metadata is not, but
-/// for annotations: kubectl keeps whole manifests in one.
+/// Whether values at `path` are a Secret's content. Its metadata is not, but for annotations: kubectl keeps whole
+/// manifests in one.
 fn is_secret(object: &ObjectId, path: &Path) -> bool {
     let field = |index: usize| match path.0.get(index) {
         Some(Segment::Field(name)) => Some(name.as_str()),
@@ -339,8 +335,8 @@ fn is_secret(object: &ObjectId, path: &Path) -> bool {
     object.group.is_empty() && object.kind == "Secret" && !open
 }
 
-/// Whether a value of a webhook configuration holds an address of the guard with
-/// the token by which it knows the API server.
+/// Whether a value of a webhook configuration holds an address of the guard with the token by which it knows the API
+/// server.
 fn holds_token(object: &ObjectId, value: &Value) -> bool {
     if object.group != "admissionregistration.k8s.io" {
         return false;
@@ -403,14 +399,12 @@ pub struct Difference {
     pub new: Option<Shown>,
 }
 
-/// A step below a field.
 #[derive(Clone, Copy)]
 enum ValueStep<'v> {
     Field(&'v str),
     Index(usize),
 }
 
-/// Where two texts first differ.
 struct TextPlace {
     /// From 0.
     line: usize,
@@ -497,8 +491,8 @@ fn is_short(value: &Value) -> bool {
     }
 }
 
-/// The path to the first place at which `a` and `b` differ, preferably one at which `b` also
-/// differs from `declared`. `None` if they are equal.
+/// The path to the first place at which `a` and `b` differ, preferably one at which `b` also differs from `declared`.
+/// `None` if they are equal.
 fn first<'v>(a: &'v Value, b: &'v Value, declared: Option<&'v Value>) -> Option<Vec<ValueStep<'v>>> {
     let is_wrong = |steps: &[ValueStep<'_>]| {
         declared.is_none_or(|declared| step_down(declared, steps) != step_down(b, steps))
@@ -515,8 +509,7 @@ fn first<'v>(a: &'v Value, b: &'v Value, declared: Option<&'v Value>) -> Option<
     nearest
 }
 
-/// Passes each place at which two values differ to `found`, until it accepts one. Returns whether
-/// it did.
+/// Passes each place at which two values differ to `found`, until it accepts one. Returns whether it did.
 fn search<'v>(
     (a, b): (&'v Value, &'v Value),
     steps: &mut Vec<ValueStep<'v>>,

@@ -91,7 +91,7 @@ fn an_allowance_with_a_flaw_is_none() {
 fn a_request_by_annotation_is_read_and_bounded() {
     let now = at("2026-11-01T00:00:00Z");
     let check = |until: Option<&str>, expected: Result<&str, FlawReason>| {
-        let request = AllowanceRequest::read("/spec/replicas", until, None);
+        let request = RequestedAllowance::read("/spec/replicas", until, None);
         let found = match request {
             Ok(request) => request.until_from(now).map_err(|flaw| flaw.reason),
             Err(flaws) => Err(flaws[0].reason),
@@ -110,7 +110,7 @@ fn a_request_by_annotation_is_read_and_bounded() {
 fn commas_within_brackets_part_nothing() {
     let check = |text: &str, expected: &[&str]| {
         let request =
-            AllowanceRequest::read(text, None, None).unwrap_or_else(|flaws| panic!("{text}: {flaws:?}"));
+            RequestedAllowance::read(text, None, None).unwrap_or_else(|flaws| panic!("{text}: {flaws:?}"));
         let paths: Vec<String> = request.grant.mask.0.iter().map(ToString::to_string).collect();
         assert_eq!(paths, expected, "{text}");
     };

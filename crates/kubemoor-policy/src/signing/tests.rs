@@ -64,9 +64,9 @@ mod order {
     #[test]
     fn ticket_counts_for_its_own_order_for_five_minutes() {
         let web = release("web");
-        let order = RepairOrder { release: &web, uid: "u1", at: "t1" };
+        let order = TicketOrder { release: &web, uid: "u1", at: "t1" };
         let text = ticket().sign(&key(), &order).unwrap();
-        let read = |key: &SigningKey, order: &RepairOrder<'_>, seconds| {
+        let read = |key: &SigningKey, order: &TicketOrder<'_>, seconds| {
             Ticket::read(&text, key, order, now() + SignedDuration::from_secs(seconds))
         };
         assert_eq!(read(&key(), &order, 0), Ok(ticket()));
@@ -76,10 +76,10 @@ mod order {
         assert_eq!(read(&key(), &order, -301), Err(TicketError::Expired));
         let api = release("api");
         for other in [
-            RepairOrder { release: &api, ..order },
-            RepairOrder { uid: "u2", ..order },
-            RepairOrder { at: "t2", ..order },
-            RepairOrder { uid: "", at: "u1t1", ..order },
+            TicketOrder { release: &api, ..order },
+            TicketOrder { uid: "u2", ..order },
+            TicketOrder { at: "t2", ..order },
+            TicketOrder { uid: "", at: "u1t1", ..order },
         ] {
             assert_eq!(read(&key(), &other, 0), Err(TicketError::Foreign), "{other:?}");
         }
@@ -89,7 +89,7 @@ mod order {
     #[test]
     fn changed_ticket_counts_for_nothing() {
         let web = release("web");
-        let order = RepairOrder { release: &web, uid: "u1", at: "t1" };
+        let order = TicketOrder { release: &web, uid: "u1", at: "t1" };
         let text = ticket().sign(&key(), &order).unwrap();
         for (from, to) in [
             ("alice", "admin"),
